@@ -1,0 +1,182 @@
+//! A document as its bytes.
+//!
+//! ```text
+//! field     bytes  content
+//! length    4      i32, little-endian, counts itself and the final NUL
+//! elements  …      tag (1), name (NUL-terminated), value (size by tag)
+//! end       1      NUL
+//! ```
+
+use std::fmt;
+use std::ops::Deref;
+
+use bstr::{BStr, ByteSlice};
+
+use crate::value::value_size;
+use crate::{RawValue, Type, Value};
+
+/// The bytes of one document, borrowed.
+///
+/// `PartialEq` compares bytes; the order of the query language is in [`order`](crate::order).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Doc<'a>(&'a [u8]);
+
+/// One field of a document: its name and its value, neither copied nor decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Element<'a> {
+    /// The field's name; in an array, the index in decimal.
+    pub name: &'a BStr,
+    /// The field's value.
+    pub value: RawValue<'a>,
+}
+
+/// The empty document.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+impl<'a> Doc<'a> {
+    /// The document with no fields.
+    pub const EMPTY: Doc<'static> = Doc(EMPTY);
+
+    /// Views bytes that were validated before (by `validate`, or because Marula wrote them) as a document.
+    ///
+    /// Every accessor is safe on any bytes: where the shape is broken, iteration ends.
+    #[inline]
+    pub const fn trusted(bytes: &'a [u8]) -> Self {
+        Doc(bytes)
+    }
+
+    /// All the bytes, length and terminator included.
+    #[inline]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The bytes of the elements alone, without length and terminator.
+    pub fn elements_bytes(self) -> &'a [u8] {
+        self.0.get(4..self.0.len().saturating_sub(1)).unwrap_or(&[])
+    }
+
+    /// Whether the document has no fields.
+    pub fn is_empty(self) -> bool {
+        self.0.len() <= EMPTY.len()
+    }
+
+    /// The fields in order.
+    #[inline]
+    pub fn iter(self) -> Iter<'a> {
+        Iter { rest: self.elements_bytes() }
+    }
+
+    /// The values in order; of an array, its elements.
+    pub fn values(self) -> impl Iterator<Item = Value<'a>> + Clone {
+        self.iter().map(|element| element.value.get())
+    }
+
+    /// The first field named `name`, decoded.
+    #[inline]
+    pub fn get(self, name: impl AsRef<[u8]>) -> Option<Value<'a>> {
+        self.get_raw(name.as_ref()).map(RawValue::get)
+    }
+
+    /// The first field named `name`, not decoded.
+    #[inline]
+    pub fn get_raw(self, name: &[u8]) -> Option<RawValue<'a>> {
+        self.iter().find(|element| element.name == name).map(|element| element.value)
+    }
+
+    /// An owned copy.
+    pub fn to_buf(self) -> DocBuf {
+        DocBuf(self.0.to_vec())
+    }
+}
+
+impl<'a> IntoIterator for Doc<'a> {
+    type Item = Element<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Doc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|element| (element.name, element.value.get()))).finish()
+    }
+}
+
+/// The fields of a document in order.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iter<'a> {
+    /// The bytes of the elements not yet yielded.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        let (&tag, after_tag) = self.rest.split_first()?;
+        let name_end = memchr::memchr(0, after_tag)?;
+        let kind = Type::from_tag(tag)?;
+        let after_name = after_tag.get(name_end + 1..)?;
+        let size = value_size(kind, after_name)?;
+        let (value, rest) = after_name.split_at_checked(size)?;
+        self.rest = rest;
+        Some(Element { name: after_tag[..name_end].as_bstr(), value: RawValue::new(kind, value) })
+    }
+}
+
+/// A document that owns its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DocBuf(Vec<u8>);
+
+impl DocBuf {
+    /// The document with no fields.
+    pub fn new() -> Self {
+        DocBuf(EMPTY.to_vec())
+    }
+
+    /// Takes bytes that were validated before, or that Marula wrote.
+    pub fn trusted(bytes: Vec<u8>) -> Self {
+        DocBuf(bytes)
+    }
+
+    /// The document, borrowed.
+    #[inline]
+    pub fn as_doc(&self) -> Doc<'_> {
+        Doc(&self.0)
+    }
+
+    /// The bytes themselves.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl Default for DocBuf {
+    fn default() -> Self {
+        DocBuf::new()
+    }
+}
+
+impl Deref for DocBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for DocBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_doc().fmt(f)
+    }
+}

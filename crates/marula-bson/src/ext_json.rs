@@ -1,0 +1,1 @@
+//! Extended JSON, canonical and relaxed.

@@ -1,0 +1,1 @@
+//! Key strings: bytes that compare as the values do.

@@ -1,0 +1,30 @@
+//! BSON as bytes: views, a writer, order, key strings, paths, extended JSON.
+//!
+//! A document has one representation, its bytes. [`Doc`] borrows them, [`DocBuf`] owns them,
+//! [`Value`] is one decoded value that still borrows from them. Nothing here builds a tree.
+//!
+//! Bytes that come from a client pass [`validate`](mod@validate) once; after that the views rely on their shape
+//! and stop early, without a panic, where it is broken after all.
+//!
+//! This crate knows no collections, no input or output, and no ICU: a collator is handed in.
+//! Start with [`doc`], then [`value`], then [`writer`].
+
+pub mod decimal128;
+pub mod doc;
+pub mod ext_json;
+pub mod key_string;
+pub mod object_id;
+pub mod order;
+pub mod path;
+pub mod validate;
+pub mod value;
+pub mod writer;
+
+pub use bstr::{BStr, ByteSlice};
+pub use decimal128::Decimal128;
+pub use doc::{Doc, DocBuf, Element};
+pub use object_id::ObjectId;
+pub use order::Collator;
+pub use path::FieldPath;
+pub use value::{Binary, RawValue, Type, Value, ValueBuf};
+pub use writer::{ArrayWriter, DocWriter};

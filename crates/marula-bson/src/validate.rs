@@ -1,0 +1,1 @@
+//! Checking that bytes from a client are a well-formed document.

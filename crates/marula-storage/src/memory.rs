@@ -1,0 +1,1 @@
+//! The simplest engine: ordered maps in memory.

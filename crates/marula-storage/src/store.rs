@@ -1,0 +1,272 @@
+//! What an engine promises.
+//!
+//! Nouns: a *key* and a *value* are bytes; a [`Space`] is one of a few fixed key spaces; a [`Read`] sees
+//! committed data; a [`Txn`] buffers blind writes and commits them at once; a [`Stamp`] orders commits.
+
+use std::fmt;
+use std::io;
+
+/// One of the fixed key spaces of a store. Keys of different spaces never meet; an engine tunes each.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Space {
+    /// The catalogue, counters and session records: few and small.
+    Catalog,
+    /// Documents.
+    Records,
+    /// Index entries: small, many, most of them without a value.
+    Indexes,
+}
+
+impl Space {
+    /// Every space, in the order of their declaration.
+    pub const ALL: [Space; 3] = [Space::Catalog, Space::Records, Space::Indexes];
+}
+
+/// Orders commits: a commit that starts after another has ended has the greater stamp.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Stamp(pub u64);
+
+/// Keys from `start`, included, to `end`, excluded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyRange {
+    /// The first key of the range.
+    pub start: Vec<u8>,
+    /// The first key behind the range.
+    pub end: Vec<u8>,
+}
+
+impl KeyRange {
+    /// Every key that starts with `prefix`, which must not be empty nor all 0xFF.
+    pub fn prefix(prefix: &[u8]) -> Self {
+        let end = prefix_end(prefix).expect("a prefix has a byte below 0xFF");
+        KeyRange { start: prefix.to_vec(), end }
+    }
+}
+
+/// The first key behind all that start with `prefix`; `None` when there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xFF)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// Which way a cursor goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the least key up.
+    Forward,
+    /// From the greatest key down.
+    Backward,
+}
+
+/// What an engine can take. An engine with large limits pays nothing for those that have small ones.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// The engine's name, as `serverStatus.storageEngine.name` shows it.
+    pub name: &'static str,
+    /// The longest key.
+    pub key_bytes_max: usize,
+    /// The longest value.
+    pub value_bytes_max: usize,
+    /// The most bytes, keys and values together, of one transaction.
+    pub txn_bytes_max: usize,
+    /// Whether a read is a round trip: then batch and prefetch.
+    pub is_remote: bool,
+    /// Whether committed data survives the end of the process.
+    pub is_persistent: bool,
+}
+
+/// Approximate statistics of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RangeStats {
+    /// Keys, approximately.
+    pub keys: u64,
+    /// Bytes that the range takes on disk, approximately.
+    pub disk_bytes: u64,
+}
+
+/// Why the engine could not do as asked. An enum, because callers decide by it.
+#[derive(Debug)]
+pub enum Error {
+    /// Another transaction holds or changed what this one guards. Try the whole again.
+    Conflict,
+    /// The snapshot is older than the engine keeps. Take a new one.
+    TooOld,
+    /// The transaction, a key or a value passes a limit of [`Caps`].
+    TooLarge,
+    /// It is not known whether the commit happened (a distributed store lost its connection).
+    Unknown,
+    /// Stored bytes are not what was written.
+    Corrupt(String),
+    /// The disk is full; reads go on.
+    Full(String),
+    /// Another failure of the environment.
+    Io(io::Error),
+    /// The store is closing, or cannot be reached.
+    Unavailable(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Conflict => write!(f, "conflicts with another transaction"),
+            Error::TooOld => write!(f, "the snapshot is too old"),
+            Error::TooLarge => write!(f, "the transaction is too large"),
+            Error::Unknown => write!(f, "the outcome of the commit is unknown"),
+            Error::Corrupt(what) => write!(f, "stored data is corrupt: {what}"),
+            Error::Full(what) => write!(f, "the disk is full: {what}"),
+            Error::Io(error) => write!(f, "storage input/output error: {error}"),
+            Error::Unavailable(what) => write!(f, "the store is unavailable: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error.to_string()),
+            _ => Error::Io(error),
+        }
+    }
+}
+
+/// A result of the store.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Reads of committed data: of the newest (a [`Store`]) or of one moment (a [`Store::snapshot`]).
+///
+/// Values are shown, not handed out: `visit` sees the bytes where the engine holds them (a pinned cache
+/// block), and what it keeps it copies. `visit` must not call the store.
+pub trait Read: Send + Sync {
+    /// Shows the value of `key`; answers whether there is one.
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Shows the value of each key, in the order of `keys`: the index of the key, and its value or `None`.
+    ///
+    /// One call may be one round trip; engines that gain nothing by it call [`Read::get`].
+    fn get_many(
+        &self,
+        space: Space,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()>;
+
+    /// Opens a cursor over `range`, before its first key. The cursor sees one moment.
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>>;
+}
+
+/// Walks a range in key order. Key and value stay where the engine holds them until the next move.
+pub trait Cursor {
+    /// Moves to the next key of the range; answers whether there is one. After `false` it stays `false`.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// Moves to the first key at or behind `key` in the cursor's direction (forward: the least key ≥ `key`;
+    /// backward: the greatest key ≤ `key`), within the range; answers whether there is one.
+    /// `seek` may go either way.
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+
+    /// The key that the cursor stands on. Panics when it stands on none.
+    fn key(&self) -> &[u8];
+
+    /// The value that the cursor stands on. Panics when it stands on none.
+    fn value(&self) -> &[u8];
+}
+
+/// Buffered writes that become visible together, or not at all. Dropping it without a commit undoes it.
+///
+/// Writes are blind and reads do not see them. Reads add no conflicts: what must not change under the
+/// transaction is guarded first, then read through the store.
+pub trait Txn: Send {
+    /// Claims `keys` until the transaction ends: no other transaction that guards one of them commits
+    /// meanwhile, and what the store shows of them after this call stays so.
+    ///
+    /// An engine of one process takes latches here, waiting a bounded time for each; a distributed one
+    /// notes read conflicts. Several keys that are known together go in one call: it takes them in one
+    /// order for all transactions. Answers [`Error::Conflict`] rather than wait for long; the caller
+    /// drops the transaction and starts again.
+    fn guard(&mut self, keys: &[(Space, &[u8])]) -> Result<()>;
+
+    /// Sets `key` to `value`.
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]);
+
+    /// Removes `key`; removing what is not there does nothing.
+    fn delete(&mut self, space: Space, key: &[u8]);
+
+    /// Removes every key of `range`.
+    fn clear_range(&mut self, space: Space, range: &KeyRange);
+
+    /// Adds `delta` to the counter at `key` in [`Space::Catalog`]: 8 bytes, i64, little-endian, absent is
+    /// zero, wrapping. Commutes: it conflicts with nothing. A counter's key is written by `add` alone,
+    /// or cleared by `clear_range` and `delete`.
+    fn add(&mut self, key: &[u8], delta: i64);
+
+    /// Bytes of keys and values buffered so far, to cut work into transactions of bounded size.
+    fn size(&self) -> usize;
+
+    /// Makes the writes visible and safe against the end of the process (the log has been handed to the
+    /// operating system). Power-fail safety is [`Store::sync`]'s.
+    fn commit(self: Box<Self>) -> Result<Stamp>;
+}
+
+/// A store: an engine opened on some data.
+pub trait Store: Read + 'static {
+    /// What the engine can take.
+    fn caps(&self) -> &Caps;
+
+    /// A view of one moment. It holds back the removal of what was overwritten since, so let it go soon.
+    fn snapshot(&self) -> Result<Box<dyn Read + '_>>;
+
+    /// Starts a transaction.
+    fn begin(&self) -> Box<dyn Txn + '_>;
+
+    /// Waits until every commit up to `stamp` survives a power failure. All who wait share one sync.
+    fn sync(&self, stamp: Stamp) -> Result<()>;
+
+    /// Calls `done` from another thread once [`Store::sync`] of `stamp` would return; at once when it would
+    /// not wait. For those who must not hold their thread.
+    fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>);
+
+    /// The stamp of the newest commit.
+    fn newest_stamp(&self) -> Stamp;
+
+    /// Adds sorted, unique keys to an empty part of a space at once, past the log (an index build, a
+    /// restore). Visible and safe as after [`Txn::commit`]. `next` writes the next key and value into the
+    /// buffers and answers `false` at the end; keys must ascend.
+    fn ingest(
+        &self,
+        space: Space,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()>;
+
+    /// Removes a range that nobody reads any more (a dropped collection) and gives its disk space back
+    /// soon. Takes time with the size of the range at worst; call it from the background. Idempotent.
+    fn drop_range(&self, space: Space, range: &KeyRange) -> Result<()>;
+
+    /// Rewrites a range in its most compact form; as long as it takes. `progress` is called now and then
+    /// and answers whether to go on.
+    fn compact(&self, space: Space, range: &KeyRange, progress: &mut dyn FnMut() -> bool) -> Result<()>;
+
+    /// Approximate statistics of a range, in microseconds.
+    fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats>;
+
+    /// Keys that cut a range into about `parts` parts of like size, ascending; fewer when it is small.
+    fn split_points(&self, space: Space, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>>;
+
+    /// The engine's counters for diagnostics: dotted names and values, such as
+    /// `("block cache.bytes currently in the cache", 1024)`.
+    fn statistics(&self) -> Vec<(String, i64)>;
+
+    /// Checks the engine's own invariants and checksums; answers what is wrong, one line each.
+    fn check(&self) -> Result<Vec<String>>;
+
+    /// Syncs and closes: no transaction or read may start after it. Idempotent.
+    fn close(&self) -> Result<()>;
+}
