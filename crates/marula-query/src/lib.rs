@@ -1,1 +1,17 @@
-//! (to be written)
+//! MongoDB's query language, pure: filters, updates, projections, sorts, expressions, stages.
+//!
+//! Everything is parsed once into a typed form and then runs on documents' bytes. Nothing here knows
+//! storage, clocks, input or output, or threads: what an operation needs from outside (the time,
+//! the collation, `let` variables) comes in a [`context::Context`].
+//!
+//! Start with [`context`], then [`filter`], [`expression`], [`update`], [`projection`], [`stage`].
+
+pub mod accumulator;
+pub mod collation;
+pub mod context;
+pub mod expression;
+pub mod filter;
+pub mod projection;
+pub mod sort;
+pub mod stage;
+pub mod update;

@@ -1,0 +1,16 @@
+//! Collations: the order of strings in a language, by ICU.
+
+use std::sync::Arc;
+
+/// A parsed collation document and the ICU collator that carries it out.
+#[derive(Clone)]
+pub struct Collation(Arc<CollationInner>);
+
+struct CollationInner;
+
+impl Collation {
+    /// The collator, as the order of BSON values takes it.
+    pub fn collator(&self) -> &dyn marula_bson::Collator {
+        todo!()
+    }
+}
