@@ -12,6 +12,7 @@ pub mod context;
 pub mod expression;
 pub mod filter;
 pub mod projection;
+pub mod regex;
 pub mod sort;
 pub mod stage;
 pub mod update;
