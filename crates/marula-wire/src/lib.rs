@@ -1,1 +1,21 @@
-//! (to be written)
+//! The protocol that both ends speak: messages, their old forms, compression, checksums, a small client.
+//!
+//! A [`Message`] is one request, borrowed from the bytes it came in; a [`ReplyBuffer`] is where its reply
+//! is written, in place. A [`Refusal`] is what a server does with bytes that are no request. Bytes here are a
+//! stranger's: every length is checked before it is believed, nothing is allocated because it is claimed.
+//!
+//! This crate knows no commands and, beside the [`client`], no sockets. Start with [`message`].
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+pub mod checksum;
+pub mod client;
+pub mod compress;
+pub mod legacy;
+pub mod message;
+pub mod reply;
+
+pub use client::Client;
+pub use compress::{Compressor, Compressors};
+pub use message::{Flags, Header, Message, OwnedMessage, Sequence, frame_length};
+pub use reply::{Form, Refusal, ReplyBuffer, ReplyTo};
