@@ -4,12 +4,17 @@
 //! distributed ordered transactional store can keep too. Collections, indexes, sessions and capped
 //! collections are built from it in `marula-db`, once for every engine.
 //!
-//! Start with [`store`]; [`memory`] is the simplest engine, [`contract`] the tests that every engine passes.
+//! Start with [`store`]; [`memory`] is the simplest engine, [`latch`] what engines of one process exclude
+//! writers by, [`contract`] the tests that every engine passes.
 
-pub mod contract;
-pub mod memory;
 pub mod store;
 
+pub mod latch;
+pub mod memory;
+
+pub mod contract;
+
 pub use store::{
-    Caps, Cursor, Direction, Error, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn,
+    Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, RangeStats, Read, Result, Space, Stamp,
+    Store, Txn,
 };

@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// One of the fixed key spaces of a store. Keys of different spaces never meet; an engine tunes each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -127,7 +129,9 @@ impl std::error::Error for Error {}
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error.to_string()),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Error::Full(error.to_string())
+            }
             _ => Error::Io(error),
         }
     }
@@ -180,6 +184,12 @@ pub trait Cursor {
     fn value(&self) -> &[u8];
 }
 
+/// How long [`Txn::guard`] waits for another transaction, all keys together.
+///
+/// A single-document write holds its latch for tens of microseconds, so a thousand clients that write the
+/// same document are through within a tenth of a second; who waits longer waits for a client's transaction.
+pub const GUARD_WAIT: Duration = Duration::from_millis(100);
+
 /// Buffered writes that become visible together, or not at all. Dropping it without a commit undoes it.
 ///
 /// Writes are blind and reads do not see them. Reads add no conflicts: what must not change under the
@@ -192,7 +202,16 @@ pub trait Txn: Send {
     /// notes read conflicts. Several keys that are known together go in one call: it takes them in one
     /// order for all transactions. Answers [`Error::Conflict`] rather than wait for long; the caller
     /// drops the transaction and starts again.
-    fn guard(&mut self, keys: &[(Space, &[u8])]) -> Result<()>;
+    fn guard(&mut self, keys: &[(Space, &[u8])]) -> Result<()> {
+        self.guard_within(keys, GUARD_WAIT)
+    }
+
+    /// [`Txn::guard`] with a patience of the caller's own. [`Duration::ZERO`] does not wait at all: for
+    /// threads that must not be held, and for transactions that answer a write conflict at once.
+    ///
+    /// Whoever guards in several calls may meet another that does so in the opposite order; then one of the
+    /// two is answered [`Error::Conflict`] before its patience ends.
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()>;
 
     /// Sets `key` to `value`.
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]);
@@ -224,6 +243,9 @@ pub trait Store: Read + 'static {
     /// A view of one moment. It holds back the removal of what was overwritten since, so let it go soon.
     fn snapshot(&self) -> Result<Box<dyn Read + '_>>;
 
+    /// A view of one moment that keeps its store alive: for a client's transaction, which spans commands.
+    fn snapshot_owned(self: Arc<Self>) -> Result<Box<dyn Read>>;
+
     /// Starts a transaction.
     fn begin(&self) -> Box<dyn Txn + '_>;
 
@@ -252,7 +274,12 @@ pub trait Store: Read + 'static {
 
     /// Rewrites a range in its most compact form; as long as it takes. `progress` is called now and then
     /// and answers whether to go on.
-    fn compact(&self, space: Space, range: &KeyRange, progress: &mut dyn FnMut() -> bool) -> Result<()>;
+    fn compact(
+        &self,
+        space: Space,
+        range: &KeyRange,
+        progress: &mut dyn FnMut() -> bool,
+    ) -> Result<()>;
 
     /// Approximate statistics of a range, in microseconds.
     fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats>;

@@ -1,1 +1,0 @@
-//! The tests that every engine passes.

@@ -1,0 +1,205 @@
+//! What guards and counters promise when transactions meet.
+
+use std::sync::Barrier;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::store::Error;
+
+/// Of two transactions that guard the same key and write what they read, no write is lost.
+pub fn guards_exclude(open: Open) {
+    let store = Fixture::new(open);
+    increment_concurrently(&*store, 8, 150, &["a", "b", "c"]);
+}
+
+/// Many threads on one key all get their turn.
+pub fn guards_of_one_key_starve_nobody(open: Open) {
+    let store = Fixture::new(open);
+    increment_concurrently(&*store, 64, 20, &["hot"]);
+}
+
+/// Threads increment numbers by guard, read and write; the sums tell whether one was lost.
+fn increment_concurrently(store: &dyn Store, threads: u64, rounds: u64, names: &[&str]) {
+    let read = |name: &str| {
+        let value = get(store, Space::Records, name);
+        value.map_or(0, |value| u64::from_le_bytes(value.try_into().expect("8 bytes")))
+    };
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let name = names[(thread + round) as usize % names.len()];
+                    retry(|| {
+                        let mut txn = store.begin();
+                        txn.guard(&[(Space::Records, name.as_bytes())])?;
+                        txn.put(Space::Records, name.as_bytes(), &(read(name) + 1).to_le_bytes());
+                        txn.commit()
+                    });
+                }
+            });
+        }
+    });
+    let sum: u64 = names.iter().map(|name| read(name)).sum();
+    assert_eq!(sum, threads * rounds, "increments were lost");
+}
+
+/// Runs `attempt` until it does not conflict. Gives up after many tries, so that a test ends.
+fn retry<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
+    for _ in 0..1000 {
+        match attempt() {
+            Ok(done) => return done,
+            Err(Error::Conflict) => continue,
+            Err(error) => panic!("a transaction fails: {error}"),
+        }
+    }
+    panic!("a transaction conflicts 1000 times: it starves");
+}
+
+/// The end of a transaction, either way, lets others have its keys; a guard twice is a guard once.
+pub fn guards_release(open: Open) {
+    let store = Fixture::new(open);
+    let key: (Space, &[u8]) = (Space::Records, b"k");
+    for does_commit in [true, false, true] {
+        let mut txn = store.begin();
+        txn.guard(&[key]).expect("a free key is guarded");
+        txn.guard(&[key]).expect("an own key is guarded again");
+        txn.guard(&[key, (Space::Indexes, b"k"), key, (Space::Records, b"l")])
+            .expect("own and free keys are guarded together");
+        if does_commit {
+            txn.put(key.0, key.1, b"1");
+            txn.commit().expect("a commit succeeds");
+        } else {
+            drop(txn);
+        }
+    }
+    let mut txn = store.begin();
+    txn.guard(&[]).expect("nothing is guarded");
+    txn.guard(&[key]).expect("a released key is guarded");
+    // A guarded transaction may end on another thread than it began.
+    thread::scope(|scope| {
+        scope.spawn(move || drop(txn));
+    });
+    store.begin().guard(&[key]).expect("a released key is guarded");
+}
+
+/// After a guard, a read shows what the last holder committed.
+pub fn guards_show_the_newest(open: Open) {
+    let store = Fixture::new(open);
+    let store: &dyn Store = &*store;
+    let key: (Space, &[u8]) = (Space::Records, b"k");
+    let (guarded, is_guarded) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut txn = store.begin();
+            txn.guard(&[key]).expect("a free key is guarded");
+            guarded.send(()).expect("the other thread listens");
+            thread::sleep(Duration::from_millis(5));
+            txn.put(key.0, key.1, b"new");
+            txn.commit().expect("a commit succeeds");
+        });
+        is_guarded.recv().expect("the other thread guards");
+        retry(|| {
+            let mut txn = store.begin();
+            txn.guard(&[key])?;
+            assert_eq!(get(store, key.0, key.1).as_deref(), Some(&b"new"[..]));
+            txn.commit()
+        });
+    });
+}
+
+/// A guard without patience conflicts at once when another holds the key, either at the guard or,
+/// where guards are optimistic, at the commit; with patience it conflicts in bounded time.
+pub fn guards_without_patience_conflict_at_once(open: Open) {
+    let store = Fixture::new(open);
+    let keys: [(Space, &[u8]); 2] = [(Space::Records, b"k"), (Space::Records, b"free")];
+    let mut holder = store.begin();
+    holder.guard(&keys[..1]).expect("a free key is guarded");
+    for patience in [Duration::ZERO, Duration::from_millis(20)] {
+        let started = Instant::now();
+        let mut txn = store.begin();
+        let guarded = txn.guard_within(&keys, patience);
+        assert!(started.elapsed() < Duration::from_secs(5), "a guard waits for ever");
+        if let Err(error) = guarded {
+            assert!(matches!(error, Error::Conflict), "{error}");
+            // What the failed call took is free again.
+            store.begin().guard_within(&keys[1..], Duration::ZERO).expect("a free key is guarded");
+        }
+    }
+    holder.put(Space::Records, b"k", b"1");
+    holder.commit().expect("the holder commits");
+}
+
+/// Transactions that guard in opposite orders never wait for each other for ever.
+pub fn guards_in_opposite_orders_end(open: Open) {
+    let store = Fixture::new(open);
+    let store: &dyn Store = &*store;
+    let names: Vec<String> = (0..6).map(|n| format!("key{n}")).collect();
+    let names = &names;
+    let barrier = &Barrier::new(4);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let mut random = Random::new(thread + 1);
+                barrier.wait();
+                for round in 0..60 {
+                    // The order is another one at each try.
+                    retry(|| {
+                        let mut order: Vec<&String> = names.iter().collect();
+                        if (thread + round) % 2 == 0 {
+                            order.reverse();
+                        }
+                        order.rotate_left(random.below(names.len()));
+                        let mut txn = store.begin();
+                        for name in order.iter().take(3) {
+                            txn.guard(&[(Space::Records, name.as_bytes())])?;
+                            txn.put(Space::Records, name.as_bytes(), &[0]);
+                        }
+                        txn.commit()
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// Counters lose nothing, without guards, among other writes, and survive what the store survives.
+pub fn counters_commute(open: Open) {
+    let folder = Folder::new();
+    let store = open(folder.path());
+    let shared: &dyn Store = &*store;
+    thread::scope(|scope| {
+        for thread in 0..8i64 {
+            scope.spawn(move || {
+                for round in 0..100 {
+                    commit(shared, |txn| {
+                        txn.add(b"count", 1);
+                        txn.add(b"bytes", thread * 1000 + round);
+                        txn.add(b"bytes", -round);
+                        txn.put(Space::Records, format!("{thread}/{round}").as_bytes(), b"x");
+                    });
+                }
+            });
+        }
+    });
+    commit(shared, |txn| txn.add(b"wraps", i64::MAX));
+    commit(shared, |txn| txn.add(b"wraps", 2));
+    let check = |store: &dyn Store| {
+        assert_eq!(counter(store, "count"), 800);
+        assert_eq!(counter(store, "bytes"), (0..8).map(|thread| thread * 1000 * 100).sum::<i64>());
+        assert_eq!(counter(store, "wraps"), i64::MIN + 1);
+        assert_eq!(counter(store, "absent"), 0);
+    };
+    check(&*store);
+    store.compact(Space::Catalog, &everything(), &mut || true).expect("a compaction succeeds");
+    check(&*store);
+    if store.caps().is_persistent {
+        store.close().expect("the store closes");
+        drop(store);
+        let store = open(folder.path());
+        check(&*store);
+        commit(&*store, |txn| txn.add(b"count", -800));
+        assert_eq!(counter(&*store, "count"), 0);
+    }
+}

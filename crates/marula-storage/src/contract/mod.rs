@@ -1,0 +1,214 @@
+//! The tests that every engine passes.
+//!
+//! A *promise* is a function that takes an [`Open`], what opens the engine under test on a folder, and panics
+//! when the engine breaks it. An engine's tests make a `#[test]` of each with [`for_each_promise!`]:
+//!
+//! ```ignore
+//! macro_rules! tests {
+//!     ($($promise:ident)*) => { $(#[test] fn $promise() { contract::$promise(&open) })* };
+//! }
+//! marula_storage::for_each_promise!(tests);
+//! ```
+
+mod durability;
+mod guards;
+mod model;
+mod reads;
+mod upkeep;
+mod writes;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::store::{Direction, KeyRange, Read, Space, Stamp, Store, Txn};
+
+pub use durability::{
+    close_ends_it, commits_survive_reopening, on_sync_calls_back, stamps_ascend, sync_returns,
+};
+pub use guards::{
+    counters_commute, guards_exclude, guards_in_opposite_orders_end,
+    guards_of_one_key_starve_nobody, guards_release, guards_show_the_newest,
+    guards_without_patience_conflict_at_once,
+};
+pub use model::random_writes_match_a_model;
+pub use reads::{
+    cursors_go_both_ways, cursors_keep_to_their_range, cursors_see_one_moment, cursors_seek,
+    get_many_answers_in_order, keys_are_ordered_bytes, snapshots_are_isolated, spaces_are_apart,
+};
+pub use upkeep::{
+    check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_when_told,
+    dropped_ranges_are_gone, ingested_keys_are_there, ranges_are_estimated,
+    split_points_cut_a_range, statistics_have_names,
+};
+pub use writes::{
+    clear_range_clears_what_it_should, commits_are_atomic, empty_keys_and_values_are_kept,
+    large_values_are_kept, later_writes_win, undone_when_dropped, write_sizes_add_up,
+};
+
+/// Calls a macro with the name of every promise.
+#[macro_export]
+macro_rules! for_each_promise {
+    ($callback:ident) => {
+        $callback! {
+            keys_are_ordered_bytes spaces_are_apart get_many_answers_in_order
+            cursors_go_both_ways cursors_keep_to_their_range cursors_seek cursors_see_one_moment
+            snapshots_are_isolated
+            commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should
+            empty_keys_and_values_are_kept large_values_are_kept write_sizes_add_up
+            guards_exclude guards_release guards_show_the_newest guards_in_opposite_orders_end
+            guards_of_one_key_starve_nobody guards_without_patience_conflict_at_once
+            counters_commute
+            stamps_ascend sync_returns on_sync_calls_back commits_survive_reopening close_ends_it
+            ingested_keys_are_there dropped_ranges_are_gone compaction_keeps_the_data
+            compaction_stops_when_told ranges_are_estimated split_points_cut_a_range
+            statistics_have_names check_finds_nothing_wrong
+            random_writes_match_a_model
+        }
+    };
+}
+
+/// Opens the engine under test on a folder that exists, and that the engine may have filled before.
+pub type Open<'o> = &'o (dyn Fn(&Path) -> Arc<dyn Store> + Sync);
+
+/// A folder of a test, removed with all that is in it when dropped.
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Folder::new()
+    }
+}
+
+impl Folder {
+    /// Makes an empty folder.
+    pub fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("marula-contract-{}-{count}", process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("the folder for temporary files is writable");
+        Folder { path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A store of its own for one promise.
+struct Fixture {
+    store: Arc<dyn Store>,
+    _folder: Folder,
+}
+
+impl Fixture {
+    fn new(open: Open) -> Self {
+        let folder = Folder::new();
+        Fixture { store: open(folder.path()), _folder: folder }
+    }
+}
+
+impl std::ops::Deref for Fixture {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &(dyn Store + 'static) {
+        &*self.store
+    }
+}
+
+/// Keys and values.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Random numbers that repeat by seed (xorshift64*).
+struct Random {
+    state: u64,
+}
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Random { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        ((self.next() >> 33) % limit as u64) as usize
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+fn everything() -> KeyRange {
+    KeyRange { start: Vec::new(), end: vec![0xFF; 32] }
+}
+
+fn range(start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> KeyRange {
+    KeyRange { start: start.as_ref().to_vec(), end: end.as_ref().to_vec() }
+}
+
+/// Commits what `fill` writes.
+fn commit(store: &dyn Store, fill: impl FnOnce(&mut dyn Txn)) -> Stamp {
+    let mut txn = store.begin();
+    fill(&mut *txn);
+    txn.commit().expect("a commit succeeds")
+}
+
+/// Commits records with these keys, each with the key as its value.
+fn put_records<K: AsRef<[u8]>>(store: &dyn Store, keys: impl IntoIterator<Item = K>) {
+    commit(store, |txn| {
+        for key in keys {
+            txn.put(Space::Records, key.as_ref(), key.as_ref());
+        }
+    });
+}
+
+fn get(read: &dyn Read, space: Space, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+    let mut found = None;
+    let is_there = read
+        .get(space, key.as_ref(), &mut |value| found = Some(value.to_vec()))
+        .expect("a read succeeds");
+    assert_eq!(is_there, found.is_some(), "get answers whether it showed a value");
+    found
+}
+
+fn counter(read: &dyn Read, key: &str) -> i64 {
+    let value = get(read, Space::Catalog, key);
+    value.map_or(0, |value| i64::from_le_bytes(value.try_into().expect("a counter has 8 bytes")))
+}
+
+fn scan(read: &dyn Read, space: Space, range: &KeyRange, direction: Direction) -> Entries {
+    let mut cursor = read.cursor(space, range, direction).expect("a cursor opens");
+    let mut entries = Entries::new();
+    while cursor.advance().expect("a cursor advances") {
+        entries.push((cursor.key().to_vec(), cursor.value().to_vec()));
+    }
+    assert!(!cursor.advance().expect("a cursor advances"), "a cursor at its end stays there");
+    entries
+}
+
+/// The keys of a space, as text.
+fn keys(read: &dyn Read, space: Space) -> Vec<String> {
+    scan(read, space, &everything(), Direction::Forward)
+        .into_iter()
+        .map(|(key, _)| String::from_utf8_lossy(&key).into_owned())
+        .collect()
+}

@@ -1,0 +1,221 @@
+//! What reads, cursors and snapshots promise.
+
+use super::*;
+
+/// Keys are bytes, ordered as unsigned bytes, a prefix before what it begins.
+pub fn keys_are_ordered_bytes(open: Open) {
+    let store = Fixture::new(open);
+    let sorted: [&[u8]; 9] =
+        [b"", b"\0", b"\0\0", b"\x01", b"a", b"a\0", b"b", b"\x7f\xff", b"\x80"];
+    put_records(&*store, sorted.iter().rev());
+    let found = scan(&*store, Space::Records, &everything(), Direction::Forward);
+    assert_eq!(found.iter().map(|(key, _)| key.as_slice()).collect::<Vec<_>>(), sorted);
+    for key in sorted {
+        assert_eq!(get(&*store, Space::Records, key).as_deref(), Some(key));
+    }
+    assert_eq!(get(&*store, Space::Records, "aa"), None);
+}
+
+/// The same key in two spaces is two keys.
+pub fn spaces_are_apart(open: Open) {
+    let store = Fixture::new(open);
+    for space in Space::ALL {
+        assert_eq!(get(&*store, space, "k"), None);
+        commit(&*store, |txn| txn.put(space, b"k", format!("{space:?}").as_bytes()));
+    }
+    commit(&*store, |txn| txn.delete(Space::Records, b"k"));
+    assert_eq!(get(&*store, Space::Catalog, "k").as_deref(), Some(&b"Catalog"[..]));
+    assert_eq!(get(&*store, Space::Records, "k"), None);
+    assert_eq!(get(&*store, Space::Indexes, "k").as_deref(), Some(&b"Indexes"[..]));
+}
+
+/// `get_many` shows every key once, in the caller's order, duplicates and missing ones too.
+pub fn get_many_answers_in_order(open: Open) {
+    let store = Fixture::new(open);
+    put_records(&*store, ["a", "b", "d"]);
+    let asked: [&[u8]; 6] = [b"d", b"c", b"a", b"a", b"", b"b"];
+    let snapshot = store.snapshot().expect("a snapshot opens");
+    for read in [&*store as &dyn Read, &*snapshot] {
+        let mut shown = Vec::new();
+        read.get_many(Space::Records, &asked, &mut |index, value| {
+            shown.push((index, value.map(<[u8]>::to_vec)));
+        })
+        .expect("a read succeeds");
+        let wanted: Vec<(usize, Option<Vec<u8>>)> = asked
+            .iter()
+            .map(|key| (b"abd".windows(1).any(|one| one == *key)).then(|| key.to_vec()))
+            .enumerate()
+            .collect();
+        assert_eq!(shown, wanted);
+        read.get_many(Space::Records, &[], &mut |_, _| panic!("nothing was asked"))
+            .expect("a read of nothing succeeds");
+    }
+}
+
+/// A cursor goes up or down, over more keys than fit in one node, block or buffer.
+pub fn cursors_go_both_ways(open: Open) {
+    let store = Fixture::new(open);
+    let names: Vec<String> = (0..5000).map(|n| format!("key{n:06}")).collect();
+    for part in names.chunks(700) {
+        put_records(&*store, part);
+    }
+    let mut found = scan(&*store, Space::Records, &everything(), Direction::Forward);
+    assert!(found.iter().map(|(key, _)| key.as_slice()).eq(names.iter().map(String::as_bytes)));
+    assert!(found.iter().all(|(key, value)| key == value));
+    found.reverse();
+    assert_eq!(scan(&*store, Space::Records, &everything(), Direction::Backward), found);
+    let snapshot = store.snapshot().expect("a snapshot opens");
+    assert_eq!(scan(&*snapshot, Space::Records, &everything(), Direction::Backward), found);
+}
+
+/// The start of a range is in it, its end is not; a range may be empty or the wrong way round.
+pub fn cursors_keep_to_their_range(open: Open) {
+    let store = Fixture::new(open);
+    put_records(&*store, ["a", "b", "ba", "c", "d"]);
+    for (start, end, wanted) in [
+        ("", "z", "a b ba c d"),
+        ("a", "d", "a b ba c"),
+        ("b", "c", "b ba"),
+        ("b\0", "c\0", "ba c"),
+        ("aa", "b", ""),
+        ("b", "b", ""),
+        ("c", "b", ""),
+        ("e", "z", ""),
+        ("", "a", ""),
+        ("", "", ""),
+    ] {
+        let range = range(start, end);
+        let names = |direction| -> Vec<String> {
+            scan(&*store, Space::Records, &range, direction)
+                .into_iter()
+                .map(|(key, _)| String::from_utf8(key).expect("keys are text here"))
+                .collect()
+        };
+        assert_eq!(names(Direction::Forward).join(" "), wanted, "up from {start:?} to {end:?}");
+        let mut down = names(Direction::Backward);
+        down.reverse();
+        assert_eq!(down.join(" "), wanted, "down from {end:?} to {start:?}");
+    }
+}
+
+/// `seek` goes to the nearest key in the cursor's direction, either way, never out of the range, and a
+/// cursor goes on from there.
+pub fn cursors_seek(open: Open) {
+    let store = Fixture::new(open);
+    put_records(&*store, ["a", "c", "e", "g", "i"]);
+    let within = range("c", "h");
+    let check = |direction, seeks: &[(&str, &str)]| {
+        let mut cursor = store.cursor(Space::Records, &within, direction).expect("a cursor opens");
+        for &(key, wanted) in seeks {
+            let mut found = Vec::new();
+            if cursor.seek(key.as_bytes()).expect("a seek succeeds") {
+                found.push(cursor.key().to_vec());
+                assert_eq!(cursor.key(), cursor.value());
+                if cursor.advance().expect("a cursor advances") {
+                    found.push(cursor.key().to_vec());
+                }
+            } else {
+                assert!(!cursor.advance().expect("a cursor advances"), "a failed seek is the end");
+            }
+            let found = String::from_utf8(found.join(&b' ')).expect("keys are text here");
+            assert_eq!(found, wanted, "{direction:?} seek to {key:?}");
+        }
+    };
+    check(
+        Direction::Forward,
+        &[("d", "e g"), ("c", "c e"), ("", "c e"), ("g", "g"), ("gg", ""), ("z", ""), ("a", "c e")],
+    );
+    check(
+        Direction::Backward,
+        &[
+            ("d", "c"),
+            ("e", "e c"),
+            ("h", "g e"),
+            ("i", "g e"),
+            ("z", "g e"),
+            ("b", ""),
+            ("g", "g e"),
+        ],
+    );
+    let mut unused = store.cursor(Space::Records, &within, Direction::Forward).expect("it opens");
+    assert!(unused.advance().expect("it advances"));
+    assert_eq!(unused.key(), b"c");
+    assert!(unused.seek(b"c").expect("it seeks"));
+    assert_eq!(unused.key(), b"c");
+}
+
+/// A cursor sees what was committed when it was opened, whatever happens while it goes.
+pub fn cursors_see_one_moment(open: Open) {
+    let store = Fixture::new(open);
+    let names: Vec<String> = (0..300).map(|n| format!("{n:03}")).collect();
+    put_records(&*store, &names);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor =
+            store.cursor(Space::Records, &everything(), direction).expect("a cursor opens");
+        commit(&*store, |txn| {
+            txn.put(Space::Records, b"0005", b"new");
+            txn.put(Space::Records, b"150", b"changed");
+            txn.delete(Space::Records, b"200");
+        });
+        assert!(cursor.seek(b"150").expect("it seeks"));
+        assert_eq!(cursor.value(), b"150");
+        let before = if direction == Direction::Forward { "000" } else { "299" };
+        assert!(cursor.seek(before.as_bytes()).expect("it seeks"));
+        let mut count = 1;
+        while cursor.advance().expect("it advances") {
+            assert_eq!(cursor.key(), cursor.value());
+            count += 1;
+        }
+        assert_eq!(count, 300);
+        drop(cursor);
+        commit(&*store, |txn| {
+            txn.delete(Space::Records, b"0005");
+            txn.put(Space::Records, b"150", b"150");
+            txn.put(Space::Records, b"200", b"200");
+        });
+    }
+}
+
+/// A snapshot stays as it was, over all spaces and all kinds of writes.
+pub fn snapshots_are_isolated(open: Open) {
+    let store = Fixture::new(open);
+    put_records(&*store, ["a", "b", "c"]);
+    commit(&*store, |txn| {
+        txn.add(b"count", 3);
+        txn.put(Space::Indexes, b"i", b"1");
+    });
+    let view = |read: &dyn Read| {
+        (
+            scan(read, Space::Records, &everything(), Direction::Forward),
+            get(read, Space::Indexes, "i"),
+            get(read, Space::Records, "b"),
+            counter(read, "count"),
+        )
+    };
+    let first = store.snapshot().expect("a snapshot opens");
+    let owned = store.store.clone().snapshot_owned().expect("a snapshot opens");
+    let before = view(&*first);
+    commit(&*store, |txn| {
+        txn.put(Space::Records, b"b", b"changed");
+        txn.delete(Space::Records, b"a");
+        txn.put(Space::Records, b"d", b"d");
+        txn.put(Space::Indexes, b"i", b"2");
+        txn.add(b"count", 4);
+    });
+    let second = store.snapshot().expect("a snapshot opens");
+    let between = view(&*second);
+    commit(&*store, |txn| {
+        txn.clear_range(Space::Records, &everything());
+        txn.delete(Space::Indexes, b"i");
+        txn.delete(Space::Catalog, b"count");
+    });
+    assert_eq!(view(&*first), before);
+    assert_eq!(view(&*owned), before);
+    assert_eq!(view(&*second), between);
+    assert_eq!((before.3, between.3), (3, 7));
+    assert_eq!(between.0.len(), 3);
+    assert_eq!(view(&*store), (Vec::new(), None, None, 0));
+    drop(first);
+    assert_eq!(view(&*second), between);
+    assert_eq!(view(&*owned), before);
+}

@@ -1,1 +1,0 @@
-//! The simplest engine: ordered maps in memory.

@@ -1,0 +1,432 @@
+//! The simplest engine: ordered maps in memory.
+//!
+//! The *state* is one [`Tree`](tree::Tree) per space and the stamp of the newest commit, behind one lock. A
+//! commit applies its writes under it; a snapshot or a cursor copies three pointers and reads on its own.
+//! Nothing survives the end of the process, so a sync has nothing to wait for.
+
+mod tree;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+use self::tree::{Bytes, Place, Tree, Weight};
+use crate::latch::{Held, Latches};
+use crate::store::{
+    Caps, Cursor, Direction, Error, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn,
+};
+
+/// A store in memory.
+pub struct Memory {
+    caps: Caps,
+    latches: Latches,
+    state: RwLock<State>,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    trees: [Tree; Space::ALL.len()],
+    newest: Stamp,
+    is_closed: bool,
+}
+
+/// The view of one moment.
+struct Snapshot {
+    state: State,
+}
+
+struct MemoryTxn<'s> {
+    store: &'s Memory,
+    held: Held<'s>,
+    writes: Vec<Write>,
+    size: usize,
+}
+
+enum Write {
+    Put(Space, Bytes, Bytes),
+    Delete(Space, Bytes),
+    Clear(Space, KeyRange),
+    Add(Bytes, i64),
+}
+
+struct MemoryCursor {
+    tree: Tree,
+    range: KeyRange,
+    direction: Direction,
+    position: Position,
+}
+
+enum Position {
+    Before,
+    On(Place),
+    Behind,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::new()
+    }
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        let caps = Caps {
+            name: "memory",
+            key_bytes_max: 1 << 25,
+            value_bytes_max: 1 << 30,
+            txn_bytes_max: 1 << 30,
+            is_remote: false,
+            is_persistent: false,
+        };
+        Memory { caps, latches: Latches::new(), state: RwLock::default() }
+    }
+
+    fn view(&self) -> Result<Snapshot> {
+        let state = self.state.read();
+        state.check_open()?;
+        Ok(Snapshot { state: state.clone() })
+    }
+
+    fn write(&self, apply: impl FnOnce(&mut State)) -> Result<Stamp> {
+        let mut state = self.state.write();
+        state.check_open()?;
+        apply(&mut state);
+        state.newest.0 += 1;
+        Ok(state.newest)
+    }
+}
+
+impl State {
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed {
+            return Err(Error::Unavailable("the store is closed".into()));
+        }
+        Ok(())
+    }
+
+    fn tree(&self, space: Space) -> &Tree {
+        &self.trees[space as usize]
+    }
+
+    fn tree_mut(&mut self, space: Space) -> &mut Tree {
+        &mut self.trees[space as usize]
+    }
+
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> bool {
+        let value = self.tree(space).get(key);
+        if let Some(value) = value {
+            visit(value);
+        }
+        value.is_some()
+    }
+
+    fn get_many(&self, space: Space, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) {
+        let tree = self.tree(space);
+        for (index, key) in keys.iter().enumerate() {
+            visit(index, tree.get(key).map(|value| &**value));
+        }
+    }
+
+    fn apply(&mut self, write: Write) {
+        match write {
+            Write::Put(space, key, value) => self.tree_mut(space).insert(&key, value),
+            Write::Delete(space, key) => self.tree_mut(space).remove(&key),
+            Write::Clear(space, range) => self.tree_mut(space).clear(&range.start, &range.end),
+            Write::Add(key, delta) => {
+                let tree = self.tree_mut(Space::Catalog);
+                let old = tree.get(&key).and_then(|value| value.as_ref().try_into().ok());
+                let new = old.map_or(0, i64::from_le_bytes).wrapping_add(delta);
+                tree.insert(&key, Bytes::from(&new.to_le_bytes()[..]));
+            }
+        }
+    }
+}
+
+impl Read for Memory {
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let state = self.state.read();
+        state.check_open()?;
+        Ok(state.get(space, key, visit))
+    }
+
+    fn get_many(
+        &self,
+        space: Space,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let state = self.state.read();
+        state.check_open()?;
+        state.get_many(space, keys, visit);
+        Ok(())
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        let state = self.state.read();
+        state.check_open()?;
+        Ok(Box::new(MemoryCursor::new(state.tree(space), range, direction)))
+    }
+}
+
+impl Read for Snapshot {
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(self.state.get(space, key, visit))
+    }
+
+    fn get_many(
+        &self,
+        space: Space,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.state.get_many(space, keys, visit);
+        Ok(())
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        Ok(Box::new(MemoryCursor::new(self.state.tree(space), range, direction)))
+    }
+}
+
+impl MemoryCursor {
+    fn new(tree: &Tree, range: &KeyRange, direction: Direction) -> Self {
+        let position = Position::Before;
+        MemoryCursor { tree: tree.clone(), range: range.clone(), direction, position }
+    }
+
+    /// Stands on `place` when it is in the range.
+    fn stand(&mut self, place: Option<Place>) -> bool {
+        self.position = match place {
+            Some(place) if self.contains(place.key()) => Position::On(place),
+            _ => Position::Behind,
+        };
+        matches!(self.position, Position::On(_))
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        *self.range.start <= *key && *key < *self.range.end
+    }
+
+    fn place(&self) -> &Place {
+        match &self.position {
+            Position::On(place) => place,
+            _ => panic!("the cursor stands on no key"),
+        }
+    }
+}
+
+impl Cursor for MemoryCursor {
+    fn advance(&mut self) -> Result<bool> {
+        let place = match std::mem::replace(&mut self.position, Position::Behind) {
+            Position::Behind => None,
+            Position::Before => match self.direction {
+                Direction::Forward => self.tree.at_or_above(&self.range.start, Ordering::Equal),
+                Direction::Backward => self.tree.at_or_below(&self.range.end, Ordering::Less),
+            },
+            Position::On(mut place) => match self.direction {
+                Direction::Forward if place.step_up() => Some(place),
+                Direction::Backward if place.step_down() => Some(place),
+                Direction::Forward => self.tree.at_or_above(place.key(), Ordering::Greater),
+                Direction::Backward => self.tree.at_or_below(place.key(), Ordering::Less),
+            },
+        };
+        Ok(self.stand(place))
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let place = match self.direction {
+            Direction::Forward => {
+                self.tree.at_or_above(key.max(self.range.start.as_slice()), Ordering::Equal)
+            }
+            Direction::Backward if *key >= *self.range.end => {
+                self.tree.at_or_below(&self.range.end, Ordering::Less)
+            }
+            Direction::Backward => self.tree.at_or_below(key, Ordering::Equal),
+        };
+        Ok(self.stand(place))
+    }
+
+    fn key(&self) -> &[u8] {
+        self.place().key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.place().value()
+    }
+}
+
+impl Txn for MemoryTxn<'_> {
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+        self.held.take(keys, patience)
+    }
+
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
+        self.size += key.len() + value.len();
+        self.writes.push(Write::Put(space, key.into(), value.into()));
+    }
+
+    fn delete(&mut self, space: Space, key: &[u8]) {
+        self.size += key.len();
+        self.writes.push(Write::Delete(space, key.into()));
+    }
+
+    fn clear_range(&mut self, space: Space, range: &KeyRange) {
+        self.size += range.start.len() + range.end.len();
+        self.writes.push(Write::Clear(space, range.clone()));
+    }
+
+    fn add(&mut self, key: &[u8], delta: i64) {
+        self.size += key.len() + size_of::<i64>();
+        self.writes.push(Write::Add(key.into(), delta));
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn commit(self: Box<Self>) -> Result<Stamp> {
+        let MemoryTxn { store, held, writes, size } = *self;
+        if size > store.caps.txn_bytes_max {
+            return Err(Error::TooLarge);
+        }
+        let stamp = store.write(|state| writes.into_iter().for_each(|write| state.apply(write)));
+        drop(held);
+        stamp
+    }
+}
+
+impl Store for Memory {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Read + '_>> {
+        Ok(Box::new(self.view()?))
+    }
+
+    fn snapshot_owned(self: Arc<Self>) -> Result<Box<dyn Read>> {
+        Ok(Box::new(self.view()?))
+    }
+
+    fn begin(&self) -> Box<dyn Txn + '_> {
+        let held = self.latches.hold();
+        Box::new(MemoryTxn { store: self, held, writes: Vec::new(), size: 0 })
+    }
+
+    fn sync(&self, _stamp: Stamp) -> Result<()> {
+        Ok(())
+    }
+
+    fn on_sync(&self, _stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>) {
+        done(Ok(()));
+    }
+
+    fn newest_stamp(&self) -> Stamp {
+        self.state.read().newest
+    }
+
+    fn ingest(
+        &self,
+        space: Space,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut entries: Vec<(Vec<u8>, Bytes)> = Vec::new();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while next(&mut key, &mut value)? {
+            assert!(entries.last().is_none_or(|(last, _)| *last < key), "ingested keys ascend");
+            entries.push((key.clone(), Bytes::from(value.as_slice())));
+        }
+        self.write(|state| {
+            let tree = state.tree_mut(space);
+            entries.into_iter().for_each(|(key, value)| tree.insert(&key, value));
+        })?;
+        Ok(())
+    }
+
+    fn drop_range(&self, space: Space, range: &KeyRange) -> Result<()> {
+        self.write(|state| state.tree_mut(space).clear(&range.start, &range.end))?;
+        Ok(())
+    }
+
+    fn compact(&self, _: Space, _: &KeyRange, progress: &mut dyn FnMut() -> bool) -> Result<()> {
+        progress();
+        self.state.read().check_open()
+    }
+
+    fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats> {
+        let weight = weight_of(&self.view()?, space, range);
+        Ok(RangeStats { keys: weight.keys, disk_bytes: weight.bytes })
+    }
+
+    fn split_points(&self, space: Space, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>> {
+        let view = self.view()?;
+        let tree = view.state.tree(space);
+        let keys = weight_of(&view, space, range).keys;
+        let parts = keys.min(parts as u64);
+        let first = tree.weight_below(&range.start).keys;
+        let ranks = (1..parts).map(|part| first + keys * part / parts);
+        Ok(ranks.filter_map(|rank| tree.key_of_rank(rank)).map(|key| key.to_vec()).collect())
+    }
+
+    fn statistics(&self) -> Vec<(String, i64)> {
+        let state = self.state.read();
+        let mut rows = vec![("transactions.commits".to_owned(), state.newest.0 as i64)];
+        for space in Space::ALL {
+            let name = format!("{space:?}").to_lowercase();
+            let weight = state.tree(space).weight();
+            rows.push((format!("{name}.keys"), weight.keys as i64));
+            rows.push((format!("{name}.bytes"), weight.bytes as i64));
+        }
+        rows
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        let view = self.view()?;
+        Ok(view.state.trees.iter().flat_map(Tree::check).collect())
+    }
+
+    fn close(&self) -> Result<()> {
+        self.state.write().is_closed = true;
+        Ok(())
+    }
+}
+
+/// What lies in a range, which may be empty or the wrong way round.
+fn weight_of(view: &Snapshot, space: Space, range: &KeyRange) -> Weight {
+    if range.start >= range.end {
+        return Weight::default();
+    }
+    let tree = view.state.tree(space);
+    tree.weight_below(&range.end).minus(tree.weight_below(&range.start))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::contract;
+
+    fn open(_folder: &Path) -> Arc<dyn Store> {
+        Arc::new(Memory::new())
+    }
+
+    macro_rules! promises {
+        ($($promise:ident)*) => { $(#[test] fn $promise() { contract::$promise(&open); })* };
+    }
+
+    crate::for_each_promise!(promises);
+}
