@@ -1,1 +1,204 @@
-//! (being written)
+//! Aggregation expressions: `{ $add: ["$a", 1] }` and their like, parsed once, evaluated on bytes.
+//!
+//! An [`Expression`] is a small tree of constants, field paths, variables and [`Operator`] calls. It
+//! is parsed in a [`Scope`] (which variables are in sight) and evaluated in a [`Frame`] (the document
+//! at hand, the variables' values, the arena). A result is `Option<Value>`: `None` is a missing value,
+//! which is not null. Computed values live in the frame's [`Arena`]; nothing is cloned.
+//!
+//! Each file below `operators` is one family of the manual: a table of rows and a function per row.
+//! Start with [`scope`], then [`frame`], then [`operator`].
+
+pub mod frame;
+pub mod operator;
+mod operators;
+mod parse;
+pub mod path;
+mod print;
+pub mod scope;
+
+use marula_bson::{Value, ValueBuf};
+use marula_error::{Result, errors};
+
+pub use frame::{Arena, Frame};
+pub use operator::{Call, Operator};
+pub use path::Path;
+pub use scope::Scope;
+
+use crate::context::Context;
+
+errors! {
+    /// A system variable that this operation does not have.
+    variable_not_available(name: &str) = 51144, "Builtin variable '$${name}' is not available";
+}
+
+/// An aggregation expression, parsed.
+#[derive(Debug)]
+pub enum Expression {
+    /// A value that needs no document.
+    Constant(ValueBuf),
+    /// An argument that was not given, or `$$REMOVE`: always missing.
+    Missing,
+    /// `"$a.b"`: a path from the root of the document.
+    Field(Path),
+    /// `"$$name.b"`: a variable, and a path into it.
+    Variable(Variable, Path),
+    /// `{ a: <expression>, … }`: a new document.
+    Object(Box<[(Box<[u8]>, Expression)]>),
+    /// `[ <expression>, … ]`: a new array.
+    Array(Box<[Expression]>),
+    /// An operator and its arguments.
+    Call(Call),
+}
+
+/// What a `$$` name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// `$$ROOT`, and `$$CURRENT` where it was not set anew.
+    Root,
+    /// `$$NOW`.
+    Now,
+    /// `$$CLUSTER_TIME`.
+    ClusterTime,
+    /// A system variable that only some other kind of operation gives a value, such as `$$JS_SCOPE`.
+    Unavailable(&'static str),
+    /// A user variable.
+    Bound {
+        /// How many bindings lie between this use and the one that is meant.
+        up: usize,
+        /// The name, for printing.
+        name: Box<str>,
+    },
+}
+
+impl Expression {
+    /// Evaluates the expression on the frame's document; `None` is a missing value.
+    pub fn eval<'a>(&'a self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+        match self {
+            Expression::Field(path) => path.eval(frame.root, frame.arena),
+            Expression::Constant(value) => Ok(Some(value.get())),
+            Expression::Call(call) => (call.operator.eval)(&call.args, frame),
+            Expression::Missing => Ok(None),
+            Expression::Variable(variable, path) => {
+                let value = variable.eval(frame)?;
+                if path.is_empty() {
+                    return Ok(value);
+                }
+                value.map_or(Ok(None), |value| path.eval_value(value, frame.arena))
+            }
+            Expression::Object(fields) => eval_object(fields, frame).map(Some),
+            Expression::Array(items) => {
+                let mut values = frame.arena.values(items.len());
+                for item in items {
+                    values.push(item.eval(frame)?.unwrap_or(Value::Null));
+                }
+                frame.arena.array(values).map(Some)
+            }
+        }
+    }
+
+    /// Evaluates the expression and takes it as a condition: missing, null, false and zero are false.
+    pub fn eval_truth<'a>(&'a self, frame: &Frame<'a>) -> Result<bool> {
+        Ok(self.eval(frame)?.is_some_and(|value| value.is_truthy()))
+    }
+
+    /// Replaces every part that needs no document by its value.
+    ///
+    /// Errors: those that evaluating such a part raises, as mongod raises them before it reads a document.
+    pub fn optimize(&mut self, context: &Context) -> Result<()> {
+        match self {
+            Expression::Constant(_)
+            | Expression::Missing
+            | Expression::Field(_)
+            | Expression::Variable(..) => return Ok(()),
+            Expression::Object(fields) => {
+                fields.iter_mut().try_for_each(|(_, field)| field.optimize(context))?;
+            }
+            Expression::Array(items) => {
+                items.iter_mut().try_for_each(|item| item.optimize(context))?;
+            }
+            Expression::Call(call) => {
+                call.args.iter_mut().try_for_each(|arg| arg.optimize(context))?;
+                if !call.operator.foldable {
+                    return Ok(());
+                }
+            }
+        }
+        let mut constant = true;
+        self.for_each_child(&mut |child| {
+            constant &= matches!(child, Expression::Constant(_) | Expression::Missing);
+        });
+        if constant {
+            let arena = Arena::new();
+            let frame = Frame::new(marula_bson::Doc::EMPTY, &arena, context);
+            let value = self.eval(&frame)?.map(|value| value.to_buf());
+            *self = value.map_or(Expression::Missing, Expression::Constant);
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with each direct part of the expression.
+    pub fn for_each_child<'e>(&'e self, visit: &mut dyn FnMut(&'e Expression)) {
+        match self {
+            Expression::Constant(_)
+            | Expression::Missing
+            | Expression::Field(_)
+            | Expression::Variable(..) => {}
+            Expression::Object(fields) => fields.iter().for_each(|(_, field)| visit(field)),
+            Expression::Array(items) => items.iter().for_each(visit),
+            Expression::Call(call) => call.args.iter().for_each(visit),
+        }
+    }
+
+    /// Calls `visit` with every path from the root that the expression reads; an empty path is the
+    /// whole document.
+    pub fn for_each_path<'e>(&'e self, visit: &mut dyn FnMut(&'e Path)) {
+        match self {
+            Expression::Field(path) | Expression::Variable(Variable::Root, path) => visit(path),
+            _ => self.for_each_child(&mut |child| child.for_each_path(visit)),
+        }
+    }
+
+    /// The value, where the expression is a constant.
+    pub fn as_constant(&self) -> Option<Value<'_>> {
+        match self {
+            Expression::Constant(value) => Some(value.get()),
+            _ => None,
+        }
+    }
+}
+
+impl From<Value<'_>> for Expression {
+    fn from(value: Value<'_>) -> Self {
+        Expression::Constant(value.to_buf())
+    }
+}
+
+impl Variable {
+    fn eval<'a>(&self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+        Ok(Some(match self {
+            Variable::Root => Value::Document(frame.root),
+            Variable::Bound { up, .. } => return Ok(frame.bound(*up)),
+            Variable::Now => Value::DateTime(frame.context.now_ms),
+            Variable::ClusterTime => match frame.context.cluster_time {
+                Some(time) => Value::Timestamp(time),
+                None => return Err(variable_not_available("$CLUSTER_TIME")),
+            },
+            Variable::Unavailable(name) => return Err(variable_not_available(name)),
+        }))
+    }
+}
+
+/// Writes the fields that are not missing. All of them are evaluated before the first is written,
+/// because evaluation may use the arena's scratch buffer itself.
+fn eval_object<'a>(fields: &'a [(Box<[u8]>, Expression)], frame: &Frame<'a>) -> Result<Value<'a>> {
+    let mut values = frame.arena.fields(fields.len());
+    for (name, field) in fields {
+        if let Some(value) = field.eval(frame)? {
+            values.push((&**name, value));
+        }
+    }
+    frame.arena.document(values)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! An operator as a row: its name, the shape of its argument, its function.
+
+use std::fmt;
+
+use marula_bson::{Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Expression, Frame, Scope, operators, print};
+
+errors! {
+    /// An operator with a fixed number of arguments gets another number.
+    pub(super) wrong_count(name: &str, want: usize, count: usize) = 16020, "Expression {name} takes exactly {want} arguments. {count} were passed in.";
+    /// An operator with a range of arguments gets too few or too many.
+    count_out_of_range(name: &str, min: usize, max: usize, count: usize) = 28667, "Expression {name} takes at least {min} arguments, and at most {max}, but {count} were passed in.";
+    /// There is no operator of this name.
+    unknown_operator(name: &str) = InvalidPipelineOperator, "Unrecognized expression '{name}'";
+}
+
+/// Computes an operator from its arguments, which it evaluates itself, in the order it needs them.
+pub type Eval = for<'a> fn(&'a [Expression], &Frame<'a>) -> Result<Option<Value<'a>>>;
+
+/// Parses an operator's argument.
+pub type Parse = fn(&'static Operator, Value<'_>, &mut Scope<'_>) -> Result<Expression>;
+
+/// Prints an operator's argument, as `explain` shows it.
+pub type Print = fn(&[Expression]) -> ValueBuf;
+
+/// One operator: a row of its family's table.
+pub struct Operator {
+    /// The name with its dollar sign.
+    pub name: &'static str,
+    /// What may follow the name.
+    pub shape: Shape,
+    /// The function.
+    pub eval: Eval,
+    /// Whether equal arguments give equal results, so that a call with constant arguments is a constant.
+    pub foldable: bool,
+}
+
+/// What may follow an operator's name.
+#[derive(Clone, Copy)]
+pub enum Shape {
+    /// A list of exactly so many arguments; of one, the argument itself will do.
+    Exactly(usize),
+    /// A list of so many arguments, the bounds included.
+    Between(usize, usize),
+    /// A list of any length.
+    Any,
+    /// A document whose fields have these names in `args`' order, parsed by the operator's own function.
+    Named(&'static [&'static str], Parse),
+    /// Anything; parsed and printed by the operator's own functions.
+    Special(Parse, Print),
+}
+
+impl Operator {
+    /// A row for an operator with exactly `count` arguments.
+    pub(super) const fn exactly(name: &'static str, count: usize, eval: Eval) -> Self {
+        Operator { name, shape: Shape::Exactly(count), eval, foldable: true }
+    }
+
+    /// A row for an operator with `min` to `max` arguments.
+    pub(super) const fn between(name: &'static str, min: usize, max: usize, eval: Eval) -> Self {
+        Operator { name, shape: Shape::Between(min, max), eval, foldable: true }
+    }
+
+    /// A row for an operator with any number of arguments.
+    pub(super) const fn any(name: &'static str, eval: Eval) -> Self {
+        Operator { name, shape: Shape::Any, eval, foldable: true }
+    }
+
+    /// A row for an operator whose arguments have names.
+    pub(super) const fn named(
+        name: &'static str,
+        names: &'static [&'static str],
+        parse: Parse,
+        eval: Eval,
+    ) -> Self {
+        Operator { name, shape: Shape::Named(names, parse), eval, foldable: true }
+    }
+
+    /// A row for an operator that parses its argument in its own way.
+    pub(super) const fn special(name: &'static str, parse: Parse, eval: Eval) -> Self {
+        Operator { name, shape: Shape::Special(parse, print::list), eval, foldable: true }
+    }
+
+    /// The row of a special operator, printed in its own way.
+    pub(super) const fn printed(mut self, print: Print) -> Self {
+        if let Shape::Special(parse, _) = self.shape {
+            self.shape = Shape::Special(parse, print);
+        }
+        self
+    }
+
+    /// The row of an operator that gives another result each time, or that binds variables.
+    pub(super) const fn not_foldable(mut self) -> Self {
+        self.foldable = false;
+        self
+    }
+
+    /// The operator of this name.
+    pub fn find(name: &[u8]) -> Result<&'static Operator> {
+        operators::find(name).ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))
+    }
+
+    /// Parses the argument of this operator.
+    pub fn parse(&'static self, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
+        match self.shape {
+            Shape::Exactly(want) => {
+                let args = parse_list(value, scope)?;
+                if args.len() != want {
+                    return Err(wrong_count(self.name, want, args.len()));
+                }
+                Ok(self.call(args))
+            }
+            Shape::Between(min, max) => {
+                let args = parse_list(value, scope)?;
+                if !(min..=max).contains(&args.len()) {
+                    return Err(count_out_of_range(self.name, min, max, args.len()));
+                }
+                Ok(self.call(args))
+            }
+            Shape::Any => Ok(self.call(parse_list(value, scope)?)),
+            Shape::Named(_, parse) | Shape::Special(parse, _) => parse(self, value, scope),
+        }
+    }
+
+    /// A call of this operator.
+    pub fn call(&'static self, args: impl Into<Box<[Expression]>>) -> Expression {
+        Expression::Call(Call { operator: self, args: args.into() })
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// An operator and its arguments.
+#[derive(Debug)]
+pub struct Call {
+    /// The row.
+    pub operator: &'static Operator,
+    /// The arguments; of named ones in the row's order, [`Expression::Missing`] where one is not given.
+    pub args: Box<[Expression]>,
+}
+
+/// Parses an operator's list of arguments: an array, or the only argument.
+pub(super) fn parse_list(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Vec<Expression>> {
+    match value {
+        Value::Array(items) => items.values().map(|item| Expression::parse(item, scope)).collect(),
+        value => Ok(vec![Expression::parse(value, scope)?]),
+    }
+}

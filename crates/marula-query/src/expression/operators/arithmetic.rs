@@ -1,0 +1,218 @@
+//! Arithmetic operators.
+
+use dec::Rounding;
+use marula_bson::Value;
+use marula_error::{Result, errors};
+
+use super::kind;
+use super::number::{DecContext, Number, Pair, decimal_with, from_dec, int_or_long, to_dec};
+use crate::expression::{Expression, Frame, Operator};
+
+pub(super) static OPERATORS: &[Operator] = &[
+    Operator::exactly("$abs", 1, abs),
+    Operator::any("$add", add),
+    Operator::exactly("$ceil", 1, ceil),
+    Operator::exactly("$divide", 2, divide),
+    Operator::exactly("$floor", 1, floor),
+    Operator::exactly("$mod", 2, modulo),
+    Operator::any("$multiply", multiply),
+    Operator::exactly("$subtract", 2, subtract),
+];
+
+errors! {
+    add_wrong_type(kind: &str) = TypeMismatch, "$add only supports numeric or date types, not {kind}";
+    add_two_dates() = 16612, "only one date allowed in an $add expression";
+    date_overflow(operator: &str) = Overflow, "date overflow in {operator}";
+    multiply_wrong_type(kind: &str) = TypeMismatch, "$multiply only supports numeric types, not {kind}";
+    subtract_wrong_types(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
+    divide_wrong_types(left: &str, right: &str) = TypeMismatch, "$divide only supports numeric types, not {left} and {right}";
+    divide_by_zero() = BadValue, "can't $divide by zero";
+    mod_wrong_types(left: &str, right: &str) = 16611, "$mod only supports numeric types, not {left} and {right}";
+    mod_by_zero() = 16610, "can't $mod by zero";
+    mod_by_zero_decimal() = 5733415, "can't $mod by zero";
+    abs_of_long_min() = 28680, "can't take $abs of long long min";
+    pub(super) not_a_number(operator: &str, kind: &str) = 28765, "{operator} only supports numeric types, not {kind}";
+}
+
+/// The number that the only argument of a numeric function is; `None` for missing and null.
+pub(super) fn only_number<'a>(
+    operator: &str,
+    args: &'a [Expression],
+    frame: &Frame<'a>,
+) -> Result<Option<Number>> {
+    match super::known(&args[0], frame)? {
+        None => Ok(None),
+        Some(value) => match Number::of(value) {
+            Some(number) => Ok(Some(number)),
+            None => Err(not_a_number(operator, value.kind().alias())),
+        },
+    }
+}
+
+fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let mut sum = Number::Int(0);
+    let mut has_date = false;
+    for arg in args {
+        let value = arg.eval(frame)?;
+        let number = match value {
+            None | Some(Value::Null | Value::Undefined) => return Ok(Some(Value::Null)),
+            Some(Value::DateTime(_)) if has_date => return Err(add_two_dates()),
+            Some(Value::DateTime(ms)) => {
+                has_date = true;
+                Number::Long(ms)
+            }
+            Some(value) => Number::of(value).ok_or_else(|| add_wrong_type(value.kind().alias()))?,
+        };
+        sum = sum.add(number);
+    }
+    if !has_date {
+        return Ok(Some(sum.into()));
+    }
+    to_date_ms(sum).map(|ms| Some(Value::DateTime(ms))).ok_or_else(|| date_overflow("$add"))
+}
+
+/// The milliseconds that a number is, rounded half away from zero.
+fn to_date_ms(number: Number) -> Option<i64> {
+    match number {
+        Number::Int(number) => Some(number.into()),
+        Number::Long(number) => Some(number),
+        Number::Double(number) => marula_bson::value::exact_i64_of_double(number.round()),
+        Number::Decimal(number) => round_decimal(number, Rounding::HalfEven).to_exact_i64(),
+    }
+}
+
+fn multiply<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let mut product = Number::Int(1);
+    for arg in args {
+        let Some(value) = super::known(arg, frame)? else {
+            return Ok(Some(Value::Null));
+        };
+        let number = Number::of(value).ok_or_else(|| multiply_wrong_type(value.kind().alias()))?;
+        product = product.multiply(number);
+    }
+    Ok(Some(product.into()))
+}
+
+fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let left = super::known(&args[0], frame)?;
+    let right = super::known(&args[1], frame)?;
+    let (Some(left), Some(right)) = (left, right) else {
+        return Ok(Some(Value::Null));
+    };
+    if let Value::DateTime(ms) = left {
+        return subtract_from_date(ms, right).map(Some);
+    }
+    match (Number::of(left), Number::of(right)) {
+        (Some(left), Some(right)) => Ok(Some(left.subtract(right).into())),
+        _ => Err(subtract_wrong_types(right.kind().alias(), left.kind().alias())),
+    }
+}
+
+fn subtract_from_date<'a>(ms: i64, right: Value<'a>) -> Result<Value<'a>> {
+    match right {
+        Value::DateTime(other) => ms.checked_sub(other).map(Value::Int64),
+        _ => {
+            let number = Number::of(right)
+                .ok_or_else(|| subtract_wrong_types(right.kind().alias(), "Date"))?;
+            to_date_ms(number).and_then(|delta| ms.checked_sub(delta)).map(Value::DateTime)
+        }
+    }
+    .ok_or_else(|| date_overflow("$subtract"))
+}
+
+fn divide<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let left = args[0].eval(frame)?;
+    let right = args[1].eval(frame)?;
+    let (Some(a), Some(b)) = (left.and_then(Number::of), right.and_then(Number::of)) else {
+        if is_nullish(left) || is_nullish(right) {
+            return Ok(Some(Value::Null));
+        }
+        return Err(divide_wrong_types(kind(left), kind(right)));
+    };
+    if b.is_zero() {
+        return Err(divide_by_zero());
+    }
+    Ok(Some(match Number::pair(a, b) {
+        Pair::Decimal(a, b) => decimal_with(a, b, DecContext::div).into(),
+        _ => (a.to_f64() / b.to_f64()).into(),
+    }))
+}
+
+fn is_nullish(value: Option<Value<'_>>) -> bool {
+    value.is_none_or(|value| value.is_nullish())
+}
+
+fn modulo<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let left = args[0].eval(frame)?;
+    let right = args[1].eval(frame)?;
+    let (Some(a), Some(b)) = (left.and_then(Number::of), right.and_then(Number::of)) else {
+        if is_nullish(left) || is_nullish(right) {
+            return Ok(Some(Value::Null));
+        }
+        return Err(mod_wrong_types(kind(left), kind(right)));
+    };
+    match Number::pair(a, b) {
+        Pair::Decimal(_, b) if b.is_zero() => Err(mod_by_zero_decimal()),
+        _ if b.is_zero() => Err(mod_by_zero()),
+        Pair::Int(a, b) => Ok(Some(a.wrapping_rem(b).into())),
+        Pair::Long(a, b) => Ok(Some(a.wrapping_rem(b).into())),
+        Pair::Double(x, y) => Ok(Some(modulo_doubles(a, x, y))),
+        Pair::Decimal(a, b) => Ok(Some(decimal_with(a, b, DecContext::rem).into())),
+    }
+}
+
+/// An integer by a double that is a whole number stays an integer.
+fn modulo_doubles<'a>(left: Number, x: f64, y: f64) -> Value<'a> {
+    let divisor = marula_bson::value::exact_i64_of_double(y);
+    match (left, divisor) {
+        (Number::Int(left), Some(divisor)) => {
+            int_or_long(i64::from(left).wrapping_rem(divisor)).into()
+        }
+        (Number::Long(left), Some(divisor)) => left.wrapping_rem(divisor).into(),
+        _ => (x % y).into(),
+    }
+}
+
+fn abs<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let Some(number) = only_number("$abs", args, frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    Ok(Some(Value::from(match number {
+        Number::Int(number) => int_or_long(i64::from(number).abs()),
+        Number::Long(number) => Number::Long(number.checked_abs().ok_or_else(abs_of_long_min)?),
+        Number::Double(number) => Number::Double(number.abs()),
+        Number::Decimal(number) => {
+            Number::Decimal(from_dec(DecContext::default().abs(to_dec(number))))
+        }
+    })))
+}
+
+fn ceil<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let number = only_number("$ceil", args, frame)?;
+    Ok(Some(
+        number.map_or(Value::Null, |number| whole(number, f64::ceil, Rounding::Ceiling).into()),
+    ))
+}
+
+fn floor<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let number = only_number("$floor", args, frame)?;
+    Ok(Some(number.map_or(Value::Null, |number| whole(number, f64::floor, Rounding::Floor).into())))
+}
+
+fn whole(number: Number, double: fn(f64) -> f64, rounding: Rounding) -> Number {
+    match number {
+        Number::Double(number) => Number::Double(double(number)),
+        Number::Decimal(number) => Number::Decimal(round_decimal(number, rounding)),
+        whole => whole,
+    }
+}
+
+/// A decimal rounded to a whole number.
+pub(super) fn round_decimal(
+    number: marula_bson::Decimal128,
+    rounding: Rounding,
+) -> marula_bson::Decimal128 {
+    let mut context = DecContext::default();
+    context.set_rounding(rounding);
+    from_dec(context.round(to_dec(number)))
+}

@@ -1,0 +1,47 @@
+//! The operators, a file per family of the manual.
+
+mod arithmetic;
+mod boolean;
+mod comparison;
+mod conditional;
+mod literal;
+mod number;
+mod variable;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use marula_bson::Value;
+use marula_error::Result;
+
+use super::{Expression, Frame, Operator};
+
+pub(super) use number::double_text;
+
+/// Every family's table.
+static FAMILIES: &[&[Operator]] = &[
+    arithmetic::OPERATORS,
+    boolean::OPERATORS,
+    comparison::OPERATORS,
+    conditional::OPERATORS,
+    literal::OPERATORS,
+    variable::OPERATORS,
+];
+
+/// The operator of this name.
+pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
+    static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Operator>> = LazyLock::new(|| {
+        FAMILIES.iter().flat_map(|rows| rows.iter()).map(|row| (row.name.as_bytes(), row)).collect()
+    });
+    BY_NAME.get(name).copied()
+}
+
+/// A value that is there: neither missing nor null nor undefined.
+fn known<'a>(arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    Ok(arg.eval(frame)?.filter(|value| !value.is_nullish()))
+}
+
+/// The type of a value as messages name it.
+fn kind(value: Option<Value<'_>>) -> &'static str {
+    value.map_or("missing", |value| value.kind().alias())
+}

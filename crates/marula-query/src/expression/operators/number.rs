@@ -1,0 +1,256 @@
+//! Numbers as operators see them: promotion, decimal arithmetic, and their text in messages.
+//!
+//! The result of an operator has the widest type of its operands: int, long, double, decimal; an int
+//! that overflows becomes a long, a long becomes a double. Decimal arithmetic is libdecnumber's; its
+//! own encoding ([`Dec`]) differs from BSON's, so numbers cross over by coefficient and exponent.
+
+use std::cmp::Ordering;
+
+use dec::Decimal128 as Dec;
+use marula_bson::decimal128::Parts;
+use marula_bson::{Decimal128, Value};
+
+/// Rounding and precision of 34-digit arithmetic.
+pub(crate) type DecContext = dec::Context<Dec>;
+
+/// A number of any of the four types.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Number {
+    Int(i32),
+    Long(i64),
+    Double(f64),
+    Decimal(Decimal128),
+}
+
+/// Two numbers brought to the wider of their types.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pair {
+    Int(i32, i32),
+    Long(i64, i64),
+    Double(f64, f64),
+    Decimal(Decimal128, Decimal128),
+}
+
+impl Number {
+    /// The number that a value is.
+    pub(crate) fn of(value: Value<'_>) -> Option<Number> {
+        Some(match value {
+            Value::Int32(number) => Number::Int(number),
+            Value::Int64(number) => Number::Long(number),
+            Value::Double(number) => Number::Double(number),
+            Value::Decimal128(number) => Number::Decimal(number),
+            _ => return None,
+        })
+    }
+
+    /// The nearest double.
+    pub(crate) fn to_f64(self) -> f64 {
+        match self {
+            Number::Int(number) => f64::from(number),
+            #[allow(clippy::cast_precision_loss)]
+            Number::Long(number) => number as f64,
+            Number::Double(number) => number,
+            Number::Decimal(number) => number.to_f64(),
+        }
+    }
+
+    /// The decimal; a double gives the 15 digits that mongod takes.
+    pub(crate) fn to_decimal(self) -> Decimal128 {
+        match self {
+            Number::Int(number) => Decimal128::from_i64(number.into()),
+            Number::Long(number) => Decimal128::from_i64(number),
+            Number::Double(number) => Decimal128::from_f64(number),
+            Number::Decimal(number) => number,
+        }
+    }
+
+    /// Brings two numbers to the wider of their types.
+    pub(crate) fn pair(left: Number, right: Number) -> Pair {
+        match (left, right) {
+            (Number::Int(a), Number::Int(b)) => Pair::Int(a, b),
+            (Number::Long(a), Number::Long(b)) => Pair::Long(a, b),
+            (Number::Int(a), Number::Long(b)) => Pair::Long(a.into(), b),
+            (Number::Long(a), Number::Int(b)) => Pair::Long(a, b.into()),
+            (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
+                Pair::Decimal(left.to_decimal(), right.to_decimal())
+            }
+            (Number::Double(_), _) | (_, Number::Double(_)) => {
+                Pair::Double(left.to_f64(), right.to_f64())
+            }
+        }
+    }
+
+    /// The sum, in the wider type or, where that overflows, the next.
+    pub(crate) fn add(self, other: Number) -> Number {
+        match Number::pair(self, other) {
+            Pair::Int(a, b) => int_or_long(i64::from(a) + i64::from(b)),
+            Pair::Long(a, b) => {
+                a.checked_add(b).map_or_else(|| Number::Double(wide(a) + wide(b)), Number::Long)
+            }
+            Pair::Double(a, b) => Number::Double(a + b),
+            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::add)),
+        }
+    }
+
+    /// The difference, as [`Number::add`].
+    pub(crate) fn subtract(self, other: Number) -> Number {
+        match Number::pair(self, other) {
+            Pair::Int(a, b) => int_or_long(i64::from(a) - i64::from(b)),
+            Pair::Long(a, b) => {
+                a.checked_sub(b).map_or_else(|| Number::Double(wide(a) - wide(b)), Number::Long)
+            }
+            Pair::Double(a, b) => Number::Double(a - b),
+            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::sub)),
+        }
+    }
+
+    /// The product, as [`Number::add`].
+    pub(crate) fn multiply(self, other: Number) -> Number {
+        match Number::pair(self, other) {
+            Pair::Int(a, b) => int_or_long(i64::from(a) * i64::from(b)),
+            Pair::Long(a, b) => {
+                a.checked_mul(b).map_or_else(|| Number::Double(wide(a) * wide(b)), Number::Long)
+            }
+            Pair::Double(a, b) => Number::Double(a * b),
+            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::mul)),
+        }
+    }
+
+    /// Whether the number is zero.
+    pub(crate) fn is_zero(self) -> bool {
+        match self {
+            Number::Int(number) => number == 0,
+            Number::Long(number) => number == 0,
+            Number::Double(number) => number == 0.0,
+            Number::Decimal(number) => number.is_zero(),
+        }
+    }
+
+    /// Whether the number is not a number.
+    pub(crate) fn is_nan(self) -> bool {
+        match self {
+            Number::Double(number) => number.is_nan(),
+            Number::Decimal(number) => number.is_nan(),
+            Number::Int(_) | Number::Long(_) => false,
+        }
+    }
+
+    /// How the number compares with zero; NaN does not.
+    pub(crate) fn compare_zero(self) -> Option<Ordering> {
+        match self {
+            Number::Int(number) => Some(number.cmp(&0)),
+            Number::Long(number) => Some(number.cmp(&0)),
+            Number::Double(number) => number.partial_cmp(&0.0),
+            Number::Decimal(number) if number.is_nan() => None,
+            Number::Decimal(number) if number.is_zero() => Some(Ordering::Equal),
+            Number::Decimal(number) if number.is_negative() => Some(Ordering::Less),
+            Number::Decimal(_) => Some(Ordering::Greater),
+        }
+    }
+}
+
+impl<'a> From<Number> for Value<'a> {
+    fn from(number: Number) -> Value<'a> {
+        match number {
+            Number::Int(number) => Value::Int32(number),
+            Number::Long(number) => Value::Int64(number),
+            Number::Double(number) => Value::Double(number),
+            Number::Decimal(number) => Value::Decimal128(number),
+        }
+    }
+}
+
+/// An int where it fits, else a long.
+pub(crate) fn int_or_long(number: i64) -> Number {
+    i32::try_from(number).map_or(Number::Long(number), Number::Int)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn wide(number: i64) -> f64 {
+    number as f64
+}
+
+/// A BSON decimal in libdecnumber's encoding.
+pub(crate) fn to_dec(number: Decimal128) -> Dec {
+    match number.parts() {
+        Parts::Nan => Dec::NAN,
+        Parts::Infinity { negative: false } => dec_infinity(false),
+        Parts::Infinity { negative: true } => dec_infinity(true),
+        Parts::Finite { negative, exponent, coefficient } => {
+            let mut context = DecContext::default();
+            let mut dec = context.from_u128(coefficient);
+            context.set_exponent(&mut dec, exponent);
+            if negative { with_sign(dec) } else { dec }
+        }
+    }
+}
+
+/// A number of libdecnumber in BSON's encoding.
+pub(crate) fn from_dec(dec: Dec) -> Decimal128 {
+    if dec.is_nan() {
+        return Decimal128::NAN;
+    }
+    if dec.is_infinite() {
+        return if dec.is_signed() { Decimal128::NEG_INFINITY } else { Decimal128::INFINITY };
+    }
+    Decimal128::from_parts(Parts::Finite {
+        negative: dec.is_signed(),
+        exponent: dec.exponent(),
+        coefficient: dec.coefficient().unsigned_abs(),
+    })
+    .expect("both encodings hold 34 digits and the same exponents")
+}
+
+fn dec_infinity(negative: bool) -> Dec {
+    let infinity: Dec = "Infinity".parse().expect("libdecnumber knows infinity");
+    if negative { with_sign(infinity) } else { infinity }
+}
+
+/// The number with its sign bit set; zero has one too.
+fn with_sign(dec: Dec) -> Dec {
+    let mut bytes = dec.to_le_bytes();
+    bytes[15] |= 0x80;
+    Dec::from_le_bytes(bytes)
+}
+
+/// Combines two decimals by an operation of libdecnumber, rounding half to even to 34 digits.
+pub(crate) fn decimal_with(
+    left: Decimal128,
+    right: Decimal128,
+    operation: impl FnOnce(&mut DecContext, Dec, Dec) -> Dec,
+) -> Decimal128 {
+    from_dec(operation(&mut DecContext::default(), to_dec(left), to_dec(right)))
+}
+
+/// A double as mongod's messages print it: the shortest text that `%.15g` or `%.17g` reads back.
+pub(crate) fn double_text(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number < 0.0 { "-inf" } else { "inf" }.to_owned();
+    }
+    let short = general(number, 15);
+    if short.parse() == Ok(number) { short } else { general(number, 17) }
+}
+
+/// C's `%.<digits>g`.
+fn general(number: f64, digits: usize) -> String {
+    if number == 0.0 {
+        return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
+    }
+    let scientific = format!("{:.*e}", digits - 1, number);
+    let (mantissa, exponent) = scientific.split_once('e').expect("{:e} writes an exponent");
+    let exponent: i32 = exponent.parse().expect("{:e} writes a number");
+    let trim = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    let digits = i32::try_from(digits).expect("digits are 15 or 17");
+    if exponent < -4 || exponent >= digits {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", trim(mantissa), exponent.abs());
+    }
+    let decimals = usize::try_from(digits - 1 - exponent).expect("the exponent is below digits");
+    trim(&format!("{number:.decimals$}"))
+}

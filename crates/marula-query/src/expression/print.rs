@@ -1,0 +1,192 @@
+//! Expressions as BSON again, for `explain`; values as text, for messages.
+
+use std::fmt::Write;
+
+use bstr::ByteSlice;
+use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, DocWriter, Value, ValueBuf};
+
+use super::operator::Shape;
+use super::{Call, Expression, Variable};
+
+impl Expression {
+    /// The expression as `explain` shows it: constants as `{ $const: … }`, paths as strings.
+    pub fn print(&self) -> ValueBuf {
+        match self {
+            Expression::Constant(value) => field("$const", value),
+            Expression::Missing => Value::from("$$REMOVE").to_buf(),
+            Expression::Field(path) => dollar("$", &path.text()),
+            Expression::Variable(variable, path) => {
+                let mut text = variable.name().as_bytes().to_vec();
+                if !path.is_empty() {
+                    text.push(b'.');
+                    text.extend_from_slice(&path.text());
+                }
+                dollar("$$", &text)
+            }
+            Expression::Object(fields) => document_with(|out| {
+                for (name, field) in fields {
+                    out.append(name, &field.print());
+                }
+            }),
+            Expression::Array(items) => list(items),
+            Expression::Call(call) => print_call(call),
+        }
+    }
+}
+
+fn document_with(fill: impl FnOnce(&mut DocWriter<'_>)) -> ValueBuf {
+    Value::Document(DocBuf::build(fill).as_doc()).to_buf()
+}
+
+fn field(name: &str, value: &ValueBuf) -> ValueBuf {
+    document_with(|out| {
+        out.append(name, value);
+    })
+}
+
+fn dollar(sign: &str, text: &[u8]) -> ValueBuf {
+    let text = [sign.as_bytes(), text].concat();
+    Value::String(text.as_bstr()).to_buf()
+}
+
+pub(super) fn list(items: &[Expression]) -> ValueBuf {
+    let mut bytes = Vec::new();
+    let mut out = ArrayWriter::new(&mut bytes);
+    for item in items {
+        out.push(&item.print());
+    }
+    out.finish();
+    Value::Array(Doc::trusted(&bytes)).to_buf()
+}
+
+fn print_call(call: &Call) -> ValueBuf {
+    let argument = match call.operator.shape {
+        Shape::Named(names, _) => document_with(|out| {
+            for (name, arg) in names.iter().zip(&call.args) {
+                if !matches!(arg, Expression::Missing) {
+                    out.append(name, &arg.print());
+                }
+            }
+        }),
+        Shape::Exactly(_) | Shape::Between(..) | Shape::Any => list(&call.args),
+        Shape::Special(_, print) => print(&call.args),
+    };
+    field(call.operator.name, &argument)
+}
+
+impl Variable {
+    fn name(&self) -> &str {
+        match self {
+            Variable::Root => "ROOT",
+            Variable::Now => "NOW",
+            Variable::ClusterTime => "CLUSTER_TIME",
+            Variable::Unavailable(name) => name.trim_start_matches('$'),
+            Variable::Bound { name, .. } => name,
+        }
+    }
+}
+
+/// How lists are spelled in a message: mongod prints a BSON document with spaces inside its braces,
+/// a computed value without.
+#[derive(Clone, Copy)]
+enum Spelling {
+    Bson,
+    Computed,
+}
+
+/// A document as mongod's messages show one that the client sent: `{ a: 1, b: [ "x" ] }`.
+pub(crate) fn document(doc: Doc<'_>) -> String {
+    let mut out = String::new();
+    write_fields(&mut out, doc, Spelling::Bson);
+    out
+}
+
+/// A value as mongod's messages show one that the client sent.
+pub(crate) fn element(value: Value<'_>) -> String {
+    let mut out = String::new();
+    write_value(&mut out, value, Spelling::Bson);
+    out
+}
+
+/// A value as mongod's messages show one that it computed: `{a: 1, b: ["x"]}`.
+pub(crate) fn value(value: Value<'_>) -> String {
+    let mut out = String::new();
+    write_value(&mut out, value, Spelling::Computed);
+    out
+}
+
+/// A value that may be missing, as mongod's messages show one that it computed.
+pub(crate) fn optional(found: Option<Value<'_>>) -> String {
+    found.map_or_else(|| "MISSING".to_owned(), value)
+}
+
+fn write_fields(out: &mut String, doc: Doc<'_>, spelling: Spelling) {
+    let pad = pad(doc, spelling);
+    let _ = write!(out, "{{{pad}");
+    for (index, element) in doc.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        let _ = write!(out, "{comma}{}: ", element.name);
+        write_value(out, element.value.get(), spelling);
+    }
+    let _ = write!(out, "{pad}}}");
+}
+
+fn write_items(out: &mut String, items: Doc<'_>, spelling: Spelling) {
+    let pad = pad(items, spelling);
+    let _ = write!(out, "[{pad}");
+    for (index, item) in items.values().enumerate() {
+        out.push_str(if index == 0 { "" } else { ", " });
+        write_value(out, item, spelling);
+    }
+    let _ = write!(out, "{pad}]");
+}
+
+fn pad(doc: Doc<'_>, spelling: Spelling) -> &'static str {
+    match spelling {
+        Spelling::Bson if doc.is_empty() => "",
+        Spelling::Bson => " ",
+        Spelling::Computed => "",
+    }
+}
+
+fn write_value(out: &mut String, value: Value<'_>, spelling: Spelling) {
+    let _ = match value {
+        Value::Double(number) => write!(out, "{}", super::operators::double_text(number)),
+        Value::String(text) | Value::Symbol(text) => write!(out, "\"{text}\""),
+        Value::Document(doc) => return write_fields(out, doc, spelling),
+        Value::Array(items) => return write_items(out, items, spelling),
+        Value::Binary(Binary { subtype, bytes }) => {
+            write!(out, "BinData({subtype}, {:X})", Hex(bytes))
+        }
+        Value::Undefined => write!(out, "undefined"),
+        Value::ObjectId(id) => match spelling {
+            Spelling::Bson => write!(out, "ObjectId('{id}')"),
+            Spelling::Computed => write!(out, "{id}"),
+        },
+        Value::Boolean(flag) => write!(out, "{flag}"),
+        Value::DateTime(ms) => write!(out, "new Date({ms})"),
+        Value::Null => write!(out, "null"),
+        Value::Regex { pattern, options } => write!(out, "/{pattern}/{options}"),
+        Value::DbPointer { ns, id } => write!(out, "DBRef('{ns}',{id})"),
+        Value::Code(code) => write!(out, "{code}"),
+        Value::CodeWithScope { code, scope } => {
+            let _ = write!(out, "CodeWScope( {code}, ");
+            write_fields(out, scope, spelling);
+            write!(out, ")")
+        }
+        Value::Int32(number) => write!(out, "{number}"),
+        Value::Timestamp(bits) => write!(out, "Timestamp({}, {})", bits >> 32, bits & 0xFFFF_FFFF),
+        Value::Int64(number) => write!(out, "{number}"),
+        Value::Decimal128(number) => write!(out, "{number}"),
+        Value::MinKey => write!(out, "MinKey"),
+        Value::MaxKey => write!(out, "MaxKey"),
+    };
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::UpperHex for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+    }
+}

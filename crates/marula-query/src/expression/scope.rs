@@ -1,0 +1,154 @@
+//! The variables in sight while an expression is parsed.
+
+use bstr::ByteSlice;
+use marula_bson::Value;
+use marula_error::{Result, errors};
+
+use super::{Expression, Path, Variable};
+use crate::context::Context;
+
+/// How deep expressions nest: as deep as the BSON that spells them.
+pub(crate) const DEPTH_MAX: usize = 200;
+
+errors! {
+    /// An expression nests deeper than BSON may.
+    too_deep() = Overflow, "BSONObj exceeds maximum nested object depth: {DEPTH_MAX}";
+    /// `"$$"` with nothing after it.
+    name_empty() = FailedToParse, "empty variable names are not allowed";
+    /// A user variable starts with an upper-case letter, a digit or a sign.
+    name_bad_start(name: &str) = FailedToParse, "'{name}' starts with an invalid character for a user variable name";
+    /// A variable's name has a sign in it.
+    name_bad_character(name: &str, character: char) = FailedToParse, "'{name}' contains an invalid character for a variable name: '{character}'";
+    /// A variable that nobody binds.
+    variable_undefined(name: &str) = 17276, "Use of undefined variable: {name}";
+}
+
+/// The variables in sight and the operation's surroundings, while an expression is parsed.
+///
+/// Bindings nest: [`Scope::bind`] and [`Scope::unbind`] enclose the parsing of what sees the variable,
+/// and evaluation calls [`Frame::bind`](super::Frame::bind) at the same places.
+pub struct Scope<'c> {
+    /// The surroundings of the operation.
+    pub context: &'c Context,
+    names: Vec<Box<str>>,
+    redact: bool,
+    depth: usize,
+}
+
+impl<'c> Scope<'c> {
+    /// A scope with the system variables and the command's `let`.
+    pub fn new(context: &'c Context) -> Self {
+        Scope { context, names: Vec::new(), redact: false, depth: 0 }
+    }
+
+    /// A scope in which `$$DESCEND`, `$$PRUNE` and `$$KEEP` are known too, and `$$CURRENT` is bound.
+    pub fn for_redact(context: &'c Context) -> Self {
+        Scope { context, names: vec!["CURRENT".into()], redact: true, depth: 0 }
+    }
+
+    /// Brings a variable into sight.
+    pub fn bind(&mut self, name: &str) {
+        self.names.push(name.into());
+    }
+
+    /// Takes the `count` variables bound last out of sight.
+    pub fn unbind(&mut self, count: usize) {
+        self.names.truncate(self.names.len() - count);
+    }
+
+    /// Runs `parse` one level deeper.
+    pub(crate) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= DEPTH_MAX {
+            return Err(too_deep());
+        }
+        self.depth += 1;
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
+    }
+
+    /// The expression that the field path `text` (without its `$`) stands for here.
+    pub(crate) fn field(&self, text: &[u8]) -> Result<Expression> {
+        let path = Path::parse(text)?;
+        Ok(match self.find("CURRENT") {
+            Some(variable) => Expression::Variable(variable, path),
+            None => Expression::Field(path),
+        })
+    }
+
+    /// The expression that the variable `text` (without its `$$`), perhaps with a path, stands for here.
+    pub(crate) fn variable(&self, text: &[u8]) -> Result<Expression> {
+        let (name, path) = match text.find_byte(b'.') {
+            Some(dot) => (&text[..dot], Some(&text[dot + 1..])),
+            None => (text, None),
+        };
+        let name = &*name.to_str_lossy();
+        check_name(name, is_system_start)?;
+        let path = match path {
+            // The whole text names the path in mongod's errors, so a trailing dot is its own error.
+            Some(b"") => return Err(Path::parse(b"x.").expect_err("a path may not end with a dot")),
+            Some(path) => Path::parse(path)?,
+            None => Path::default(),
+        };
+        if let Some(variable) = self.find(name) {
+            return Ok(Expression::Variable(variable, path));
+        }
+        let variable = match name {
+            "ROOT" | "CURRENT" if path.is_empty() => Variable::Root,
+            "ROOT" | "CURRENT" => return Ok(Expression::Field(path)),
+            "NOW" => Variable::Now,
+            "CLUSTER_TIME" => Variable::ClusterTime,
+            "REMOVE" => return Ok(Expression::Missing),
+            "JS_SCOPE" => Variable::Unavailable("$JS_SCOPE"),
+            "IS_MR" => Variable::Unavailable("$IS_MR"),
+            "DESCEND" | "PRUNE" | "KEEP" if self.redact => {
+                return Ok(Value::from(&*name.to_ascii_lowercase()).into());
+            }
+            _ => return self.let_variable(name, &path),
+        };
+        Ok(Expression::Variable(variable, path))
+    }
+
+    fn find(&self, name: &str) -> Option<Variable> {
+        let up = self.names.iter().rev().position(|bound| **bound == *name)?;
+        Some(Variable::Bound { up, name: name.into() })
+    }
+
+    /// A variable of the command's `let` is a constant, and so is any path into it.
+    fn let_variable(&self, name: &str, path: &Path) -> Result<Expression> {
+        let variables = self.context.let_variables.as_ref();
+        let Some(value) = variables.and_then(|variables| variables.as_doc().get(name)) else {
+            return Err(variable_undefined(name));
+        };
+        let arena = super::Arena::new();
+        let value = if path.is_empty() { Some(value) } else { path.eval_value(value, &arena)? };
+        Ok(value.map_or(Expression::Missing, Expression::from))
+    }
+}
+
+/// Checks the name of a variable that a user binds: `$let`, `as`, the command's `let`.
+pub fn check_user_variable(name: &str) -> Result<()> {
+    // CURRENT is the one system variable that may be bound anew.
+    if name == "CURRENT" {
+        return Ok(());
+    }
+    check_name(name, |start| start.is_ascii_lowercase() || !start.is_ascii())
+}
+
+fn is_system_start(start: char) -> bool {
+    start.is_ascii_alphabetic() || !start.is_ascii()
+}
+
+fn check_name(name: &str, starts: impl Fn(char) -> bool) -> Result<()> {
+    let Some(start) = name.chars().next() else {
+        return Err(name_empty());
+    };
+    if !starts(start) {
+        return Err(name_bad_start(name));
+    }
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii();
+    match name.chars().find(|&c| !good(c)) {
+        Some(character) => Err(name_bad_character(name, character)),
+        None => Ok(()),
+    }
+}

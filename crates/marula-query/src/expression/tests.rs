@@ -1,0 +1,1 @@
+//! Expressions against answers recorded from mongod.
