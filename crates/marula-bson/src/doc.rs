@@ -101,7 +101,9 @@ impl<'a> IntoIterator for Doc<'a> {
 
 impl fmt::Debug for Doc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|element| (element.name, element.value.get()))).finish()
+        f.debug_map()
+            .entries(self.iter().map(|element| (element.name, element.value.get())))
+            .finish()
     }
 }
 

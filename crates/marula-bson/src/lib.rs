@@ -16,6 +16,7 @@ pub mod key_string;
 pub mod object_id;
 pub mod order;
 pub mod path;
+pub mod shell_text;
 pub mod validate;
 pub mod value;
 pub mod writer;

@@ -1,19 +1,255 @@
-//! Dotted field paths, split once.
+//! Dotted field paths, split once, and what they reach in a document.
+//!
+//! A [`FieldPath`] is its parts. [`FieldPath::walk`] shows what a query condition on the path sees: every
+//! *leaf*, through arrays of documents, and every branch where the path ends too early as *missing*.
+//! Nothing is copied. How an index and a sort see a path differs, and is [`FieldPath::keys`].
+
+mod keys;
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use bstr::ByteSlice;
+
+use crate::{Doc, RawValue, Type};
+
+pub use keys::AmbiguousField;
+
+/// How many levels a walk goes down; validation lets no document be deeper.
+const DEPTH_MAX: u32 = 256;
 
 /// A dotted path such as `a.b.0`, split at parse time.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FieldPath {
     parts: Vec<Box<[u8]>>,
+    /// For each part, the array index that it names in the usual form.
+    indexes: Vec<Option<u32>>,
+}
+
+/// What a path reaches in one branch of a document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaf<'a> {
+    /// The value at the end of the path; `None` where the path ends too early.
+    pub value: Option<RawValue<'a>>,
+    /// Whether, if the value is an array, a condition is tried on its elements too (and on the array
+    /// itself). It is not when the last part of the path chose it out of an array by its index.
+    pub expands: bool,
+    /// The index, in the outermost array that was passed without naming an index, of the element that
+    /// this leaf is in. The positional operator `$` means it; when there is none, `$` means the index of the
+    /// matching element within an expanding leaf.
+    pub outer_index: Option<usize>,
 }
 
 impl FieldPath {
     /// Splits `text` at its dots. Empty parts are kept: what they mean is the caller's to say.
     pub fn new(text: impl AsRef<[u8]>) -> Self {
-        FieldPath { parts: text.as_ref().split(|&byte| byte == b'.').map(Into::into).collect() }
+        let parts: Vec<Box<[u8]>> =
+            text.as_ref().split(|&byte| byte == b'.').map(Into::into).collect();
+        let indexes = parts.iter().map(|part| array_index(part)).collect();
+        FieldPath { parts, indexes }
     }
 
     /// The parts in order; at least one.
     pub fn parts(&self) -> &[Box<[u8]>] {
         &self.parts
     }
+
+    /// For each part, the array index that it is, if it is one.
+    pub fn indexes(&self) -> &[Option<u32>] {
+        &self.indexes
+    }
+
+    /// The name before the first dot.
+    pub fn first(&self) -> &[u8] {
+        self.parts.first().map_or(&[], |part| part)
+    }
+
+    /// Whether the path has no dot.
+    pub fn is_single(&self) -> bool {
+        self.parts.len() == 1
+    }
+
+    /// Whether `self` is `other` or leads to a part of what `other` names.
+    pub fn starts_with(&self, other: &FieldPath) -> bool {
+        self.parts.starts_with(&other.parts)
+    }
+
+    /// The value that the path reaches through documents alone, no array being looked into.
+    pub fn get<'a>(&self, doc: Doc<'a>) -> Option<RawValue<'a>> {
+        let (last, parents) = self.parts.split_last()?;
+        let mut doc = doc;
+        for part in parents {
+            let value = doc.get_raw(part)?;
+            if value.kind() != Type::Document {
+                return None;
+            }
+            doc = Doc::trusted(value.bytes());
+        }
+        doc.get_raw(last)
+    }
+
+    /// Shows `visit` every leaf that a query condition on the path sees, until it breaks.
+    ///
+    /// - In a document, a part is a field name. A field that is not there, or is a scalar while parts remain,
+    ///   is one missing leaf.
+    /// - In an array with parts remaining, every element that is a document is entered with the same
+    ///   parts (so a number is a field name there), and the element whose index the next part is, is entered
+    ///   with the part consumed: a leaf that does not expand if it was the last part, else a document or an
+    ///   array to go on in. Other elements (scalars, arrays whose index was not named) are passed over and
+    ///   are not missing: `{"a.b": null}` does not match `{a: []}` nor `{a: [1]}`, but does `{a: [{}]}`.
+    /// - A leaf that is an array is shown once; where it `expands`, the caller tries its elements as well.
+    /// - An empty last part at an array is the array itself, expanding.
+    ///
+    /// Source: mongod 6.0, asked over documents of these shapes.
+    pub fn walk<'a, B>(
+        &self,
+        doc: Doc<'a>,
+        mut visit: impl FnMut(Leaf<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let tail = Tail { parts: &self.parts, indexes: &self.indexes };
+        walk_doc(doc, tail, None, 0, &mut visit)
+    }
+
+    /// Like [`FieldPath::walk`], with the elements of expanding arrays shown too, before their array.
+    ///
+    /// `visit` answers whether to stop; the result is whether it did.
+    pub fn any_value<'a>(
+        &self,
+        doc: Doc<'a>,
+        mut visit: impl FnMut(Option<RawValue<'a>>) -> bool,
+    ) -> bool {
+        let mut check =
+            |value| if visit(value) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        self.walk(doc, |leaf| {
+            if let Some(array) = leaf.expanding_array() {
+                for element in array {
+                    check(Some(element.value))?;
+                }
+            }
+            check(leaf.value)
+        })
+        .is_break()
+    }
 }
+
+impl<'a> Leaf<'a> {
+    /// The array whose elements a condition is tried on, if the leaf is one.
+    pub fn expanding_array(&self) -> Option<Doc<'a>> {
+        let value = self.value?;
+        (self.expands && value.kind() == Type::Array).then(|| Doc::trusted(value.bytes()))
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, part) in self.parts.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            write!(f, "{dot}{}", part.as_bstr())?;
+        }
+        Ok(())
+    }
+}
+
+/// The array index that a path part is: digits without a leading zero, within u32.
+pub fn array_index(part: &[u8]) -> Option<u32> {
+    if part.is_empty() || part.len() > 10 || (part.first() == Some(&b'0') && part.len() > 1) {
+        return None;
+    }
+    part.iter().try_fold(0_u32, |index, byte| {
+        let digit = byte.is_ascii_digit().then(|| u32::from(byte - b'0'))?;
+        index.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// The parts of a path that are still to be followed; never empty.
+#[derive(Clone, Copy)]
+struct Tail<'p> {
+    parts: &'p [Box<[u8]>],
+    indexes: &'p [Option<u32>],
+}
+
+impl<'p> Tail<'p> {
+    fn name(self) -> &'p [u8] {
+        self.parts.first().map_or(&[], |part| part)
+    }
+
+    fn index(self) -> Option<usize> {
+        (*self.indexes.first()?).map(|index| index as usize)
+    }
+
+    /// What follows the first part; `None` when that was the last.
+    fn rest(self) -> Option<Tail<'p>> {
+        match (self.parts, self.indexes) {
+            ([_, parts @ ..], [_, indexes @ ..]) if !parts.is_empty() => {
+                Some(Tail { parts, indexes })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn walk_doc<'a, B>(
+    mut doc: Doc<'a>,
+    mut tail: Tail<'_>,
+    outer_index: Option<usize>,
+    depth: u32,
+    visit: &mut impl FnMut(Leaf<'a>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    loop {
+        let value = doc.get_raw(tail.name());
+        let (value, rest) = match (value, tail.rest()) {
+            (Some(value), Some(rest)) => (value, rest),
+            (value, _) => return visit(Leaf { value, expands: true, outer_index }),
+        };
+        tail = rest;
+        match value.kind() {
+            Type::Document => doc = Doc::trusted(value.bytes()),
+            Type::Array => {
+                let array = Doc::trusted(value.bytes());
+                return walk_array(array, tail, outer_index, depth + 1, visit);
+            }
+            _ => return visit(Leaf { value: None, expands: true, outer_index }),
+        }
+    }
+}
+
+fn walk_array<'a, B>(
+    array: Doc<'a>,
+    tail: Tail<'_>,
+    outer_index: Option<usize>,
+    depth: u32,
+    visit: &mut impl FnMut(Leaf<'a>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    if depth > DEPTH_MAX {
+        return ControlFlow::Continue(());
+    }
+    let rest = tail.rest();
+    if rest.is_none() && tail.name().is_empty() {
+        let value = Some(RawValue::new(Type::Array, array.as_bytes()));
+        return visit(Leaf { value, expands: true, outer_index });
+    }
+    let named_index = tail.index();
+    for (index, element) in array.iter().enumerate() {
+        let value = element.value;
+        let is_doc = value.kind() == Type::Document;
+        let inner = Doc::trusted(value.bytes());
+        if is_doc {
+            walk_doc(inner, tail, outer_index.or(Some(index)), depth, visit)?;
+        }
+        if named_index != Some(index) {
+            continue;
+        }
+        match rest {
+            None => visit(Leaf { value: Some(value), expands: false, outer_index })?,
+            Some(rest) if is_doc => walk_doc(inner, rest, outer_index, depth, visit)?,
+            Some(rest) if value.kind() == Type::Array => {
+                walk_array(inner, rest, outer_index, depth + 1, visit)?;
+            }
+            Some(_) => {}
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests;

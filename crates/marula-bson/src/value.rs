@@ -185,7 +185,9 @@ impl<'a> Value<'a> {
     pub fn write(&self, out: &mut Vec<u8>) {
         match *self {
             Value::Double(number) => out.extend_from_slice(&number.to_le_bytes()),
-            Value::String(text) | Value::Code(text) | Value::Symbol(text) => write_string(text, out),
+            Value::String(text) | Value::Code(text) | Value::Symbol(text) => {
+                write_string(text, out)
+            }
             Value::Document(doc) | Value::Array(doc) => out.extend_from_slice(doc.as_bytes()),
             Value::Binary(Binary { subtype, bytes }) => {
                 out.extend_from_slice(&length_prefix(bytes.len()));
@@ -303,6 +305,30 @@ pub fn exact_i64_of_double(number: f64) -> Option<i64> {
     None
 }
 
+/// A double with up to 16 significant digits, as C's `%.16g` prints it: `5`, `0.1`, `1e+16`, `nan`, `-inf`.
+pub fn double_text(number: f64) -> String {
+    const DIGITS: usize = 16;
+    if !number.is_finite() {
+        let text = if number.is_nan() { "nan" } else { "inf" };
+        return format!("{}{text}", if number == f64::NEG_INFINITY { "-" } else { "" });
+    }
+    // Rounding to 16 digits may carry into the exponent, so the exponent is taken after it.
+    let scientific = format!("{number:.precision$e}", precision = DIGITS - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match usize::try_from(DIGITS as i32 - 1 - exponent) {
+        Ok(decimals) if exponent >= -4 => trim(&format!("{number:.decimals$}")),
+        _ => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", trim(mantissa), exponent.unsigned_abs())
+        }
+    }
+}
+
 /// A type and the bytes that follow the field's name: a value that has not been decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawValue<'a> {
@@ -347,7 +373,9 @@ impl<'a> RawValue<'a> {
             Type::String => Value::String(string_content(bytes)?),
             Type::Document => Value::Document(Doc::trusted(bytes)),
             Type::Array => Value::Array(Doc::trusted(bytes)),
-            Type::Binary => Value::Binary(Binary { subtype: *bytes.get(4)?, bytes: bytes.get(5..)? }),
+            Type::Binary => {
+                Value::Binary(Binary { subtype: *bytes.get(4)?, bytes: bytes.get(5..)? })
+            }
             Type::Undefined => Value::Undefined,
             Type::ObjectId => Value::ObjectId(ObjectId::from_bytes(fixed(bytes)?)),
             Type::Boolean => Value::Boolean(*bytes.first()? != 0),
