@@ -1,0 +1,77 @@
+//! Which parts of documents an update may write, so that indexes elsewhere are left alone.
+
+use std::sync::Arc;
+
+use marula_bson::FieldPath;
+
+/// The paths that an update may have written. Cloning it copies no path.
+#[derive(Clone, Debug)]
+pub enum Touched {
+    /// Any path.
+    All,
+    /// These paths and what is below them.
+    Paths(Arc<[FieldPath]>),
+}
+
+impl Touched {
+    /// Whether what an index on `path` sees of a document may have changed.
+    ///
+    /// Array indexes and positional parts name no field, so they are passed over on both sides.
+    pub fn may_affect(&self, path: &FieldPath) -> bool {
+        match self {
+            Touched::All => true,
+            Touched::Paths(paths) => paths.iter().any(|written| overlaps(written, path)),
+        }
+    }
+}
+
+/// Whether one path leads to the other or to a part of it.
+fn overlaps(written: &FieldPath, index: &FieldPath) -> bool {
+    let mut written = names(written);
+    let mut index = names(index);
+    loop {
+        match (written.next(), index.next()) {
+            (Some(_), Some(b"$**")) | (None, _) | (_, None) => return true,
+            (Some(a), Some(b)) if a != b => return false,
+            _ => {}
+        }
+    }
+}
+
+/// The parts of a path that can only be field names.
+fn names(path: &FieldPath) -> impl Iterator<Item = &[u8]> {
+    path.parts().iter().map(|part| &**part).filter(|part| {
+        let positional = *part == b"$" || part.starts_with(b"$[");
+        !positional && !part.iter().all(u8::is_ascii_digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_indexes_on_or_around_written_paths_are_affected() {
+        for (written, index, expected) in [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a", "ab", false),
+            ("a.b", "a", true),
+            ("a", "a.b", true),
+            ("a.b", "a.c", false),
+            ("a.0.b", "a.b", true),
+            ("a.$.b", "a.b", true),
+            ("a.$[].b", "a.c", false),
+            ("a.$[x]", "a.c", true),
+            ("a.b", "a.0.b", true),
+            ("a.1", "a.0", true),
+            ("x", "$**", true),
+            ("x", "a.$**", false),
+            ("a.b", "a.$**", true),
+        ] {
+            let touched = Touched::Paths([FieldPath::new(written)].into());
+            assert_eq!(touched.may_affect(&FieldPath::new(index)), expected, "{written} {index}");
+        }
+        assert!(Touched::All.may_affect(&FieldPath::new("a")));
+    }
+}
