@@ -54,7 +54,7 @@ errors! {
         "Bad numberToReturn ({count}) for $cmd type ns - can only be 1 or -1";
     /// A command asks for a stream of replies, which only OP_MSG has.
     exhaust_command(ns: &BStr, command: Doc<'_>) = 18527,
-        "The 'exhaust' OP_QUERY flag is invalid for commands: {ns} {command:?}";
+        "The 'exhaust' OP_QUERY flag is invalid for commands: {ns} {command}";
     /// `$query` is not a document.
     query_not_an_object(name: &str) = 10065, "invalid parameter: expected an object ({name})";
     /// The database stands in the collection's name.

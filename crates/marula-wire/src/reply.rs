@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use marula_bson::{Doc, DocWriter};
+use marula_bson::DocWriter;
 use marula_error::{Error, errors};
 
 use crate::message::{Flags, Header, MESSAGE_BYTES_MAX, OP_MSG, OP_REPLY};
@@ -121,10 +121,9 @@ impl ReplyBuffer {
         }
     }
 
-    /// The document written so far; `None` when there is none.
-    pub fn written(&self) -> Option<Doc<'_>> {
-        let (start, reply_to) = self.open?;
-        self.out.get(start + body_offset(reply_to.form)..).map(Doc::trusted)
+    /// Whether the reply that was begun has a document.
+    pub fn is_written(&self) -> bool {
+        self.open.is_some_and(|(start, _)| self.out.len() > start)
     }
 
     /// Forgets the reply in work.
@@ -160,6 +159,12 @@ impl ReplyBuffer {
     /// The finished replies.
     pub fn as_bytes(&self) -> &[u8] {
         &self.out
+    }
+
+    /// Cuts off the finished replies from `start` on.
+    pub fn split_off(&mut self, start: usize) -> Vec<u8> {
+        assert!(self.open.is_none(), "the reply in work was finished or abandoned");
+        self.out.split_off(start)
     }
 
     /// Takes the finished replies away.

@@ -90,7 +90,7 @@ pub enum Reason {
 }
 
 /// The circumstances of one call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// Where it runs.
     pub place: Place,
@@ -98,8 +98,6 @@ pub struct Call {
     pub reason: Reason,
     /// When the message was read from the socket.
     pub arrived: Instant,
-    /// The same flag that [`Service::open`] was given.
-    pub disconnected: Disconnected,
 }
 
 /// What the network does after a call.

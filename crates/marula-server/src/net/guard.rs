@@ -1,0 +1,125 @@
+//! One call to the service: a panic inside it ends the call, not the process.
+
+use std::any::Any;
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+use std::time::Instant;
+
+use marula_error::errors;
+use marula_wire::{Message, ReplyBuffer};
+
+use super::service::{Arm, Call, Service, Step};
+
+errors! {
+    /// The server has a mistake; the log has the rest.
+    panicked() = InternalError, "the operation failed inside the server; its log says where";
+    /// A command said it had replied and had not.
+    no_reply_written() = InternalError, "the operation ended without a reply";
+}
+
+thread_local! {
+    static IN_CALL: Cell<bool> = const { Cell::new(false) };
+    static TRACE: RefCell<Option<Backtrace>> = const { RefCell::new(None) };
+}
+
+/// What became of a call; replies are finished.
+pub(super) enum Verdict {
+    /// The reply, if the request wanted one, is in the buffer.
+    Done,
+    /// As `Done`, and it is sent when woken.
+    Hold(Arm),
+    Retry(Arm, Instant),
+    /// The reply is in the buffer, and another follows.
+    Stream,
+    ToPool,
+    /// As `Done`, and the connection closes.
+    Close,
+}
+
+/// Keeps the backtrace of a panic inside a call for its log line; other panics are reported as before.
+pub(super) fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if IN_CALL.get() {
+                TRACE.set(Some(Backtrace::force_capture()));
+            } else {
+                previous(info);
+            }
+        }));
+    });
+}
+
+/// Calls the service and finishes its reply in `reply`; returns the verdict and the reply's uncompressed bytes.
+pub(super) fn call<S: Service>(
+    service: &S,
+    connection: &mut S::Connection,
+    message: &Message<'_>,
+    call: &Call,
+    reply: &mut ReplyBuffer,
+) -> (Verdict, usize) {
+    reply.begin(message.reply_to());
+    let step = protect("call", || service.call(connection, message, call, reply));
+    let step = step.unwrap_or_else(|| {
+        reply.error(&panicked());
+        Step::Reply
+    });
+    let streams = matches!(step, Step::Stream) && message.exhaust_allowed();
+    let silent = message.more_to_come();
+    match step {
+        Step::ToPool => {
+            reply.abandon();
+            (Verdict::ToPool, 0)
+        }
+        Step::Retry(arm, deadline) => {
+            reply.abandon();
+            (Verdict::Retry(arm, deadline), 0)
+        }
+        Step::NoReply => {
+            reply.abandon();
+            (Verdict::Done, 0)
+        }
+        // What nobody waits for need not be held.
+        Step::Reply | Step::Hold(_) | Step::Stream if silent => {
+            reply.abandon();
+            (Verdict::Done, 0)
+        }
+        Step::Close if silent || !reply.is_written() => {
+            reply.abandon();
+            (Verdict::Close, 0)
+        }
+        Step::Close => (Verdict::Close, finish(reply, false)),
+        Step::Hold(arm) => (Verdict::Hold(arm), finish(reply, false)),
+        Step::Stream if streams => (Verdict::Stream, finish(reply, true)),
+        Step::Reply | Step::Stream => (Verdict::Done, finish(reply, false)),
+    }
+}
+
+fn finish(reply: &mut ReplyBuffer, more_to_come: bool) -> usize {
+    if !reply.is_written() {
+        tracing::error!("a command replied without a document");
+        reply.error(&no_reply_written());
+    }
+    reply.finish(more_to_come)
+}
+
+/// Runs code of the service; `None` when it panicked, which is logged with the name of what ran.
+pub(super) fn protect<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
+    IN_CALL.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(run));
+    IN_CALL.set(false);
+    result.map_err(|panic| log(what, &*panic)).ok()
+}
+
+fn log(what: &str, panic: &(dyn Any + Send)) {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let backtrace = TRACE.take().map(|trace| trace.to_string()).unwrap_or_default();
+    tracing::error!(what, panic = text, backtrace, "the service panicked");
+}

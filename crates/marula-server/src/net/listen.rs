@@ -1,0 +1,135 @@
+//! Listening sockets and the streams they accept, over TCP or a Unix socket.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
+
+/// A socket that accepts connections.
+pub struct Listener(Kind);
+
+enum Kind {
+    Tcp(mio::net::TcpListener),
+    Unix { listener: mio::net::UnixListener, path: PathBuf },
+}
+
+impl Listener {
+    /// Listens on an address; port 0 lets the system choose.
+    pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
+        // mio asks for room for 1,024 connections that are not yet accepted, the standard library for 128:
+        // past that a client waits a second before it tries again.
+        Ok(Listener(Kind::Tcp(mio::net::TcpListener::bind(address)?)))
+    }
+
+    /// Listens on a Unix socket, readable and writable by its owner; a socket that lies there is replaced.
+    pub fn unix(path: &Path) -> io::Result<Listener> {
+        if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+            fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        listener.set_nonblocking(true)?;
+        let listener = mio::net::UnixListener::from_std(listener);
+        Ok(Listener(Kind::Unix { listener, path: path.to_path_buf() }))
+    }
+
+    /// The address; `None` for a Unix socket.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Kind::Tcp(listener) => listener.local_addr().ok(),
+            Kind::Unix { .. } => None,
+        }
+    }
+
+    /// The next connection that waits, and the client's address.
+    pub(super) fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
+        match &self.0 {
+            Kind::Tcp(listener) => {
+                let (stream, remote) = listener.accept()?;
+                // A reply is one write; waiting to join it with another gains nothing.
+                stream.set_nodelay(true)?;
+                Ok((Stream::Tcp(stream), Some(remote)))
+            }
+            Kind::Unix { listener, .. } => {
+                let (stream, _) = listener.accept()?;
+                Ok((Stream::Unix(stream), None))
+            }
+        }
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let source: &mut dyn Source = match &mut self.0 {
+            Kind::Tcp(listener) => listener,
+            Kind::Unix { listener, .. } => listener,
+        };
+        source.register(registry, token, Interest::READABLE)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Kind::Unix { path, .. } = &self.0
+            && let Err(error) = fs::remove_file(path)
+        {
+            tracing::warn!(%error, path = %path.display(), "could not remove the Unix socket");
+        }
+    }
+}
+
+/// The byte stream of one connection.
+pub(super) enum Stream {
+    Tcp(mio::net::TcpStream),
+    Unix(mio::net::UnixStream),
+}
+
+impl Stream {
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Registers once for both directions; edge-triggered, so that it never has to be changed.
+    pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.source().register(registry, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        self.source().deregister(registry)
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Stream::Tcp(stream) => stream,
+            Stream::Unix(stream) => stream,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(into),
+            Stream::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
