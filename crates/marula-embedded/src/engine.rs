@@ -1,0 +1,277 @@
+//! The store: opening, reading, and what belongs to all its parts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use marula_storage::latch::Latches;
+use marula_storage::{
+    Caps, Cursor, Direction, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn,
+};
+use parking_lot::Mutex;
+use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions};
+
+use crate::check;
+use crate::error::{closed, from_rocksdb};
+use crate::estimate::Estimates;
+use crate::folder::Folder;
+use crate::health::Health;
+use crate::options::{EmbeddedOptions, name_of};
+use crate::scan::{OwnedView, View, open_cursor};
+use crate::statistics;
+use crate::sync::Sync;
+use crate::txn::EmbeddedTxn;
+use crate::upkeep;
+
+/// A store over RocksDB in one data folder.
+pub struct Embedded {
+    // Before the engine: its thread must end first.
+    pub(crate) sync: Sync,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) caps: Caps,
+    pub(crate) estimates: Estimates,
+    latches: Latches,
+    is_closed: AtomicBool,
+}
+
+/// RocksDB and what must live as long as it does.
+pub(crate) struct Engine {
+    pub(crate) db: DB,
+    pub(crate) cache: Cache,
+    pub(crate) health: Arc<Health>,
+    pub(crate) read_options: ReadOptions,
+    pub(crate) write_options: WriteOptions,
+    /// The options of each space, for files made to be ingested.
+    pub(crate) spaces: [Options; Space::ALL.len()],
+    /// Whose turn it is to compact a range on demand.
+    pub(crate) compaction: Mutex<()>,
+    // Behind the database: the folder is locked until the database is closed.
+    pub(crate) folder: Folder,
+}
+
+/// The column family of each space, found once for several uses.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'s>([&'s ColumnFamily; Space::ALL.len()]);
+
+impl<'s> Columns<'s> {
+    pub(crate) fn of(&self, space: Space) -> &'s ColumnFamily {
+        self.0[space as usize]
+    }
+}
+
+impl Embedded {
+    /// Opens the store in a data folder, which is made when it is not there.
+    ///
+    /// Errors: `Unavailable` when another process has the folder, or it is not one of Marula's; `Corrupt` when files
+    /// are damaged; `Full` and `Io` for failures of the environment.
+    pub fn open(options: EmbeddedOptions) -> Result<Embedded> {
+        let folder = Folder::open(&options.path)?;
+        let health = Arc::new(Health::default());
+        let cache = options.cache();
+        let database = options.database(health.clone());
+        let db = DB::open_cf_descriptors(&database, folder.store(), options.spaces(&cache))
+            .map_err(from_rocksdb)?;
+        let spaces = Space::ALL.map(|space| options.space(space, &cache));
+        let engine = Arc::new(Engine {
+            db,
+            cache,
+            health,
+            read_options: ReadOptions::default(),
+            write_options: WriteOptions::default(),
+            spaces,
+            compaction: Mutex::default(),
+            folder,
+        });
+        let sync = Sync::start(engine.clone(), options.sync_interval)?;
+        let caps = Caps {
+            name: "embedded",
+            key_bytes_max: 32 << 20,
+            value_bytes_max: 256 << 20,
+            txn_bytes_max: 1 << 30,
+            is_remote: false,
+            is_persistent: true,
+        };
+        let estimates = Estimates::default();
+        let is_closed = AtomicBool::new(false);
+        Ok(Embedded { sync, engine, caps, estimates, latches: Latches::new(), is_closed })
+    }
+
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        Columns(Space::ALL.map(|space| self.engine.column(space)))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+}
+
+impl Engine {
+    /// The column family of a space.
+    pub(crate) fn column(&self, space: Space) -> &ColumnFamily {
+        self.db.cf_handle(name_of(space)).expect("every space was opened")
+    }
+}
+
+/// Shows the value of a key where RocksDB holds it: a block of the cache, or the memtable.
+pub(crate) fn get_with(
+    engine: &Engine,
+    options: &ReadOptions,
+    space: Space,
+    key: &[u8],
+    visit: &mut dyn FnMut(&[u8]),
+) -> Result<bool> {
+    let found = engine.db.get_pinned_cf_opt(engine.column(space), key, options);
+    let found = found.map_err(from_rocksdb)?;
+    if let Some(value) = &found {
+        visit(value);
+    }
+    Ok(found.is_some())
+}
+
+/// Shows the value of each key. One by one: each costs the same lookups, and nothing is gathered on the heap.
+pub(crate) fn get_many_with(
+    engine: &Engine,
+    options: &ReadOptions,
+    space: Space,
+    keys: &[&[u8]],
+    visit: &mut dyn FnMut(usize, Option<&[u8]>),
+) -> Result<()> {
+    let column = engine.column(space);
+    for (index, key) in keys.iter().enumerate() {
+        let found = engine.db.get_pinned_cf_opt(column, key, options).map_err(from_rocksdb)?;
+        visit(index, found.as_deref());
+    }
+    Ok(())
+}
+
+impl Read for Embedded {
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.check_open()?;
+        get_with(&self.engine, &self.engine.read_options, space, key, visit)
+    }
+
+    fn get_many(
+        &self,
+        space: Space,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.check_open()?;
+        get_many_with(&self.engine, &self.engine.read_options, space, keys, visit)
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        self.check_open()?;
+        Ok(open_cursor(&self.engine, ReadOptions::default(), space, range, direction))
+    }
+}
+
+impl Store for Embedded {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Read + '_>> {
+        self.check_open()?;
+        Ok(Box::new(View::new(&self.engine)))
+    }
+
+    fn snapshot_owned(self: Arc<Self>) -> Result<Box<dyn Read>> {
+        self.check_open()?;
+        Ok(Box::new(OwnedView::new(self)))
+    }
+
+    fn begin(&self) -> Box<dyn Txn + '_> {
+        Box::new(EmbeddedTxn::new(self, self.latches.hold()))
+    }
+
+    fn sync(&self, stamp: Stamp) -> Result<()> {
+        self.sync.wait(stamp)
+    }
+
+    fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>) {
+        self.sync.on_sync(stamp, done);
+    }
+
+    fn newest_stamp(&self) -> Stamp {
+        Stamp(self.engine.db.latest_sequence_number())
+    }
+
+    fn ingest(
+        &self,
+        space: Space,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        self.check_open()?;
+        upkeep::ingest(&self.engine, space, next)
+    }
+
+    fn drop_range(&self, space: Space, range: &KeyRange) -> Result<()> {
+        self.check_open()?;
+        upkeep::drop_range(&self.engine, space, range)
+    }
+
+    fn compact(
+        &self,
+        space: Space,
+        range: &KeyRange,
+        progress: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        self.check_open()?;
+        upkeep::compact(self, space, range, progress)
+    }
+
+    fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats> {
+        self.check_open()?;
+        self.estimates.range_stats(&self.engine, space, range)
+    }
+
+    fn split_points(&self, space: Space, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>> {
+        self.check_open()?;
+        self.estimates.split_points(&self.engine, space, range, parts)
+    }
+
+    fn statistics(&self) -> Vec<(String, i64)> {
+        statistics::rows(self)
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        self.check_open()?;
+        check::check(&self.engine)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.sync.stop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use marula_storage::contract;
+
+    use super::*;
+
+    fn open(folder: &Path) -> Arc<dyn Store> {
+        let mut options = EmbeddedOptions::new(folder);
+        options.cache_bytes = 32 << 20;
+        options.memtable_bytes = 1 << 20;
+        Arc::new(Embedded::open(options).expect("the store opens"))
+    }
+
+    macro_rules! promises {
+        ($($promise:ident)*) => { $(#[test] fn $promise() { contract::$promise(&open); })* };
+    }
+
+    marula_storage::for_each_promise!(promises);
+}

@@ -1,0 +1,254 @@
+//! What a data folder is, and who may open it.
+//!
+//! ```text
+//! <folder>/MARULA    the marker: "marula data folder, format 1\n"; locked while the store is open
+//! <folder>/store/    RocksDB's files
+//! <folder>/ingest/   sorted files on their way into the store; emptied at each open
+//! ```
+//!
+//! A folder without the marker is taken only when it holds nothing of anybody. So a data folder of
+//! mongod, or a wrong path, is refused and left as it was.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use marula_storage::{Error, Result};
+
+const MARKER: &str = "MARULA";
+
+/// The version of the layout of folder and keys. A change that older programs cannot read raises it.
+const FORMAT: u32 = 1;
+
+/// A data folder that this process has locked.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Holds the lock until it is closed.
+    _marker: File,
+}
+
+impl Folder {
+    /// Makes or opens the data folder at `path` and locks it.
+    ///
+    /// Errors: [`Error::Unavailable`] when another process has it, when it holds foreign files or another
+    /// format; [`Error::Io`] when it cannot be read or written; [`Error::Corrupt`] when parts are missing.
+    pub(crate) fn open(path: &Path) -> Result<Folder> {
+        fs::create_dir_all(path).map_err(|error| failed("create the data folder", path, error))?;
+        let marker_path = path.join(MARKER);
+        let is_new = match fs::metadata(&marker_path) {
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(failed("read", &marker_path, error)),
+        };
+        if is_new {
+            refuse_foreign(path)?;
+        }
+        let mut marker = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(is_new)
+            .truncate(false)
+            .open(&marker_path)
+            .map_err(|error| failed("open", &marker_path, error))?;
+        match marker.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("another process has the data folder '{}' open", path.display());
+                return Err(Error::Unavailable(text));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &marker_path, error)),
+        }
+        check_or_write_marker(&mut marker, path)?;
+        let folder = Folder { path: path.to_path_buf(), _marker: marker };
+        folder.check_store()?;
+        folder.empty_ingest()?;
+        Ok(folder)
+    }
+
+    /// Where RocksDB's files are.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    /// Where sorted files are written before the store takes them over.
+    pub(crate) fn ingest(&self) -> PathBuf {
+        self.path.join("ingest")
+    }
+
+    /// A store that has lost its `CURRENT` file would be taken for a new one, and its files removed.
+    fn check_store(&self) -> Result<()> {
+        let store = self.store();
+        let entries = match fs::read_dir(&store) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed("read", &store, error)),
+        };
+        let mut has_data = false;
+        for entry in entries {
+            let name = entry.map_err(|error| failed("read", &store, error))?.file_name();
+            if name == OsStr::new("CURRENT") {
+                return Ok(());
+            }
+            has_data |= Path::new(&name).extension() == Some(OsStr::new("sst"));
+        }
+        if has_data {
+            let text =
+                format!("the data folder '{}' has lost 'store/CURRENT'", self.path.display());
+            return Err(Error::Corrupt(text));
+        }
+        Ok(())
+    }
+
+    /// Files of an ingestion that a crash cut short belong to nobody.
+    fn empty_ingest(&self) -> Result<()> {
+        let path = self.ingest();
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses a folder that holds files of others. Hidden files, and what a file system puts into its
+/// root, are nobody's.
+fn refuse_foreign(path: &Path) -> Result<()> {
+    let entries =
+        fs::read_dir(path).map_err(|error| failed("read the data folder", path, error))?;
+    for entry in entries {
+        let name = entry.map_err(|error| failed("read the data folder", path, error))?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with('.') || name == "lost+found" {
+            continue;
+        }
+        let folder = path.display();
+        let text = if name.starts_with("WiredTiger") || name == "storage.bson" {
+            format!(
+                "the folder '{folder}' holds data files of mongod ('{name}'), which marula does \
+                not read: dump and restore them, or choose another folder"
+            )
+        } else {
+            format!(
+                "the folder '{folder}' is not empty ('{name}') and is not a data folder of marula"
+            )
+        };
+        return Err(Error::Unavailable(text));
+    }
+    Ok(())
+}
+
+fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
+    let marker_path = path.join(MARKER);
+    let wanted = format!("marula data folder, format {FORMAT}\n");
+    let mut text = String::new();
+    // The marker is short; whatever else stands there is not read into memory.
+    let mut start = marker.take(1024);
+    start.read_to_string(&mut text).map_err(|error| failed("read", &marker_path, error))?;
+    if text == wanted {
+        return Ok(());
+    }
+    // A crash may have left the marker created and not written; the store does not exist then.
+    if text.is_empty() && !path.join("store").exists() {
+        let write = || -> io::Result<()> {
+            marker.rewind()?;
+            marker.write_all(wanted.as_bytes())?;
+            marker.sync_all()?;
+            File::open(path)?.sync_all()
+        };
+        let mut write = write;
+        return write().map_err(|error| failed("write", &marker_path, error));
+    }
+    let text = format!(
+        "the data folder '{}' is marked {:?}; this program reads format {FORMAT}",
+        path.display(),
+        text.trim_end()
+    );
+    Err(Error::Unavailable(text))
+}
+
+/// An input/output error that says what was attempted on which file, of the same kind.
+fn failed(verb: &str, path: &Path, error: io::Error) -> Error {
+    io::Error::new(error.kind(), format!("could not {verb} '{}': {error}", path.display())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marula_storage::contract;
+
+    fn refusal(path: &Path) -> String {
+        match Folder::open(path) {
+            Ok(_) => panic!("the folder is taken"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(path)
+            .expect("the folder is there")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn foreign_folders_are_left_as_they_are() {
+        for (file, words) in [
+            ("WiredTiger.wt", "data files of mongod"),
+            ("storage.bson", "data files of mongod"),
+            ("notes.txt", "is not empty ('notes.txt')"),
+            ("CURRENT", "is not empty"),
+        ] {
+            let folder = contract::Folder::new();
+            fs::write(folder.path().join(file), b"x").expect("a file is written");
+            let text = refusal(folder.path());
+            assert!(text.contains(words), "{file}: {text}");
+            assert_eq!(names(folder.path()), [file]);
+        }
+    }
+
+    #[test]
+    fn an_empty_folder_is_taken_and_locked() {
+        let outer = contract::Folder::new();
+        let path = outer.path().join("new/data");
+        let folder = Folder::open(&path).expect("a folder is made");
+        assert_eq!(names(&path), [MARKER]);
+        assert!(refusal(&path).contains("another process"));
+        drop(folder);
+        fs::write(path.join("notes.txt"), b"x").expect("a file is written");
+        Folder::open(&path).expect("files beside the marker are nobody's business");
+    }
+
+    #[test]
+    fn other_formats_and_damage_are_told() {
+        let folder = contract::Folder::new();
+        let path = folder.path();
+        fs::write(path.join(MARKER), "marula data folder, format 2\n").expect("it is written");
+        assert!(refusal(path).contains("format 2"));
+        fs::write(path.join(MARKER), [0xFF; 10]).expect("it is written");
+        refusal(path);
+        fs::write(path.join(MARKER), "").expect("it is written");
+        drop(Folder::open(path).expect("a marker that was not written yet is written"));
+        fs::create_dir(path.join("store")).expect("it is made");
+        drop(Folder::open(path).expect("an empty store is a new one"));
+        fs::write(path.join("store/000012.sst"), "").expect("it is written");
+        assert!(refusal(path).contains("has lost 'store/CURRENT'"));
+        fs::write(path.join("store/CURRENT"), "").expect("it is written");
+        drop(Folder::open(path).expect("the rest is RocksDB's to judge"));
+        fs::write(path.join(MARKER), "").expect("it is written");
+        refusal(path);
+    }
+
+    #[test]
+    fn what_cannot_be_a_folder_is_told() {
+        let folder = contract::Folder::new();
+        let path = folder.path().join("file");
+        fs::write(&path, b"x").expect("a file is written");
+        assert!(refusal(&path).contains("could not create the data folder"));
+        fs::create_dir(folder.path().join(MARKER)).expect("a folder is made");
+        assert!(refusal(folder.path()).contains("could not open"));
+    }
+}

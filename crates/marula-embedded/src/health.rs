@@ -1,0 +1,112 @@
+//! What RocksDB tells on its own: background errors, stalls, its log.
+//!
+//! After an error in the background RocksDB refuses writes and goes on reading. [`Health`] keeps that error, for
+//! the log, the statistics and the sync thread, which tries to resume once the cause may be gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rust_rocksdb::event_listener::{
+    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition,
+    EventListener, FlushJobInfo, IngestionInfo, MutableStatus, WriteStallInfo,
+};
+use rust_rocksdb::{InfoLogger, LogLevel};
+use tracing::{debug, error, info, warn};
+
+/// The state of a store's background work, and how often each kind was done.
+#[derive(Default)]
+pub(crate) struct Health {
+    error: Mutex<Option<String>>,
+    /// Whether `error` is set, for those who ask often.
+    has_error: AtomicBool,
+    pub(crate) errors: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) compaction_bytes_read: AtomicU64,
+    pub(crate) compaction_bytes_written: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    /// Grows whenever the set of the store's files changes.
+    pub(crate) files_version: AtomicU64,
+}
+
+impl Health {
+    /// The background error that stops writes, if there is one.
+    pub(crate) fn error(&self) -> Option<String> {
+        if !self.has_error.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.error.lock().clone()
+    }
+
+    /// Notes that writes go on.
+    pub(crate) fn resumed(&self) {
+        if self.error.lock().take().is_some() {
+            self.has_error.store(false, Ordering::Relaxed);
+            info!("writing goes on after a background error");
+        }
+    }
+}
+
+/// The listener that RocksDB calls.
+pub(crate) struct Listener(pub(crate) Arc<Health>);
+
+impl EventListener for Listener {
+    fn on_flush_completed(&self, _: &FlushJobInfo) {
+        self.0.flushes.fetch_add(1, Ordering::Relaxed);
+        self.0.files_version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_compaction_completed(&self, job: &CompactionJobInfo) {
+        self.0.compactions.fetch_add(1, Ordering::Relaxed);
+        self.0.compaction_bytes_read.fetch_add(job.total_input_bytes(), Ordering::Relaxed);
+        self.0.compaction_bytes_written.fetch_add(job.total_output_bytes(), Ordering::Relaxed);
+        self.0.files_version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_external_file_ingested(&self, _: &IngestionInfo) {
+        self.0.files_version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_stall_conditions_changed(&self, stall: &WriteStallInfo) {
+        let space = String::from_utf8_lossy(&stall.cf_name().unwrap_or_default()).into_owned();
+        if matches!(stall.cur(), DBWriteStallCondition::KNormal) {
+            info!("writes to '{space}' go at full speed again");
+        } else {
+            self.0.stalls.fetch_add(1, Ordering::Relaxed);
+            info!("writes to '{space}' are slowed until background work catches up");
+        }
+    }
+
+    fn on_background_error(&self, _: DBBackgroundErrorReason, status: MutableStatus) {
+        let Err(cause) = status.result() else { return };
+        error!("background error, writing stops: {cause}");
+        self.0.errors.fetch_add(1, Ordering::Relaxed);
+        *self.0.error.lock() = Some(cause.to_string());
+        self.0.has_error.store(true, Ordering::Relaxed);
+    }
+
+    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
+        if info.new_bg_error().result().is_ok() {
+            self.0.resumed();
+        }
+    }
+}
+
+/// Sends RocksDB's log to ours. RocksDB warns of much that is routine; what it drops from a damaged log is not.
+pub(crate) fn logger() -> InfoLogger {
+    InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| {
+        let text = text.trim_end();
+        match level {
+            LogLevel::Error | LogLevel::Fatal => error!("rocksdb: {text}"),
+            LogLevel::Warn if is_loss(text) => warn!("the end of the log is damaged: {text}"),
+            LogLevel::Warn => info!("rocksdb: {text}"),
+            _ => debug!("rocksdb: {text}"),
+        }
+    })
+}
+
+/// Whether a warning says that recovery cut something off the log.
+fn is_loss(text: &str) -> bool {
+    text.contains("dropping") || text.contains("Corruption") || text.contains("corrupt")
+}

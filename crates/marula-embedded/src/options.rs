@@ -1,0 +1,189 @@
+//! How a store is opened, and how RocksDB is tuned.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use marula_storage::Space;
+use rust_rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, Options,
+};
+
+use crate::health::{self, Health, Listener};
+
+/// What can be chosen about a store. [`EmbeddedOptions::new`] has the defaults.
+#[derive(Clone, Debug)]
+pub struct EmbeddedOptions {
+    /// The data folder.
+    pub path: PathBuf,
+    /// Bytes of the cache of uncompressed blocks.
+    pub cache_bytes: usize,
+    /// How long a commit may wait for its sync when nobody asks for it.
+    pub sync_interval: Duration,
+    /// Threads for flushes and compactions.
+    pub background_jobs: usize,
+    /// Bytes that are written to one space before they go from memory to a file.
+    pub memtable_bytes: usize,
+}
+
+const MB: usize = 1 << 20;
+
+/// Below this cache size the tables' indexes and filters count towards the cache, so that memory stays bounded.
+const CACHE_BYTES_TINY: usize = 64 * MB;
+
+/// The log kept for spaces that are written rarely, before they are flushed to let it go. It bounds
+/// what recovery reads: about a second per 200 MB.
+const WAL_BYTES_MAX: u64 = 512 << 20;
+
+/// Merges of one counter that lie unmerged in memory: more make reading a counter dear, fewer make
+/// adding to it dear.
+const COUNTER_MERGES_MAX: usize = 16;
+
+impl EmbeddedOptions {
+    /// The defaults for a store at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let cache_bytes = default_cache_bytes(memory_bytes());
+        EmbeddedOptions {
+            path: path.into(),
+            cache_bytes,
+            sync_interval: Duration::from_millis(100),
+            background_jobs: thread::available_parallelism().map_or(2, usize::from).clamp(2, 8),
+            memtable_bytes: (cache_bytes / 8).clamp(8 * MB, 64 * MB),
+        }
+    }
+
+    /// The cache of blocks that all spaces share.
+    pub(crate) fn cache(&self) -> Cache {
+        Cache::new_hyper_clock_cache(self.cache_bytes.max(MB), 0)
+    }
+
+    /// The options of the database.
+    pub(crate) fn database(&self, health: Arc<Health>) -> Options {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        options.set_max_background_jobs(self.background_jobs as i32);
+        options.set_max_subcompactions(1);
+        options.set_max_open_files(open_files_max());
+        // A prefix of what was acknowledged survives damage at the end of the log; the logger tells of it.
+        options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+        options.set_recycle_log_file_num(0);
+        options.set_max_total_wal_size(WAL_BYTES_MAX);
+        options.set_enable_pipelined_write(false);
+        options.set_avoid_unnecessary_blocking_io(true);
+        options.set_stats_dump_period_sec(0);
+        options.set_stats_persist_period_sec(0);
+        options.set_bytes_per_sync(MB as u64);
+        options.set_compaction_readahead_size(2 * MB);
+        options.set_info_logger(health::logger());
+        options.add_event_listener(Listener(health));
+        options
+    }
+
+    /// The options of each space.
+    pub(crate) fn spaces(&self, cache: &Cache) -> Vec<ColumnFamilyDescriptor> {
+        Space::ALL
+            .iter()
+            .map(|&space| ColumnFamilyDescriptor::new(name_of(space), self.space(space, cache)))
+            .collect()
+    }
+
+    /// The options of one space, also for files that are ingested into it.
+    pub(crate) fn space(&self, space: Space, cache: &Cache) -> Options {
+        let mut options = Options::default();
+        options.set_write_buffer_size(match space {
+            Space::Catalog => (self.memtable_bytes / 4).max(MB),
+            Space::Records | Space::Indexes => self.memtable_bytes,
+        });
+        options.set_max_write_buffer_number(3);
+        options.set_memtable_prefix_bloom_ratio(0.05);
+        options.set_memtable_whole_key_filtering(true);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        options.set_level_zero_file_num_compaction_trigger(4);
+        options.set_max_bytes_for_level_base(4 * self.memtable_bytes as u64);
+        options.set_target_file_size_base(self.memtable_bytes.max(16 * MB) as u64);
+        // The first level, and those that data reach before there are gigabytes of them, are cheap to write.
+        options.set_compression_per_level(&[
+            DBCompressionType::Lz4,
+            DBCompressionType::Lz4,
+            DBCompressionType::Lz4,
+            DBCompressionType::Zstd,
+        ]);
+        options.set_compression_options(-14, 3, 0, 0);
+        options.set_bottommost_compression_options(-14, 3, 0, 0, true);
+        // The built-in operator adds 8 little-endian bytes, wrapping: the same for i64.
+        options.set_uint64add_merge_operator();
+        options.set_max_successive_merges(COUNTER_MERGES_MAX);
+        // A record is looked up when an index knows it: a filter on the last level never says no.
+        options.set_optimize_filters_for_hits(space == Space::Records);
+        options.set_block_based_table_factory(&self.table(cache));
+        options
+    }
+
+    fn table(&self, cache: &Cache) -> BlockBasedOptions {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(cache);
+        table.set_block_size(16 << 10);
+        table.set_block_restart_interval(8);
+        table.set_bloom_filter(10.0, false);
+        let is_tiny = self.cache_bytes < CACHE_BYTES_TINY;
+        table.set_cache_index_and_filter_blocks(is_tiny);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(is_tiny);
+        table
+    }
+}
+
+/// The name of a space's column family.
+pub(crate) fn name_of(space: Space) -> &'static str {
+    match space {
+        Space::Catalog => "default",
+        Space::Records => "records",
+        Space::Indexes => "indexes",
+    }
+}
+
+/// Half of the memory beyond the first gigabyte, at least 256 MB: what mongod takes.
+fn default_cache_bytes(memory_bytes: u64) -> usize {
+    let half = memory_bytes.saturating_sub(1 << 30) / 2;
+    usize::try_from(half).unwrap_or(usize::MAX).max(256 * MB)
+}
+
+/// The memory of the machine, or of the container where that is less; 1 GB when neither can be told.
+fn memory_bytes() -> u64 {
+    let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+    total.unwrap_or(1 << 30).min(limit.unwrap_or(u64::MAX))
+}
+
+/// How many files the store keeps open: all of them unless the process may not have that many.
+fn open_files_max() -> i32 {
+    let soft = fs::read_to_string("/proc/self/limits").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+        line.split_whitespace().next()?.parse::<i32>().ok()
+    });
+    match soft {
+        Some(limit) if limit < 65_536 => (limit / 2).max(128),
+        _ => -1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_as_large_as_that_of_mongod() {
+        for (memory_gb, cache_mb) in [(0, 256), (1, 256), (2, 512), (4, 1536), (16, 7680)] {
+            assert_eq!(default_cache_bytes(memory_gb << 30), cache_mb * MB, "{memory_gb} GB");
+        }
+        assert!(memory_bytes() >= 64 << 20);
+        assert!(open_files_max() == -1 || open_files_max() >= 128);
+    }
+}

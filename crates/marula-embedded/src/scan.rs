@@ -1,0 +1,197 @@
+//! Cursors and snapshots.
+//!
+//! A cursor is a RocksDB iterator bounded to its range; key and value stay in the pinned block. A [`View`] is
+//! a RocksDB snapshot with the read options that name it.
+
+use std::sync::Arc;
+
+use marula_storage::{Cursor, Direction, KeyRange, Read, Result, Space};
+use rust_rocksdb::{DBRawIterator, ReadOptions, Snapshot};
+
+use crate::engine::{Embedded, Engine, get_many_with, get_with};
+use crate::error::from_rocksdb;
+
+/// A cursor over one range.
+pub(crate) struct EmbeddedCursor<'r> {
+    iterator: DBRawIterator<'r>,
+    range: KeyRange,
+    direction: Direction,
+    position: Position,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    Before,
+    On,
+    Behind,
+}
+
+/// A cursor over a range that holds nothing, whatever is stored. RocksDB's bounds must not cross.
+struct EmptyCursor;
+
+/// Opens a cursor. `options` name a snapshot or are the defaults; they get the bounds.
+pub(crate) fn open_cursor<'r>(
+    engine: &'r Engine,
+    mut options: ReadOptions,
+    space: Space,
+    range: &KeyRange,
+    direction: Direction,
+) -> Box<dyn Cursor + 'r> {
+    if range.start >= range.end {
+        return Box::new(EmptyCursor);
+    }
+    options.set_iterate_lower_bound(range.start.as_slice());
+    options.set_iterate_upper_bound(range.end.as_slice());
+    let iterator = engine.db.raw_iterator_cf_opt(engine.column(space), options);
+    Box::new(EmbeddedCursor {
+        iterator,
+        range: range.clone(),
+        direction,
+        position: Position::Before,
+    })
+}
+
+impl EmbeddedCursor<'_> {
+    /// Finds out where the last move has led.
+    fn settle(&mut self) -> Result<bool> {
+        let is_on = self.iterator.valid();
+        self.position = if is_on { Position::On } else { Position::Behind };
+        if !is_on {
+            self.iterator.status().map_err(from_rocksdb)?;
+        }
+        Ok(is_on)
+    }
+}
+
+impl Cursor for EmbeddedCursor<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        match (self.position, self.direction) {
+            (Position::Behind, _) => return Ok(false),
+            (Position::On, Direction::Forward) => self.iterator.next(),
+            (Position::On, Direction::Backward) => self.iterator.prev(),
+            (Position::Before, Direction::Forward) => self.iterator.seek(&self.range.start),
+            (Position::Before, Direction::Backward) => self.iterator.seek_to_last(),
+        }
+        self.settle()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        match self.direction {
+            Direction::Forward => self.iterator.seek(key.max(self.range.start.as_slice())),
+            Direction::Backward if *key >= *self.range.end => self.iterator.seek_to_last(),
+            Direction::Backward => self.iterator.seek_for_prev(key),
+        }
+        self.settle()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.iterator.key().expect("the cursor stands on a key")
+    }
+
+    fn value(&self) -> &[u8] {
+        self.iterator.value().expect("the cursor stands on a value")
+    }
+}
+
+impl Cursor for EmptyCursor {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn key(&self) -> &[u8] {
+        panic!("the cursor stands on no key")
+    }
+
+    fn value(&self) -> &[u8] {
+        panic!("the cursor stands on no value")
+    }
+}
+
+/// The view of one moment.
+pub(crate) struct View<'s> {
+    engine: &'s Engine,
+    /// Names `snapshot`, which outlives it.
+    options: ReadOptions,
+    snapshot: Snapshot<'s>,
+}
+
+impl<'s> View<'s> {
+    pub(crate) fn new(engine: &'s Engine) -> Self {
+        let snapshot = engine.db.snapshot();
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&snapshot);
+        View { engine, options, snapshot }
+    }
+}
+
+impl Read for View<'_> {
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        get_with(self.engine, &self.options, space, key, visit)
+    }
+
+    fn get_many(
+        &self,
+        space: Space,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        get_many_with(self.engine, &self.options, space, keys, visit)
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&self.snapshot);
+        Ok(open_cursor(self.engine, options, space, range, direction))
+    }
+}
+
+/// A view that keeps its store alive.
+pub(crate) struct OwnedView {
+    /// Borrows from `_store`; declared first, so that it is dropped first.
+    view: View<'static>,
+    _store: Arc<Embedded>,
+}
+
+impl OwnedView {
+    #[allow(unsafe_code)]
+    pub(crate) fn new(store: Arc<Embedded>) -> Self {
+        let engine: &Engine = &store.engine;
+        // SAFETY: the engine lives in an `Arc` that `store` owns and never replaces, and `store` is kept beside the
+        // view and dropped after it; the 'static lifetime does not leave this type.
+        let engine: &'static Engine = unsafe { &*std::ptr::from_ref(engine) };
+        OwnedView { view: View::new(engine), _store: store }
+    }
+}
+
+impl Read for OwnedView {
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.view.get(space, key, visit)
+    }
+
+    fn get_many(
+        &self,
+        space: Space,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.view.get_many(space, keys, visit)
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        self.view.cursor(space, range, direction)
+    }
+}

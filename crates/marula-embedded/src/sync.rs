@@ -1,0 +1,171 @@
+//! Group durability: one thread that syncs the log for all who wait.
+//!
+//! A commit has handed its log to the operating system; a *sync* makes it survive a power failure. The thread
+//! syncs when somebody waits, and otherwise at least every interval when there is something new. All
+//! who asked before a sync started are answered by it. The same thread tries to resume writing after a background error,
+//! such as a full disk.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use marula_storage::{Result, Stamp};
+use parking_lot::{Condvar, Mutex};
+use tracing::{debug, error};
+
+use crate::engine::Engine;
+use crate::error::{closed, from_rocksdb};
+
+/// What a waiter has done when its sync has ended.
+type Done = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// The time between two attempts to resume writing.
+const RESUME_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The sync thread of a store.
+pub(crate) struct Sync {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    state: Mutex<State>,
+    wake: Condvar,
+    interval: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    /// Every commit up to here survives a power failure.
+    synced: u64,
+    waiters: Vec<Done>,
+    is_stopping: bool,
+    /// A write failed: look whether the store can resume.
+    is_failing: bool,
+    syncs: u64,
+}
+
+impl Sync {
+    pub(crate) fn start(engine: Arc<Engine>, interval: Duration) -> Result<Self> {
+        let state = Mutex::default();
+        let shared = Arc::new(Shared { engine, state, wake: Condvar::new(), interval });
+        let worker = shared.clone();
+        let thread = thread::Builder::new().name("sync".into()).spawn(move || worker.run())?;
+        Ok(Sync { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Calls `done` when everything up to `stamp` is synced.
+    pub(crate) fn on_sync(&self, stamp: Stamp, done: Done) {
+        let mut state = self.shared.state.lock();
+        let outcome = if stamp.0 <= state.synced {
+            Ok(())
+        } else if state.is_stopping {
+            Err(closed())
+        } else {
+            state.waiters.push(done);
+            self.shared.wake.notify_one();
+            return;
+        };
+        drop(state);
+        done(outcome);
+    }
+
+    /// Waits until everything up to `stamp` is synced.
+    pub(crate) fn wait(&self, stamp: Stamp) -> Result<()> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // Only a receiver that is gone refuses the outcome, and it waits below.
+        self.on_sync(stamp, Box::new(move |outcome| drop(sender.send(outcome))));
+        receiver.recv().unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Syncs made so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.shared.state.lock().syncs
+    }
+
+    /// Asks the thread to find out whether a store that refuses writes can take them again.
+    pub(crate) fn wake_to_resume(&self) {
+        self.shared.state.lock().is_failing = true;
+        self.shared.wake.notify_one();
+    }
+
+    /// Syncs a last time and ends the thread; answers how the last sync went.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let Some(thread) = self.thread.lock().take() else { return Ok(()) };
+        let newest = Stamp(self.shared.engine.db.latest_sequence_number());
+        let outcome = self.wait(newest);
+        self.shared.state.lock().is_stopping = true;
+        self.shared.wake.notify_one();
+        if thread.join().is_err() {
+            error!("the sync thread has panicked");
+        }
+        outcome
+    }
+}
+
+impl Drop for Sync {
+    fn drop(&mut self) {
+        if let Err(cause) = self.stop() {
+            error!("the last sync of the log failed: {cause}");
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut resume_at = Instant::now();
+        loop {
+            let (waiters, is_stopping, is_failing) = self.next_round();
+            if (is_failing || self.engine.health.error().is_some()) && Instant::now() >= resume_at {
+                self.resume();
+                resume_at = Instant::now() + RESUME_INTERVAL;
+            }
+            let newest = self.engine.db.latest_sequence_number();
+            let is_new = newest > self.state.lock().synced;
+            if is_new || !waiters.is_empty() {
+                self.sync(newest, waiters);
+            }
+            if is_stopping {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until somebody waits or the interval is over.
+    fn next_round(&self) -> (Vec<Done>, bool, bool) {
+        let mut state = self.state.lock();
+        if state.waiters.is_empty() && !state.is_stopping && !state.is_failing {
+            self.wake.wait_for(&mut state, self.interval);
+        }
+        let is_failing = std::mem::take(&mut state.is_failing);
+        (std::mem::take(&mut state.waiters), state.is_stopping, is_failing)
+    }
+
+    fn sync(&self, newest: u64, waiters: Vec<Done>) {
+        let outcome = self.engine.db.flush_wal(true);
+        {
+            let mut state = self.state.lock();
+            state.syncs += 1;
+            if outcome.is_ok() {
+                state.synced = newest;
+            }
+        }
+        if let Err(cause) = &outcome
+            && waiters.is_empty()
+        {
+            error!("could not sync the log: {cause}");
+        }
+        for done in waiters {
+            done(outcome.clone().map_err(from_rocksdb));
+        }
+    }
+
+    fn resume(&self) {
+        match self.engine.db.resume() {
+            Ok(()) => self.engine.health.resumed(),
+            Err(cause) => debug!("writing cannot go on yet: {cause}"),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Transactions: a write batch, the latches of what it guards, and one write to RocksDB.
+//!
+//! A thread keeps a few emptied batches, so that a small transaction allocates its box and nothing else.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use marula_storage::latch::Held;
+use marula_storage::{Error, KeyRange, Result, Space, Stamp, Txn};
+use rust_rocksdb::WriteBatch;
+
+use crate::engine::{Columns, Embedded};
+use crate::error::{closed, from_rocksdb};
+
+/// Bytes of a batch that holds nothing: its sequence number and count.
+const BATCH_HEADER_BYTES: usize = 12;
+
+/// A larger batch is not kept: a thread must not hold a bulk load's memory for ever.
+const KEPT_BATCH_BYTES_MAX: usize = 256 << 10;
+
+/// Batches that a thread keeps; more only serve threads with many transactions open at once.
+const KEPT_BATCHES_MAX: usize = 4;
+
+thread_local! {
+    static BATCHES: RefCell<Vec<WriteBatch>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) struct EmbeddedTxn<'s> {
+    store: &'s Embedded,
+    columns: Columns<'s>,
+    batch: WriteBatch,
+    // Behind the batch: the latches are let go after the write.
+    held: Held<'s>,
+}
+
+impl<'s> EmbeddedTxn<'s> {
+    pub(crate) fn new(store: &'s Embedded, held: Held<'s>) -> Self {
+        let kept = BATCHES.with_borrow_mut(Vec::pop);
+        let batch = kept.unwrap_or_else(|| WriteBatch::with_capacity_bytes(4096));
+        EmbeddedTxn { store, columns: store.columns(), batch, held }
+    }
+}
+
+impl Txn for EmbeddedTxn<'_> {
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+        self.held.take(keys, patience)
+    }
+
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
+        self.batch.put_cf(self.columns.of(space), key, value);
+    }
+
+    fn delete(&mut self, space: Space, key: &[u8]) {
+        self.batch.delete_cf(self.columns.of(space), key);
+    }
+
+    fn clear_range(&mut self, space: Space, range: &KeyRange) {
+        // RocksDB takes a range that is the wrong way round for an error.
+        if range.start < range.end {
+            self.batch.delete_range_cf(self.columns.of(space), &range.start, &range.end);
+        }
+    }
+
+    fn add(&mut self, key: &[u8], delta: i64) {
+        self.batch.merge_cf(self.columns.of(Space::Catalog), key, delta.to_le_bytes());
+    }
+
+    fn size(&self) -> usize {
+        self.batch.size_in_bytes().saturating_sub(BATCH_HEADER_BYTES)
+    }
+
+    fn commit(self: Box<Self>) -> Result<Stamp> {
+        if self.store.is_closed() {
+            return Err(closed());
+        }
+        if self.size() > self.store.caps.txn_bytes_max {
+            return Err(Error::TooLarge);
+        }
+        let engine = &self.store.engine;
+        engine.db.write_opt(&self.batch, &engine.write_options).map_err(|error| {
+            self.store.sync.wake_to_resume();
+            from_rocksdb(error)
+        })?;
+        // At least this batch's number, at most that of the newest commit that is visible now.
+        Ok(Stamp(engine.db.latest_sequence_number()))
+    }
+}
+
+impl Drop for EmbeddedTxn<'_> {
+    fn drop(&mut self) {
+        if self.batch.size_in_bytes() > KEPT_BATCH_BYTES_MAX {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        BATCHES.with_borrow_mut(|batches| {
+            if batches.len() < KEPT_BATCHES_MAX {
+                batches.push(batch);
+            }
+        });
+    }
+}

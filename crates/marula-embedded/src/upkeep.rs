@@ -1,0 +1,189 @@
+//! Bulk work on ranges: ingesting, dropping, compacting.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use marula_storage::{Direction, Error, KeyRange, Result, Space};
+use rust_rocksdb::{
+    BottommostLevelCompaction, CompactOptions, IngestExternalFileOptions, ReadOptions,
+    SstFileWriter,
+};
+
+use crate::engine::{Embedded, Engine};
+use crate::error::from_rocksdb;
+use crate::scan::open_cursor;
+
+/// An ingested file is cut here, so that later compactions need not rewrite it whole.
+const INGEST_FILE_BYTES: u64 = 128 << 20;
+
+/// A compaction goes in steps of about this size, between which it may be told to stop.
+const COMPACT_STEP_BYTES: u64 = 256 << 20;
+
+/// The next key and value of what is ingested.
+type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>;
+
+/// Writes sorted files and has the store take them over, all or none.
+pub(crate) fn ingest(engine: &Engine, space: Space, next: Next) -> Result<()> {
+    let files = SortedFiles::new(engine)?;
+    let paths = files.write(engine, space, next)?;
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let mut options = IngestExternalFileOptions::default();
+    options.set_move_files(true);
+    let column = engine.column(space);
+    engine.db.ingest_external_file_cf_opts(column, &options, paths).map_err(from_rocksdb)
+}
+
+/// The folder of one ingestion's files, removed with what is left in it.
+struct SortedFiles {
+    path: PathBuf,
+}
+
+impl SortedFiles {
+    fn new(engine: &Engine) -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = COUNT.fetch_add(1, Ordering::Relaxed).to_string();
+        let path = engine.folder.ingest().join(name);
+        fs::create_dir_all(&path)?;
+        Ok(SortedFiles { path })
+    }
+
+    /// Writes all files and answers where they are.
+    fn write(&self, engine: &Engine, space: Space, next: Next) -> Result<Vec<PathBuf>> {
+        let options = &engine.spaces[space as usize];
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut paths = Vec::new();
+        let mut is_more = next(&mut key, &mut value)?;
+        while is_more {
+            let path = self.path.join(format!("{}.sst", paths.len()));
+            let mut writer = SstFileWriter::create(options);
+            writer.open(&path).map_err(from_rocksdb)?;
+            while is_more && writer.file_size() < INGEST_FILE_BYTES {
+                writer.put(&key, &value).map_err(from_rocksdb)?;
+                is_more = next(&mut key, &mut value)?;
+            }
+            writer.finish().map_err(from_rocksdb)?;
+            paths.push(path);
+        }
+        Ok(paths)
+    }
+}
+
+impl Drop for SortedFiles {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed at the next open.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes a range: whole files at once, the rest by a range tombstone that compactions carry out.
+pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Result<()> {
+    if range.start >= range.end {
+        return Ok(());
+    }
+    let column = engine.column(space);
+    let last = below(&range.end);
+    if range.start < last {
+        engine.db.delete_file_in_range_cf(column, &range.start, &last).map_err(from_rocksdb)?;
+        engine.health.files_version.fetch_add(1, Ordering::Relaxed);
+    }
+    let mut cursor = open_cursor(engine, ReadOptions::default(), space, range, Direction::Forward);
+    if !cursor.advance()? {
+        return Ok(());
+    }
+    drop(cursor);
+    let (start, end) = (&range.start, &range.end);
+    engine
+        .db
+        .delete_range_cf_opt(column, start, end, &engine.write_options)
+        .map_err(from_rocksdb)?;
+    // Only a hint: what it fails to mark is compacted later.
+    let _ = engine.db.suggest_compact_range_cf(column, Some(start), Some(end));
+    Ok(())
+}
+
+/// A key below `end` and above all that is likely stored below it. RocksDB deletes files up to a key that it includes,
+/// and `end` itself is somebody else's.
+fn below(end: &[u8]) -> Vec<u8> {
+    let mut key = end.to_vec();
+    match key.pop() {
+        Some(0) | None => {}
+        Some(last) => {
+            key.push(last - 1);
+            key.extend_from_slice(&[0xFF; 64]);
+        }
+    }
+    key
+}
+
+/// Rewrites a range down to the last level, with the compression meant for data at rest.
+pub(crate) fn compact(
+    store: &Embedded,
+    space: Space,
+    range: &KeyRange,
+    progress: &mut dyn FnMut() -> bool,
+) -> Result<()> {
+    if range.start >= range.end || !progress() {
+        return Ok(());
+    }
+    let engine = &*store.engine;
+    let stats = store.estimates.range_stats(engine, space, range)?;
+    let steps = usize::try_from(stats.disk_bytes / COMPACT_STEP_BYTES).unwrap_or(1) + 1;
+    let mut edges = vec![range.start.clone()];
+    edges.extend(store.estimates.split_points(engine, space, range, steps)?);
+    edges.push(range.end.clone());
+    // One at a time: they share the option that makes them dense.
+    let _turn = engine.compaction.lock();
+    let _dense = Dense::start(engine, space)?;
+    let mut options = CompactOptions::default();
+    options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+    options.set_exclusive_manual_compaction(false);
+    for edge in edges.windows(2) {
+        // The end belongs to the next step; compacting it twice does no harm.
+        let column = engine.column(space);
+        engine.db.compact_range_cf_opt(column, Some(&edge[0]), Some(&edge[1]), &options);
+        // RocksDB's C interface does not say how it went; a failure in the background is noted.
+        if let Some(text) = engine.health.error() {
+            return Err(from_background(text));
+        }
+        if !progress() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn from_background(text: String) -> Error {
+    if crate::error::is_full(&text) {
+        Error::Full(text)
+    } else {
+        Error::Io(std::io::Error::other(text))
+    }
+}
+
+/// While it lives, compactions of a space write their last level densely.
+struct Dense<'e> {
+    engine: &'e Engine,
+    space: Space,
+}
+
+impl<'e> Dense<'e> {
+    fn start(engine: &'e Engine, space: Space) -> Result<Self> {
+        set_bottommost(engine, space, "kZSTD")?;
+        Ok(Dense { engine, space })
+    }
+}
+
+impl Drop for Dense<'_> {
+    fn drop(&mut self) {
+        // Failing that, later compactions are denser and dearer than meant, until the next open.
+        let _ = set_bottommost(self.engine, self.space, "kDisableCompressionOption");
+    }
+}
+
+fn set_bottommost(engine: &Engine, space: Space, compression: &str) -> Result<()> {
+    let options = [("bottommost_compression", compression)];
+    engine.db.set_options_cf(engine.column(space), &options).map_err(from_rocksdb)
+}
