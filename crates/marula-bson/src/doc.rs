@@ -12,6 +12,7 @@ use std::ops::Deref;
 
 use bstr::{BStr, ByteSlice};
 
+use crate::nul::find_nul;
 use crate::value::value_size;
 use crate::{RawValue, Type, Value};
 
@@ -114,6 +115,11 @@ pub struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
+    /// The fields whose elements `bytes` starts with: what [`Iter::rest`] gave before.
+    pub fn over(bytes: &'a [u8]) -> Self {
+        Iter { rest: bytes }
+    }
+
     /// The bytes of the elements not yet yielded.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -126,7 +132,7 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         let (&tag, after_tag) = self.rest.split_first()?;
-        let name_end = memchr::memchr(0, after_tag)?;
+        let name_end = find_nul(after_tag)?;
         let kind = Type::from_tag(tag)?;
         let after_name = after_tag.get(name_end + 1..)?;
         let size = value_size(kind, after_name)?;
