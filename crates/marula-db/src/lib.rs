@@ -1,1 +1,27 @@
-//! (to be written)
+//! Collections over a store: catalogue, documents, indexes, session records.
+//!
+//! Nouns: a [`Db`] is a store opened as a set of databases; a [`Collection`] holds documents by
+//! [`RecordKey`] and keeps its [`Index`]es in step; a [`WriteOp`] is what one client write brings along.
+//! How documents are *searched* is not known here: that is `marula-plan`'s.
+//!
+//! Start with [`db`], then [`collection`], [`write`], [`index`]. Key layouts are in [`keys`].
+
+pub mod catalog;
+pub mod collection;
+pub mod db;
+pub mod index;
+pub mod keys;
+pub mod namespace;
+pub mod session;
+pub mod storage_error;
+pub mod validate;
+pub mod validator;
+pub mod write;
+
+pub use catalog::options::CollectionOptions;
+pub use collection::{Collection, Shape};
+pub use db::Db;
+pub use index::{Index, IndexSpec};
+pub use keys::RecordKey;
+pub use namespace::Namespace;
+pub use write::{Change, WriteOp};

@@ -1,1 +1,17 @@
-//! (to be written)
+//! From a filter to batches of documents: the planner and the executor.
+//!
+//! Nouns: a [`Query`] is what a command asks, parsed; a [`Plan`] says how it is answered, and is what `explain`
+//! prints; an [`Execution`] carries the plan out, batch by batch, and can rest between batches without
+//! holding anything of the store.
+//!
+//! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`], [`executor`].
+
+pub mod bounds;
+pub mod executor;
+pub mod plan;
+pub mod planner;
+pub mod query;
+
+pub use executor::{Emit, End, Execution, Found};
+pub use plan::{Access, Plan};
+pub use query::{Hint, Query};

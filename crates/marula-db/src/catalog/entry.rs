@@ -1,0 +1,80 @@
+//! A collection's entry in the store, and reading it back.
+//!
+//! ```text
+//! { ns: <string>, uuid: <binData 4>, options: <document>,
+//!   indexes: [ { ident: <int>, spec: <document> }, … ] }
+//! ```
+//! The entry's key holds the collection's ident. Multikey marks have keys of their own (see `index`).
+
+use std::sync::Arc;
+
+use marula_bson::{Binary, Doc, DocBuf, Value};
+use marula_error::{Result, errors};
+use marula_storage::Read;
+
+use super::options::CollectionOptions;
+use crate::collection::State;
+use crate::index::{Index, IndexSpec};
+use crate::keys::Ident;
+use crate::namespace::Namespace;
+
+errors! {
+    damaged_entry(what: &str) = 8_000_003, "the catalogue entry is damaged: {what}";
+}
+
+/// A collection's identity, which drivers and change streams may name it by.
+pub type Uuid = [u8; 16];
+
+/// What an entry says.
+pub struct Entry {
+    /// The collection's name.
+    pub ns: Namespace,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its options and indexes.
+    pub state: State,
+}
+
+/// Writes an entry.
+pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append("ns", ns.as_str());
+        out.append("uuid", Binary { subtype: 4, bytes: uuid });
+        out.append("options", &state.options.document);
+        let mut indexes = out.begin_array("indexes");
+        for index in &state.indexes {
+            let mut item = indexes.begin_doc();
+            item.append("ident", i64::from(index.ident.0));
+            item.append("spec", &index.spec.document);
+        }
+    })
+}
+
+/// Reads an entry back, with the multikey marks of its indexes.
+pub fn decode(bytes: &[u8], store: &dyn Read) -> Result<Entry> {
+    let doc = marula_bson::validate::validate(bytes, marula_bson::validate::Limits::STORED)
+        .map_err(|malformed| damaged_entry(&malformed.to_string()))?;
+    let ns =
+        doc.get("ns").and_then(|ns| ns.as_str()).ok_or_else(|| damaged_entry("no namespace"))?;
+    let ns = Namespace::parse(&ns.to_string())?;
+    let uuid = match doc.get("uuid") {
+        Some(Value::Binary(Binary { subtype: 4, bytes })) => bytes.try_into().ok(),
+        _ => None,
+    };
+    let uuid = uuid.ok_or_else(|| damaged_entry("no uuid"))?;
+    let options = doc.get("options").and_then(|options| options.as_doc()).unwrap_or(Doc::EMPTY);
+    let options = CollectionOptions::parse(options)?;
+    let mut indexes = Vec::new();
+    let items = doc.get("indexes").and_then(|indexes| indexes.as_array()).unwrap_or(Doc::EMPTY);
+    for item in items.values() {
+        let item = item.as_doc().ok_or_else(|| damaged_entry("an index is not a document"))?;
+        let ident = item.get("ident").and_then(|ident| ident.as_exact_i64());
+        let ident = ident.and_then(|ident| u32::try_from(ident).ok());
+        let ident = ident.ok_or_else(|| damaged_entry("an index has no ident"))?;
+        let spec = item.get("spec").and_then(|spec| spec.as_doc());
+        let spec = spec.ok_or_else(|| damaged_entry("an index has no specification"))?;
+        let spec = IndexSpec::parse(spec, None)?;
+        indexes.push(Arc::new(Index::load(Ident(ident), spec, store)?));
+    }
+    Ok(Entry { ns, uuid, state: State { options, indexes } })
+}

@@ -1,0 +1,69 @@
+//! The catalogue: which collections there are, in memory and in the store.
+//!
+//! `options` is what a collection was created with, `entry` how it is kept in the store, `ddl` the changes.
+//! The map in memory is the truth for readers; every change is committed to the store first.
+
+pub mod ddl;
+pub mod entry;
+pub mod options;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::collection::Collection;
+use crate::namespace::Namespace;
+
+/// Every collection by name.
+#[derive(Default)]
+pub struct Catalog {
+    databases: RwLock<BTreeMap<String, HashMap<String, Arc<Collection>>>>,
+}
+
+impl Catalog {
+    /// The collection of this name.
+    #[inline]
+    pub fn get(&self, db: &str, collection: &str) -> Option<Arc<Collection>> {
+        self.databases.read().get(db)?.get(collection).cloned()
+    }
+
+    /// The collections of a database, by name.
+    pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
+        let databases = self.databases.read();
+        let mut found: Vec<_> =
+            databases.get(db).into_iter().flat_map(HashMap::values).cloned().collect();
+        found.sort_unstable_by(|a, b| a.namespace().cmp(&b.namespace()));
+        found
+    }
+
+    /// The databases that hold a collection, by name.
+    pub fn databases(&self) -> Vec<String> {
+        self.databases.read().keys().cloned().collect()
+    }
+
+    /// A database whose name differs from `db` in case alone; MongoDB allows only one of them.
+    pub fn differing_in_case(&self, db: &str) -> Option<String> {
+        let databases = self.databases.read();
+        databases.keys().find(|name| *name != db && name.eq_ignore_ascii_case(db)).cloned()
+    }
+
+    pub(crate) fn insert(&self, collection: Arc<Collection>) {
+        let ns = collection.namespace();
+        let mut databases = self.databases.write();
+        databases
+            .entry(ns.db().to_owned())
+            .or_default()
+            .insert(ns.collection().to_owned(), collection);
+    }
+
+    pub(crate) fn remove(&self, ns: &Namespace) {
+        let mut databases = self.databases.write();
+        if let Some(collections) = databases.get_mut(ns.db()) {
+            collections.remove(ns.collection());
+            if collections.is_empty() {
+                databases.remove(ns.db());
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a collection was created with, parsed once from the fields of `create`.
+
+use marula_bson::{ByteSlice, Doc, DocBuf, Value};
+use marula_error::{Result, errors};
+use marula_query::collation::Collation;
+use marula_query::context::Context;
+use marula_query::filter::Filter;
+
+/// A capped collection's greatest size. Source: manual "create": `size` up to 2^50 bytes.
+const CAPPED_BYTES_MAX: i64 = 1 << 50;
+/// Sizes of capped collections are multiples of this.
+const CAPPED_BYTES_STEP: i64 = 256;
+
+errors! {
+    capped_without_size() = InvalidOptions, "the 'size' field is required when 'capped' is true";
+    capped_size_range(field: &str) = BadValue, "BSON field 'create.{field}' value must be within the range of a capped collection";
+}
+
+/// How strictly a validator is applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ValidationLevel {
+    /// Not at all.
+    Off,
+    /// To inserts, and to updates of documents that were valid.
+    Moderate,
+    /// To every insert and update.
+    #[default]
+    Strict,
+}
+
+/// What happens to a document that fails its validator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ValidationAction {
+    /// It is stored, and the log says so.
+    Warn,
+    /// The write fails.
+    #[default]
+    Error,
+}
+
+/// A validator and how it is applied.
+#[derive(Clone)]
+pub struct Validator {
+    /// What a document must match.
+    pub filter: Filter,
+    /// The filter as it was given.
+    pub document: DocBuf,
+    /// How strictly.
+    pub level: ValidationLevel,
+    /// With what consequence.
+    pub action: ValidationAction,
+}
+
+/// The bounds of a capped collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capped {
+    /// The most bytes of documents.
+    pub size_bytes_max: i64,
+    /// The most documents; `None` is no bound.
+    pub documents_max: Option<i64>,
+}
+
+/// What a collection was created with, and what `collMod` changed since.
+#[derive(Clone, Default)]
+pub struct CollectionOptions {
+    /// The options as `listCollections` shows them.
+    pub document: DocBuf,
+    /// The bounds, where it is capped.
+    pub capped: Option<Capped>,
+    /// The order of strings, unless an operation names another.
+    pub collation: Option<Collation>,
+    /// What documents must match.
+    pub validator: Option<Validator>,
+    /// Documents are stored in `_id` order, with no `_id` index: the `clusteredIndex` option.
+    pub clustered: Option<DocBuf>,
+    /// The source of a view; a view holds no documents.
+    pub view: Option<View>,
+}
+
+/// What a view shows.
+#[derive(Clone)]
+pub struct View {
+    /// The collection or view it reads, in the same database.
+    pub on: String,
+    /// The pipeline it runs, an array.
+    pub pipeline: DocBuf,
+}
+
+impl CollectionOptions {
+    /// Parses the option fields of `create`, already checked for type and name by the command.
+    ///
+    /// Errors: what the collation and the validator raise; `capped_without_size`.
+    pub fn parse(options: Doc<'_>) -> Result<Self> {
+        let collation = match options.get("collation") {
+            Some(Value::Document(collation)) => Collation::parse(collation)?,
+            _ => None,
+        };
+        let capped = parse_capped(options)?;
+        let clustered = match options.get("clusteredIndex") {
+            Some(Value::Document(spec)) => Some(spec.to_buf()),
+            _ => None,
+        };
+        let view = options.get("viewOn").and_then(|on| on.as_str()).map(|on| View {
+            on: on.to_string(),
+            pipeline: match options.get("pipeline") {
+                Some(Value::Array(stages)) => stages.to_buf(),
+                _ => DocBuf::new(),
+            },
+        });
+        let validator = parse_validator(options, collation.as_ref())?;
+        let document = canonical_document(options, collation.as_ref(), capped);
+        Ok(CollectionOptions { document, capped, collation, validator, clustered, view })
+    }
+}
+
+fn parse_capped(options: Doc<'_>) -> Result<Option<Capped>> {
+    if !options.get("capped").is_some_and(|capped| capped.is_truthy()) {
+        return Ok(None);
+    }
+    let number = |name: &str| options.get(name).and_then(|value| value.as_f64());
+    let Some(size) = number("size") else { return Err(capped_without_size()) };
+    #[allow(clippy::cast_possible_truncation)]
+    let (size, max) = (size as i64, number("max").map(|max| max as i64));
+    if !(1..=CAPPED_BYTES_MAX).contains(&size) {
+        return Err(capped_size_range("size"));
+    }
+    let rounded = (size + CAPPED_BYTES_STEP - 1) / CAPPED_BYTES_STEP * CAPPED_BYTES_STEP;
+    Ok(Some(Capped { size_bytes_max: rounded, documents_max: max.filter(|&max| max > 0) }))
+}
+
+fn parse_validator(options: Doc<'_>, collation: Option<&Collation>) -> Result<Option<Validator>> {
+    let Some(Value::Document(filter)) = options.get("validator") else { return Ok(None) };
+    if filter.is_empty() {
+        return Ok(None);
+    }
+    let word = |name: &str| {
+        options.get(name).and_then(|value| value.as_str()).map(|text| text.to_string())
+    };
+    let level = match word("validationLevel").as_deref() {
+        Some("off") => ValidationLevel::Off,
+        Some("moderate") => ValidationLevel::Moderate,
+        _ => ValidationLevel::Strict,
+    };
+    let action = match word("validationAction").as_deref() {
+        Some("warn") => ValidationAction::Warn,
+        _ => ValidationAction::Error,
+    };
+    let context = Context { collation: collation.cloned(), ..Context::default() };
+    Ok(Some(Validator {
+        filter: Filter::parse(filter, &context)?,
+        document: filter.to_buf(),
+        level,
+        action,
+    }))
+}
+
+/// The options as they are kept and shown: the collation whole, the capped size rounded.
+fn canonical_document(
+    options: Doc<'_>,
+    collation: Option<&Collation>,
+    capped: Option<Capped>,
+) -> DocBuf {
+    DocBuf::build(|out| {
+        for element in options {
+            match element.name.as_bytes() {
+                b"collation" => {
+                    if let Some(collation) = collation {
+                        out.append("collation", &collation.to_document());
+                    }
+                }
+                b"size" => {
+                    if let Some(capped) = capped {
+                        match i32::try_from(capped.size_bytes_max) {
+                            Ok(small) => out.append("size", small),
+                            Err(_) => out.append("size", capped.size_bytes_max),
+                        };
+                    } else {
+                        out.append_raw(element.name, element.value);
+                    }
+                }
+                _ => {
+                    out.append_raw(element.name, element.value);
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,363 @@
+//! A collection: its documents and its indexes in the store.
+//!
+//! Readers take the collection's [`State`] (options and indexes) once and work on it; writers hold the
+//! collection shared while they write, so that a change of the state (a new index, a drop) waits for them
+//! and they see it afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use marula_bson::{Doc, Value, key_string};
+use marula_error::{Result, errors};
+use marula_storage::{Cursor, Direction, KeyRange, Read, Space};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::catalog::entry::Uuid;
+use crate::catalog::options::CollectionOptions;
+use crate::index::Index;
+use crate::index::entry::{self, Entry};
+use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
+use crate::namespace::Namespace;
+use crate::storage_error::ForClient;
+
+errors! {
+    corrupt_index(index: &str) = 8_000_004, "an entry of index '{index}' is not of an index's shape";
+}
+
+/// How documents are keyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// By record id, in the order of insertion, with an index on `_id`.
+    RecordId,
+    /// By the key string of `_id`.
+    Clustered,
+}
+
+/// What of a collection may change while it lives.
+#[derive(Clone)]
+pub struct State {
+    /// Its options.
+    pub options: CollectionOptions,
+    /// Its indexes, `_id` first.
+    pub indexes: Vec<Arc<Index>>,
+}
+
+impl State {
+    /// The index of this name.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.spec.name == name)
+    }
+
+    /// How documents are keyed.
+    pub fn shape(&self) -> Shape {
+        if self.options.clustered.is_some() { Shape::Clustered } else { Shape::RecordId }
+    }
+}
+
+/// Someone to be told once when documents come in.
+pub type Listener = Box<dyn FnOnce() + Send>;
+
+/// A collection.
+pub struct Collection {
+    ident: Ident,
+    uuid: Uuid,
+    shape: Shape,
+    namespace: RwLock<Namespace>,
+    state: RwLock<Arc<State>>,
+    /// Held shared by writers of documents, exclusively by changes of the state.
+    writers: RwLock<()>,
+    is_dropped: AtomicBool,
+    count: AtomicI64,
+    size_bytes: AtomicI64,
+    last_record_id: AtomicI64,
+    /// Held by inserts into a capped collection: they are one after the other, since each may remove the
+    /// oldest documents.
+    pub(crate) capped: Mutex<()>,
+    has_listeners: AtomicBool,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+impl Collection {
+    /// A collection that has just been created.
+    pub fn new(ident: Ident, uuid: Uuid, namespace: Namespace, state: State) -> Self {
+        Collection {
+            ident,
+            uuid,
+            shape: state.shape(),
+            namespace: RwLock::new(namespace),
+            state: RwLock::new(Arc::new(state)),
+            writers: RwLock::new(()),
+            is_dropped: AtomicBool::new(false),
+            count: AtomicI64::new(0),
+            size_bytes: AtomicI64::new(0),
+            last_record_id: AtomicI64::new(0),
+            capped: Mutex::new(()),
+            has_listeners: AtomicBool::new(false),
+            listeners: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// A collection as the store has it: reads its counters and its last record id.
+    pub fn load(
+        ident: Ident,
+        uuid: Uuid,
+        namespace: Namespace,
+        state: State,
+        store: &dyn Read,
+    ) -> Result<Self> {
+        let collection = Collection::new(ident, uuid, namespace, state);
+        let counter = |key: [u8; 6]| -> Result<i64> {
+            let mut value = 0;
+            let mut read = |bytes: &[u8]| value = bytes.try_into().map_or(0, i64::from_le_bytes);
+            store.get(Space::Catalog, &key, &mut read).for_client()?;
+            Ok(value)
+        };
+        collection.count.store(counter(keys::count(ident))?, Ordering::Relaxed);
+        collection.size_bytes.store(counter(keys::size(ident))?, Ordering::Relaxed);
+        if collection.shape == Shape::RecordId {
+            let mut cursor =
+                store.cursor(Space::Records, &ident.range(), Direction::Backward).for_client()?;
+            if cursor.advance().for_client()? {
+                let last = RecordKey::new(&cursor.key()[IDENT_BYTES..]).record_id().unwrap_or(0);
+                collection.last_record_id.store(last, Ordering::Relaxed);
+            }
+        }
+        Ok(collection)
+    }
+
+    /// Its name in the store.
+    pub fn ident(&self) -> Ident {
+        self.ident
+    }
+
+    /// Its identity, which outlives a rename.
+    pub fn uuid(&self) -> &Uuid {
+        &self.uuid
+    }
+
+    /// How its documents are keyed.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Its name now.
+    pub fn namespace(&self) -> Namespace {
+        self.namespace.read().clone()
+    }
+
+    /// Its options and indexes now.
+    #[inline]
+    pub fn state(&self) -> Arc<State> {
+        self.state.read().clone()
+    }
+
+    /// Whether it has been dropped: what still reads it should stop.
+    pub fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+
+    /// How many documents it has.
+    pub fn count(&self) -> i64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of its documents, uncompressed.
+    pub fn size_bytes(&self) -> i64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Shows the document of `record`; answers whether there is one. `scratch` holds the key.
+    #[inline]
+    pub fn get(
+        &self,
+        store: &dyn Read,
+        record: &[u8],
+        scratch: &mut Vec<u8>,
+        visit: &mut dyn FnMut(Doc<'_>),
+    ) -> Result<bool> {
+        keys::record_key(self.ident, record, scratch);
+        store.get(Space::Records, scratch, &mut |bytes| visit(Doc::trusted(bytes))).for_client()
+    }
+
+    /// The record key of the document with this `_id`.
+    pub fn find_id(
+        &self,
+        store: &dyn Read,
+        id: Value<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<RecordKey>> {
+        let state = self.state();
+        let collator = state.options.collation.as_ref().map(|collation| collation.collator());
+        scratch.clear();
+        match self.shape {
+            Shape::Clustered => {
+                key_string::encode_part(id, false, collator, scratch);
+                Ok(Some(RecordKey::new(scratch)))
+            }
+            Shape::RecordId => {
+                let Some(index) = state.indexes.first() else { return Ok(None) };
+                scratch.extend_from_slice(&index.ident.bytes());
+                key_string::encode_part(id, false, collator, scratch);
+                self.find_unique(store, scratch)
+            }
+        }
+    }
+
+    /// The record key that a unique index's entry at this store key leads to.
+    pub fn find_unique(&self, store: &dyn Read, key: &[u8]) -> Result<Option<RecordKey>> {
+        let mut found = None;
+        let shape = self.shape;
+        let mut read = |value: &[u8]| found = entry::record_of_unique(shape, value);
+        store.get(Space::Indexes, key, &mut read).for_client()?;
+        Ok(found)
+    }
+
+    /// Walks the documents in record order.
+    pub fn scan<'r>(&self, store: &'r dyn Read, direction: Direction) -> Result<RecordCursor<'r>> {
+        let cursor = store.cursor(Space::Records, &self.ident.range(), direction).for_client()?;
+        Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
+    }
+
+    /// Walks the entries of `index` whose key strings lie in `range` (without the ident).
+    pub fn scan_index<'r>(
+        &self,
+        store: &'r dyn Read,
+        index: Arc<Index>,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<EntryCursor<'r>> {
+        let ident = index.ident.bytes();
+        let range = KeyRange {
+            start: [&ident[..], &range.start].concat(),
+            end: [&ident[..], &range.end].concat(),
+        };
+        let cursor = store.cursor(Space::Indexes, &range, direction).for_client()?;
+        Ok(EntryCursor { cursor, index, shape: self.shape, key: Vec::new() })
+    }
+
+    /// Calls `listener` once, when documents next come in or the collection goes away.
+    pub fn on_insert(&self, listener: Listener) {
+        self.listeners.lock().push(listener);
+        self.has_listeners.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn tell_listeners(&self) {
+        if self.has_listeners.swap(false, Ordering::SeqCst) {
+            let listeners = std::mem::take(&mut *self.listeners.lock());
+            listeners.into_iter().for_each(|listener| listener());
+        }
+    }
+
+    /// Holds off changes of the state while documents are written.
+    pub(crate) fn write_shared(&self) -> RwLockReadGuard<'_, ()> {
+        self.writers.read_recursive()
+    }
+
+    /// Like [`Collection::write_shared`], but answers `None` where it would wait.
+    pub(crate) fn try_write_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.writers.try_read()
+    }
+
+    /// Waits for writers of documents and holds them off while the state changes.
+    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, ()> {
+        self.writers.write()
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        *self.state.write() = Arc::new(state);
+    }
+
+    pub(crate) fn set_namespace(&self, namespace: Namespace) {
+        *self.namespace.write() = namespace;
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.is_dropped.store(true, Ordering::Release);
+        self.tell_listeners();
+    }
+
+    pub(crate) fn next_record_id(&self) -> i64 {
+        self.last_record_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes in memory what a commit has added to the counters in the store.
+    pub(crate) fn counted(&self, documents: i64, bytes: i64) {
+        self.count.fetch_add(documents, Ordering::Relaxed);
+        self.size_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Walks documents in record order.
+pub struct RecordCursor<'r> {
+    cursor: Box<dyn Cursor + 'r>,
+    ident: Ident,
+    key: Vec<u8>,
+}
+
+impl RecordCursor<'_> {
+    /// Moves to the next document; answers whether there is one.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool> {
+        self.cursor.advance().for_client()
+    }
+
+    /// Moves to `record`, or to the next document behind it in the cursor's direction.
+    pub fn seek(&mut self, record: &[u8]) -> Result<bool> {
+        keys::record_key(self.ident, record, &mut self.key);
+        self.cursor.seek(&self.key).for_client()
+    }
+
+    /// The record key of the document that the cursor stands on.
+    #[inline]
+    pub fn record(&self) -> &[u8] {
+        &self.cursor.key()[IDENT_BYTES..]
+    }
+
+    /// The document that the cursor stands on.
+    #[inline]
+    pub fn doc(&self) -> Doc<'_> {
+        Doc::trusted(self.cursor.value())
+    }
+}
+
+/// Walks the entries of an index in key order.
+pub struct EntryCursor<'r> {
+    cursor: Box<dyn Cursor + 'r>,
+    index: Arc<Index>,
+    shape: Shape,
+    key: Vec<u8>,
+}
+
+impl EntryCursor<'_> {
+    /// Moves to the next entry; answers whether there is one.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool> {
+        self.cursor.advance().for_client()
+    }
+
+    /// Moves to the first entry whose key string is at or behind `key` in the cursor's direction.
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        keys::record_key(self.index.ident, key, &mut self.key);
+        self.cursor.seek(&self.key).for_client()
+    }
+
+    /// The stored key of the entry, without the ident: where a parked cursor goes on.
+    #[inline]
+    pub fn position(&self) -> &[u8] {
+        &self.cursor.key()[IDENT_BYTES..]
+    }
+
+    /// The entry that the cursor stands on.
+    ///
+    /// Errors: `corrupt_index`.
+    #[inline]
+    pub fn entry(&self) -> Result<Entry<'_>> {
+        entry::decode(&self.index, self.shape, self.cursor.key(), self.cursor.value())
+            .ok_or_else(|| corrupt_index(&self.index.spec.name))
+    }
+
+    /// The index that is walked.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+}

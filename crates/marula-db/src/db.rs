@@ -1,0 +1,157 @@
+//! A store opened as a set of databases.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use marula_error::Result;
+use marula_storage::{Direction, KeyRange, Space, Store};
+use parking_lot::Mutex;
+
+use crate::catalog::{Catalog, entry};
+use crate::collection::Collection;
+use crate::keys::{self, Ident};
+use crate::namespace::Namespace;
+use crate::session::Sessions;
+use crate::storage_error::ForClient;
+
+/// A store opened as a set of databases.
+pub struct Db {
+    store: Arc<dyn Store>,
+    catalog: Catalog,
+    sessions: Sessions,
+    /// Held while the catalogue changes; the next free ident is its content.
+    pub(crate) ddl: Mutex<u32>,
+    timestamp: AtomicU64,
+    sweeper: Mutex<Option<Sweeper>>,
+}
+
+/// The thread that clears what was dropped.
+struct Sweeper {
+    dropped: mpsc::Sender<(Space, Ident)>,
+    thread: JoinHandle<()>,
+}
+
+impl Db {
+    /// Opens a store: reads its catalogue, and goes on clearing what was dropped.
+    pub fn open(store: Arc<dyn Store>) -> Result<Self> {
+        let catalog = Catalog::default();
+        let mut next_ident = 1;
+        let mut read = |bytes: &[u8]| next_ident = bytes.try_into().map_or(1, u32::from_be_bytes);
+        store.get(Space::Catalog, &keys::NEXT_IDENT, &mut read).for_client()?;
+        for (key, value) in read_all(&*store, &keys::ENTRY_PREFIX)? {
+            let ident = key.get(keys::ENTRY_PREFIX.len()..).and_then(|ident| ident.try_into().ok());
+            let Some(ident) = ident.map(u32::from_be_bytes) else { continue };
+            let entry = entry::decode(&value, &*store)?;
+            let collection =
+                Collection::load(Ident(ident), entry.uuid, entry.ns, entry.state, &*store)?;
+            catalog.insert(Arc::new(collection));
+        }
+        let sweeper = Sweeper::start(store.clone());
+        for (key, _) in read_all(&*store, &keys::DROPPED_PREFIX)? {
+            if let Some(dropped) = keys::parse_dropped(&key) {
+                sweeper.dropped.send(dropped).expect("the sweeper runs until it is told to end");
+            }
+        }
+        Ok(Db {
+            store,
+            catalog,
+            sessions: Sessions::default(),
+            ddl: Mutex::new(next_ident),
+            timestamp: AtomicU64::new(0),
+            sweeper: Mutex::new(Some(sweeper)),
+        })
+    }
+
+    /// The store.
+    #[inline]
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The catalogue.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The records of retryable writes.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// The collection of this name.
+    #[inline]
+    pub fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
+        self.catalog.get(ns.db(), ns.collection())
+    }
+
+    /// A timestamp that is greater than every earlier one: the second of `now_ms` and an ordinal.
+    pub fn next_timestamp(&self, now_ms: i64) -> u64 {
+        let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
+        let next = |last: u64| if last < second { second + 1 } else { last + 1 };
+        let last = self
+            .timestamp
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)))
+            .expect("the update always gives a value");
+        next(last)
+    }
+
+    /// The newest timestamp given out, in the second of `now_ms` or later.
+    pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
+        let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
+        self.timestamp.load(Ordering::Relaxed).max(second | 1)
+    }
+
+    /// Has the range of a dropped ident cleared in the background. The store already says that it is to be.
+    pub(crate) fn sweep(&self, space: Space, ident: Ident) {
+        if let Some(sweeper) = &*self.sweeper.lock() {
+            // After close() the next start clears it.
+            let _ = sweeper.dropped.send((space, ident));
+        }
+    }
+
+    /// Ends the background work and closes the store. Idempotent.
+    pub fn close(&self) -> Result<()> {
+        let sweeper = self.sweeper.lock().take();
+        if let Some(Sweeper { dropped, thread }) = sweeper {
+            drop(dropped);
+            if thread.join().is_err() {
+                tracing::error!("the thread that clears dropped collections has panicked");
+            }
+        }
+        self.store.close().for_client()
+    }
+}
+
+impl Sweeper {
+    fn start(store: Arc<dyn Store>) -> Self {
+        let (dropped, received) = mpsc::channel::<(Space, Ident)>();
+        let run = move || {
+            for (space, ident) in received {
+                if let Err(error) = clear(&*store, space, ident) {
+                    tracing::warn!(%error, ident = ident.0, "clearing a dropped range failed; the next start tries again");
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("sweeper".into()).spawn(run);
+        Sweeper { dropped, thread: thread.expect("a thread can be started at start-up") }
+    }
+}
+
+fn clear(store: &dyn Store, space: Space, ident: Ident) -> marula_storage::Result<()> {
+    store.drop_range(space, &ident.range())?;
+    let mut txn = store.begin();
+    txn.delete(Space::Catalog, &keys::dropped(space, ident));
+    txn.commit()?;
+    Ok(())
+}
+
+fn read_all(store: &dyn Store, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let mut cursor =
+        store.cursor(Space::Catalog, &KeyRange::prefix(prefix), Direction::Forward).for_client()?;
+    while cursor.advance().for_client()? {
+        found.push((cursor.key().to_vec(), cursor.value().to_vec()));
+    }
+    Ok(found)
+}

@@ -1,0 +1,138 @@
+//! Entries of an index in the store: how they are written, found and read back.
+//!
+//! The layouts are in [`keys`](crate::keys). A record id has a fixed size, so it needs no length; where the
+//! collection is clustered, the value starts with the record key's length, four bytes, big-endian.
+
+use marula_bson::DocWriter;
+use marula_bson::key_string::KeyStringReader;
+use marula_storage::{Space, Txn};
+
+use super::Index;
+use crate::collection::Shape;
+use crate::keys::{IDENT_BYTES, Ident, RecordKey};
+
+/// The bytes of a record id.
+const RECORD_ID_BYTES: usize = 8;
+
+/// One entry as it is stored, split.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The key string of the values.
+    pub key_string: &'a [u8],
+    /// What identifies the document.
+    pub record: &'a [u8],
+    /// What the key string folds together.
+    pub type_bits: &'a [u8],
+}
+
+/// Writes the store key of an entry into `out`, which is cleared first.
+pub fn encode_key(index: &Index, key: &[u8], record: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&index.ident.bytes());
+    out.extend_from_slice(key);
+    if !index.spec.unique {
+        out.extend_from_slice(record);
+    }
+}
+
+/// Writes the store value of an entry into `out`, which is cleared first.
+pub fn encode_value(
+    index: &Index,
+    shape: Shape,
+    record: &[u8],
+    type_bits: &[u8],
+    out: &mut Vec<u8>,
+) {
+    out.clear();
+    if shape == Shape::Clustered {
+        let length =
+            u32::try_from(record.len()).expect("a key of a 16 MB document is shorter than 4 GiB");
+        out.extend_from_slice(&length.to_be_bytes());
+    }
+    if index.spec.unique {
+        out.extend_from_slice(record);
+    }
+    out.extend_from_slice(type_bits);
+}
+
+/// Splits an entry of `index`; `None` where its bytes are not of that shape.
+pub fn decode<'a>(
+    index: &Index,
+    shape: Shape,
+    key: &'a [u8],
+    value: &'a [u8],
+) -> Option<Entry<'a>> {
+    let key = key.get(IDENT_BYTES..)?;
+    let (length, value) = match shape {
+        Shape::RecordId => (RECORD_ID_BYTES, value),
+        Shape::Clustered => {
+            let (length, rest) = value.split_first_chunk::<4>()?;
+            (u32::from_be_bytes(*length) as usize, rest)
+        }
+    };
+    if index.spec.unique {
+        let (record, type_bits) = value.split_at_checked(length)?;
+        Some(Entry { key_string: key, record, type_bits })
+    } else {
+        let (key_string, record) = key.split_at_checked(key.len().checked_sub(length)?)?;
+        Some(Entry { key_string, record, type_bits: value })
+    }
+}
+
+/// The record key of a unique index's entry by its value alone.
+pub fn record_of_unique(shape: Shape, value: &[u8]) -> Option<RecordKey> {
+    match shape {
+        Shape::RecordId => value.get(..RECORD_ID_BYTES).map(RecordKey::new),
+        Shape::Clustered => {
+            let (length, rest) = value.split_first_chunk::<4>()?;
+            rest.get(..u32::from_be_bytes(*length) as usize).map(RecordKey::new)
+        }
+    }
+}
+
+/// Writes the key under which a unique index holds the key string that `values` makes.
+pub fn unique_key(ident: Ident, key: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&ident.bytes());
+    out.extend_from_slice(key);
+}
+
+/// Buffers for writing entries, reused from one to the next.
+#[derive(Default)]
+pub struct EntryWriter {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl EntryWriter {
+    /// Adds the entry to `txn`.
+    pub fn put(
+        &mut self,
+        txn: &mut dyn Txn,
+        index: &Index,
+        shape: Shape,
+        (key, type_bits): (&[u8], &[u8]),
+        record: &[u8],
+    ) {
+        encode_key(index, key, record, &mut self.key);
+        encode_value(index, shape, record, type_bits, &mut self.value);
+        txn.put(Space::Indexes, &self.key, &self.value);
+    }
+
+    /// Removes the entry in `txn`.
+    pub fn delete(&mut self, txn: &mut dyn Txn, index: &Index, key: &[u8], record: &[u8]) {
+        encode_key(index, key, record, &mut self.key);
+        txn.delete(Space::Indexes, &self.key);
+    }
+}
+
+/// Writes the values of an entry's key string as a document with the key pattern's field names; `None` where
+/// the entry's bytes are not a key string.
+pub fn decode_values(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let mut reader = KeyStringReader::new(entry.key_string, entry.type_bits)?;
+    let mut doc = DocWriter::new(out);
+    for (part, element) in index.spec.parts.iter().zip(index.spec.key.as_doc()) {
+        reader.read_into(part.descending, element.name, &mut doc)?;
+    }
+    Some(())
+}

@@ -1,0 +1,159 @@
+//! The layout of keys in the store.
+//!
+//! ```text
+//! space    key                                        value
+//! Catalog  0x01 ident(4)                              catalogue entry, BSON (see catalog::entry)
+//! Catalog  0x02 ident(4) 0x01                         counter: documents of a collection
+//! Catalog  0x02 ident(4) 0x02                         counter: bytes of its documents
+//! Catalog  0x03 space(1) ident(4)                     a dropped range that is still to be cleared
+//! Catalog  0x04                                       the next free ident, u32 big-endian
+//! Catalog  0x05 lsid                                  session record, BSON (see session)
+//! Catalog  0x06 ident(4) part(1) component(1)         nothing: the index is multikey there (see index)
+//! Records  ident(4) record-key                        the document
+//! Indexes  ident(4) key-string record-key             type bits         (an ordinary index)
+//! Indexes  ident(4) key-string                        record-key, type bits (a unique index)
+//! ```
+//!
+//! Idents and record ids are big-endian, so that byte order is number order. An ident is never used
+//! again, so that clearing a dropped range can never meet new data.
+
+use marula_bson::ByteSlice;
+use marula_storage::{KeyRange, Space};
+
+/// The 4-byte name of a collection or an index in the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ident(pub u32);
+
+impl Ident {
+    /// The bytes that every key of this ident starts with.
+    pub const fn bytes(self) -> [u8; 4] {
+        self.0.to_be_bytes()
+    }
+
+    /// Every key of this ident, in `Records` or `Indexes`.
+    pub fn range(self) -> KeyRange {
+        KeyRange { start: self.bytes().to_vec(), end: Ident(self.0 + 1).bytes().to_vec() }
+    }
+}
+
+/// Bytes of an ident at the front of a key.
+pub const IDENT_BYTES: usize = 4;
+
+/// The longest record key that is held without an allocation: a record id takes 8 bytes, a clustered
+/// `_id` that is an ObjectId 13.
+const INLINE_BYTES: usize = 22;
+
+/// What identifies a document within its collection, as the tail of its key: a record id, or the key
+/// string of its `_id` where the collection is clustered.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RecordKey(RecordKeyBytes);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum RecordKeyBytes {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
+}
+
+impl RecordKey {
+    /// The record key with these bytes.
+    pub fn new(key: &[u8]) -> Self {
+        if key.len() <= INLINE_BYTES {
+            let mut bytes = [0; INLINE_BYTES];
+            bytes[..key.len()].copy_from_slice(key);
+            let length = u8::try_from(key.len()).expect("INLINE_BYTES fits a byte");
+            RecordKey(RecordKeyBytes::Inline { length, bytes })
+        } else {
+            RecordKey(RecordKeyBytes::Heap(key.into()))
+        }
+    }
+
+    /// The record key of a record id.
+    pub fn of_record_id(record_id: i64) -> Self {
+        assert!(record_id > 0, "record ids start at 1");
+        RecordKey::new(&record_id.to_be_bytes())
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            RecordKeyBytes::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            RecordKeyBytes::Heap(bytes) => bytes,
+        }
+    }
+
+    /// The record id, where it is one.
+    pub fn record_id(&self) -> Option<i64> {
+        self.as_bytes().try_into().ok().map(i64::from_be_bytes)
+    }
+}
+
+/// Writes the key of a record into `out`, which is cleared first.
+pub fn record_key(ident: Ident, record: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&ident.bytes());
+    out.extend_from_slice(record);
+}
+
+/// The prefix of every catalogue entry.
+pub const ENTRY_PREFIX: [u8; 1] = [0x01];
+/// The prefix of every range that is still to be cleared.
+pub const DROPPED_PREFIX: [u8; 1] = [0x03];
+/// The key of the next free ident.
+pub const NEXT_IDENT: [u8; 1] = [0x04];
+/// The prefix of every session record.
+pub const SESSION_PREFIX: [u8; 1] = [0x05];
+
+/// The prefix of every multikey mark.
+pub const MULTIKEY_PREFIX: [u8; 1] = [0x06];
+
+/// The key of a collection's catalogue entry.
+pub fn entry(ident: Ident) -> [u8; 5] {
+    prefixed(ENTRY_PREFIX[0], ident)
+}
+
+/// The key of the counter of a collection's documents.
+pub fn count(ident: Ident) -> [u8; 6] {
+    counter(ident, 0x01)
+}
+
+/// The key of the counter of the bytes of a collection's documents.
+pub fn size(ident: Ident) -> [u8; 6] {
+    counter(ident, 0x02)
+}
+
+/// The key that says that the range of `ident` in `space` is still to be cleared.
+pub fn dropped(space: Space, ident: Ident) -> [u8; 6] {
+    let [a, b, c, d] = ident.bytes();
+    [DROPPED_PREFIX[0], space_byte(space), a, b, c, d]
+}
+
+/// Reads back what [`dropped`] wrote.
+pub fn parse_dropped(key: &[u8]) -> Option<(Space, Ident)> {
+    let [prefix, space, ident @ ..] = key else { return None };
+    let space = Space::ALL.into_iter().find(|&candidate| space_byte(candidate) == *space)?;
+    let ident = u32::from_be_bytes(ident.try_into().ok()?);
+    (*prefix == DROPPED_PREFIX[0]).then_some((space, Ident(ident)))
+}
+
+/// The key of a session's record.
+pub fn session(lsid: &[u8]) -> Vec<u8> {
+    [SESSION_PREFIX.as_bytes(), lsid].concat()
+}
+
+fn space_byte(space: Space) -> u8 {
+    match space {
+        Space::Catalog => 0,
+        Space::Records => 1,
+        Space::Indexes => 2,
+    }
+}
+
+fn prefixed(prefix: u8, ident: Ident) -> [u8; 5] {
+    let [a, b, c, d] = ident.bytes();
+    [prefix, a, b, c, d]
+}
+
+fn counter(ident: Ident, kind: u8) -> [u8; 6] {
+    let [a, b, c, d] = ident.bytes();
+    [0x02, a, b, c, d, kind]
+}

@@ -1,0 +1,153 @@
+//! Names of databases and collections, and the rules they obey.
+//!
+//! Source: manual "Naming Restrictions"; messages recorded from mongod 6.0.
+
+use std::fmt;
+
+use marula_error::{Result, errors};
+
+/// The longest database name, in bytes.
+pub const DATABASE_NAME_BYTES_MAX: usize = 63;
+/// The longest `<database>.<collection>`, in bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 255;
+
+errors! {
+    invalid_namespace(ns: &str) = InvalidNamespace, "Invalid namespace specified '{ns}'";
+    embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
+    leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
+    invalid_collection(name: &str) = InvalidNamespace, "Invalid collection name: {name}";
+    invalid_system(ns: &str) = InvalidNamespace, "Invalid system namespace: {ns}";
+    too_long(ns: &str) = InvalidNamespace, "Fully qualified namespace is too long. Namespace: {ns} Max: 255";
+}
+
+/// A database and a collection in it. Holding one proves that the names may be *read*;
+/// [`Namespace::check_creatable`] proves the rest.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Namespace {
+    full: String,
+    dot: usize,
+}
+
+impl Namespace {
+    /// Joins a database and a collection.
+    ///
+    /// Errors: `invalid_namespace` for a database that no client may name or an empty collection,
+    /// `embedded_nul`.
+    pub fn new(db: &str, collection: &str) -> Result<Self> {
+        let full = format!("{db}.{collection}");
+        if full.contains('\0') {
+            return Err(embedded_nul());
+        }
+        if !is_database_name(db) || collection.is_empty() || collection.starts_with('.') {
+            if collection.starts_with('.') && is_database_name(db) {
+                return Err(leading_dot(collection));
+            }
+            return Err(invalid_namespace(&full));
+        }
+        Ok(Namespace { dot: db.len(), full })
+    }
+
+    /// Splits `<database>.<collection>` at its first dot.
+    pub fn parse(full: &str) -> Result<Self> {
+        match full.split_once('.') {
+            Some((db, collection)) => Namespace::new(db, collection),
+            None => Err(invalid_namespace(full)),
+        }
+    }
+
+    /// Checks what only a collection about to be created must obey.
+    pub fn check_creatable(&self) -> Result<()> {
+        let name = self.collection();
+        if self.full.len() > NAMESPACE_BYTES_MAX {
+            return Err(too_long(&self.full));
+        }
+        if name.contains('$') {
+            return Err(invalid_collection(name));
+        }
+        if name.starts_with("system.") && !is_system_collection(self.db(), name) {
+            return Err(invalid_system(&self.full));
+        }
+        Ok(())
+    }
+
+    /// The database.
+    pub fn db(&self) -> &str {
+        &self.full[..self.dot]
+    }
+
+    /// The collection.
+    pub fn collection(&self) -> &str {
+        &self.full[self.dot + 1..]
+    }
+
+    /// `<database>.<collection>`.
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+
+    /// Whether the collection is one of the server's own.
+    pub fn is_system(&self) -> bool {
+        self.collection().starts_with("system.")
+    }
+}
+
+/// Whether `name` is a database that a client may name.
+pub fn is_database_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= DATABASE_NAME_BYTES_MAX
+        && !name.bytes().any(|byte| matches!(byte, b'/' | b'\\' | b'.' | b' ' | b'"' | b'$' | 0))
+}
+
+/// The `system.` collections that clients may create by writing to them.
+fn is_system_collection(db: &str, name: &str) -> bool {
+    matches!(
+        name,
+        "system.js" | "system.users" | "system.views" | "system.profile" | "system.roles"
+    ) || (db == "admin" && matches!(name, "system.version" | "system.keys" | "system.backup_users"))
+        || (db == "config" && name == "system.sessions")
+        || name.starts_with("system.buckets.")
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(db: &str, collection: &str, expected: Result<(), &str>) {
+        let outcome = Namespace::new(db, collection).and_then(|ns| ns.check_creatable());
+        assert_eq!(
+            outcome.as_ref().map_err(|error| error.message()).copied(),
+            expected.map_err(|x| x)
+        );
+    }
+
+    #[test]
+    fn names_obey_the_manual() {
+        check("a", "b", Ok(()));
+        check("a", "b..c.", Ok(()));
+        check("a*b", "c", Ok(()));
+        check("a", "", Err("Invalid namespace specified 'a.'"));
+        check("", "b", Err("Invalid namespace specified '.b'"));
+        check("a", ".b", Err("Collection names cannot start with '.': .b"));
+        check("a", "b$c", Err("Invalid collection name: b$c"));
+        check("a", "system.x", Err("Invalid system namespace: a.system.x"));
+        check("a", "system.js", Ok(()));
+        check("a", "b\0c", Err("namespaces cannot have embedded null characters"));
+        check(&"d".repeat(63), "c", Ok(()));
+        let long = "d".repeat(64);
+        check(&long, "c", Err(&format!("Invalid namespace specified '{long}.c'")));
+        check("abcd", &"x".repeat(250), Ok(()));
+        assert!(Namespace::new("abcd", &"x".repeat(251)).unwrap().check_creatable().is_err());
+    }
+}

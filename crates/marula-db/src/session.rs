@@ -1,0 +1,328 @@
+//! Records of retryable writes: what each session's newest numbered write has done, statement by statement.
+//!
+//! A driver sends `lsid` and `txnNumber` with a write and, when it hears no answer, the same write again.
+//! The record is committed in the same batch as the data, so that a statement is either done and recorded or
+//! neither, also after a crash; a statement that is recorded is answered, not done again.
+//!
+//! ```text
+//! key    0x05 lsid (id, and uid where there is one)
+//! value  { txn: <long>, at: <date>, done: [ { lo: <int>, hi: <int>, op: <string>, …result }, … ] }
+//! ```
+//! Source: driver specification "Retryable Writes"; manual "Retryable Writes".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use marula_bson::{ByteSlice, Doc, DocBuf, Value, ValueBuf};
+use marula_error::{Result, errors};
+use marula_storage::{Direction, KeyRange, Read, Space, Store, Txn};
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+
+use crate::keys;
+use crate::storage_error::ForClient;
+
+errors! {
+    txn_too_old(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer retryable write with txnNumber {newest} has already started on this session.";
+    incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
+}
+
+/// What a statement did, so that a retry can be answered.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Done {
+    /// A document was inserted.
+    Inserted,
+    /// An update.
+    Updated {
+        /// Documents matched, or one upserted.
+        matched: i64,
+        /// Documents changed.
+        modified: i64,
+        /// The `_id` of an upserted document.
+        upserted: Option<ValueBuf>,
+    },
+    /// Documents deleted.
+    Deleted(i64),
+    /// A `findAndModify`, with the fields of its reply.
+    FoundAndModified(DocBuf),
+}
+
+/// Statements from `low` to `high`, included, that all did the same.
+#[derive(Clone, Debug)]
+struct Span {
+    low: i32,
+    high: i32,
+    done: Done,
+}
+
+/// The newest numbered write of one session.
+#[derive(Default, Debug)]
+pub struct SessionRecord {
+    /// `None` until the store has been asked.
+    txn_number: Option<i64>,
+    at_ms: i64,
+    spans: Vec<Span>,
+}
+
+/// The session records in memory; the store has them all.
+#[derive(Default)]
+pub struct Sessions {
+    records: Mutex<HashMap<Vec<u8>, Arc<Mutex<SessionRecord>>>>,
+}
+
+/// One numbered write under way. It holds its session's record, so that a retry that arrives while the first
+/// attempt still runs waits for it.
+pub struct NumberedWrite {
+    key: Vec<u8>,
+    number: i64,
+    now_ms: i64,
+    record: ArcMutexGuard<RawMutex, SessionRecord>,
+    encoded: Vec<u8>,
+}
+
+impl Sessions {
+    /// Starts the write with this number of the session `lsid`.
+    ///
+    /// Errors: `txn_too_old`.
+    pub fn begin(
+        &self,
+        store: &dyn Read,
+        lsid: &[u8],
+        number: i64,
+        now_ms: i64,
+    ) -> Result<NumberedWrite> {
+        let record = self.records.lock().entry(lsid.to_vec()).or_default().clone();
+        let mut record = record.lock_arc();
+        let key = keys::session(lsid);
+        if record.txn_number.is_none() {
+            let mut loaded = None;
+            store.get(Space::Catalog, &key, &mut |bytes| loaded = decode(bytes)).for_client()?;
+            *record = loaded.unwrap_or_default();
+        }
+        match record.txn_number {
+            Some(newest) if number < newest => {
+                return Err(txn_too_old(number, &session_text(lsid), newest));
+            }
+            Some(newest) if number == newest => {}
+            _ => {
+                *record =
+                    SessionRecord { txn_number: Some(number), at_ms: now_ms, spans: Vec::new() }
+            }
+        }
+        Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new() })
+    }
+
+    /// Forgets the records of sessions whose last write was before `before_ms`; answers how many.
+    pub fn expire(&self, store: &dyn Store, before_ms: i64) -> Result<usize> {
+        let range = KeyRange::prefix(&keys::SESSION_PREFIX);
+        let mut expired = Vec::new();
+        {
+            let mut cursor =
+                store.cursor(Space::Catalog, &range, Direction::Forward).for_client()?;
+            while cursor.advance().for_client()? {
+                if decode(cursor.value()).is_none_or(|record| record.at_ms < before_ms) {
+                    expired.push(cursor.key().to_vec());
+                }
+            }
+        }
+        for key in &expired {
+            // The table stays locked, so that no write of this session starts between the check and the removal.
+            let mut records = self.records.lock();
+            let lsid = &key[keys::SESSION_PREFIX.len()..];
+            if let Some(record) = records.get(lsid) {
+                let is_idle = record.try_lock().is_some_and(|record| record.at_ms < before_ms);
+                if !is_idle || Arc::strong_count(record) > 1 {
+                    continue;
+                }
+                records.remove(lsid);
+            }
+            let mut txn = store.begin();
+            txn.delete(Space::Catalog, key);
+            txn.commit().for_client()?;
+        }
+        Ok(expired.len())
+    }
+}
+
+impl NumberedWrite {
+    /// What `statement` did, when it has been done before.
+    pub fn done(&self, statement: i32) -> Option<&Done> {
+        let spans = &self.record.spans;
+        spans.iter().find(|span| (span.low..=span.high).contains(&statement)).map(|span| &span.done)
+    }
+
+    /// The write's number.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// The error for a statement that was recorded by another kind of write.
+    pub fn mismatch(&self, statement: i32) -> marula_error::Error {
+        incomplete_history(statement, self.number)
+    }
+
+    /// Adds to `txn` that `statements` are done. They count as done only after [`NumberedWrite::committed`];
+    /// when the commit fails, call [`NumberedWrite::undo`].
+    pub fn stage(&mut self, txn: &mut dyn Txn, statements: &[(i32, Done)]) {
+        for (statement, done) in statements {
+            match self.record.spans.last_mut() {
+                Some(last)
+                    if *done == Done::Inserted
+                        && last.done == Done::Inserted
+                        && last.high.checked_add(1) == Some(*statement) =>
+                {
+                    last.high = *statement;
+                }
+                _ => self.record.spans.push(Span {
+                    low: *statement,
+                    high: *statement,
+                    done: done.clone(),
+                }),
+            }
+        }
+        self.record.at_ms = self.now_ms;
+        encode(&self.record, self.number, &mut self.encoded);
+        txn.put(Space::Catalog, &self.key, &self.encoded);
+    }
+
+    /// Takes back what [`NumberedWrite::stage`] noted of `statements`, since they were not committed.
+    pub fn undo(&mut self, statements: &[(i32, Done)]) {
+        for (statement, _) in statements.iter().rev() {
+            let Some(last) = self.record.spans.last_mut() else { return };
+            assert!(last.high == *statement, "statements are undone in reverse order");
+            if last.low == last.high {
+                self.record.spans.pop();
+            } else {
+                last.high -= 1;
+            }
+        }
+    }
+}
+
+fn encode(record: &SessionRecord, number: i64, out: &mut Vec<u8>) {
+    out.clear();
+    let mut doc = marula_bson::DocWriter::new(out);
+    doc.append("txn", number);
+    doc.append("at", Value::DateTime(record.at_ms));
+    let mut spans = doc.begin_array("done");
+    for span in &record.spans {
+        let mut item = spans.begin_doc();
+        item.append("lo", span.low);
+        item.append("hi", span.high);
+        match &span.done {
+            Done::Inserted => item.append("op", "i"),
+            Done::Updated { matched, modified, upserted } => {
+                item.append("op", "u").append("n", *matched).append("m", *modified);
+                if let Some(id) = upserted {
+                    item.append("id", id);
+                }
+                &mut item
+            }
+            Done::Deleted(count) => item.append("op", "d").append("n", *count),
+            Done::FoundAndModified(reply) => item.append("op", "f").append("reply", reply),
+        };
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<SessionRecord> {
+    let doc = Doc::trusted(bytes);
+    let Some(Value::DateTime(at_ms)) = doc.get("at") else { return None };
+    let mut record =
+        SessionRecord { txn_number: doc.get("txn")?.as_exact_i64(), at_ms, spans: Vec::new() };
+    for item in doc.get("done")?.as_array()?.values() {
+        let item = item.as_doc()?;
+        let number = |name: &str| item.get(name).and_then(|value| value.as_exact_i64());
+        let done = match item.get("op")?.as_str()?.as_bytes() {
+            b"i" => Done::Inserted,
+            b"u" => Done::Updated {
+                matched: number("n")?,
+                modified: number("m")?,
+                upserted: item.get("id").map(|id| id.to_buf()),
+            },
+            b"d" => Done::Deleted(number("n")?),
+            b"f" => Done::FoundAndModified(item.get("reply")?.as_doc()?.to_buf()),
+            _ => return None,
+        };
+        let bound = |name: &str| number(name).and_then(|bound| i32::try_from(bound).ok());
+        record.spans.push(Span { low: bound("lo")?, high: bound("hi")?, done });
+    }
+    Some(record)
+}
+
+/// A session's id as error messages print it.
+fn session_text(lsid: &[u8]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    match lsid {
+        [a, b, c, d, e, f, g, h, rest @ ..] => {
+            let (clock, node) = rest.split_at(rest.len().min(2));
+            format!(
+                "{}-{}-{}-{}-{}",
+                hex(&[*a, *b, *c, *d]),
+                hex(&[*e, *f]),
+                hex(&[*g, *h]),
+                hex(clock),
+                hex(&node[..node.len().min(6)])
+            )
+        }
+        short => hex(short),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marula_storage::memory::Memory;
+
+    #[test]
+    fn a_statement_is_answered_from_its_record_also_after_a_restart() {
+        let store = Memory::new();
+        let done = Done::Updated { matched: 1, modified: 1, upserted: Some(ValueBuf::from(7)) };
+        {
+            let sessions = Sessions::default();
+            let mut write = sessions.begin(&store, b"lsid", 5, 1_000).unwrap();
+            let mut txn = store.begin();
+            write.stage(&mut *txn, &[(0, Done::Inserted), (1, Done::Inserted)]);
+            write.stage(&mut *txn, &[(2, done.clone())]);
+            txn.commit().unwrap();
+        }
+        let sessions = Sessions::default();
+        let write = sessions.begin(&store, b"lsid", 5, 2_000).unwrap();
+        assert_eq!(write.done(1), Some(&Done::Inserted));
+        assert_eq!(write.done(2), Some(&done));
+        assert_eq!(write.done(3), None);
+        drop(write);
+        assert!(sessions.begin(&store, b"lsid", 4, 2_000).is_err());
+        assert_eq!(sessions.begin(&store, b"lsid", 6, 2_000).unwrap().done(0), None);
+    }
+
+    #[test]
+    fn what_was_not_committed_is_undone() {
+        let store = Memory::new();
+        let sessions = Sessions::default();
+        let mut write = sessions.begin(&store, b"lsid", 1, 0).unwrap();
+        let statements = [(0, Done::Inserted), (1, Done::Inserted), (2, Done::Deleted(1))];
+        write.stage(&mut *store.begin(), &statements[..1]);
+        write.stage(&mut *store.begin(), &statements[1..]);
+        write.undo(&statements[1..]);
+        assert_eq!(write.done(0), Some(&Done::Inserted));
+        assert_eq!(write.done(1), None);
+        assert_eq!(write.done(2), None);
+    }
+
+    #[test]
+    fn idle_sessions_expire() {
+        let store = Memory::new();
+        let sessions = Sessions::default();
+        for (lsid, now_ms) in [(b"old", 1_000), (b"new", 9_000)] {
+            let mut write = sessions.begin(&store, lsid, 1, now_ms).unwrap();
+            let mut txn = store.begin();
+            write.stage(&mut *txn, &[(0, Done::Inserted)]);
+            txn.commit().unwrap();
+        }
+        assert_eq!(sessions.expire(&store, 5_000).unwrap(), 1);
+        assert_eq!(sessions.begin(&store, b"old", 1, 9_500).unwrap().done(0), None);
+        assert_eq!(
+            sessions.begin(&store, b"new", 1, 9_500).unwrap().done(0),
+            Some(&Done::Inserted)
+        );
+    }
+}

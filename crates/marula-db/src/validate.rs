@@ -1,0 +1,156 @@
+//! Checking a collection: every document is well formed and has exactly its keys in every index, every
+//! entry leads to a document, and the counters are exact. `validate`, `marula check` and tests call this one.
+
+use marula_bson::validate::{Limits, validate as validate_bson};
+use marula_error::Result;
+use marula_storage::{Direction, KeyRange, Read, Space, Store};
+
+use crate::collection::Collection;
+use crate::index::entry::{self, Entry};
+use crate::index::{KeyMaker, KeySet};
+use crate::keys::{self, Ident};
+use crate::storage_error::ForClient;
+
+/// The most errors that a report lists; the rest are counted in `errors_omitted`.
+const ERRORS_MAX: usize = 100;
+
+/// What a check found.
+#[derive(Default, Debug)]
+pub struct Report {
+    /// Documents seen.
+    pub records: i64,
+    /// Documents whose bytes are not well formed.
+    pub invalid_documents: i64,
+    /// The name of each index and its number of entries.
+    pub keys_per_index: Vec<(String, i64)>,
+    /// What is wrong, a line each.
+    pub errors: Vec<String>,
+    /// Errors beyond those listed.
+    pub errors_omitted: usize,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_valid(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    fn error(&mut self, text: String) {
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(text);
+        } else {
+            self.errors_omitted += 1;
+        }
+    }
+}
+
+/// Checks `collection` as it is at one moment. `go_on` is asked every few hundred documents and ends the
+/// check with its error.
+pub fn check(
+    store: &dyn Store,
+    collection: &Collection,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<Report> {
+    // Shared only until the snapshot stands: state and data are then of one moment, and writers go on.
+    let shared = collection.change();
+    let state = collection.state();
+    let snapshot = store.snapshot().for_client()?;
+    drop(shared);
+    let snapshot = &*snapshot;
+
+    let mut report = Report::default();
+    let mut key_maker = KeyMaker::default();
+    let mut keys = KeySet::default();
+    let mut store_key = Vec::new();
+    let mut expected_entries = vec![0i64; state.indexes.len()];
+    let mut bytes = 0i64;
+    let mut cursor = collection.scan(snapshot, Direction::Forward)?;
+    while cursor.advance()? {
+        report.records += 1;
+        if report.records % 256 == 0 {
+            go_on()?;
+        }
+        let doc = cursor.doc();
+        bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
+        if let Err(malformed) = validate_bson(doc.as_bytes(), Limits::STORED) {
+            report.invalid_documents += 1;
+            report.error(format!("record {:?} is malformed: {malformed}", cursor.record()));
+            continue;
+        }
+        for (position, index) in state.indexes.iter().enumerate() {
+            if let Err(error) = key_maker.make(index, doc, &mut keys) {
+                report.error(format!("index '{}': {error}", index.spec.name));
+                continue;
+            }
+            if index.needs_mark(&keys.multikey) {
+                report.error(format!("index '{}' is not marked multikey", index.spec.name));
+            }
+            for (key, type_bits) in keys.iter() {
+                expected_entries[position] += 1;
+                entry::encode_key(index, key, cursor.record(), &mut store_key);
+                let mut is_same = false;
+                let mut compare = |value: &[u8]| {
+                    is_same = entry::decode(index, collection.shape(), &store_key, value)
+                        .is_some_and(|found: Entry<'_>| {
+                            found.record == cursor.record() && found.type_bits == type_bits
+                        });
+                };
+                let exists = snapshot.get(Space::Indexes, &store_key, &mut compare).for_client()?;
+                if !exists || !is_same {
+                    let fault = if exists { "leads elsewhere" } else { "is missing" };
+                    let id = doc.get("_id").map(|id| id.to_string()).unwrap_or_default();
+                    report.error(format!(
+                        "index '{}': an entry of document {id} {fault}",
+                        index.spec.name
+                    ));
+                }
+            }
+        }
+    }
+    drop(cursor);
+    for (position, index) in state.indexes.iter().enumerate() {
+        let found = count_keys(snapshot, Space::Indexes, index.ident, go_on)?;
+        if found != expected_entries[position] {
+            report.error(format!(
+                "index '{}' has {found} entries, its documents have {} keys",
+                index.spec.name, expected_entries[position]
+            ));
+        }
+        report.keys_per_index.push((index.spec.name.clone(), found));
+    }
+    let counted = counter(snapshot, &keys::count(collection.ident()))?;
+    if counted != report.records {
+        report.error(format!("the counter says {counted} documents, there are {}", report.records));
+    }
+    let sized = counter(snapshot, &keys::size(collection.ident()))?;
+    if sized != bytes {
+        report.error(format!("the counter says {sized} bytes of documents, there are {bytes}"));
+    }
+    Ok(report)
+}
+
+fn count_keys(
+    store: &dyn Read,
+    space: Space,
+    ident: Ident,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<i64> {
+    let range: KeyRange = ident.range();
+    let mut cursor = store.cursor(space, &range, Direction::Forward).for_client()?;
+    let mut count = 0;
+    while cursor.advance().for_client()? {
+        count += 1;
+        if count % 4_096 == 0 {
+            go_on()?;
+        }
+    }
+    Ok(count)
+}
+
+/// The value of a counter in the store.
+pub(crate) fn counter(store: &dyn Read, key: &[u8]) -> Result<i64> {
+    let mut value = 0;
+    let mut read = |bytes: &[u8]| value = bytes.try_into().map_or(0, i64::from_le_bytes);
+    store.get(Space::Catalog, key, &mut read).for_client()?;
+    Ok(value)
+}

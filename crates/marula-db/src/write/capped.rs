@@ -1,0 +1,61 @@
+//! Capped collections: an insert that passes a bound removes the oldest documents in its own transaction.
+
+use marula_bson::Doc;
+use marula_error::Result;
+use marula_storage::{Direction, Space, Txn};
+
+use super::WriteOp;
+use crate::catalog::options::Capped;
+use crate::collection::{Collection, State};
+use crate::index::KeySet;
+use crate::keys;
+
+/// What a transaction has added so far, or has removed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Added {
+    pub(super) documents: i64,
+    pub(super) bytes: i64,
+}
+
+/// Removes the oldest documents until the collection, with what `txn` adds to it, is within its bounds.
+///
+/// The caller holds `collection.capped`, so the counters do not move. Documents that `txn` itself adds are not
+/// removed: one transaction is far smaller than a sensible bound, and the next insert makes up for it.
+pub(super) fn trim(
+    op: &mut WriteOp<'_>,
+    txn: &mut dyn Txn,
+    collection: &Collection,
+    state: &State,
+    bounds: Capped,
+    added: Added,
+) -> Result<Added> {
+    let mut documents = collection.count() + added.documents;
+    let mut bytes = collection.size_bytes() + added.bytes;
+    let mut removed = Added::default();
+    let is_over = |documents: i64, bytes: i64| {
+        bytes > bounds.size_bytes_max || bounds.documents_max.is_some_and(|max| documents > max)
+    };
+    if !is_over(documents, bytes) {
+        return Ok(removed);
+    }
+    let db = op.db;
+    let mut cursor = collection.scan(db.store(), Direction::Forward)?;
+    let mut index_keys = KeySet::default();
+    while is_over(documents, bytes) && cursor.advance()? {
+        let doc: Doc<'_> = cursor.doc();
+        for index in &state.indexes {
+            op.buffers.key_maker.make(index, doc, &mut index_keys)?;
+            for (key, _) in index_keys.iter() {
+                op.buffers.entries.delete(txn, index, key, cursor.record());
+            }
+        }
+        keys::record_key(collection.ident(), cursor.record(), &mut op.buffers.key);
+        txn.delete(Space::Records, &op.buffers.key);
+        let size = i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
+        documents -= 1;
+        bytes -= size;
+        removed.documents += 1;
+        removed.bytes += size;
+    }
+    Ok(removed)
+}

@@ -1,0 +1,72 @@
+//! Deleting one document with its index entries.
+
+use marula_bson::Doc;
+use marula_error::Result;
+use marula_storage::Space;
+
+use super::WriteOp;
+use crate::collection::Collection;
+use crate::index::KeySet;
+use crate::keys::{self, RecordKey};
+use crate::session::Done;
+use crate::storage_error::ForClient;
+
+impl WriteOp<'_> {
+    /// Deletes the document of `record` when `is_wanted`, which is shown it as it is now, still says so.
+    /// Answers whether a document was deleted. `done` says what to record for the session's statement.
+    pub fn delete(
+        &mut self,
+        collection: &Collection,
+        record: &RecordKey,
+        is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
+        statement: Option<(i32, &dyn Fn() -> Done)>,
+    ) -> Result<bool> {
+        self.retrying(|op| op.try_delete(collection, record, is_wanted, statement))
+    }
+
+    fn try_delete(
+        &mut self,
+        collection: &Collection,
+        record: &RecordKey,
+        is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
+        statement: Option<(i32, &dyn Fn() -> Done)>,
+    ) -> Result<bool> {
+        let db = self.db;
+        let _shared = self.share(collection)?;
+        let state = collection.state();
+        let buffers = &mut self.buffers;
+        keys::record_key(collection.ident(), record.as_bytes(), &mut buffers.key);
+        let mut txn = db.store().begin();
+        txn.guard(&[(Space::Records, &buffers.key)]).for_client()?;
+        let count = state.indexes.len();
+        if buffers.old_keys.len() < count {
+            buffers.old_keys.resize_with(count, KeySet::default);
+        }
+        let mut outcome = Ok(None);
+        let (key_maker, old_keys) = (&mut buffers.key_maker, &mut buffers.old_keys);
+        let mut read = |doc: Doc<'_>| -> Result<Option<usize>> {
+            if !is_wanted(doc)? {
+                return Ok(None);
+            }
+            for (index, keys) in state.indexes.iter().zip(old_keys.iter_mut()) {
+                key_maker.make(index, doc, keys)?;
+            }
+            Ok(Some(doc.as_bytes().len()))
+        };
+        let mut visit = |bytes: &[u8]| outcome = read(Doc::trusted(bytes));
+        db.store().get(Space::Records, &buffers.key, &mut visit).for_client()?;
+        let Some(size) = outcome? else { return Ok(false) };
+        txn.delete(Space::Records, &buffers.key);
+        for (index, keys) in state.indexes.iter().zip(&buffers.old_keys) {
+            for (key, _) in keys.iter() {
+                buffers.entries.delete(&mut *txn, index, key, record.as_bytes());
+            }
+        }
+        let size = i64::try_from(size).expect("a document is at most 16 MB");
+        match statement {
+            Some((number, done)) => self.commit(collection, txn, -1, -size, &[(number, done())])?,
+            None => self.commit(collection, txn, -1, -size, &[])?,
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,139 @@
+//! What is asked of a document before it is stored, and what is mended: `_id` first, made where it is missing;
+//! empty timestamps filled in.
+
+use marula_bson::{ByteSlice, Doc, DocWriter, ObjectId, Type, Value};
+use marula_error::{Result, errors};
+
+/// The largest document. Source: manual "MongoDB Limits and Thresholds": 16 MiB.
+pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+errors! {
+    insert_too_large(size: usize) = BadValue, "object to insert too large. size in bytes: {size}, max size: {DOCUMENT_BYTES_MAX}";
+    id_type(kind: &str) = InvalidIdField, "The '_id' value cannot be of type {kind}";
+    id_dollar_field(field: &str) = DollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: {field} is not valid for storage.";
+    result_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
+}
+
+/// Writes `doc` as it is to be stored into `out`, which is cleared first.
+///
+/// `next_timestamp` makes the value that replaces an empty timestamp at the top level; `now_ms` dates a new `_id`.
+/// Errors: `insert_too_large`, `id_type`, `id_dollar_field`.
+pub(super) fn prepare_insert(
+    doc: Doc<'_>,
+    now_ms: i64,
+    next_timestamp: &mut dyn FnMut() -> u64,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    if doc.as_bytes().len() > DOCUMENT_BYTES_MAX {
+        return Err(insert_too_large(doc.as_bytes().len()));
+    }
+    out.clear();
+    let mut is_id_first = false;
+    let mut has_empty_timestamp = false;
+    let mut id = None;
+    for (position, element) in doc.iter().enumerate() {
+        if element.name == "_id" && id.is_none() {
+            is_id_first = position == 0;
+            id = Some(element.value);
+        } else if element.value.kind() == Type::Timestamp {
+            has_empty_timestamp |= element.value.get() == Value::Timestamp(0);
+        }
+    }
+    if let Some(id) = id {
+        check_id(id.get())?;
+        if is_id_first && !has_empty_timestamp {
+            out.extend_from_slice(doc.as_bytes());
+            return Ok(());
+        }
+    }
+    let mut writer = DocWriter::new(out);
+    match id {
+        Some(id) => writer.append_raw("_id", id),
+        None => writer.append("_id", new_id(now_ms)),
+    };
+    let mut is_id_seen = false;
+    for element in doc {
+        if element.name == "_id" && !is_id_seen {
+            is_id_seen = true;
+        } else if element.value.get() == Value::Timestamp(0) {
+            writer.append(element.name, Value::Timestamp(next_timestamp()));
+        } else {
+            writer.append_raw(element.name, element.value);
+        }
+    }
+    writer.finish();
+    if out.len() > DOCUMENT_BYTES_MAX {
+        return Err(insert_too_large(out.len()));
+    }
+    Ok(())
+}
+
+/// An `_id` for a document that came without one.
+pub fn new_id(now_ms: i64) -> ObjectId {
+    ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0))
+}
+
+/// Checks that a value may be an `_id`.
+pub fn check_id(id: Value<'_>) -> Result<()> {
+    match id {
+        Value::Array(_) | Value::Regex { .. } | Value::Undefined => Err(id_type(id.kind().alias())),
+        Value::Document(doc) => match doc.iter().find(|element| element.name.starts_with(b"$")) {
+            Some(element) if !matches!(element.name.as_bytes(), b"$ref" | b"$id" | b"$db") => {
+                Err(id_dollar_field(&element.name.to_string()))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Checks the size of a document that an update made.
+pub(super) fn check_size(size: usize) -> Result<()> {
+    if size > DOCUMENT_BYTES_MAX { Err(result_too_large(size)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marula_bson::{DocBuf, doc};
+
+    fn check(given: &DocBuf, expected: &DocBuf) {
+        let mut out = Vec::new();
+        prepare_insert(given.as_doc(), 0, &mut || 42, &mut out).unwrap();
+        assert_eq!(DocBuf::trusted(out), *expected);
+    }
+
+    #[test]
+    fn the_id_comes_first_and_empty_timestamps_are_filled() {
+        check(&doc! { "_id": 1, "a": 2 }, &doc! { "_id": 1, "a": 2 });
+        check(&doc! { "a": 2, "_id": 1 }, &doc! { "_id": 1, "a": 2 });
+        check(
+            &doc! { "_id": 1, "t": Value::Timestamp(0), "u": Value::Timestamp(1) },
+            &doc! { "_id": 1, "t": Value::Timestamp(42), "u": Value::Timestamp(1) },
+        );
+        check(
+            &doc! { "_id": 1, "n": { "t": Value::Timestamp(0) } },
+            &doc! { "_id": 1, "n": { "t": Value::Timestamp(0) } },
+        );
+        check(&doc! { "_id": Value::Timestamp(0) }, &doc! { "_id": Value::Timestamp(0) });
+    }
+
+    #[test]
+    fn a_missing_id_is_made() {
+        let mut out = Vec::new();
+        prepare_insert(doc! { "a": 1 }.as_doc(), 5_000, &mut || 0, &mut out).unwrap();
+        let Some(Value::ObjectId(id)) = Doc::trusted(&out).get("_id") else {
+            panic!("no ObjectId")
+        };
+        assert_eq!(id.unix_seconds(), 5);
+    }
+
+    #[test]
+    fn some_values_may_not_be_ids() {
+        for bad in
+            [doc! { "_id": [] }, doc! { "_id": { "$a": 1 } }, doc! { "_id": Value::Undefined }]
+        {
+            assert!(prepare_insert(bad.as_doc(), 0, &mut || 0, &mut Vec::new()).is_err());
+        }
+    }
+}

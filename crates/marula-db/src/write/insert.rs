@@ -1,0 +1,346 @@
+//! Inserting documents: many in one transaction, each with its own success or error.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use marula_bson::Doc;
+use marula_error::{Error, Result};
+use marula_storage::Space;
+
+use super::{WriteOp, capped, document, duplicate, index_key_exists};
+use crate::collection::{Collection, Shape, State};
+use crate::index::entry;
+use crate::index::{Index, KeySet};
+use crate::keys::{self, RecordKey};
+use crate::session::Done;
+use crate::storage_error::{ForClient, client_error};
+use crate::validator::check_validator;
+
+/// The most documents that go into one transaction.
+const CHUNK_DOCUMENTS_MAX: usize = 1_000;
+/// The most bytes of documents that go into one transaction, but for one large document.
+const CHUNK_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// How an insert of several documents ended.
+#[derive(Default, Debug)]
+pub struct InsertReport {
+    /// How many documents are in, by this attempt or an earlier one.
+    pub inserted: usize,
+    /// Which documents failed and why, by position.
+    pub errors: Vec<(usize, Error)>,
+}
+
+/// Documents on their way into one transaction.
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    documents: Vec<Pending>,
+    /// For each document and each index, in that order, its keys.
+    keys: Vec<KeySet>,
+}
+
+struct Pending {
+    /// Which of the caller's documents it is.
+    position: usize,
+    start: usize,
+    end: usize,
+    record: RecordKey,
+}
+
+impl Chunk {
+    fn doc(&self, pending: &Pending) -> Doc<'_> {
+        Doc::trusted(&self.bytes[pending.start..pending.end])
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.documents.clear();
+    }
+}
+
+impl WriteOp<'_> {
+    /// Inserts `docs` into `collection`. An ordered insert stops at the first error.
+    ///
+    /// `statement` is the number of the first document's statement; a statement done by an earlier attempt
+    /// counts as inserted. The outer error is one that is not any document's: the report is lost with it.
+    pub fn insert<'d>(
+        &mut self,
+        collection: &Collection,
+        docs: &mut dyn Iterator<Item = Doc<'d>>,
+        ordered: bool,
+        statement: i32,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        let mut chunk = Chunk::default();
+        let mut docs = docs.enumerate().peekable();
+        while docs.peek().is_some() {
+            let shared = self.share(collection)?;
+            let state = collection.state();
+            chunk.clear();
+            let mut failed = None;
+            while chunk.documents.len() < CHUNK_DOCUMENTS_MAX
+                && chunk.bytes.len() < CHUNK_BYTES_MAX
+                && let Some((position, doc)) = docs.next()
+            {
+                let number = statement.saturating_add(i32::try_from(position).unwrap_or(i32::MAX));
+                if let Some(numbered) = &self.numbered
+                    && let Some(done) = numbered.done(number)
+                {
+                    if *done != Done::Inserted {
+                        return Err(numbered.mismatch(number));
+                    }
+                    report.inserted += 1;
+                    continue;
+                }
+                if let Err(error) = self.prepare(collection, &state, doc, position, &mut chunk) {
+                    failed = Some((position, error));
+                    break;
+                }
+            }
+            let before = report.errors.len();
+            self.insert_chunk(collection, &state, &chunk, ordered, statement, report)?;
+            drop(shared);
+            if let Some(failed) = failed {
+                report.errors.push(failed);
+            }
+            if ordered && report.errors.len() > before {
+                // An error within the chunk comes before the one that ended it.
+                report.errors.truncate(before + 1);
+                break;
+            }
+        }
+        report.errors.sort_by_key(|(position, _)| *position);
+        Ok(())
+    }
+
+    /// Takes the collection shared, waiting only where this operation may.
+    pub(super) fn share<'c>(
+        &self,
+        collection: &'c Collection,
+    ) -> Result<parking_lot::RwLockReadGuard<'c, ()>> {
+        if self.may_wait {
+            return Ok(collection.write_shared());
+        }
+        collection.try_write_shared().ok_or_else(|| client_error(marula_storage::Error::Conflict))
+    }
+
+    /// Adds a document to the chunk, with its record key and its keys in every index.
+    fn prepare(
+        &mut self,
+        collection: &Collection,
+        state: &State,
+        doc: Doc<'_>,
+        position: usize,
+        chunk: &mut Chunk,
+    ) -> Result<()> {
+        let db = self.db;
+        let buffers = &mut self.buffers;
+        let mut next_timestamp = || db.next_timestamp(self.now_ms);
+        document::prepare_insert(doc, self.now_ms, &mut next_timestamp, &mut buffers.document)?;
+        let prepared = Doc::trusted(&buffers.document);
+        if !self.bypass_validation {
+            check_validator(state, collection, prepared, None)?;
+        }
+        let first_key = chunk.documents.len() * state.indexes.len();
+        if chunk.keys.len() < first_key + state.indexes.len() {
+            chunk.keys.resize_with(first_key + state.indexes.len(), KeySet::default);
+        }
+        for (index, keys) in state.indexes.iter().zip(&mut chunk.keys[first_key..]) {
+            buffers.key_maker.make(index, prepared, keys)?;
+        }
+        let record = match collection.shape() {
+            Shape::RecordId => RecordKey::of_record_id(collection.next_record_id()),
+            Shape::Clustered => {
+                buffers.key.clear();
+                let id = prepared.get("_id").expect("a prepared document has an _id");
+                let collator =
+                    state.options.collation.as_ref().map(|collation| collation.collator());
+                marula_bson::key_string::encode_part(id, false, collator, &mut buffers.key);
+                RecordKey::new(&buffers.key)
+            }
+        };
+        let start = chunk.bytes.len();
+        chunk.bytes.extend_from_slice(&buffers.document);
+        chunk.documents.push(Pending { position, start, end: chunk.bytes.len(), record });
+        Ok(())
+    }
+
+    fn insert_chunk(
+        &mut self,
+        collection: &Collection,
+        state: &State,
+        chunk: &Chunk,
+        ordered: bool,
+        statement: i32,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        if chunk.documents.is_empty() {
+            return Ok(());
+        }
+        let (inserted, errors) =
+            self.retrying(|op| op.try_insert_chunk(collection, state, chunk, ordered, statement))?;
+        report.inserted += inserted;
+        report.errors.extend(errors);
+        collection.tell_listeners();
+        Ok(())
+    }
+
+    fn try_insert_chunk(
+        &mut self,
+        collection: &Collection,
+        state: &State,
+        chunk: &Chunk,
+        ordered: bool,
+        statement: i32,
+    ) -> Result<(usize, Vec<(usize, Error)>)> {
+        // Named `db`, so that the transaction borrows the store and not `self`.
+        let db = self.db;
+        let _capped = state.options.capped.map(|_| collection.capped.lock());
+        let mut txn = db.store().begin();
+        let unique_keys = UniqueKeys::of(collection, state, chunk);
+        txn.guard(&unique_keys.guards()).for_client()?;
+
+        let mut errors = Vec::new();
+        let mut taken: HashSet<&[u8]> = HashSet::new();
+        let mut statements = Vec::new();
+        let (mut documents, mut bytes) = (0i64, 0i64);
+        for (number, pending) in chunk.documents.iter().enumerate() {
+            if let Some(error) =
+                unique_keys.find_taken(db, collection, state, chunk, number, &mut taken)?
+            {
+                errors.push((pending.position, error));
+                if ordered {
+                    break;
+                }
+                continue;
+            }
+            let doc = chunk.doc(pending);
+            let record = pending.record.as_bytes();
+            keys::record_key(collection.ident(), record, &mut self.buffers.key);
+            txn.put(Space::Records, &self.buffers.key, doc.as_bytes());
+            for (index, keys) in state.indexes.iter().zip(keys_of(state, chunk, number)) {
+                if index.needs_mark(&keys.multikey) {
+                    index.mark_multikey(&keys.multikey, &mut *txn);
+                }
+                for key in keys.iter() {
+                    self.buffers.entries.put(&mut *txn, index, collection.shape(), key, record);
+                }
+            }
+            documents += 1;
+            bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
+            if self.numbered.is_some() {
+                let position = i32::try_from(pending.position).unwrap_or(i32::MAX);
+                statements.push((statement.saturating_add(position), Done::Inserted));
+            }
+        }
+        let inserted = usize::try_from(documents).expect("documents are counted up from zero");
+        if documents == 0 {
+            return Ok((0, errors));
+        }
+        if let Some(bounds) = state.options.capped {
+            let added = capped::Added { documents, bytes };
+            let removed = capped::trim(self, &mut *txn, collection, state, bounds, added)?;
+            documents -= removed.documents;
+            bytes -= removed.bytes;
+        }
+        self.commit(collection, txn, documents, bytes, &statements)?;
+        Ok((inserted, errors))
+    }
+}
+
+fn keys_of<'c>(state: &State, chunk: &'c Chunk, number: usize) -> &'c [KeySet] {
+    let first = number * state.indexes.len();
+    &chunk.keys[first..first + state.indexes.len()]
+}
+
+/// The store keys that a chunk claims in unique indexes (and, where it is clustered, in the collection),
+/// document by document.
+struct UniqueKeys {
+    bytes: Vec<u8>,
+    keys: Vec<UniqueKey>,
+    /// Where each document's keys start in `keys`.
+    first: Vec<usize>,
+}
+
+struct UniqueKey {
+    space: Space,
+    start: usize,
+    end: usize,
+    /// Which index; `None` is the clustered collection itself.
+    index: Option<usize>,
+}
+
+impl UniqueKeys {
+    fn of(collection: &Collection, state: &State, chunk: &Chunk) -> Self {
+        let mut found = UniqueKeys { bytes: Vec::new(), keys: Vec::new(), first: Vec::new() };
+        for (number, pending) in chunk.documents.iter().enumerate() {
+            found.first.push(found.keys.len());
+            if collection.shape() == Shape::Clustered {
+                found.push(Space::Records, collection.ident(), pending.record.as_bytes(), None);
+            }
+            for (position, index) in state.indexes.iter().enumerate() {
+                if !index.spec.unique {
+                    continue;
+                }
+                for (key, _) in keys_of(state, chunk, number)[position].iter() {
+                    found.push(Space::Indexes, index.ident, key, Some(position));
+                }
+            }
+        }
+        found.first.push(found.keys.len());
+        found
+    }
+
+    fn push(&mut self, space: Space, ident: keys::Ident, key: &[u8], index: Option<usize>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&ident.bytes());
+        self.bytes.extend_from_slice(key);
+        self.keys.push(UniqueKey { space, start, end: self.bytes.len(), index });
+    }
+
+    fn guards(&self) -> Vec<(Space, &[u8])> {
+        self.keys.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
+    }
+
+    /// The error of the first key of document `number` that is taken, in the store or by an earlier document of
+    /// the chunk. Where none is, the document's keys are taken from now on.
+    fn find_taken<'k>(
+        &'k self,
+        db: &crate::db::Db,
+        collection: &Collection,
+        state: &State,
+        chunk: &Chunk,
+        number: usize,
+        taken: &mut HashSet<&'k [u8]>,
+    ) -> Result<Option<Error>> {
+        let own = &self.keys[self.first[number]..self.first[number + 1]];
+        for key in own {
+            let bytes = &self.bytes[key.start..key.end];
+            let is_taken = taken.contains(bytes)
+                || match key.space {
+                    Space::Indexes => index_key_exists(db, bytes)?,
+                    space => db.store().get(space, bytes, &mut |_| ()).for_client()?,
+                };
+            if is_taken {
+                let index: Option<&Arc<Index>> = key.index.map(|position| &state.indexes[position]);
+                let doc = chunk.doc(&chunk.documents[number]);
+                let key_string = &bytes[keys::IDENT_BYTES..];
+                let type_bits = key.index.and_then(|position| {
+                    let keys = &keys_of(state, chunk, number)[position];
+                    keys.iter().find(|(key, _)| *key == key_string).map(|(_, type_bits)| type_bits)
+                });
+                return Ok(Some(match (index, type_bits) {
+                    (Some(index), Some(type_bits)) => {
+                        let entry = entry::Entry { key_string, record: &[], type_bits };
+                        duplicate::error(&collection.namespace(), index, &entry)
+                    }
+                    _ => duplicate::clustered_error(&collection.namespace(), doc),
+                }));
+            }
+        }
+        if chunk.documents.len() > 1 {
+            taken.extend(own.iter().map(|key| &self.bytes[key.start..key.end]));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,177 @@
+//! Writing documents: each with its index entries, counters and session record in one transaction.
+//!
+//! A write holds its collection shared, guards what it decides by (the document's key, its unique keys),
+//! reads, computes, and commits one batch: the document, the index entries that change, one merge of the
+//! counters. A conflict starts it again; nothing is visible before the commit.
+
+mod capped;
+mod delete;
+mod document;
+mod duplicate;
+mod insert;
+mod update;
+
+use std::time::{Duration, Instant};
+
+use marula_error::{Result, codes};
+use marula_query::update::Touched;
+use marula_storage::{Space, Stamp, Txn};
+
+use crate::collection::Collection;
+use crate::db::Db;
+use crate::index::entry::EntryWriter;
+use crate::index::{KeyMaker, KeySet};
+use crate::keys;
+use crate::session::{Done, NumberedWrite};
+use crate::storage_error::{ForClient, client_error};
+
+pub use document::{DOCUMENT_BYTES_MAX, check_id, new_id};
+pub(crate) use duplicate::error as duplicate_key;
+pub use insert::InsertReport;
+
+/// How long a write that meets conflicts is started again before the client hears of it.
+const CONFLICT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the caller makes of a document that a write is about to change.
+pub enum Change {
+    /// The document is not wanted after all: it no longer matches.
+    Skip,
+    /// It stays as it is, byte for byte.
+    Same,
+    /// The new document is in the buffer.
+    Replace(Touched),
+}
+
+/// How a write of one document ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// There was none, or it no longer matched.
+    Skipped,
+    /// It matched and stayed as it was.
+    Same,
+    /// It was changed.
+    Changed,
+}
+
+/// What one client write brings along, and the buffers it uses from document to document.
+pub struct WriteOp<'a> {
+    /// Where to write.
+    pub db: &'a Db,
+    /// The session's numbered write, when the client may retry.
+    pub numbered: Option<NumberedWrite>,
+    /// Skips the collection's validator.
+    pub bypass_validation: bool,
+    /// Whether the thread may wait for others. Where it may not, a write that would wait fails with
+    /// `WriteConflict` and has done nothing.
+    pub may_wait: bool,
+    /// The moment of the operation.
+    pub now_ms: i64,
+    /// The newest commit of this operation: what `j: true` waits for.
+    pub stamp: Stamp,
+    buffers: Buffers,
+}
+
+/// Buffers that keep their room from one document to the next.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    key_maker: KeyMaker,
+    old_keys: Vec<KeySet>,
+    new_keys: Vec<KeySet>,
+    key: Vec<u8>,
+    document: Vec<u8>,
+    entries: EntryWriter,
+}
+
+impl<'a> WriteOp<'a> {
+    /// A write at the moment `now_ms`.
+    pub fn new(db: &'a Db, now_ms: i64) -> Self {
+        WriteOp {
+            db,
+            numbered: None,
+            bypass_validation: false,
+            may_wait: true,
+            now_ms,
+            stamp: Stamp::default(),
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Runs `attempt` until it meets no conflict.
+    fn retrying<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        let mut started = None;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match attempt(self) {
+                Err(error) if error.code() == codes::WriteConflict && self.may_wait => {
+                    let started = *started.get_or_insert_with(Instant::now);
+                    if started.elapsed() > CONFLICT_PATIENCE {
+                        return Err(error);
+                    }
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(10));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Commits `txn` with the counters' change and the session's record, and notes both in memory.
+    fn commit(
+        &mut self,
+        collection: &Collection,
+        mut txn: Box<dyn Txn + '_>,
+        documents: i64,
+        bytes: i64,
+        statements: &[(i32, Done)],
+    ) -> Result<()> {
+        if documents != 0 {
+            txn.add(&keys::count(collection.ident()), documents);
+        }
+        if bytes != 0 {
+            txn.add(&keys::size(collection.ident()), bytes);
+        }
+        if let Some(numbered) = &mut self.numbered
+            && !statements.is_empty()
+        {
+            numbered.stage(&mut *txn, statements);
+        }
+        match txn.commit() {
+            Ok(stamp) => {
+                self.stamp = self.stamp.max(stamp);
+                collection.counted(documents, bytes);
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(numbered) = &mut self.numbered {
+                    numbered.undo(statements);
+                }
+                Err(client_error(error))
+            }
+        }
+    }
+
+    /// Records statements that changed nothing, so that a retry is answered alike.
+    pub fn record_only(&mut self, statements: &[(i32, Done)]) -> Result<()> {
+        let Some(numbered) = &mut self.numbered else { return Ok(()) };
+        let mut txn = self.db.store().begin();
+        numbered.stage(&mut *txn, statements);
+        match txn.commit() {
+            Ok(stamp) => {
+                self.stamp = self.stamp.max(stamp);
+                Ok(())
+            }
+            Err(error) => {
+                numbered.undo(statements);
+                Err(client_error(error))
+            }
+        }
+    }
+}
+
+/// Whether the store holds a value at `key` in the index space.
+fn index_key_exists(db: &Db, key: &[u8]) -> Result<bool> {
+    db.store().get(Space::Indexes, key, &mut |_| ()).for_client()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! Writes against the in-memory store; after each test the collection must be sound.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, Value, doc};
+use marula_query::update::Touched;
+use marula_storage::memory::Memory;
+
+use super::{Change, InsertReport, WriteOp, Written};
+use crate::catalog::ddl::DropSelector;
+use crate::catalog::options::CollectionOptions;
+use crate::collection::Collection;
+use crate::db::Db;
+use crate::index::IndexSpec;
+use crate::keys::RecordKey;
+use crate::namespace::Namespace;
+
+fn open() -> Db {
+    Db::open(Arc::new(Memory::new())).unwrap()
+}
+
+fn create(db: &Db, options: &DocBuf) -> Arc<Collection> {
+    let options = CollectionOptions::parse(options.as_doc()).unwrap();
+    db.create_collection(&Namespace::new("db", "c").unwrap(), options).unwrap()
+}
+
+fn index(db: &Db, collection: &Collection, spec: &DocBuf) -> marula_error::Result<(usize, usize)> {
+    let spec = IndexSpec::parse(spec.as_doc(), None)?;
+    db.create_indexes(collection, vec![spec], &mut || Ok(()))
+}
+
+fn insert(db: &Db, collection: &Collection, docs: &[DocBuf], ordered: bool) -> InsertReport {
+    let mut report = InsertReport::default();
+    WriteOp::new(db, 0)
+        .insert(collection, &mut docs.iter().map(DocBuf::as_doc), ordered, 0, &mut report)
+        .unwrap();
+    report
+}
+
+fn record(db: &Db, collection: &Collection, id: impl Into<Value<'static>>) -> RecordKey {
+    collection.find_id(db.store(), id.into(), &mut Vec::new()).unwrap().unwrap()
+}
+
+fn replace(
+    db: &Db,
+    collection: &Collection,
+    id: i32,
+    with: &DocBuf,
+) -> marula_error::Result<Written> {
+    let record = record(db, collection, id);
+    let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
+        out.extend_from_slice(with);
+        Ok(Change::Replace(Touched::All))
+    };
+    WriteOp::new(db, 0).update(collection, &record, &mut change, None)
+}
+
+fn ids(db: &Db, collection: &Collection) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut cursor = collection.scan(db.store(), marula_storage::Direction::Forward).unwrap();
+    while cursor.advance().unwrap() {
+        found.push(cursor.doc().get("_id").unwrap().to_string());
+    }
+    found
+}
+
+#[track_caller]
+fn assert_sound(db: &Db, collection: &Collection) {
+    let report = crate::validate::check(db.store(), collection, &mut || Ok(())).unwrap();
+    assert!(report.is_valid(), "{:?}", report.errors);
+    assert_eq!(report.records, collection.count());
+}
+
+#[test]
+fn an_ordered_insert_stops_at_the_first_error_and_an_unordered_one_goes_on() {
+    let docs = [doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 1 }, doc! { "_id": 3 }];
+    for (ordered, inserted) in [(true, 2), (false, 3)] {
+        let db = open();
+        let collection = create(&db, &doc! {});
+        let report = insert(&db, &collection, &docs, ordered);
+        assert_eq!(report.inserted, inserted);
+        let [(position, error)] = &report.errors[..] else { panic!("{report:?}") };
+        assert_eq!(*position, 2);
+        assert_eq!(
+            error.message(),
+            "E11000 duplicate key error collection: db.c index: _id_ dup key: { _id: 1 }"
+        );
+        assert_sound(&db, &collection);
+    }
+}
+
+#[test]
+fn a_document_that_fails_one_unique_index_claims_no_key_of_another() {
+    let db = open();
+    let collection = create(&db, &doc! {});
+    index(&db, &collection, &doc! { "key": { "a": 1 }, "name": "a_1", "unique": true }).unwrap();
+    let docs = [
+        doc! { "_id": 1, "a": 1 },
+        doc! { "_id": 2, "a": 1 },
+        doc! { "_id": 2, "a": 2 },
+        doc! { "_id": 3, "a": 2 },
+    ];
+    let report = insert(&db, &collection, &docs, false);
+    assert_eq!(report.errors.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [1, 3]);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn an_update_moves_index_entries_and_respects_unique_keys() {
+    let db = open();
+    let collection = create(&db, &doc! {});
+    index(&db, &collection, &doc! { "key": { "a": 1, "b": -1 }, "name": "ab", "unique": true })
+        .unwrap();
+    insert(&db, &collection, &[doc! { "_id": 1, "a": 1, "b": 1 }, doc! { "_id": 2, "a": 2 }], true);
+    assert_eq!(
+        replace(&db, &collection, 2, &doc! { "_id": 2, "a": [3, 4] }).unwrap(),
+        Written::Changed
+    );
+    let error = replace(&db, &collection, 2, &doc! { "_id": 2, "a": [5, 1], "b": 1 }).unwrap_err();
+    assert_eq!(error.code(), marula_error::codes::DuplicateKey);
+    assert!(collection.state().index("ab").unwrap().is_multikey());
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn a_deleted_document_takes_its_entries_along() {
+    let db = open();
+    let collection = create(&db, &doc! {});
+    index(&db, &collection, &doc! { "key": { "a.b": 1 }, "name": "ab" }).unwrap();
+    insert(
+        &db,
+        &collection,
+        &[doc! { "_id": 1, "a": [{ "b": 1 }, { "b": [2, 3] }, 4] }, doc! { "_id": 2 }],
+        true,
+    );
+    let target = record(&db, &collection, 1);
+    let deleted =
+        WriteOp::new(&db, 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
+    assert!(deleted);
+    assert_eq!(ids(&db, &collection), ["2"]);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn an_index_is_built_over_documents_that_are_there() {
+    let db = open();
+    let collection = create(&db, &doc! {});
+    let docs: Vec<DocBuf> =
+        (0..500).map(|n| doc! { "_id": n, "a": n % 7, "t": [n, { "x": n }] }).collect();
+    insert(&db, &collection, &docs, true);
+    assert_eq!(
+        index(&db, &collection, &doc! { "key": { "t.x": 1 }, "name": "tx" }).unwrap(),
+        (1, 2)
+    );
+    assert_eq!(
+        index(&db, &collection, &doc! { "key": { "t.x": 1 }, "name": "tx" }).unwrap(),
+        (2, 2)
+    );
+    assert_sound(&db, &collection);
+    let error = index(&db, &collection, &doc! { "key": { "a": 1 }, "name": "a", "unique": true })
+        .unwrap_err();
+    assert_eq!(error.code(), marula_error::codes::DuplicateKey);
+    assert_sound(&db, &collection);
+    assert_eq!(db.drop_indexes(&collection, &DropSelector::All).unwrap(), 2);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn a_capped_collection_forgets_its_oldest_documents() {
+    let db = open();
+    let collection = create(&db, &doc! { "capped": true, "size": 4096, "max": 3 });
+    for n in 0..10 {
+        insert(&db, &collection, &[doc! { "_id": n }], true);
+    }
+    assert_eq!(ids(&db, &collection), ["7", "8", "9"]);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn a_clustered_collection_is_in_the_order_of_its_ids() {
+    let db = open();
+    let collection =
+        create(&db, &doc! { "clusteredIndex": { "key": { "_id": 1 }, "unique": true } });
+    index(&db, &collection, &doc! { "key": { "a": 1 }, "name": "a" }).unwrap();
+    let docs = [
+        doc! { "_id": 3, "a": 1 },
+        doc! { "_id": 1, "a": 1 },
+        doc! { "_id": 2 },
+        doc! { "_id": 1 },
+    ];
+    let report = insert(&db, &collection, &docs, false);
+    assert_eq!((report.inserted, report.errors.len()), (3, 1));
+    assert_eq!(ids(&db, &collection), ["1", "2", "3"]);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn what_is_committed_is_there_when_the_store_is_opened_again() {
+    let store = Arc::new(Memory::new());
+    {
+        let db = Db::open(store.clone()).unwrap();
+        let collection = create(&db, &doc! {});
+        index(&db, &collection, &doc! { "key": { "a": 1 }, "name": "a" }).unwrap();
+        insert(&db, &collection, &[doc! { "_id": 1, "a": [1, 2] }, doc! { "_id": 2 }], true);
+    }
+    let db = Db::open(store).unwrap();
+    let collection = db.collection(&Namespace::new("db", "c").unwrap()).unwrap();
+    assert_eq!(collection.count(), 2);
+    assert!(collection.state().index("a").unwrap().is_multikey());
+    insert(&db, &collection, &[doc! { "_id": 3 }], true);
+    assert_eq!(ids(&db, &collection), ["1", "2", "3"]);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn random_writes_by_several_threads_leave_a_sound_collection() {
+    let db = Arc::new(open());
+    let collection = create(&db, &doc! {});
+    index(
+        &db,
+        &collection,
+        &doc! { "key": { "a": 1 }, "name": "a", "unique": true, "sparse": true },
+    )
+    .unwrap();
+    index(&db, &collection, &doc! { "key": { "t": 1, "a": -1 }, "name": "t" }).unwrap();
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (db, collection) = (&db, &collection);
+            scope.spawn(move || write_at_random(db, collection, seed.wrapping_add(thread)));
+        }
+    });
+    assert_sound(&db, &collection);
+}
+
+fn write_at_random(db: &Db, collection: &Collection, seed: u64) {
+    use rand::{Rng, SeedableRng};
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    for _ in 0..500 {
+        let id = random.random_range(0..50);
+        let a = random.random_range(0..50);
+        let given = doc! { "_id": id, "a": a, "t": [a, id, "x"] };
+        if random.random_bool(0.4) {
+            insert(db, collection, &[given], true);
+            continue;
+        }
+        let found = collection.find_id(db.store(), Value::Int32(id), &mut Vec::new()).unwrap();
+        let Some(record) = found else { continue };
+        let mut op = WriteOp::new(db, 0);
+        if random.random_bool(0.7) {
+            let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
+                out.extend_from_slice(&given);
+                Ok(Change::Replace(Touched::All))
+            };
+            // A duplicate key is a fair outcome here.
+            let _ = op.update(collection, &record, &mut change, None);
+        } else {
+            op.delete(collection, &record, &mut |_| Ok(true), None).unwrap();
+        }
+    }
+}

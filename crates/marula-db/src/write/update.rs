@@ -1,0 +1,167 @@
+//! Changing one document: guard, read, compute, write what differs.
+
+use marula_bson::Doc;
+use marula_error::Result;
+use marula_query::update::Touched;
+use marula_storage::{Space, Txn};
+
+use super::{Change, WriteOp, Written, document, duplicate, index_key_exists};
+use crate::collection::{Collection, State};
+use crate::index::entry::Entry;
+use crate::index::{Index, KeySet};
+use crate::keys::{self, RecordKey};
+use crate::session::Done;
+use crate::storage_error::ForClient;
+use crate::validator::check_validator;
+
+/// A change of one document that is ready to be written.
+struct Ready {
+    written: Written,
+    old_bytes: usize,
+}
+
+impl WriteOp<'_> {
+    /// Changes the document of `record` as `change` says: it is shown the document as it is now and writes the new
+    /// one into the buffer. It may be called several times, when others change the document meanwhile.
+    ///
+    /// `done` says, after the change is computed, what to record for the session's statement.
+    pub fn update(
+        &mut self,
+        collection: &Collection,
+        record: &RecordKey,
+        change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
+        statement: Option<(i32, &dyn Fn() -> Done)>,
+    ) -> Result<Written> {
+        self.retrying(|op| op.try_update(collection, record, change, statement))
+    }
+
+    fn try_update(
+        &mut self,
+        collection: &Collection,
+        record: &RecordKey,
+        change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
+        statement: Option<(i32, &dyn Fn() -> Done)>,
+    ) -> Result<Written> {
+        let db = self.db;
+        let _shared = self.share(collection)?;
+        let state = collection.state();
+        let mut key = std::mem::take(&mut self.buffers.key);
+        keys::record_key(collection.ident(), record.as_bytes(), &mut key);
+        let mut txn = db.store().begin();
+        txn.guard(&[(Space::Records, &key)]).for_client()?;
+        let mut ready = None;
+        db.store()
+            .get(Space::Records, &key, &mut |bytes| {
+                ready = Some(self.compute(collection, &state, Doc::trusted(bytes), change));
+            })
+            .for_client()?;
+        self.buffers.key = key;
+        let Some(ready) = ready else { return Ok(Written::Skipped) };
+        let ready = ready?;
+        if ready.written != Written::Changed {
+            drop(txn);
+            if let (Written::Same, Some((number, done))) = (ready.written, statement) {
+                self.record_only(&[(number, done())])?;
+            }
+            return Ok(ready.written);
+        }
+        self.put_entries(collection, &state, &mut *txn, record)?;
+        keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
+        txn.put(Space::Records, &self.buffers.key, &self.buffers.document);
+        let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
+        let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
+        match statement {
+            Some((number, done)) => self.commit(collection, txn, 0, growth, &[(number, done())])?,
+            None => self.commit(collection, txn, 0, growth, &[])?,
+        }
+        Ok(Written::Changed)
+    }
+
+    /// Computes the new document and, for each index it may concern, the keys before and after.
+    fn compute(
+        &mut self,
+        collection: &Collection,
+        state: &State,
+        old: Doc<'_>,
+        change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
+    ) -> Result<Ready> {
+        let buffers = &mut self.buffers;
+        buffers.document.clear();
+        let old_bytes = old.as_bytes().len();
+        let touched = match change(old, &mut buffers.document)? {
+            Change::Skip => return Ok(Ready { written: Written::Skipped, old_bytes }),
+            Change::Same => return Ok(Ready { written: Written::Same, old_bytes }),
+            Change::Replace(touched) => touched,
+        };
+        document::check_size(buffers.document.len())?;
+        let new = Doc::trusted(&buffers.document);
+        if !self.bypass_validation {
+            check_validator(state, collection, new, Some(old))?;
+        }
+        let count = state.indexes.len();
+        if buffers.new_keys.len() < count {
+            buffers.old_keys.resize_with(count, KeySet::default);
+            buffers.new_keys.resize_with(count, KeySet::default);
+        }
+        for (position, index) in state.indexes.iter().enumerate() {
+            let (before, after) =
+                (&mut buffers.old_keys[position], &mut buffers.new_keys[position]);
+            if concerns(index, &touched) {
+                buffers.key_maker.make(index, old, before)?;
+                buffers.key_maker.make(index, new, after)?;
+            } else {
+                before.forget();
+                after.forget();
+            }
+        }
+        Ok(Ready { written: Written::Changed, old_bytes })
+    }
+
+    /// Writes the index entries that differ between the keys before and after.
+    fn put_entries(
+        &mut self,
+        collection: &Collection,
+        state: &State,
+        txn: &mut dyn Txn,
+        record: &RecordKey,
+    ) -> Result<()> {
+        let db = self.db;
+        let buffers = &mut self.buffers;
+        for (position, index) in state.indexes.iter().enumerate() {
+            let (before, after) = (&buffers.old_keys[position], &buffers.new_keys[position]);
+            if index.spec.unique {
+                for (key, type_bits) in after.iter().filter(|(key, _)| !before.contains(key)) {
+                    let store_key = [&index.ident.bytes()[..], key].concat();
+                    txn.guard(&[(Space::Indexes, &store_key)]).for_client()?;
+                    if index_key_exists(db, &store_key)? {
+                        let entry = Entry { key_string: key, record: &[], type_bits };
+                        return Err(duplicate::error(&collection.namespace(), index, &entry));
+                    }
+                }
+            }
+            for (key, _) in before.iter().filter(|(key, _)| !after.contains(key)) {
+                buffers.entries.delete(txn, index, key, record.as_bytes());
+            }
+            if index.needs_mark(&after.multikey) {
+                index.mark_multikey(&after.multikey, txn);
+            }
+            for (key, type_bits) in after.iter().filter(|pair| !before.contains_entry(*pair)) {
+                buffers.entries.put(
+                    txn,
+                    index,
+                    collection.shape(),
+                    (key, type_bits),
+                    record.as_bytes(),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an update that touched these paths may change a document's keys in `index`. A partial index depends
+/// on its filter too, whose paths are not kept: it is always looked at.
+fn concerns(index: &Index, touched: &Touched) -> bool {
+    index.spec.partial.is_some()
+        || index.spec.parts.iter().any(|part| touched.may_affect(&part.path))
+}
