@@ -15,6 +15,7 @@
 mod compare;
 mod text;
 
+pub(crate) use compare::{decode_f64, floor_f64};
 pub use text::TextError;
 
 use std::fmt;
@@ -208,7 +209,7 @@ pub(crate) fn split(coefficient: u128, exponent: i32) -> Option<(u128, bool)> {
         return Some((coefficient.checked_mul(power?)?, false));
     }
     let Some(power) = power else { return Some((0, true)) };
-    Some((coefficient / power, coefficient % power != 0))
+    Some((coefficient / power, !coefficient.is_multiple_of(power)))
 }
 
 /// The double nearest to `coefficient × 10^exponent`, ties to even.

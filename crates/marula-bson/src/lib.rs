@@ -12,7 +12,10 @@
 pub mod decimal128;
 pub mod doc;
 pub mod ext_json;
+#[cfg(test)]
+mod generated;
 pub mod key_string;
+mod nul;
 pub mod object_id;
 pub mod order;
 pub mod path;
@@ -24,6 +27,7 @@ pub mod writer;
 pub use bstr::{BStr, ByteSlice};
 pub use decimal128::Decimal128;
 pub use doc::{Doc, DocBuf, Element};
+pub use key_string::{KeyStringReader, KeyStringWriter};
 pub use object_id::ObjectId;
 pub use order::Collator;
 pub use path::FieldPath;

@@ -451,6 +451,27 @@ impl<'a, T: Into<Value<'a>>> From<T> for ValueBuf {
     }
 }
 
+/// In [`FIXED_SIZES`]: the size is in the value's bytes, or the tag is no type.
+pub(crate) const SIZE_VARIES: u8 = u8::MAX;
+
+/// The sizes of values by tag, where all values of the type have one.
+pub(crate) static FIXED_SIZES: [u8; 256] = {
+    let mut sizes = [SIZE_VARIES; 256];
+    sizes[Type::Double as usize] = 8;
+    sizes[Type::Undefined as usize] = 0;
+    sizes[Type::ObjectId as usize] = 12;
+    sizes[Type::Boolean as usize] = 1;
+    sizes[Type::DateTime as usize] = 8;
+    sizes[Type::Null as usize] = 0;
+    sizes[Type::Int32 as usize] = 4;
+    sizes[Type::Timestamp as usize] = 8;
+    sizes[Type::Int64 as usize] = 8;
+    sizes[Type::Decimal128 as usize] = 16;
+    sizes[Type::MinKey as usize] = 0;
+    sizes[Type::MaxKey as usize] = 0;
+    sizes
+};
+
 /// The size in bytes of the value of type `kind` at the front of `bytes`; `None` where they are too short to tell.
 /// The result may exceed `bytes`: the caller cuts with a check.
 #[inline]

@@ -37,6 +37,26 @@ impl<'b> DocWriter<'b> {
         self
     }
 
+    /// Appends a field whose value `write` encodes itself, answering its type: `None` takes the field back.
+    pub(crate) fn append_with(
+        &mut self,
+        name: &[u8],
+        write: impl FnOnce(&mut Vec<u8>) -> Option<Type>,
+    ) -> Option<()> {
+        let start = self.out.len();
+        self.name(Type::Null, name);
+        match write(self.out) {
+            Some(kind) => {
+                self.out[start] = kind.tag();
+                Some(())
+            }
+            None => {
+                self.out.truncate(start);
+                None
+            }
+        }
+    }
+
     /// Appends elements (tag, name, value, …) that are already encoded.
     pub fn append_elements(&mut self, elements: &[u8]) -> &mut Self {
         self.out.extend_from_slice(elements);
@@ -147,7 +167,7 @@ impl<'b> ArrayWriter<'b> {
 }
 
 /// Appends `number` in decimal, as the names of array elements are written.
-fn write_decimal(number: usize, out: &mut Vec<u8>) {
+pub(crate) fn write_decimal(number: usize, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     let mut rest = number;

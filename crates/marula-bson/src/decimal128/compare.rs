@@ -90,6 +90,9 @@ fn compare_magnitude(a: u128, a_exponent: i32, b: u128, b_exponent: i32) -> Orde
 
 /// Compares `coefficient × 10^exponent`, not zero, with a positive double or infinity.
 pub(crate) fn compare_magnitude_f64(coefficient: u128, exponent: i32, double: f64) -> Ordering {
+    if double == 0.0 {
+        return Ordering::Greater;
+    }
     let nearest = nearest_f64(coefficient, exponent);
     // Rounding keeps order, so only numbers that round to the double itself need the exact way.
     match nearest.partial_cmp(&double).expect("neither is NaN") {
