@@ -1,23 +1,338 @@
 //! Collations: the order of strings in a language, by ICU.
+//!
+//! [`Collation::parse`] reads the document that a command carries, with MongoDB's names and defaults, and
+//! checks it as mongod 6.0 does. ICU4X carries it out, with CLDR's data built in. Every option is set on
+//! the collator, so that a locale's own defaults (Danish puts upper case first) do not show, as in mongod.
 
+mod locale;
+
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use bstr::{BStr, ByteSlice};
+use icu_collator::options::{
+    AlternateHandling, CaseLevel, CollatorOptions, MaxVariable as IcuMaxVariable, Strength,
+};
+use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
+use icu_collator::{CollatorBorrowed, CollatorPreferences};
+use marula_bson::{Collator, Doc, DocBuf, Value};
+use marula_error::{Result, errors};
+
+/// The collator version that mongod 6.0 prints and accepts: that of its ICU.
+const VERSION: &str = "57.1";
+
+errors! {
+    /// There is no locale.
+    locale_missing(field: &str) = 40414, "BSON field '{field}.locale' is missing but a required field";
+    /// A field that is no option.
+    unknown_field(field: &str, name: &BStr) = 40415, "BSON field '{field}.{name}' is an unknown field.";
+    /// A field that comes twice.
+    duplicate_field(field: &str, name: &BStr) = 40413, "BSON field '{field}.{name}' is a duplicate field";
+    /// A field has a value of the wrong type.
+    wrong_type(field: &str, name: &str, found: &str, wanted: &str) = TypeMismatch, "BSON field '{field}.{name}' is the wrong type '{found}', expected {wanted}";
+    /// `backwards` is no boolean.
+    backwards_wrong_type(found: &str) = TypeMismatch, "Field 'backwards' should be a boolean value, but found: {found}";
+    /// An option has a value that it does not know.
+    not_a_value(value: &BStr, field: &str) = BadValue, "Enumeration value '{value}' for field '{field}' is not a valid value.";
+    /// `strength` is above five.
+    strength_too_great(value: i32) = 51024, "BSON field 'strength' value must be <= 5, actual value '{value}'";
+    /// `strength` is negative.
+    strength_negative(value: i32) = 51024, "BSON field 'strength' value must be >= 0, actual value '{value}'";
+    /// The locale is the empty string.
+    locale_empty(spec: &Doc<'_>) = BadValue, "Field 'locale' cannot be the empty string in: {spec}";
+    /// The locale has a zero byte.
+    locale_with_nul(spec: &Doc<'_>) = BadValue, "Field 'locale' cannot contain null byte. Collation spec: {spec}";
+    /// The locale is not one that ICU orders for.
+    locale_invalid(spec: &Doc<'_>, hint: &str) = BadValue, "Field 'locale' is invalid in: {spec}{hint}";
+    /// The version is not this one.
+    version_other(version: &BStr, spec: &Doc<'_>) = IncompatibleCollationVersion, "Requested collation version {version} but the only available collator version was {VERSION}. Requested collation spec: {spec}";
+    /// `backwards` reverses the second level, which strength 1 does not look at.
+    backwards_without_accents(spec: &Doc<'_>) = BadValue, "'backwards' is invalid with 'strength' of 1 in: {spec}";
+    /// `caseFirst` orders case, which the options do not look at.
+    case_first_without_case(spec: &Doc<'_>) = BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: {spec}";
+    /// ICU4X reverses the second level for locales without rules of their own only.
+    backwards_not_implemented(locale: &str) = NotImplemented, "collation with 'backwards' is not implemented for locale '{locale}'";
+}
+
 /// A parsed collation document and the ICU collator that carries it out.
 #[derive(Clone)]
-pub struct Collation(Arc<CollationInner>);
+pub struct Collation(Arc<Inner>);
 
-struct CollationInner;
+struct Inner {
+    spec: DocBuf,
+    icu: CollatorBorrowed<'static>,
+}
 
 impl Collation {
+    /// Parses a collation document; `None` is the simple binary order, `{ locale: "simple" }`.
+    ///
+    /// Shape: `{ locale, caseLevel, caseFirst, strength, numericOrdering, alternate, maxVariable,
+    /// normalization, backwards, version }`, of which only `locale` is required.
+    /// `field` names the document in errors, such as `find.collation`.
+    pub fn parse(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
+        let options = Options::parse(doc, field)?;
+        if options.locale == "simple" {
+            return Ok(None);
+        }
+        let locale = options.check()?;
+        let backwards = options.backwards.unwrap_or(locale.is_backwards());
+        let icu = options.collator(&locale, backwards)?;
+        let spec = options.to_doc(Some(backwards), Some(VERSION.into()));
+        Ok(Some(Collation(Arc::new(Inner { spec, icu }))))
+    }
+
+    /// The whole document, every default written out, as `listCollections` prints it.
+    pub fn to_doc(&self) -> Doc<'_> {
+        self.0.spec.as_doc()
+    }
+
     /// The collator, as the order of BSON values takes it.
-    pub fn collator(&self) -> &dyn marula_bson::Collator {
-        todo!()
+    pub fn collator(&self) -> &dyn Collator {
+        &*self.0
+    }
+}
+
+impl Collator for Inner {
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.icu.compare_utf8(a, b)
+    }
+
+    fn sort_key(&self, text: &[u8], out: &mut Vec<u8>) {
+        // Writing to a vector cannot fail.
+        let Ok(()) = self.icu.write_sort_key_utf8_to(text, out);
+    }
+}
+
+impl PartialEq for Collation {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.spec == other.0.spec
     }
 }
 
 impl fmt::Debug for Collation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Collation")
+        write!(f, "Collation({})", self.to_doc())
     }
 }
+
+/// The options as they were given, defaults filled in.
+struct Options<'a> {
+    locale: &'a BStr,
+    case_level: bool,
+    case_first: CaseFirst,
+    strength: i32,
+    numeric_ordering: bool,
+    alternate: Alternate,
+    max_variable: MaxVariable,
+    normalization: bool,
+    backwards: Option<bool>,
+    version: Option<&'a BStr>,
+}
+
+/// Declares the values of an option that is a choice of words; the first is the default.
+macro_rules! choice {
+    ($name:ident { $($variant:ident = $text:literal),* }) => {
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        enum $name { $($variant),* }
+
+        impl $name {
+            const fn text(self) -> &'static str {
+                match self { $($name::$variant => $text),* }
+            }
+
+            fn of(text: &[u8]) -> Option<Self> {
+                [$($name::$variant),*].into_iter().find(|value| value.text().as_bytes() == text)
+            }
+        }
+    };
+}
+
+choice!(CaseFirst { Off = "off", Upper = "upper", Lower = "lower" });
+choice!(Alternate { NonIgnorable = "non-ignorable", Shifted = "shifted" });
+choice!(MaxVariable { Punct = "punct", Space = "space" });
+
+impl<'a> Options<'a> {
+    fn parse(doc: Doc<'a>, field: &str) -> Result<Self> {
+        let mut options = Options {
+            locale: BStr::new(""),
+            case_level: false,
+            case_first: CaseFirst::Off,
+            strength: 3,
+            numeric_ordering: false,
+            alternate: Alternate::NonIgnorable,
+            max_variable: MaxVariable::Punct,
+            normalization: false,
+            backwards: None,
+            version: None,
+        };
+        let mut locale = None;
+        for (index, element) in doc.iter().enumerate() {
+            let (name, value) = (element.name, element.value.get());
+            if doc.iter().take(index).any(|earlier| earlier.name == name) {
+                return Err(duplicate_field(field, name));
+            }
+            // A null option is one that was not given; a name is still checked.
+            let given = !value.is_nullish();
+            match name.as_bytes() {
+                b"locale" if given => locale = Some(string(field, "locale", value)?),
+                b"caseLevel" if given => options.case_level = boolean(field, "caseLevel", value)?,
+                b"caseFirst" if given => {
+                    options.case_first = word(field, "caseFirst", value, CaseFirst::of)?;
+                }
+                b"strength" if given => options.strength = strength(field, value)?,
+                b"numericOrdering" if given => {
+                    options.numeric_ordering = boolean(field, "numericOrdering", value)?;
+                }
+                b"alternate" if given => {
+                    options.alternate = word(field, "alternate", value, Alternate::of)?;
+                }
+                b"maxVariable" if given => {
+                    options.max_variable = word(field, "maxVariable", value, MaxVariable::of)?;
+                }
+                b"normalization" if given => {
+                    options.normalization = boolean(field, "normalization", value)?;
+                }
+                b"backwards" if given => options.backwards = Some(backwards(value)?),
+                b"version" if given => options.version = Some(string(field, "version", value)?),
+                b"locale" | b"caseLevel" | b"caseFirst" | b"strength" | b"numericOrdering"
+                | b"alternate" | b"maxVariable" | b"normalization" | b"backwards" | b"version" => {}
+                _ => return Err(unknown_field(field, name)),
+            }
+        }
+        options.locale = locale.ok_or_else(|| locale_missing(field))?;
+        Ok(options)
+    }
+
+    /// Checks what the options say together, and finds the locale.
+    fn check(&self) -> Result<locale::Locale> {
+        let spec = self.to_doc(self.backwards, self.version);
+        let spec = &spec.as_doc();
+        if self.locale.is_empty() {
+            return Err(locale_empty(spec));
+        }
+        if self.locale.contains(&0) {
+            return Err(locale_with_nul(spec));
+        }
+        let locale = self.locale.to_str().ok().and_then(locale::Locale::find);
+        let Some(locale) = locale else {
+            let hint = locale::similar(&self.locale.to_str_lossy());
+            let hint = hint.map(|name| format!(". Did you mean '{name}'?")).unwrap_or_default();
+            return Err(locale_invalid(spec, &hint));
+        };
+        if let Some(version) = self.version.filter(|version| *version != VERSION) {
+            return Err(version_other(version, spec));
+        }
+        if self.backwards == Some(true) && self.strength == 1 {
+            return Err(backwards_without_accents(spec));
+        }
+        if self.case_first != CaseFirst::Off && !self.case_level && self.strength < 3 {
+            return Err(case_first_without_case(spec));
+        }
+        Ok(locale)
+    }
+
+    fn to_doc(&self, backwards: Option<bool>, version: Option<&BStr>) -> DocBuf {
+        DocBuf::build(|out| {
+            out.append("locale", Value::String(self.locale))
+                .append("caseLevel", self.case_level)
+                .append("caseFirst", self.case_first.text())
+                .append("strength", self.strength)
+                .append("numericOrdering", self.numeric_ordering)
+                .append("alternate", self.alternate.text())
+                .append("maxVariable", self.max_variable.text())
+                .append("normalization", self.normalization);
+            if let Some(backwards) = backwards {
+                out.append("backwards", backwards);
+            }
+            if let Some(version) = version {
+                out.append("version", Value::String(version));
+            }
+        })
+    }
+
+    fn collator(
+        &self,
+        locale: &locale::Locale,
+        backwards: bool,
+    ) -> Result<CollatorBorrowed<'static>> {
+        let mut options = CollatorOptions::default();
+        options.strength = Some(match self.strength {
+            1 => Strength::Primary,
+            2 => Strength::Secondary,
+            3 => Strength::Tertiary,
+            4 => Strength::Quaternary,
+            _ => Strength::Identical,
+        });
+        options.case_level = Some(if self.case_level { CaseLevel::On } else { CaseLevel::Off });
+        options.alternate_handling = Some(match self.alternate {
+            Alternate::NonIgnorable => AlternateHandling::NonIgnorable,
+            Alternate::Shifted => AlternateHandling::Shifted,
+        });
+        options.max_variable = Some(match self.max_variable {
+            MaxVariable::Punct => IcuMaxVariable::Punctuation,
+            MaxVariable::Space => IcuMaxVariable::Space,
+        });
+        let Some(locale) = locale.icu(backwards) else {
+            return Err(backwards_not_implemented(&self.locale.to_str_lossy()));
+        };
+        let mut preferences = CollatorPreferences::from(&locale);
+        preferences.case_first = Some(match self.case_first {
+            CaseFirst::Off => CollationCaseFirst::False,
+            CaseFirst::Upper => CollationCaseFirst::Upper,
+            CaseFirst::Lower => CollationCaseFirst::Lower,
+        });
+        preferences.numeric_ordering = Some(match self.numeric_ordering {
+            true => CollationNumericOrdering::True,
+            false => CollationNumericOrdering::False,
+        });
+        Ok(CollatorBorrowed::try_new(preferences, options)
+            .expect("the data of every locale is compiled in, the root's at least"))
+    }
+}
+
+fn string<'a>(field: &str, name: &str, value: Value<'a>) -> Result<&'a BStr> {
+    value.as_str().ok_or_else(|| wrong_type(field, name, value.kind().alias(), "type 'string'"))
+}
+
+fn boolean(field: &str, name: &str, value: Value<'_>) -> Result<bool> {
+    match value {
+        Value::Boolean(flag) => Ok(flag),
+        other => Err(wrong_type(field, name, other.kind().alias(), "type 'bool'")),
+    }
+}
+
+fn backwards(value: Value<'_>) -> Result<bool> {
+    match value {
+        Value::Boolean(flag) => Ok(flag),
+        other => Err(backwards_wrong_type(other.kind().alias())),
+    }
+}
+
+fn word<T>(
+    field: &str,
+    name: &str,
+    value: Value<'_>,
+    of: impl Fn(&[u8]) -> Option<T>,
+) -> Result<T> {
+    let text = string(field, name, value)?;
+    of(text).ok_or_else(|| not_a_value(text, &format!("{field}.{name}")))
+}
+
+fn strength(field: &str, value: Value<'_>) -> Result<i32> {
+    let wanted = "types '[long, int, decimal, double']";
+    let number = value
+        .as_f64()
+        .ok_or_else(|| wrong_type(field, "strength", value.kind().alias(), wanted))?;
+    // The conversion that is meant: fractions are cut, what does not fit is the nearest that does.
+    #[allow(clippy::cast_possible_truncation)]
+    match number as i32 {
+        0 => Err(not_a_value(BStr::new("0"), "collation.strength")),
+        strength if strength < 0 => Err(strength_negative(strength)),
+        strength if strength > 5 => Err(strength_too_great(strength)),
+        strength => Ok(strength),
+    }
+}
+
+#[cfg(test)]
+mod tests;

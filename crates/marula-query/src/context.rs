@@ -6,7 +6,7 @@ use crate::collation::Collation;
 
 /// The surroundings of one operation: collation, time, `let` variables. Parsing borrows it to encode
 /// constants; evaluation borrows it for `$$NOW` and the like.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Context {
     /// The collation of the operation, or the collection's; `None` is the simple binary order.
     pub collation: Option<Collation>,

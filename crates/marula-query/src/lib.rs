@@ -11,6 +11,7 @@ pub mod collation;
 pub mod context;
 pub mod expression;
 pub mod filter;
+mod json_schema;
 pub mod projection;
 pub mod regex;
 pub mod sort;

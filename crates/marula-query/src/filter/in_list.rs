@@ -1,8 +1,23 @@
-//! The list of `$in`: values in order, without repetition, and regular expressions.
+//! `$in`: a list of values in order, without repetition, and of regular expressions.
 
-use marula_bson::{Collator, ValueBuf};
+use std::cmp::Ordering;
 
+use marula_bson::order::compare;
+use marula_bson::{Collator, RawValue, Type, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::node::{Compare, CompareOp, Predicate};
+use super::parse::Parser;
 use crate::regex::Regex;
+
+errors! {
+    /// The operand of `$in` or `$nin` is no array.
+    in_not_an_array(name: &str) = BadValue, "{name} needs an array";
+    /// An element is an object that begins with an operator.
+    in_nested_operator() = BadValue, "cannot nest $ under $in";
+    /// An element is undefined.
+    in_undefined() = BadValue, "InMatchExpression equality cannot be undefined";
+}
 
 /// What `$in` may find: sorted, distinct values, and patterns.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +33,9 @@ impl InList {
         regexes: Vec<Regex>,
         collator: Option<&dyn Collator>,
     ) -> Self {
-        values.sort_by(|a, b| marula_bson::order::compare(a.get(), b.get(), collator));
-        values.dedup_by(|a, b| marula_bson::order::compare(a.get(), b.get(), collator).is_eq());
+        let order = |a: &ValueBuf, b: &ValueBuf| compare(a.get(), b.get(), collator);
+        values.sort_by(order);
+        values.dedup_by(|later, kept| order(later, kept).is_eq());
         InList { values, regexes }
     }
 
@@ -31,5 +47,59 @@ impl InList {
     /// The regular expressions, in the order given.
     pub fn regexes(&self) -> &[Regex] {
         &self.regexes
+    }
+
+    /// Whether null is in the list; then missing and undefined are found too.
+    pub fn has_null(&self) -> bool {
+        // Only MinKey sorts before null.
+        self.values.iter().take(2).any(|value| value.kind() == Type::Null)
+    }
+
+    /// Whether the value is in the list or matches a pattern of it.
+    pub(super) fn contains(&self, value: RawValue<'_>, collator: Option<&dyn Collator>) -> bool {
+        let found = match value.kind() {
+            Type::Undefined => self.has_null(),
+            _ => self.contains_value(value, collator),
+        };
+        found || self.regexes.iter().any(|regex| regex.matches_value(value))
+    }
+
+    fn contains_value(&self, value: RawValue<'_>, collator: Option<&dyn Collator>) -> bool {
+        let decoded = value.get();
+        let order = |kept: &ValueBuf| -> Ordering { compare(kept.get(), decoded, collator) };
+        self.values.binary_search_by(order).is_ok()
+    }
+}
+
+/// Parses the list of `$in` or `$nin`.
+pub(super) fn parse(parser: &Parser<'_>, name: &str, operand: RawValue<'_>) -> Result<Predicate> {
+    let Value::Array(array) = operand.get() else {
+        return Err(in_not_an_array(name));
+    };
+    let (mut values, mut regexes) = (Vec::new(), Vec::new());
+    for element in array {
+        match element.value.get() {
+            Value::Regex { pattern, options } => regexes.push(Regex::new(pattern, options)?),
+            Value::Undefined => return Err(in_undefined()),
+            Value::Document(doc) if super::parse::begins_with_operator(doc) => {
+                return Err(in_nested_operator());
+            }
+            _ => values.push(element.value.to_buf()),
+        }
+    }
+    Ok(Predicate::in_list(InList::new(values, regexes, parser.context.collator())))
+}
+
+impl Predicate {
+    /// The predicate for a list, in its simplest form: a list of one is a comparison or a pattern.
+    pub(super) fn in_list(mut list: InList) -> Predicate {
+        match (list.values.len(), list.regexes.len()) {
+            (1, 0) => {
+                let value = list.values.remove(0);
+                Predicate::Compare(Compare { op: CompareOp::Eq, value })
+            }
+            (0, 1) => Predicate::Regex(list.regexes.remove(0)),
+            _ => Predicate::In(list),
+        }
     }
 }

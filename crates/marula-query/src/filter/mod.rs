@@ -2,10 +2,24 @@
 //!
 //! [`Filter::parse`] reads a filter document once into a tree of [`Node`]s, brings it into a canonical
 //! shape and leaves nothing of the text to look at. [`Filter::matches`] walks a document's bytes.
+//!
+//! `node` is the tree, `parse` the reading with a table of operators, `matching` the trying, `canonical`
+//! the shape, `explain` the printing; the other files are families of operators.
 
+mod array;
+mod bits;
+mod canonical;
+mod explain;
 mod expr;
 mod in_list;
+mod matching;
+mod modulo;
 mod node;
+mod number;
+mod parse;
+#[cfg(test)]
+mod tests;
+pub(crate) mod types;
 
 use marula_bson::{Collator, Doc, DocBuf};
 use marula_error::Result;
@@ -16,6 +30,7 @@ pub use node::{Bits, BitsOp, Compare, CompareOp, Node, PathNode, Predicate, Type
 
 use crate::collation::Collation;
 use crate::context::Context;
+use matching::Matcher;
 
 /// A parsed filter in canonical form, with the collation that its strings compare by.
 #[derive(Clone, Debug)]
@@ -26,13 +41,15 @@ pub struct Filter {
 
 impl Filter {
     /// Parses a filter document.
-    pub fn parse(_doc: Doc<'_>, _context: &Context) -> Result<Filter> {
-        todo!()
+    pub fn parse(doc: Doc<'_>, context: &Context) -> Result<Filter> {
+        Ok(Filter::from_node(parse::parse(doc, context)?, context))
     }
 
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
     pub fn from_node(root: Node, context: &Context) -> Filter {
-        Filter { root, collation: context.collation.clone() }
+        let collation = context.collation.clone();
+        let collator = collation.as_ref().map(Collation::collator);
+        Filter { root: canonical::canonical(root, collator), collation }
     }
 
     /// The tree.
@@ -47,29 +64,48 @@ impl Filter {
 
     /// Whether every document matches.
     pub fn is_always_true(&self) -> bool {
-        matches!(&self.root, Node::And(children) if children.is_empty())
-            || matches!(self.root, Node::AlwaysTrue)
+        match &self.root {
+            Node::And(children) => children.is_empty(),
+            node => matches!(node, Node::AlwaysTrue),
+        }
     }
 
     /// Whether the document matches.
-    pub fn matches(&self, _doc: Doc<'_>) -> Result<bool> {
-        todo!()
+    ///
+    /// Errors: those that an expression of `$expr` raises.
+    #[inline]
+    pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+        self.matcher().node(&self.root, doc)
     }
 
     /// As [`matches`](Filter::matches), and notes which array element made it so: the index that the
-    /// positional `$` of updates and projections stands for. `position` stays as it is when no array was
-    /// involved or the document does not match.
-    pub fn matches_noting(&self, _doc: Doc<'_>, _position: &mut Option<usize>) -> Result<bool> {
-        todo!()
+    /// positional `$` of updates and projections stands for. `position` is `None` afterwards when no
+    /// array was involved or the document does not match.
+    pub fn matches_noting(&self, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
+        let mut matcher = self.matcher();
+        let matched = matcher.node(&self.root, doc)?;
+        *position = matcher.position.filter(|_| matched);
+        Ok(matched)
+    }
+
+    fn matcher(&self) -> Matcher<'_> {
+        Matcher { collator: self.collator(), position: None }
     }
 
     /// The filter as `explain` prints it in `parsedQuery`.
     pub fn to_doc(&self) -> DocBuf {
-        todo!()
+        self.root.to_doc()
     }
 
     /// A number that filters of one shape share: same operators on the same paths, whatever the constants.
     pub fn shape_hash(&self) -> u64 {
-        todo!()
+        explain::shape_hash(&self.root)
+    }
+}
+
+impl Node {
+    /// The node as `explain` prints it.
+    pub fn to_doc(&self) -> DocBuf {
+        explain::to_doc(self)
     }
 }

@@ -74,6 +74,8 @@ pub enum Predicate {
     Not(Box<Predicate>),
     /// Every one holds; several operators under one `$not` or `$elemMatch`.
     All(Vec<Predicate>),
+    /// No value satisfies it: `$all` of nothing.
+    AlwaysFalse,
 }
 
 /// A comparison with a constant.
@@ -175,7 +177,7 @@ impl TypeSet {
 pub struct Bits {
     /// Which test.
     pub op: BitsOp,
-    /// The positions tested, ascending, without repetition; zero is the least significant bit.
+    /// The positions tested, as the client listed them; zero is the least significant bit.
     pub positions: Vec<u32>,
 }
 
@@ -202,7 +204,7 @@ impl BitsOp {
 }
 
 /// JavaScript that decides about a document.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WhereNode {
     /// The code, as the client sent it: a string or code value.
     pub code: ValueBuf,

@@ -1,0 +1,268 @@
+//! The canonical shape of a filter, so that filters which say the same look the same.
+//!
+//! Nested `$and` and `$or` are flattened, single children stand alone, constants disappear, an `$or` of
+//! equalities on one path is an `$in`, and children are in a fixed order: by operator, then path, then
+//! their own children. The order and the rewritings are those that mongod 6.0 shows in `parsedQuery`.
+
+use std::cmp::Ordering;
+
+use marula_bson::{Collator, FieldPath, ValueBuf};
+
+use super::in_list::InList;
+use super::node::{BitsOp, CompareOp, Node, PathNode, Predicate};
+use crate::regex::Regex;
+
+/// Brings a filter into canonical shape.
+pub(super) fn canonical(node: Node, collator: Option<&dyn Collator>) -> Node {
+    match node {
+        Node::And(children) => and(each(children, collator)),
+        Node::Or(children) => or(each(children, collator), collator),
+        Node::Nor(children) => nor(each(children, collator)),
+        Node::Not(child) => Node::Not(Box::new(canonical(*child, collator))),
+        Node::Path(PathNode { path, predicate }) => {
+            Node::Path(PathNode { path, predicate: canonical_predicate(predicate, collator) })
+        }
+        other => other,
+    }
+}
+
+fn each(children: Vec<Node>, collator: Option<&dyn Collator>) -> Vec<Node> {
+    children.into_iter().map(|child| canonical(child, collator)).collect()
+}
+
+fn canonical_predicate(predicate: Predicate, collator: Option<&dyn Collator>) -> Predicate {
+    let sorted = |list: Vec<Predicate>| {
+        let mut list: Vec<_> =
+            list.into_iter().map(|inner| canonical_predicate(inner, collator)).collect();
+        list.sort_by(|a, b| compare(View::Predicate(a), View::Predicate(b)));
+        list
+    };
+    match predicate {
+        Predicate::ElemMatchObject(filter) => {
+            Predicate::ElemMatchObject(Box::new(canonical(*filter, collator)))
+        }
+        Predicate::ElemMatchValue(list) => Predicate::ElemMatchValue(sorted(list)),
+        Predicate::All(list) => Predicate::All(sorted(list)),
+        Predicate::Not(inner) => Predicate::Not(Box::new(canonical_predicate(*inner, collator))),
+        other => other,
+    }
+}
+
+fn and(children: Vec<Node>) -> Node {
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children {
+        match child {
+            Node::And(inner) => flat.extend(inner),
+            Node::AlwaysTrue => {}
+            Node::AlwaysFalse => return Node::AlwaysFalse,
+            other => flat.push(other),
+        }
+    }
+    sort(&mut flat);
+    alone_or(flat, Node::And)
+}
+
+fn or(children: Vec<Node>, collator: Option<&dyn Collator>) -> Node {
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children {
+        match child {
+            Node::Or(inner) => flat.extend(inner),
+            Node::AlwaysFalse => {}
+            other if is_always_true(&other) => return Node::AlwaysTrue,
+            other => flat.push(other),
+        }
+    }
+    if flat.is_empty() {
+        return Node::AlwaysFalse;
+    }
+    let mut flat = join_equalities(flat, collator);
+    sort(&mut flat);
+    alone_or(flat, Node::Or)
+}
+
+fn nor(children: Vec<Node>) -> Node {
+    if children.iter().any(is_always_true) {
+        return Node::AlwaysFalse;
+    }
+    let mut children: Vec<_> =
+        children.into_iter().filter(|child| !matches!(child, Node::AlwaysFalse)).collect();
+    sort(&mut children);
+    match children.len() {
+        0 => Node::And(Vec::new()),
+        1 => negate(children.remove(0)),
+        _ => Node::Nor(children),
+    }
+}
+
+fn negate(child: Node) -> Node {
+    match child {
+        Node::Path(at) => {
+            let predicate = Predicate::Not(Box::new(at.predicate));
+            Node::at(&at.path, predicate)
+        }
+        other => Node::Not(Box::new(other)),
+    }
+}
+
+fn alone_or(mut children: Vec<Node>, many: fn(Vec<Node>) -> Node) -> Node {
+    if children.len() == 1 { children.remove(0) } else { many(children) }
+}
+
+fn is_always_true(node: &Node) -> bool {
+    match node {
+        Node::AlwaysTrue => true,
+        Node::And(children) => children.is_empty(),
+        _ => false,
+    }
+}
+
+/// Turns equalities and patterns on one path, two or more of them, into one `$in`.
+fn join_equalities(children: Vec<Node>, collator: Option<&dyn Collator>) -> Vec<Node> {
+    let mut groups: Vec<(FieldPath, Vec<Node>)> = Vec::new();
+    let mut rest = Vec::new();
+    for child in children {
+        match &child {
+            Node::Path(at) if is_equality(&at.predicate) => {
+                match groups.iter_mut().find(|(path, _)| *path == at.path) {
+                    Some((_, group)) => group.push(child),
+                    None => groups.push((at.path.clone(), vec![child])),
+                }
+            }
+            _ => rest.push(child),
+        }
+    }
+    for (path, group) in groups {
+        if group.len() == 1 {
+            rest.extend(group);
+        } else {
+            let predicate = Predicate::In(joined(group, collator));
+            rest.push(Node::Path(PathNode { path, predicate }));
+        }
+    }
+    rest
+}
+
+fn joined(group: Vec<Node>, collator: Option<&dyn Collator>) -> InList {
+    let (mut values, mut regexes): (Vec<ValueBuf>, Vec<Regex>) = (Vec::new(), Vec::new());
+    for node in group {
+        match node {
+            Node::Path(PathNode { predicate: Predicate::Compare(constant), .. }) => {
+                values.push(constant.value);
+            }
+            Node::Path(PathNode { predicate: Predicate::Regex(regex), .. }) => regexes.push(regex),
+            _ => {}
+        }
+    }
+    InList::new(values, regexes, collator)
+}
+
+fn is_equality(predicate: &Predicate) -> bool {
+    match predicate {
+        // A list holds patterns apart from values, so equality with a pattern itself cannot join it.
+        Predicate::Compare(constant) => {
+            constant.op == CompareOp::Eq && constant.value.kind() != marula_bson::Type::Regex
+        }
+        Predicate::Regex(_) => true,
+        _ => false,
+    }
+}
+
+fn sort(children: &mut [Node]) {
+    children.sort_by(|a, b| compare(View::Node(a), View::Node(b)));
+}
+
+/// A node or a predicate: what has a place in the order.
+#[derive(Clone, Copy)]
+enum View<'n> {
+    Node(&'n Node),
+    At(&'n FieldPath, &'n Predicate),
+    Predicate(&'n Predicate),
+}
+
+fn compare(a: View<'_>, b: View<'_>) -> Ordering {
+    let (a, b) = (a.settle(), b.settle());
+    a.rank().cmp(&b.rank()).then_with(|| a.path().cmp(b.path())).then_with(|| {
+        let (a, b) = (a.children(), b.children());
+        let differing = a.iter().zip(&b).map(|(a, b)| compare(*a, *b)).find(|order| order.is_ne());
+        differing.unwrap_or_else(|| a.len().cmp(&b.len()))
+    })
+}
+
+impl<'n> View<'n> {
+    /// A path's node is its predicate with the path.
+    fn settle(self) -> View<'n> {
+        match self {
+            View::Node(Node::Path(at)) => View::At(&at.path, &at.predicate),
+            other => other,
+        }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
+            View::Node(node) => match node {
+                Node::And(_) => 0,
+                Node::Or(_) => 1,
+                Node::Not(_) => RANK_NOT,
+                Node::Nor(_) => RANK_NOT + 1,
+                Node::Where(_) => RANK_NOT + 3,
+                Node::Expr(_) => RANK_NOT + 4,
+                Node::AlwaysFalse => RANK_NOT + 5,
+                Node::AlwaysTrue => RANK_NOT + 6,
+                Node::Path(at) => rank_of(&at.predicate),
+            },
+            View::At(_, predicate) | View::Predicate(predicate) => rank_of(predicate),
+        }
+    }
+
+    /// The path; that of a negation counts with its child.
+    fn path(self) -> &'n [Box<[u8]>] {
+        match self {
+            View::At(path, predicate) if !matches!(predicate, Predicate::Not(_)) => path.parts(),
+            _ => &[],
+        }
+    }
+
+    fn children(self) -> Vec<View<'n>> {
+        match self {
+            View::Node(Node::And(list) | Node::Or(list) | Node::Nor(list)) => {
+                list.iter().map(View::Node).collect()
+            }
+            View::Node(Node::Not(child)) => vec![View::Node(child)],
+            View::At(path, Predicate::Not(inner)) => vec![View::At(path, inner)],
+            View::Node(_) => Vec::new(),
+            View::At(_, predicate) | View::Predicate(predicate) => match predicate {
+                Predicate::ElemMatchObject(filter) => vec![View::Node(filter)],
+                Predicate::ElemMatchValue(list) | Predicate::All(list) => {
+                    list.iter().map(View::Predicate).collect()
+                }
+                Predicate::Not(inner) => vec![View::Predicate(inner)],
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+const RANK_NOT: u8 = 18;
+
+fn rank_of(predicate: &Predicate) -> u8 {
+    match predicate {
+        Predicate::All(_) => 0,
+        Predicate::ElemMatchObject(_) => 2,
+        Predicate::ElemMatchValue(_) => 3,
+        Predicate::Size(_) => 4,
+        Predicate::Compare(constant) => 5 + constant.op as u8,
+        Predicate::Regex(_) => 10,
+        Predicate::Mod { .. } => 11,
+        Predicate::Exists => 12,
+        Predicate::In(_) => 13,
+        Predicate::Bits(test) => match test.op {
+            BitsOp::AllSet => 14,
+            BitsOp::AllClear => 15,
+            BitsOp::AnySet => 16,
+            BitsOp::AnyClear => 17,
+        },
+        Predicate::Not(_) => RANK_NOT,
+        Predicate::Type(_) => RANK_NOT + 2,
+        Predicate::AlwaysFalse => RANK_NOT + 5,
+    }
+}

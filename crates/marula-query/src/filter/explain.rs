@@ -1,0 +1,161 @@
+//! Printing a filter back as BSON, in the form that `explain` shows, and hashing its shape.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bstr::ByteSlice;
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Value};
+
+use super::in_list::InList;
+use super::node::{Bits, Node, Predicate, TypeSet};
+use super::number::narrow;
+use super::types::code_of;
+
+/// The document that says what the node says.
+pub(super) fn to_doc(node: &Node) -> DocBuf {
+    DocBuf::build(|out| write_node(node, out))
+}
+
+fn write_node(node: &Node, out: &mut DocWriter<'_>) {
+    match node {
+        Node::And(children) if children.is_empty() => {}
+        Node::And(children) => write_children("$and", children, out),
+        Node::Or(children) => write_children("$or", children, out),
+        Node::Nor(children) => write_children("$nor", children, out),
+        Node::Not(child) => write_children("$nor", std::slice::from_ref(&**child), out),
+        Node::Path(at) => write_path(&at.path, &at.predicate, out),
+        Node::Expr(expr) => {
+            out.append_raw("$expr", expr.to_value().as_raw());
+        }
+        Node::Where(node) => {
+            out.append_raw("$where", node.code.as_raw());
+        }
+        Node::AlwaysTrue => {
+            out.append("$alwaysTrue", 1);
+        }
+        Node::AlwaysFalse => {
+            out.append("$alwaysFalse", 1);
+        }
+    }
+}
+
+fn write_children(name: &str, children: &[Node], out: &mut DocWriter<'_>) {
+    let mut array = out.begin_array(name);
+    for child in children {
+        write_node(child, &mut array.begin_doc());
+    }
+}
+
+fn write_path(path: &FieldPath, predicate: &Predicate, out: &mut DocWriter<'_>) {
+    write_predicate(predicate, &mut out.begin_doc(path.parts().join(&b'.')));
+}
+
+/// Writes the predicate's operators into the object that stands under the path.
+fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
+    match predicate {
+        Predicate::Compare(constant) => {
+            out.append_raw(constant.op.name(), constant.value.as_raw());
+        }
+        Predicate::In(list) => write_in(list, out),
+        Predicate::Regex(regex) => {
+            out.append("$regex", Value::String(regex.pattern().into()));
+            if !regex.options().is_empty() {
+                out.append("$options", Value::String(regex.options().into()));
+            }
+        }
+        Predicate::Exists => {
+            out.append("$exists", true);
+        }
+        Predicate::Type(types) => write_types(*types, out),
+        Predicate::Mod { divisor, remainder } => {
+            let mut array = out.begin_array("$mod");
+            array.push(&narrow(*divisor)).push(&narrow(*remainder));
+        }
+        Predicate::Size(size) => {
+            out.append("$size", &narrow(*size));
+        }
+        Predicate::Bits(test) => write_bits(test, out),
+        Predicate::ElemMatchObject(filter) => write_node(filter, &mut out.begin_doc("$elemMatch")),
+        Predicate::ElemMatchValue(list) => {
+            let mut inner = out.begin_doc("$elemMatch");
+            list.iter().for_each(|predicate| write_predicate(predicate, &mut inner));
+        }
+        Predicate::Not(inner) => match &**inner {
+            Predicate::All(list) => {
+                let mut inner = out.begin_doc("$not");
+                list.iter().for_each(|predicate| write_predicate(predicate, &mut inner));
+            }
+            inner => write_predicate(inner, &mut out.begin_doc("$not")),
+        },
+        Predicate::All(list) => {
+            let mut array = out.begin_array("$and");
+            list.iter().for_each(|inner| write_predicate(inner, &mut array.begin_doc()));
+        }
+        Predicate::AlwaysFalse => {
+            out.append("$alwaysFalse", 1);
+        }
+    }
+}
+
+fn write_in(list: &InList, out: &mut DocWriter<'_>) {
+    let mut array: ArrayWriter<'_> = out.begin_array("$in");
+    for value in list.values() {
+        array.push_raw(value.as_raw());
+    }
+    for regex in list.regexes() {
+        array.push(Value::Regex {
+            pattern: regex.pattern().into(),
+            options: regex.options().into(),
+        });
+    }
+}
+
+fn write_types(types: TypeSet, out: &mut DocWriter<'_>) {
+    let mut array = out.begin_array("$type");
+    if types.names_all_numbers() {
+        array.push("number");
+    }
+    for kind in types.singles() {
+        array.push(code_of(kind));
+    }
+}
+
+fn write_bits(test: &Bits, out: &mut DocWriter<'_>) {
+    let mut array = out.begin_array(test.op.name());
+    for &position in &test.positions {
+        array.push(&narrow(i64::from(position)));
+    }
+}
+
+/// A number for the node's shape: operators and paths count, constants do not.
+pub(super) fn shape_hash(node: &Node) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hash_doc(to_doc(node).as_doc(), &mut hasher);
+    hasher.finish()
+}
+
+/// Hashes what a printed filter says besides its constants: names, and of an operator's operand only its
+/// type, because `$in` of one pattern and `$gt: null` are planned unlike `$in` of a value and `$gt: 1`.
+fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
+    for element in doc {
+        element.name.hash(hasher);
+        match (element.name.as_bytes(), element.value.get()) {
+            (b"$and" | b"$or" | b"$nor", Value::Array(children)) => {
+                for child in children.values() {
+                    child.as_doc().into_iter().for_each(|child| hash_doc(child, hasher));
+                }
+            }
+            (name, Value::Document(inner))
+                if !name.starts_with(b"$") || matches!(name, b"$not" | b"$elemMatch") =>
+            {
+                hash_doc(inner, hasher);
+            }
+            (b"$expr", value) => {
+                let value = value.to_buf();
+                (value.kind(), value.as_raw().bytes()).hash(hasher);
+            }
+            (_, value) => marula_bson::order::canonical_class(value.kind()).hash(hasher),
+        }
+    }
+    // Ends a level, so that siblings and children are told apart.
+    0_u8.hash(hasher);
+}

@@ -1,0 +1,288 @@
+//! Trying a filter on a document's bytes.
+//!
+//! Nothing is allocated here. A path with one part, by far the most common, goes straight to its field;
+//! others are walked. `position` is the array index that a positional `$` stands for: every condition
+//! that holds within an array leaves its index there, so the last one counts.
+
+use std::ops::ControlFlow;
+
+use marula_bson::order::{canonical_class, compare};
+use marula_bson::{Collator, Doc, FieldPath, RawValue, Type, Value};
+use marula_error::Result;
+
+use super::bits;
+use super::modulo;
+use super::node::{Compare, CompareOp, Node, Predicate};
+
+/// What a match carries along.
+pub(super) struct Matcher<'m> {
+    /// The comparison of strings, where it is not the binary one.
+    pub(super) collator: Option<&'m dyn Collator>,
+    /// The array index noted last.
+    pub(super) position: Option<usize>,
+}
+
+impl Matcher<'_> {
+    /// Whether the node is true of the document.
+    pub(super) fn node(&mut self, node: &Node, doc: Doc<'_>) -> Result<bool> {
+        match node {
+            Node::Path(at) => self.path(&at.path, &at.predicate, doc),
+            Node::And(children) => self.all(children, doc),
+            Node::Or(children) => self.any(children, doc),
+            Node::Nor(children) => self.silent(|m| m.any(children, doc)).map(|any| !any),
+            Node::Not(child) => self.silent(|m| m.node(child, doc)).map(|matched| !matched),
+            Node::Expr(expr) => expr.matches(doc),
+            Node::Where(code) => code.matches(),
+            Node::AlwaysTrue => Ok(true),
+            Node::AlwaysFalse => Ok(false),
+        }
+    }
+
+    fn all(&mut self, children: &[Node], doc: Doc<'_>) -> Result<bool> {
+        for child in children {
+            if !self.node(child, doc)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn any(&mut self, children: &[Node], doc: Doc<'_>) -> Result<bool> {
+        for child in children {
+            if self.node(child, doc)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Runs `part` without its arrays being noted: what must not match has no position.
+    fn silent<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
+        let position = self.position;
+        let result = part(self);
+        self.position = position;
+        result
+    }
+
+    fn path(&mut self, path: &FieldPath, predicate: &Predicate, doc: Doc<'_>) -> Result<bool> {
+        match predicate {
+            Predicate::Not(inner) => {
+                return self.silent(|m| m.path(path, inner, doc)).map(|matched| !matched);
+            }
+            Predicate::All(list) => {
+                for inner in list {
+                    if !self.path(path, inner, doc)? {
+                        return Ok(false);
+                    }
+                }
+                return Ok(true);
+            }
+            _ => {}
+        }
+        if path.is_single() {
+            return match doc.get_raw(path.first()) {
+                Some(value) => self.leaf(predicate, value, true, None),
+                None => Ok(holds_for_missing(predicate)),
+            };
+        }
+        let walked = path.walk(doc, |leaf| {
+            let matched = match leaf.value {
+                Some(value) => self.leaf(predicate, value, leaf.expands, leaf.outer_index),
+                None => {
+                    let holds = holds_for_missing(predicate);
+                    if holds {
+                        self.note(leaf.outer_index);
+                    }
+                    Ok(holds)
+                }
+            };
+            match matched {
+                Ok(false) => ControlFlow::Continue(()),
+                decided => ControlFlow::Break(decided),
+            }
+        });
+        match walked {
+            ControlFlow::Break(decided) => decided,
+            ControlFlow::Continue(()) => Ok(false),
+        }
+    }
+
+    /// Tries the predicate on the value at the end of a path: on an array's elements, then on the value.
+    fn leaf(
+        &mut self,
+        predicate: &Predicate,
+        value: RawValue<'_>,
+        expands: bool,
+        outer_index: Option<usize>,
+    ) -> Result<bool> {
+        if value.kind() == Type::Array && expands && predicate.tries_elements() {
+            for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
+                if self.single(predicate, element.value)? {
+                    self.note(outer_index.or(Some(index)));
+                    return Ok(true);
+                }
+            }
+        }
+        let matched = self.single(predicate, value)?;
+        if matched {
+            self.note(outer_index);
+        }
+        Ok(matched)
+    }
+
+    fn note(&mut self, index: Option<usize>) {
+        if index.is_some() {
+            self.position = index;
+        }
+    }
+
+    /// Tries the predicate on one value, which is not looked into.
+    #[inline]
+    fn single(&mut self, predicate: &Predicate, value: RawValue<'_>) -> Result<bool> {
+        Ok(match predicate {
+            Predicate::Compare(constant) => compares(constant, value, self.collator),
+            Predicate::In(list) => list.contains(value, self.collator),
+            Predicate::Regex(regex) => regex.matches_value(value),
+            Predicate::Exists => true,
+            Predicate::Type(types) => types.contains(value.kind()),
+            Predicate::Mod { divisor, remainder } => {
+                modulo::matches(value.get(), *divisor, *remainder)
+            }
+            Predicate::Size(size) => {
+                value.kind() == Type::Array
+                    && i64::try_from(Doc::trusted(value.bytes()).iter().count()) == Ok(*size)
+            }
+            Predicate::Bits(test) => bits::matches(test, value.get()),
+            Predicate::ElemMatchObject(filter) => return self.elem_match_object(filter, value),
+            Predicate::ElemMatchValue(list) => return self.elem_match_value(list, value),
+            Predicate::Not(inner) => {
+                return self.silent(|m| m.single(inner, value)).map(|matched| !matched);
+            }
+            Predicate::All(list) => return self.single_all(list, value),
+            Predicate::AlwaysFalse => false,
+        })
+    }
+
+    fn single_all(&mut self, list: &[Predicate], value: RawValue<'_>) -> Result<bool> {
+        for inner in list {
+            if !self.single(inner, value)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn elem_match_object(&mut self, filter: &Node, value: RawValue<'_>) -> Result<bool> {
+        if value.kind() != Type::Array {
+            return Ok(false);
+        }
+        for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
+            // An array within the array is a document here whose names are its indexes.
+            if !matches!(element.value.kind(), Type::Document | Type::Array) {
+                continue;
+            }
+            let inner = Doc::trusted(element.value.bytes());
+            if self.silent(|m| m.node(filter, inner))? {
+                self.position = Some(index);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn elem_match_value(&mut self, list: &[Predicate], value: RawValue<'_>) -> Result<bool> {
+        if value.kind() != Type::Array {
+            return Ok(false);
+        }
+        for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
+            if self.silent(|m| m.single_all(list, element.value))? {
+                self.position = Some(index);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Predicate {
+    /// Whether an array at the end of the path is looked into.
+    fn tries_elements(&self) -> bool {
+        !matches!(
+            self,
+            Predicate::Exists
+                | Predicate::Size(_)
+                | Predicate::ElemMatchObject(_)
+                | Predicate::ElemMatchValue(_)
+        )
+    }
+}
+
+/// Whether the predicate holds where the path ends too early.
+fn holds_for_missing(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::Compare(constant) => holds_for_nothing(constant),
+        Predicate::In(list) => list.has_null(),
+        _ => false,
+    }
+}
+
+/// Whether a comparison holds for a value that is missing or undefined, both of which compare like null.
+fn holds_for_nothing(constant: &Compare) -> bool {
+    match constant.value.kind() {
+        Type::Null => matches!(constant.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte),
+        Type::MinKey | Type::MaxKey => constant.op != CompareOp::Eq,
+        _ => false,
+    }
+}
+
+/// Whether a value compares with the constant as the operator wants: only values of the same class do.
+#[inline]
+fn compares(constant: &Compare, value: RawValue<'_>, collator: Option<&dyn Collator>) -> bool {
+    let kind = constant.value.kind();
+    let wanted = constant.value.as_raw();
+    if constant.op == CompareOp::Eq && value.kind() == kind {
+        if value.bytes() == wanted.bytes() {
+            return true;
+        }
+        if equality_is_bytes(kind, collator) {
+            return false;
+        }
+    } else if canonical_class(value.kind()) != canonical_class(kind) {
+        return match kind {
+            Type::MinKey | Type::MaxKey => constant.op != CompareOp::Eq,
+            Type::Null if value.kind() == Type::Undefined => holds_for_nothing(constant),
+            _ => false,
+        };
+    }
+    let (value, wanted) = (value.get(), wanted.get());
+    if is_nan(value) || is_nan(wanted) {
+        return is_nan(value)
+            && is_nan(wanted)
+            && !matches!(constant.op, CompareOp::Lt | CompareOp::Gt);
+    }
+    let order = compare(value, wanted, collator);
+    match constant.op {
+        CompareOp::Eq => order.is_eq(),
+        CompareOp::Lt => order.is_lt(),
+        CompareOp::Lte => order.is_le(),
+        CompareOp::Gt => order.is_gt(),
+        CompareOp::Gte => order.is_ge(),
+    }
+}
+
+/// Whether values of the type that differ in a byte differ.
+fn equality_is_bytes(kind: Type, collator: Option<&dyn Collator>) -> bool {
+    match kind {
+        Type::String => collator.is_none(),
+        Type::Int32 | Type::Int64 | Type::ObjectId | Type::DateTime | Type::Timestamp => true,
+        _ => false,
+    }
+}
+
+fn is_nan(value: Value<'_>) -> bool {
+    match value {
+        Value::Double(number) => number.is_nan(),
+        Value::Decimal128(number) => number.is_nan(),
+        _ => false,
+    }
+}

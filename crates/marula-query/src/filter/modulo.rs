@@ -1,0 +1,56 @@
+//! `$mod`: what a division leaves.
+
+use marula_bson::{RawValue, Value};
+use marula_error::{Result, errors};
+
+use super::node::Predicate;
+use crate::filter::number::truncate_to_i64;
+
+errors! {
+    /// The operand is no array.
+    mod_not_an_array() = BadValue, "malformed mod, needs to be an array";
+    /// Fewer than two numbers.
+    mod_too_short() = BadValue, "malformed mod, not enough elements";
+    /// More than two numbers.
+    mod_too_long() = BadValue, "malformed mod, too many elements";
+    /// The divisor or the remainder is not a number.
+    mod_not_a_number(part: &str) = BadValue, "malformed mod, {part} not a number";
+    /// The divisor or the remainder has no integer part that fits 64 bits.
+    mod_invalid(part: &str, reason: &str) = BadValue, "malformed mod, {part} value is invalid :: caused by :: {reason}";
+    /// The divisor is zero, perhaps after truncation.
+    mod_by_zero() = BadValue, "divisor cannot be 0";
+}
+
+/// Parses `[divisor, remainder]`; both are truncated to integers.
+pub(super) fn parse(operand: RawValue<'_>) -> Result<Predicate> {
+    let Value::Array(array) = operand.get() else {
+        return Err(mod_not_an_array());
+    };
+    let mut numbers = array.values();
+    let (Some(divisor), Some(remainder)) = (numbers.next(), numbers.next()) else {
+        return Err(mod_too_short());
+    };
+    if numbers.next().is_some() {
+        return Err(mod_too_long());
+    }
+    // Both must be numbers before either is looked at closely.
+    for (value, part) in [(divisor, "divisor"), (remainder, "remainder")] {
+        if !value.kind().is_number() {
+            return Err(mod_not_a_number(part));
+        }
+    }
+    let integer =
+        |value, part| truncate_to_i64(value).map_err(|reason| mod_invalid(part, reason.text()));
+    let divisor = integer(divisor, "divisor")?;
+    let remainder = integer(remainder, "remainder")?;
+    if divisor == 0 {
+        return Err(mod_by_zero());
+    }
+    Ok(Predicate::Mod { divisor, remainder })
+}
+
+/// Whether the value is a number whose integer part leaves `remainder`; the sign is the dividend's.
+pub(super) fn matches(value: Value<'_>, divisor: i64, remainder: i64) -> bool {
+    value.kind().is_number()
+        && truncate_to_i64(value).is_ok_and(|dividend| dividend.wrapping_rem(divisor) == remainder)
+}

@@ -1,0 +1,454 @@
+//! Reading filter documents.
+//!
+//! A filter is read field by field: a logical operator, a path with a value, or a path with an object of
+//! operators. Operators are rows of [`PATH_OPERATORS`] and [`TOP_OPERATORS`]; each has its function in
+//! its family's file. What comes out is not canonical yet.
+
+use bstr::BStr;
+use marula_bson::{Doc, Element, FieldPath, RawValue, Type, Value};
+use marula_error::{Error, Result, codes, errors};
+
+use super::node::{BitsOp, Compare, CompareOp, Node, PathNode, Predicate, WhereNode};
+use super::number::{parse_i64, parse_non_negative_i32};
+use super::{array, bits, expr, in_list, modulo, types};
+use crate::context::Context;
+use crate::regex::Regex;
+
+errors! {
+    /// A field of a filter starts with `$` and names no operator.
+    unknown_top_operator(name: &BStr) = BadValue, "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider using $getField or $setField.";
+    /// `$not` at the top.
+    not_at_the_top() = BadValue, "unknown top level operator: $not. If you are trying to negate an entire expression, use $nor.";
+    /// An object of operators names one that does not exist.
+    unknown_operator(name: &BStr) = BadValue, "unknown operator: {name}";
+    /// The operand of `$and`, `$or` or `$nor` is no array.
+    logical_not_an_array(name: &str) = BadValue, "{name} must be an array";
+    /// The operand of `$and`, `$or` or `$nor` is an empty array.
+    logical_empty() = BadValue, "$and/$or/$nor must be a nonempty array";
+    /// An element of the operand of `$and`, `$or` or `$nor` is no object.
+    logical_not_objects() = BadValue, "$or/$and/$nor entries need to be full objects";
+    /// An operator stands inside `$elemMatch` though it speaks of the whole document.
+    top_level_only(name: &str) = BadValue, "{name} can only be applied to the top-level document";
+    /// An inequality with a regular expression.
+    regex_operand(path: &BStr) = BadValue, "Can't have RegEx as arg to predicate over field '{path}'.";
+    /// `$ne` with a regular expression.
+    ne_regex() = BadValue, "Can't have regex as arg to $ne.";
+    /// A comparison with undefined.
+    undefined_operand() = BadValue, "cannot compare to undefined";
+    /// `$not` with something that is neither a regular expression nor an object.
+    not_bad_operand() = BadValue, "$not needs a regex or a document";
+    /// `$not: {}`.
+    not_empty() = BadValue, "$not cannot be empty";
+    /// `$options` without `$regex`.
+    options_alone() = BadValue, "$options needs a $regex";
+    /// `$options` that is no string.
+    options_not_a_string() = BadValue, "$options has to be a string";
+    /// `$regex` that is neither a string nor a regular expression.
+    regex_not_a_string() = BadValue, "$regex has to be a string";
+    /// Options in the regular expression and beside it.
+    options_twice() = 51075, "options set in both $regex and $options";
+    /// `$size` with something that is not a count.
+    bad_size(reason: &str) = BadValue, "Failed to parse $size. {reason}";
+    /// `$alwaysTrue` or `$alwaysFalse` with a number other than one.
+    always_not_one(name: &str) = FailedToParse, "{name} must be an integer value of 1";
+    /// `$where` with something that is no code.
+    where_bad_type() = BadValue, "$where got bad type";
+    /// `$where` with no code in it.
+    where_empty() = BadValue, "code for $where cannot be empty";
+    /// `$where` with code that brings its variables.
+    where_with_scope() = 4649201, "$where no longer supports deprecated BSON type CodeWScope";
+    /// `$where` under a field.
+    where_under_field() = BadValue, "$where cannot be applied to a field";
+    /// `$near` and its like inside `$elemMatch`.
+    near_not_at_the_top(name: &str) = BadValue, "geo {name} must be top-level expr";
+    /// An operator of MongoDB that this server does not have.
+    not_implemented(name: &str) = NotImplemented, "{name} is not implemented";
+}
+
+/// Where in the filter the parser is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Where the whole document is spoken of.
+    Top,
+    /// Inside `$elemMatch`.
+    Element,
+}
+
+/// What parsing needs to know.
+#[derive(Clone, Copy)]
+pub(super) struct Parser<'c> {
+    pub(super) context: &'c Context,
+    place: Place,
+}
+
+/// An operator that stands under a path: its name, and what reads its operand.
+struct PathOperator {
+    name: &'static str,
+    parse: fn(&Parser<'_>, &BStr, RawValue<'_>) -> Result<Predicate>,
+}
+
+/// An operator that stands in place of a path; one that is no condition yields no node.
+struct TopOperator {
+    name: &'static str,
+    parse: fn(&Parser<'_>, RawValue<'_>) -> Result<Option<Node>>,
+}
+
+/// Every operator that stands under a path, but `$regex` and `$options`, which need each other.
+static PATH_OPERATORS: &[PathOperator] = &[
+    PathOperator { name: "$eq", parse: |_, _, operand| eq(operand) },
+    PathOperator { name: "$ne", parse: |_, _, operand| ne(operand) },
+    PathOperator {
+        name: "$gt",
+        parse: |_, path, operand| inequality(CompareOp::Gt, path, operand),
+    },
+    PathOperator {
+        name: "$gte",
+        parse: |_, path, operand| inequality(CompareOp::Gte, path, operand),
+    },
+    PathOperator {
+        name: "$lt",
+        parse: |_, path, operand| inequality(CompareOp::Lt, path, operand),
+    },
+    PathOperator {
+        name: "$lte",
+        parse: |_, path, operand| inequality(CompareOp::Lte, path, operand),
+    },
+    PathOperator {
+        name: "$in",
+        parse: |parser, _, operand| in_list::parse(parser, "$in", operand),
+    },
+    PathOperator {
+        name: "$nin",
+        parse: |parser, _, operand| in_list::parse(parser, "$nin", operand).map(not),
+    },
+    PathOperator { name: "$exists", parse: |_, _, operand| Ok(exists(operand)) },
+    PathOperator { name: "$type", parse: |_, path, operand| types::parse(path, operand) },
+    PathOperator { name: "$mod", parse: |_, _, operand| modulo::parse(operand) },
+    PathOperator { name: "$size", parse: |_, _, operand| size(operand) },
+    PathOperator { name: "$all", parse: array::parse_all },
+    PathOperator { name: "$elemMatch", parse: array::parse_elem_match },
+    PathOperator { name: "$not", parse: parse_not },
+    PathOperator {
+        name: "$bitsAllSet",
+        parse: |_, path, operand| bits::parse(BitsOp::AllSet, path, operand),
+    },
+    PathOperator {
+        name: "$bitsAllClear",
+        parse: |_, path, operand| bits::parse(BitsOp::AllClear, path, operand),
+    },
+    PathOperator {
+        name: "$bitsAnySet",
+        parse: |_, path, operand| bits::parse(BitsOp::AnySet, path, operand),
+    },
+    PathOperator {
+        name: "$bitsAnyClear",
+        parse: |_, path, operand| bits::parse(BitsOp::AnyClear, path, operand),
+    },
+    PathOperator { name: "$where", parse: |_, _, _| Err(where_under_field()) },
+    PathOperator { name: "$near", parse: |parser, _, _| Err(parser.near("$near")) },
+    PathOperator { name: "$nearSphere", parse: |parser, _, _| Err(parser.near("$nearSphere")) },
+    PathOperator { name: "$geoNear", parse: |parser, _, _| Err(parser.near("$geoNear")) },
+    PathOperator { name: "$geoWithin", parse: |_, _, _| Err(not_implemented("$geoWithin")) },
+    PathOperator { name: "$within", parse: |_, _, _| Err(not_implemented("$within")) },
+    PathOperator {
+        name: "$geoIntersects",
+        parse: |_, _, _| Err(not_implemented("$geoIntersects")),
+    },
+];
+
+/// Every operator that stands in place of a path.
+static TOP_OPERATORS: &[TopOperator] = &[
+    TopOperator {
+        name: "$and",
+        parse: |parser, operand| parser.logical("$and", operand).map(Node::And).map(Some),
+    },
+    TopOperator {
+        name: "$or",
+        parse: |parser, operand| parser.logical("$or", operand).map(Node::Or).map(Some),
+    },
+    TopOperator {
+        name: "$nor",
+        parse: |parser, operand| parser.logical("$nor", operand).map(Node::Nor).map(Some),
+    },
+    TopOperator { name: "$comment", parse: |_, _| Ok(None) },
+    TopOperator { name: "$expr", parse: |parser, operand| parser.expr(operand).map(Some) },
+    TopOperator {
+        name: "$sampleRate",
+        parse: |parser, operand| parser.sample_rate(operand).map(Some),
+    },
+    TopOperator { name: "$where", parse: |parser, operand| parser.javascript(operand).map(Some) },
+    TopOperator {
+        name: "$alwaysTrue",
+        parse: |_, operand| always("$alwaysTrue", operand, Node::AlwaysTrue).map(Some),
+    },
+    TopOperator {
+        name: "$alwaysFalse",
+        parse: |_, operand| always("$alwaysFalse", operand, Node::AlwaysFalse).map(Some),
+    },
+    TopOperator {
+        name: "$jsonSchema",
+        parse: |parser, operand| crate::json_schema::parse(operand, parser.context).map(Some),
+    },
+    TopOperator {
+        name: "$text",
+        parse: |parser, _| {
+            Err(parser.only_at_the_top("$text").err().unwrap_or_else(|| not_implemented("$text")))
+        },
+    },
+];
+
+/// Reads a whole filter.
+pub(super) fn parse(doc: Doc<'_>, context: &Context) -> Result<Node> {
+    Parser { context, place: Place::Top }.filter(doc)
+}
+
+impl<'c> Parser<'c> {
+    /// The parser for what stands inside `$elemMatch`.
+    pub(super) fn inside_element(self) -> Parser<'c> {
+        Parser { place: Place::Element, ..self }
+    }
+
+    /// Reads a filter document: all its conditions hold.
+    pub(super) fn filter(&self, doc: Doc<'_>) -> Result<Node> {
+        let mut children = Vec::new();
+        for element in doc {
+            self.field(element, &mut children)?;
+        }
+        Ok(Node::And(children))
+    }
+
+    fn field(&self, element: Element<'_>, children: &mut Vec<Node>) -> Result<()> {
+        let Element { name, value } = element;
+        if name.starts_with(b"$") && !is_dbref_name(name) {
+            let Some(operator) = TOP_OPERATORS.iter().find(|row| name == row.name) else {
+                let is_not = name == "$not";
+                return Err(if is_not { not_at_the_top() } else { unknown_top_operator(name) });
+            };
+            children.extend((operator.parse)(self, value)?);
+            return Ok(());
+        }
+        let path = FieldPath::new(name);
+        let predicates = match value.get() {
+            Value::Document(doc) if is_operators(doc) => self.operators(name, doc)?,
+            Value::Regex { pattern, options } => {
+                vec![Predicate::Regex(Regex::new(pattern, options)?)]
+            }
+            _ => vec![eq(value)?],
+        };
+        children.extend(predicates.into_iter().map(|predicate| Node::at(&path, predicate)));
+        Ok(())
+    }
+
+    /// Reads an object of operators.
+    pub(super) fn operators(&self, path: &BStr, doc: Doc<'_>) -> Result<Vec<Predicate>> {
+        let mut predicates = Vec::new();
+        for Element { name, value } in doc {
+            if name == "$regex" {
+                predicates.push(regex(value, doc)?);
+            } else if name == "$options" {
+                doc.get_raw(b"$regex").ok_or_else(options_alone)?;
+            } else if let Some(operator) = PATH_OPERATORS.iter().find(|row| name == row.name) {
+                predicates.push((operator.parse)(self, path, value)?);
+            } else {
+                return Err(unknown_operator(name));
+            }
+        }
+        Ok(predicates)
+    }
+
+    fn logical(&self, name: &str, operand: RawValue<'_>) -> Result<Vec<Node>> {
+        let Value::Array(array) = operand.get() else {
+            return Err(logical_not_an_array(name));
+        };
+        if array.is_empty() {
+            return Err(logical_empty());
+        }
+        let child = |value: Value<'_>| self.filter(value.as_doc().ok_or_else(logical_not_objects)?);
+        array.values().map(child).collect()
+    }
+
+    fn only_at_the_top(&self, name: &str) -> Result<()> {
+        match self.place {
+            Place::Top => Ok(()),
+            Place::Element => Err(top_level_only(name)),
+        }
+    }
+
+    fn near(&self, name: &str) -> Error {
+        match self.place {
+            Place::Top => not_implemented(name),
+            Place::Element => near_not_at_the_top(name),
+        }
+    }
+
+    fn expr(&self, operand: RawValue<'_>) -> Result<Node> {
+        self.only_at_the_top("$expr")?;
+        expr::ExprNode::parse(operand, self.context).map(Node::Expr)
+    }
+
+    fn sample_rate(&self, operand: RawValue<'_>) -> Result<Node> {
+        self.only_at_the_top("$sampleRate")?;
+        expr::parse_sample_rate(operand, self.context)
+    }
+
+    fn javascript(&self, operand: RawValue<'_>) -> Result<Node> {
+        self.only_at_the_top("$where")?;
+        let code = match operand.get() {
+            Value::String(code) | Value::Code(code) => code,
+            Value::CodeWithScope { .. } => return Err(where_with_scope()),
+            _ => return Err(where_bad_type()),
+        };
+        if code.is_empty() {
+            return Err(where_empty());
+        }
+        Ok(Node::Where(WhereNode { code: Value::Code(code).to_buf() }))
+    }
+}
+
+impl WhereNode {
+    /// Whether the code is true of the document at hand.
+    ///
+    /// Errors: `not_implemented`: Marula does not run JavaScript yet.
+    pub(super) fn matches(&self) -> Result<bool> {
+        Err(not_implemented("$where"))
+    }
+}
+
+impl Node {
+    /// The node that says `predicate` of the values at `path`.
+    pub fn at(path: &FieldPath, predicate: Predicate) -> Node {
+        match predicate {
+            Predicate::AlwaysFalse => Node::AlwaysFalse,
+            Predicate::All(list) => {
+                Node::And(list.into_iter().map(|inner| Node::at(path, inner)).collect())
+            }
+            Predicate::Not(inner) => match Node::at(path, *inner) {
+                // A condition is negated in place; what is no plain condition any more, from outside.
+                Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => {
+                    Node::Path(PathNode { predicate: not(at.predicate), ..at })
+                }
+                other => Node::Not(Box::new(other)),
+            },
+            predicate => Node::Path(PathNode { path: path.clone(), predicate }),
+        }
+    }
+}
+
+/// Whether the document's first field starts with `$`.
+pub(super) fn begins_with_operator(doc: Doc<'_>) -> bool {
+    doc.iter().next().is_some_and(|first| first.name.starts_with(b"$")) && !is_dbref(doc)
+}
+
+/// Whether the document is an object of operators rather than a value to compare with.
+fn is_operators(doc: Doc<'_>) -> bool {
+    begins_with_operator(doc)
+}
+
+/// Whether the name is one of the three of a DBRef, which are field names in spite of their `$`.
+pub(super) fn is_dbref_name(name: &[u8]) -> bool {
+    matches!(name, b"$ref" | b"$id" | b"$db")
+}
+
+/// Whether the document is a DBRef: a value, not operators.
+fn is_dbref(doc: Doc<'_>) -> bool {
+    doc.get_raw(b"$ref").is_some() && doc.get_raw(b"$id").is_some()
+}
+
+/// Whether an operator of this name stands under a path.
+pub(super) fn is_path_operator(name: &[u8]) -> bool {
+    name == b"$regex"
+        || name == b"$options"
+        || PATH_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
+}
+
+/// Whether an operator of this name stands in place of a path.
+pub(super) fn is_top_operator(name: &[u8]) -> bool {
+    TOP_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
+}
+
+fn not(predicate: Predicate) -> Predicate {
+    Predicate::Not(Box::new(predicate))
+}
+
+/// The comparison of `$eq`.
+pub(super) fn eq(operand: RawValue<'_>) -> Result<Predicate> {
+    compare(CompareOp::Eq, operand)
+}
+
+fn compare(op: CompareOp, operand: RawValue<'_>) -> Result<Predicate> {
+    if operand.kind() == Type::Undefined {
+        return Err(undefined_operand());
+    }
+    Ok(Predicate::Compare(Compare { op, value: operand.to_buf() }))
+}
+
+fn ne(operand: RawValue<'_>) -> Result<Predicate> {
+    if operand.kind() == Type::Regex {
+        return Err(ne_regex());
+    }
+    eq(operand).map(not)
+}
+
+fn inequality(op: CompareOp, path: &BStr, operand: RawValue<'_>) -> Result<Predicate> {
+    if operand.kind() == Type::Regex {
+        return Err(regex_operand(path));
+    }
+    compare(op, operand)
+}
+
+fn exists(operand: RawValue<'_>) -> Predicate {
+    if operand.get().is_truthy() { Predicate::Exists } else { not(Predicate::Exists) }
+}
+
+fn size(operand: RawValue<'_>) -> Result<Predicate> {
+    let size =
+        parse_non_negative_i32(b"$size", operand.get()).map_err(|reason| bad_size(&reason))?;
+    Ok(Predicate::Size(i64::from(size)))
+}
+
+fn parse_not(parser: &Parser<'_>, path: &BStr, operand: RawValue<'_>) -> Result<Predicate> {
+    match operand.get() {
+        Value::Regex { pattern, options } => {
+            Ok(not(Predicate::Regex(Regex::new(pattern, options)?)))
+        }
+        Value::Document(doc) if doc.is_empty() => Err(not_empty()),
+        Value::Document(doc) => {
+            let mut predicates = parser.operators(path, doc)?;
+            let inner = if predicates.len() == 1 {
+                predicates.remove(0)
+            } else {
+                Predicate::All(predicates)
+            };
+            Ok(not(inner))
+        }
+        _ => Err(not_bad_operand()),
+    }
+}
+
+fn regex(operand: RawValue<'_>, operators: Doc<'_>) -> Result<Predicate> {
+    let beside = match operators.get("$options") {
+        Some(Value::String(options)) => Some(options),
+        Some(_) => return Err(options_not_a_string()),
+        None => None,
+    };
+    let regex = match (operand.get(), beside) {
+        (Value::String(pattern), beside) => Regex::new(pattern, beside.unwrap_or_default())?,
+        (Value::Regex { options, .. }, Some(_)) if !options.is_empty() => {
+            return Err(options_twice());
+        }
+        (Value::Regex { pattern, options }, beside) => {
+            Regex::new(pattern, beside.unwrap_or(options))?
+        }
+        _ => return Err(regex_not_a_string()),
+    };
+    Ok(Predicate::Regex(regex))
+}
+
+fn always(name: &str, operand: RawValue<'_>, node: Node) -> Result<Node> {
+    let number = parse_i64(name.as_bytes(), operand.get())
+        .map_err(|reason| Error::new(codes::FailedToParse, reason))?;
+    if number != 1 {
+        return Err(always_not_one(name));
+    }
+    Ok(node)
+}
