@@ -21,6 +21,7 @@ use std::collections::HashSet;
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::Doc;
+use marula_bson::validate::{Limits, validate};
 use marula_error::{Error, errors};
 
 use crate::reply::{Form, Refusal, ReplyTo};
@@ -68,12 +69,9 @@ errors! {
     /// A sequence's name does not end.
     endless_name(left: usize) = Overflow,
         "couldn't locate terminal char (\\u0000) in buffer[{left}] at offset: 0";
-    /// A document is cut, or its length is no length.
-    too_short() = InvalidBSON,
-        "BSON data has to be at least 5 bytes in element with field name '?' in object with unknown _id";
-    /// A document's length runs past the message.
-    too_long() = InvalidBSON,
-        "Incorrect BSON length in element with field name '?' in object with unknown _id";
+    /// A document of more than 16 MiB and 16 KiB.
+    document_too_large(size: usize, size_max: usize, first: &str) = BSONObjectTooLarge,
+        "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {size_max}(16MB) First element: {first}";
 }
 
 /// The first sixteen bytes of every message.
@@ -455,14 +453,24 @@ fn validate_sequence(rest: &[u8]) -> Result<usize, Error> {
 
 /// Validates the document at the front of `bytes`, which may hold more; returns its size.
 pub(crate) fn validate_front(bytes: &[u8]) -> Result<usize, Error> {
-    let size = i32_front(bytes).and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
-    if size < marula_bson::Doc::EMPTY.as_bytes().len() {
-        return Err(too_short());
+    // Fewer bytes than the least document has are too few, whatever length they begin with.
+    let bytes = if bytes.len() < Doc::EMPTY.as_bytes().len() { &[] } else { bytes };
+    // A document that is too large is otherwise sound when mongod says so, and names its first field.
+    let limits = Limits { bytes_max: MESSAGE_BYTES_MAX, ..Limits::MESSAGE };
+    let doc = validate(bytes, limits)
+        .map_err(|malformed| Error::new(malformed.code(), malformed.to_string()))?;
+    check_size(doc)?;
+    Ok(doc.as_bytes().len())
+}
+
+/// Refuses a document that is larger than a message's documents may be.
+pub(crate) fn check_size(doc: Doc<'_>) -> Result<(), Error> {
+    let size = doc.as_bytes().len();
+    if size <= Limits::MESSAGE.bytes_max {
+        return Ok(());
     }
-    if size > bytes.len() {
-        return Err(too_long());
-    }
-    Ok(size)
+    let first = doc.iter().next().map_or(String::from("EOO"), |element| element.to_string());
+    Err(document_too_large(size, Limits::MESSAGE.bytes_max, &first))
 }
 
 /// Refuses sequences of one name, and a sequence that is named as a field of the body.
@@ -508,3 +516,6 @@ pub(crate) fn i32_front(bytes: &[u8]) -> Option<i32> {
 fn i32_at(head: &[u8; Header::SIZE], at: usize) -> i32 {
     head.get(at..).and_then(i32_front).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,27 +6,16 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use marula_bson::DocWriter;
-use marula_error::{Error, errors};
+use marula_bson::{Doc, DocWriter};
+use marula_error::Error;
 
-use crate::message::{Flags, Header, MESSAGE_BYTES_MAX, OP_MSG, OP_REPLY};
+use crate::message::{Flags, Header, OP_MSG, OP_REPLY, check_size};
 use crate::{Compressor, checksum, compress};
-
-/// The largest body of a reply: 16 MiB for a document and 16 KiB for what stands around it.
-pub const REPLY_BODY_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
 /// Cursor has answered; AwaitCapable. What mongod sets in an OP_REPLY to a command.
 const QUERY_REPLY_FLAGS: i32 = 8;
 /// QueryFailure: the document holds `$err`.
 const QUERY_FAILURE_FLAGS: i32 = 2;
-
-const _: () = assert!(REPLY_BODY_BYTES_MAX + 64 < MESSAGE_BYTES_MAX);
-
-errors! {
-    /// A command wrote more than a document may hold.
-    reply_too_large(size: usize) = BSONObjectTooLarge,
-        "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
-}
 
 /// What a server does with bytes that are not a request it can run.
 #[derive(Clone, PartialEq, Debug)]
@@ -142,10 +131,10 @@ impl ReplyBuffer {
         let written = self.out.len() - start;
         assert!(written > body_offset(reply_to.form), "a reply has a body");
         let mut more_to_come = more_to_come;
-        let body_bytes = written - body_offset(reply_to.form);
-        if body_bytes > REPLY_BODY_BYTES_MAX {
+        let body = self.out.get(start + body_offset(reply_to.form)..).unwrap_or_default();
+        if let Err(too_large) = check_size(Doc::trusted(body)) {
             more_to_come = false;
-            self.error(&reply_too_large(body_bytes));
+            self.error(&too_large);
         }
         self.open = None;
         self.seal(start, reply_to, more_to_come)
@@ -245,3 +234,6 @@ pub(crate) fn next_id() -> i32 {
     static LAST: AtomicI32 = AtomicI32::new(0);
     LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
 }
+
+#[cfg(test)]
+mod tests;
