@@ -1,1 +1,208 @@
-//! (being written)
+//! Accumulators: what `$group`, `$bucket` and windows compute from many documents.
+//!
+//! An [`Accumulator`] is parsed once: its row, its argument, its settings. Each group starts a
+//! [`State`] of it and adds values, one per document; the state owns what it keeps.
+//!
+//! A file is one kind; the operators of expressions that share a name (`$sum`, `$max`, `$firstN`, …)
+//! share its arithmetic.
+
+mod collect;
+mod deviation;
+mod extreme;
+mod first_last;
+mod n;
+pub(crate) mod sum;
+mod top;
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use crate::context::Context;
+use crate::expression::{Arena, Expression, Frame, Scope};
+
+pub(crate) use deviation::Deviation;
+pub(crate) use n::{Keep, parse_count, read_count};
+
+errors! {
+    not_accumulator_object(field: &str) = 40234, "The field '{field}' must be an accumulator object";
+    field_has_dot(field: &str) = 40235, "The field name '{field}' cannot contain '.'";
+    field_is_operator(field: &str) = 40236, "The field name '{field}' cannot be an operator name";
+    not_unary(name: &str) = 40237, "The {name} accumulator is a unary operator";
+    not_one_accumulator(field: &str) = 40238, "The field '{field}' must specify one accumulator";
+    unknown_accumulator(name: &str) = 15952, "unknown group operator '{name}'";
+    count_takes_nothing() = TypeMismatch, "$count takes no arguments, i.e. $count:{{}}";
+}
+
+/// An accumulator that a user can name: its row.
+pub struct Row {
+    /// The name with its dollar sign.
+    pub name: &'static str,
+    /// Parses the argument.
+    parse: fn(&'static Row, Value<'_>, &mut Scope<'_>) -> Result<Accumulator>,
+    /// Starts a group, where that needs no settings.
+    start: fn() -> Box<dyn State>,
+}
+
+/// The accumulators of all kinds.
+static ACCUMULATORS: &[&[Row]] = &[
+    collect::ROWS,
+    deviation::ROWS,
+    extreme::ROWS,
+    first_last::ROWS,
+    n::ROWS,
+    sum::ROWS,
+    top::ROWS,
+];
+
+/// An accumulator, parsed.
+#[derive(Debug)]
+pub struct Accumulator {
+    row: &'static Row,
+    /// What is evaluated on each document.
+    argument: Expression,
+    settings: Settings,
+}
+
+/// What a state of some accumulators is started with.
+#[derive(Debug)]
+enum Settings {
+    None,
+    /// How many values are kept: an expression over the group's key.
+    Count {
+        count: Expression,
+        keep: Keep,
+    },
+    /// The first or last documents by an order.
+    Top(top::Top),
+}
+
+/// One group's value while it grows.
+pub trait State: Send {
+    /// Adds a document's value, `None` where it is missing. Answers the bytes that it now holds more.
+    fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize>;
+
+    /// The value so far.
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>>;
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Accumulator {
+    /// Parses `{ $operator: <argument> }`, the value of the group's field `field`.
+    pub fn parse_field(field: &[u8], value: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
+        let name = &*field.to_str_lossy();
+        let Value::Document(doc) = value else {
+            return Err(not_accumulator_object(name));
+        };
+        let mut elements = doc.iter();
+        let Some(element) = elements.next() else {
+            return Err(not_accumulator_object(name));
+        };
+        if field.contains(&b'.') {
+            return Err(field_has_dot(name));
+        }
+        if field.starts_with(b"$") {
+            return Err(field_is_operator(name));
+        }
+        if !element.name.starts_with(b"$") {
+            return Err(not_accumulator_object(name));
+        }
+        if elements.next().is_some() {
+            return Err(not_one_accumulator(name));
+        }
+        Self::parse(element.name, element.value.get(), scope)
+    }
+
+    /// Parses the argument of the accumulator `name`.
+    pub fn parse(name: &[u8], argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
+        let row = find(name).ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
+        (row.parse)(row, argument, scope)
+    }
+
+    /// A count of documents, as `$count` and `$sortByCount` make it.
+    pub fn counting() -> Self {
+        Accumulator {
+            row: &sum::ROWS[0],
+            argument: Value::Int32(1).into(),
+            settings: Settings::None,
+        }
+    }
+
+    /// Computes what needs no document.
+    pub fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.argument.optimize(context)
+    }
+
+    /// Starts a group with this key.
+    pub fn start(&self, key: Value<'_>, context: &Context) -> Result<Box<dyn State>> {
+        match &self.settings {
+            Settings::None => Ok((self.row.start)()),
+            Settings::Count { count, keep } => {
+                let count = group_count(count, key, context)?;
+                Ok(n::state(*keep, count))
+            }
+            Settings::Top(top) => top.start(group_count(top.count(), key, context)?),
+        }
+    }
+
+    /// Adds the frame's document to a group. Answers the bytes that the group now holds more.
+    #[inline]
+    pub fn add<'a>(&'a self, state: &mut dyn State, frame: &Frame<'a>) -> Result<usize> {
+        let value = self.argument.eval(frame)?;
+        state.add(value, frame)
+    }
+
+    /// The accumulator as `explain` shows it.
+    pub fn print(&self) -> ValueBuf {
+        let argument = match &self.settings {
+            Settings::None => self.argument.print(),
+            Settings::Count { count, .. } => document(|out| {
+                out.append("n", &count.print()).append("input", &self.argument.print());
+            }),
+            Settings::Top(top) => top.print(&self.argument),
+        };
+        document(|out| {
+            out.append(self.row.name, &argument);
+        })
+    }
+}
+
+fn document(fill: impl FnOnce(&mut marula_bson::DocWriter<'_>)) -> ValueBuf {
+    Value::Document(DocBuf::build(fill).as_doc()).to_buf()
+}
+
+/// The number of values that a group keeps; its expression sees the group's key.
+fn group_count(count: &Expression, key: Value<'_>, context: &Context) -> Result<usize> {
+    let arena = Arena::new();
+    let root = key.as_doc().unwrap_or(Doc::EMPTY);
+    let frame = Frame::new(root, &arena, context);
+    read_count(count.eval(&frame)?)
+}
+
+fn find(name: &[u8]) -> Option<&'static Row> {
+    ACCUMULATORS.iter().flat_map(|rows| rows.iter()).find(|row| row.name.as_bytes() == name)
+}
+
+/// Parses the argument of an accumulator with one argument and no settings.
+fn parse_unary(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
+    if matches!(value, Value::Array(_)) {
+        return Err(not_unary(row.name));
+    }
+    let argument = Expression::parse(value, scope)?;
+    Ok(Accumulator { row, argument, settings: Settings::None })
+}
+
+/// Parses `{ $count: {} }`.
+fn parse_nothing(row: &'static Row, value: Value<'_>, _: &mut Scope<'_>) -> Result<Accumulator> {
+    match value {
+        Value::Document(doc) if doc.is_empty() => {
+            Ok(Accumulator { row, argument: Value::Int32(1).into(), settings: Settings::None })
+        }
+        _ => Err(count_takes_nothing()),
+    }
+}

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
-use marula_bson::{ArrayWriter, Doc, DocWriter, Value};
+use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Value};
 use marula_error::{Error, Result, errors};
 
 use crate::context::Context;
@@ -58,6 +58,12 @@ impl Arena {
     pub fn copy(&self, bytes: &[u8]) -> Result<&[u8]> {
         self.check(bytes.len())?;
         Ok(self.bump.alloc_slice_copy(bytes))
+    }
+
+    /// Keeps a copy of a value that lives elsewhere.
+    pub fn keep(&self, value: Value<'_>) -> Result<Value<'_>> {
+        let bytes = self.bytes(|out| value.write(out))?;
+        Ok(RawValue::new(value.kind(), bytes).get())
     }
 
     /// A string value of the bytes that `fill` writes.

@@ -9,12 +9,14 @@
 //! Start with [`scope`], then [`frame`], then [`operator`].
 
 pub mod frame;
+pub(crate) mod number;
 pub mod operator;
 mod operators;
 mod parse;
 pub mod path;
-mod print;
+pub(crate) mod print;
 pub mod scope;
+pub(crate) mod set;
 
 use marula_bson::{Value, ValueBuf};
 use marula_error::{Result, errors};

@@ -151,7 +151,7 @@ fn pad(doc: Doc<'_>, spelling: Spelling) -> &'static str {
 
 fn write_value(out: &mut String, value: Value<'_>, spelling: Spelling) {
     let _ = match value {
-        Value::Double(number) => write!(out, "{}", super::operators::double_text(number)),
+        Value::Double(number) => write!(out, "{}", super::number::double_text(number)),
         Value::String(text) | Value::Symbol(text) => write!(out, "\"{text}\""),
         Value::Document(doc) => return write_fields(out, doc, spelling),
         Value::Array(items) => return write_items(out, items, spelling),

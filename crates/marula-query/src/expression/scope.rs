@@ -120,6 +120,10 @@ impl<'c> Scope<'c> {
         let Some(value) = variables.and_then(|variables| variables.as_doc().get(name)) else {
             return Err(variable_undefined(name));
         };
+        // The parsing of a sub-pipeline knows its variables' names before it knows their values.
+        if value == Value::Undefined {
+            return Ok(Expression::Variable(Variable::Unavailable("let"), path.clone()));
+        }
         let arena = super::Arena::new();
         let value = if path.is_empty() { Some(value) } else { path.eval_value(value, &arena)? };
         Ok(value.map_or(Expression::Missing, Expression::from))

@@ -1,1 +1,135 @@
-//! (being written)
+//! Aggregation pipelines: parsed stages, and their execution document by document.
+//!
+//! A [`Pipeline`] is a list of [`Stage`]s, each parsed once by its row in [`STAGES`]. Running it stacks
+//! one [`Source`] per stage upon the source of the input: the last one is pulled, one document at
+//! a time, and pulls the one below. What is computed is written into one buffer per stage that is
+//! used again for the next document. A pipeline can stop after any document, so a cursor just keeps its
+//! sources.
+//!
+//! What touches storage ($lookup, $merge, …) asks the [`World`]. Start with [`source`], then [`pipeline`].
+
+pub mod pipeline;
+pub mod source;
+pub mod world;
+
+mod add_fields;
+mod bucket;
+mod count;
+mod documents;
+mod fields;
+mod group;
+mod limit;
+mod r#match;
+mod project;
+mod redact;
+mod replace_root;
+mod sample;
+mod skip;
+mod sort;
+mod sort_by_count;
+mod unset;
+mod unwind;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use marula_bson::{Value, ValueBuf};
+use marula_error::Result;
+
+pub use pipeline::{Parser, Pipeline};
+pub use source::{Source, Step};
+pub use world::{Env, World};
+
+use crate::context::Context;
+use crate::filter::Filter;
+use crate::sort::SortPattern;
+
+/// A stage that a user can name: its row.
+pub struct Row {
+    /// The name with its dollar sign.
+    pub name: &'static str,
+    /// Where in a pipeline the stage may stand.
+    pub place: Place,
+    /// Parses the argument and hands one stage or several to the parser.
+    pub parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>,
+}
+
+/// Where in a pipeline a stage may stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Anywhere.
+    Anywhere,
+    /// At the front; the stage makes its own documents.
+    First,
+    /// At the end, and not inside `$facet` or `$lookup`; the stage writes.
+    Last,
+    /// Anywhere, but not inside `$facet`.
+    OutsideFacet,
+}
+
+/// Every stage.
+pub static STAGES: &[Row] = &[
+    add_fields::ADD_FIELDS,
+    bucket::ROW,
+    count::ROW,
+    documents::ROW,
+    group::ROW,
+    limit::ROW,
+    r#match::ROW,
+    project::ROW,
+    redact::ROW,
+    replace_root::REPLACE_ROOT,
+    replace_root::REPLACE_WITH,
+    sample::ROW,
+    add_fields::SET,
+    skip::ROW,
+    sort::ROW,
+    sort_by_count::ROW,
+    unset::ROW,
+    unwind::ROW,
+];
+
+/// A parsed stage.
+pub trait Stage: Debug + Send + Sync {
+    /// The name that `explain` shows.
+    fn name(&self) -> &'static str;
+
+    /// The argument that `explain` shows.
+    fn print(&self) -> ValueBuf;
+
+    /// Computes what needs no document.
+    fn optimize(&mut self, _context: &Context) -> Result<()> {
+        Ok(())
+    }
+
+    /// What the planner may take over.
+    fn kind(&self) -> Kind<'_> {
+        Kind::Other
+    }
+
+    /// Says that only the first `limit` documents of the stage are wanted.
+    fn limit_output(&mut self, _limit: u64) {}
+
+    /// Stacks the stage upon its input.
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        env: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>>;
+}
+
+/// A stage as the planner sees it.
+pub enum Kind<'s> {
+    /// `$match`.
+    Match(&'s Filter),
+    /// `$sort`; with a bound on how many documents are wanted, where a `$limit` follows.
+    Sort(&'s SortPattern, Option<u64>),
+    /// `$limit`.
+    Limit(u64),
+    /// `$skip`.
+    Skip(u64),
+    /// A stage that makes its own documents and reads no input.
+    Origin,
+    /// Any other.
+    Other,
+}

@@ -5,7 +5,9 @@ use marula_bson::Value;
 use marula_error::{Result, errors};
 
 use super::kind;
-use super::number::{DecContext, Number, Pair, decimal_with, from_dec, int_or_long, to_dec};
+use crate::expression::number::{
+    DecContext, Number, Pair, decimal_with, from_dec, int_or_long, to_dec,
+};
 use crate::expression::{Expression, Frame, Operator};
 
 pub(super) static OPERATORS: &[Operator] = &[

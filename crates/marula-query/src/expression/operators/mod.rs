@@ -5,7 +5,6 @@ mod boolean;
 mod comparison;
 mod conditional;
 mod literal;
-mod number;
 mod variable;
 
 use std::collections::HashMap;
@@ -15,8 +14,6 @@ use marula_bson::Value;
 use marula_error::Result;
 
 use super::{Expression, Frame, Operator};
-
-pub(super) use number::double_text;
 
 /// Every family's table.
 static FAMILIES: &[&[Operator]] = &[

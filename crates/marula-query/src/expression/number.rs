@@ -222,6 +222,11 @@ pub(crate) fn decimal_with(
     from_dec(operation(&mut DecContext::default(), to_dec(left), to_dec(right)))
 }
 
+/// The number without trailing zeros in its coefficient.
+pub(crate) fn reduce(number: Decimal128) -> Decimal128 {
+    from_dec(DecContext::default().reduce(to_dec(number)))
+}
+
 /// A double as mongod's messages print it: the shortest text that `%.15g` or `%.17g` reads back.
 pub(crate) fn double_text(number: f64) -> String {
     if number.is_nan() {

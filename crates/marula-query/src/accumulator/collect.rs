@@ -1,0 +1,114 @@
+//! `$push`, `$addToSet`, `$mergeObjects`: accumulators that keep values.
+
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Row, State, parse_unary};
+use crate::expression::set::ValueSet;
+use crate::expression::{Arena, Frame};
+
+/// How many bytes one group's list may hold, as mongod bounds it.
+const LIST_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$addToSet", parse: parse_unary, start: || Box::new(AddToSet::default()) },
+    Row {
+        name: "$mergeObjects",
+        parse: parse_unary,
+        start: || Box::new(MergeObjects(DocBuf::new())),
+    },
+    Row { name: "$push", parse: parse_unary, start: || Box::new(Push::default()) },
+];
+
+errors! {
+    push_too_large(size: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {LIST_BYTES_MAX} bytes (used {size})";
+    add_to_set_too_large(size: usize) = ExceededMemoryLimit, "$addToSet used too much memory and cannot spill to disk. Memory limit: {LIST_BYTES_MAX} bytes (used {size})";
+    merge_not_object(text: &str, kind: &str) = 40400, "$mergeObjects requires object inputs, but input {text} is of type {kind}";
+}
+
+#[derive(Default)]
+struct Push {
+    values: Vec<ValueBuf>,
+    size: usize,
+}
+
+impl State for Push {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+        let Some(value) = value else {
+            return Ok(0);
+        };
+        let value = value.to_buf();
+        let size = value.as_raw().bytes().len() + size_of::<ValueBuf>();
+        self.size += size;
+        if self.size > LIST_BYTES_MAX {
+            return Err(push_too_large(self.size));
+        }
+        self.values.push(value);
+        Ok(size)
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        arena.array(self.values.iter().map(ValueBuf::get))
+    }
+}
+
+#[derive(Default)]
+struct AddToSet {
+    set: ValueSet,
+    size: usize,
+}
+
+impl State for AddToSet {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize> {
+        let Some(value) = value else {
+            return Ok(0);
+        };
+        let size = self.set.insert(value, frame.context.collator());
+        self.size += size;
+        if self.size > LIST_BYTES_MAX {
+            return Err(add_to_set_too_large(self.size));
+        }
+        Ok(size)
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        arena.array(self.set.values())
+    }
+}
+
+struct MergeObjects(DocBuf);
+
+impl State for MergeObjects {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+        let Some(value) = value.filter(|value| !value.is_nullish()) else {
+            return Ok(0);
+        };
+        let Value::Document(doc) = value else {
+            let text = crate::expression::print::value(value);
+            return Err(merge_not_object(&text, value.kind().alias()));
+        };
+        let before = self.0.len();
+        self.0 = merged(self.0.as_doc(), doc);
+        Ok(self.0.len().saturating_sub(before))
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        arena.keep(Value::Document(self.0.as_doc()))
+    }
+}
+
+/// The fields of `base` with those of `over` in their place, new ones at the end.
+pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        for field in base {
+            // The last of several fields of one name counts.
+            let newer = over.iter().filter(|newer| newer.name == field.name).last();
+            out.append_raw(field.name, newer.map_or(field.value, |newer| newer.value));
+        }
+        for field in over {
+            if base.get_raw(field.name).is_none() {
+                out.append_raw(field.name, field.value);
+            }
+        }
+    })
+}

@@ -1,0 +1,43 @@
+//! `$first` and `$last`.
+
+use marula_bson::{Value, ValueBuf};
+use marula_error::Result;
+
+use super::{Row, State, parse_unary};
+use crate::expression::{Arena, Frame};
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$first", parse: parse_unary, start: || Box::new(First(None)) },
+    Row { name: "$last", parse: parse_unary, start: || Box::new(Last(None)) },
+];
+
+struct First(Option<ValueBuf>);
+
+impl State for First {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+        if self.0.is_some() {
+            return Ok(0);
+        }
+        let value = value.unwrap_or(Value::Null).to_buf();
+        let size = value.as_raw().bytes().len();
+        self.0 = Some(value);
+        Ok(size)
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        self.0.as_ref().map_or(Ok(Value::Null), |value| arena.keep(value.get()))
+    }
+}
+
+struct Last(Option<ValueBuf>);
+
+impl State for Last {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+        self.0 = Some(value.unwrap_or(Value::Null).to_buf());
+        Ok(0)
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        self.0.as_ref().map_or(Ok(Value::Null), |value| arena.keep(value.get()))
+    }
+}

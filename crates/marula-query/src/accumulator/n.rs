@@ -1,0 +1,154 @@
+//! `$firstN`, `$lastN`, `$minN`, `$maxN`: a bounded number of values per group.
+
+use std::collections::VecDeque;
+
+use marula_bson::{Value, ValueBuf, order};
+use marula_error::{Result, errors};
+
+use super::{Accumulator, Row, Settings, State};
+use crate::expression::{Arena, Expression, Frame, Scope, print};
+
+pub(super) static ROWS: &[Row] = &[
+    Row {
+        name: "$firstN",
+        parse: |row, value, scope| parse(row, Keep::First, value, scope),
+        start: nothing,
+    },
+    Row {
+        name: "$lastN",
+        parse: |row, value, scope| parse(row, Keep::Last, value, scope),
+        start: nothing,
+    },
+    Row {
+        name: "$maxN",
+        parse: |row, value, scope| parse(row, Keep::Greatest, value, scope),
+        start: nothing,
+    },
+    Row {
+        name: "$minN",
+        parse: |row, value, scope| parse(row, Keep::Least, value, scope),
+        start: nothing,
+    },
+];
+
+errors! {
+    first_last_not_object(name: &str, text: &str) = 5787801, "specification must be an object; found {name}: {text}";
+    min_max_not_object(name: &str, text: &str) = 5787900, "specification must be an object; found {name}: {text}";
+    unknown_argument(argument: &str) = 5787901, "Unknown argument for 'n' operator: {argument}";
+    missing_n() = 5787906, "Missing value for 'n'";
+    missing_input() = 5787907, "Missing value for 'input'";
+    count_wrong_type(text: &str) = 5787902, "Value for 'n' must be of integral type, but found {text}";
+    count_not_integral(text: &str) = 5787903, "Value for 'n' must be of integral type, but found {text}";
+    count_not_positive(count: i64) = 5787908, "'n' must be greater than 0, found {count}";
+}
+
+/// Which values are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    First,
+    Last,
+    Least,
+    Greatest,
+}
+
+fn nothing() -> Box<dyn State> {
+    state(Keep::First, 0)
+}
+
+/// Parses `{ n: <expression>, input: <expression> }`.
+pub(crate) fn parse_count(
+    name: &str,
+    keep: Keep,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<(Expression, Expression)> {
+    let Value::Document(doc) = value else {
+        let text = print::element(value);
+        return Err(match keep {
+            Keep::First | Keep::Last => first_last_not_object(name, &text),
+            Keep::Least | Keep::Greatest => min_max_not_object(name, &text),
+        });
+    };
+    let mut count = None;
+    let mut input = None;
+    for element in doc {
+        match &**element.name {
+            b"n" => count = Some(Expression::parse(element.value.get(), scope)?),
+            b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
+            _ => return Err(unknown_argument(&element.name.to_string())),
+        }
+    }
+    let count = count.ok_or_else(missing_n)?;
+    Ok((count, input.ok_or_else(missing_input)?))
+}
+
+/// The count that `n` evaluates to.
+pub(crate) fn read_count(count: Option<Value<'_>>) -> Result<usize> {
+    let Some(value) = count.filter(|value| value.kind().is_number()) else {
+        return Err(count_wrong_type(&print::optional(count)));
+    };
+    let count = value.as_exact_i64().ok_or_else(|| count_not_integral(&print::value(value)))?;
+    match usize::try_from(count) {
+        Ok(0) | Err(_) => Err(count_not_positive(count)),
+        Ok(count) => Ok(count),
+    }
+}
+
+fn parse(
+    row: &'static Row,
+    keep: Keep,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Accumulator> {
+    let (count, argument) = parse_count(row.name, keep, value, scope)?;
+    Ok(Accumulator { row, argument, settings: Settings::Count { count, keep } })
+}
+
+/// A state that keeps `count` values.
+pub(super) fn state(keep: Keep, count: usize) -> Box<dyn State> {
+    Box::new(Kept { keep, count, values: VecDeque::new() })
+}
+
+struct Kept {
+    keep: Keep,
+    count: usize,
+    /// In the order of the result.
+    values: VecDeque<ValueBuf>,
+}
+
+impl State for Kept {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize> {
+        let full = self.values.len() >= self.count;
+        let size = |value: &ValueBuf| value.as_raw().bytes().len() + size_of::<ValueBuf>();
+        match self.keep {
+            Keep::First if full => return Ok(0),
+            Keep::First => self.values.push_back(value.unwrap_or(Value::Null).to_buf()),
+            Keep::Last => {
+                if full {
+                    self.values.pop_front();
+                }
+                self.values.push_back(value.unwrap_or(Value::Null).to_buf());
+            }
+            Keep::Least | Keep::Greatest => {
+                let Some(value) = value.filter(|value| !value.is_nullish()) else {
+                    return Ok(0);
+                };
+                let collator = frame.context.collator();
+                let at = self.values.partition_point(|kept| {
+                    let order = order::compare(kept.get(), value, collator);
+                    if self.keep == Keep::Least { order.is_le() } else { order.is_ge() }
+                });
+                if at >= self.count {
+                    return Ok(0);
+                }
+                self.values.insert(at, value.to_buf());
+                self.values.truncate(self.count);
+            }
+        }
+        Ok(if full { 0 } else { self.values.back().map_or(0, size) })
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        arena.array(self.values.iter().map(ValueBuf::get))
+    }
+}

@@ -1,0 +1,177 @@
+//! `$sum`, `$avg`, `$count`: totals that do not lose small addends.
+//!
+//! Integers are added exactly, doubles with a second double for what the first rounds off
+//! (double-double arithmetic), decimals apart; the total has the widest type that was added.
+
+use marula_bson::{Decimal128, Value};
+use marula_error::Result;
+
+use super::{Row, State, parse_nothing, parse_unary};
+use crate::expression::number::{DecContext, Number, decimal_with, int_or_long};
+use crate::expression::{Arena, Frame};
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$sum", parse: parse_unary, start: || Box::new(SumState(Sum::default())) },
+    Row { name: "$avg", parse: parse_unary, start: || Box::new(AverageState(Sum::default())) },
+    Row { name: "$count", parse: parse_nothing, start: || Box::new(SumState(Sum::default())) },
+];
+
+/// A total of numbers.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Sum {
+    /// How many numbers were added.
+    count: i64,
+    integers: i128,
+    has_long: bool,
+    doubles: Option<DoubleDouble>,
+    decimals: Option<Decimal128>,
+}
+
+/// A sum of doubles with about 106 bits: `high` is the rounded sum, `low` what it lacks.
+#[derive(Clone, Copy, Default, Debug)]
+struct DoubleDouble {
+    high: f64,
+    low: f64,
+    /// The sum as doubles alone give it: the answer where infinities or NaN are among them.
+    plain: f64,
+}
+
+impl DoubleDouble {
+    fn add(&mut self, addend: f64) {
+        self.plain += addend;
+        let sum = self.high + addend;
+        let rounded = sum - self.high;
+        let error = (self.high - (sum - rounded)) + (addend - rounded);
+        self.high = sum;
+        self.low += error;
+        let high = self.high + self.low;
+        self.low -= high - self.high;
+        self.high = high;
+    }
+
+    fn add_integer(&mut self, integer: i128) {
+        // Two doubles hold what one rounds off.
+        #[allow(clippy::cast_precision_loss)]
+        let high = integer as f64;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+        let low = (integer - high as i128) as f64;
+        self.add(high);
+        self.add(low);
+    }
+
+    fn value(&self) -> f64 {
+        if self.high.is_finite() && self.low.is_finite() { self.high } else { self.plain }
+    }
+}
+
+impl Sum {
+    /// Adds a value; what is not a number does not count.
+    #[inline]
+    pub(crate) fn add(&mut self, value: Value<'_>) {
+        match value {
+            Value::Int32(number) => self.integers += i128::from(number),
+            Value::Int64(number) => {
+                self.integers += i128::from(number);
+                self.has_long = true;
+            }
+            Value::Double(number) => {
+                self.doubles.get_or_insert_default().add(number);
+            }
+            Value::Decimal128(number) => {
+                let sum = self.decimals.unwrap_or(Decimal128::ZERO);
+                self.decimals = Some(decimal_with(sum, number, DecContext::add));
+            }
+            _ => return,
+        }
+        self.count += 1;
+    }
+
+    /// The total; int 0 of nothing.
+    pub(crate) fn total(&self) -> Number {
+        if let Some(decimals) = self.decimals {
+            return Number::Decimal(decimal_with(decimals, self.binary_decimal(), DecContext::add));
+        }
+        if self.doubles.is_some() {
+            return Number::Double(self.binary().value());
+        }
+        match i64::try_from(self.integers) {
+            Ok(total) if self.has_long => Number::Long(total),
+            Ok(total) => int_or_long(total),
+            #[allow(clippy::cast_precision_loss)]
+            Err(_) => Number::Double(self.integers as f64),
+        }
+    }
+
+    /// The mean; null of nothing.
+    pub(crate) fn mean(&self) -> Value<'static> {
+        if self.count == 0 {
+            return Value::Null;
+        }
+        if self.decimals.is_some() {
+            let count = Decimal128::from_i64(self.count);
+            return decimal_with(self.total().to_decimal(), count, DecContext::div).into();
+        }
+        #[allow(clippy::cast_precision_loss)]
+        let count = self.count as f64;
+        (self.binary().value() / count).into()
+    }
+
+    /// The sum of integers and doubles.
+    fn binary(&self) -> DoubleDouble {
+        let mut sum = self.doubles.unwrap_or_default();
+        if self.integers != 0 {
+            sum.add_integer(self.integers);
+        }
+        sum
+    }
+
+    /// The sum of integers and doubles as a decimal of 34 digits.
+    fn binary_decimal(&self) -> Decimal128 {
+        let sum = self.binary();
+        if !sum.value().is_finite() {
+            return Decimal128::from_f64(sum.value());
+        }
+        decimal_with(exact_decimal(sum.high), exact_decimal(sum.low), DecContext::add)
+    }
+}
+
+/// A double with 34 digits rather than the 15 of a conversion.
+fn exact_decimal(number: f64) -> Decimal128 {
+    if number == 0.0 {
+        return Decimal128::ZERO;
+    }
+    let text = format!("{number:.33e}");
+    let decimal: Decimal128 = text.parse().expect("a finite double is a decimal");
+    // Trailing zeros of an exact number are not digits that it has.
+    crate::expression::number::reduce(decimal)
+}
+
+struct SumState(Sum);
+
+impl State for SumState {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+        if let Some(value) = value {
+            self.0.add(value);
+        }
+        Ok(0)
+    }
+
+    fn result<'a>(&self, _: &'a Arena) -> Result<Value<'a>> {
+        Ok(self.0.total().into())
+    }
+}
+
+struct AverageState(Sum);
+
+impl State for AverageState {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+        if let Some(value) = value {
+            self.0.add(value);
+        }
+        Ok(0)
+    }
+
+    fn result<'a>(&self, _: &'a Arena) -> Result<Value<'a>> {
+        Ok(self.0.mean())
+    }
+}

@@ -1,0 +1,139 @@
+//! `$top`, `$topN`, `$bottom`, `$bottomN`: the first or last documents of a group by an order.
+
+use marula_bson::{DocBuf, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Accumulator, Row, Settings, State, document};
+use crate::expression::{Arena, Expression, Frame, Scope, print};
+use crate::sort::SortPattern;
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$bottom", parse, start: nothing },
+    Row { name: "$bottomN", parse, start: nothing },
+    Row { name: "$top", parse, start: nothing },
+    Row { name: "$topN", parse, start: nothing },
+];
+
+errors! {
+    not_object(name: &str, text: &str) = 5788001, "specification must be an object; found {name}: {text}";
+    unknown_argument(name: &str, argument: &str) = 5788002, "Unknown argument to {name} '{argument}'";
+    missing_n() = 5788003, "Missing value for 'n'";
+    missing_output() = 5788004, "Missing value for 'output'";
+    missing_sort_by() = 5788005, "Missing value for 'sortBy'";
+    sort_by_not_object() = 10065, "invalid parameter: expected an object (sortBy)";
+}
+
+/// The settings of one of the four.
+#[derive(Debug)]
+pub(super) struct Top {
+    count: Expression,
+    sort_by: SortPattern,
+    sort_doc: DocBuf,
+    /// Whether the last documents are kept.
+    bottom: bool,
+    /// Whether the result is an array.
+    many: bool,
+}
+
+fn nothing() -> Box<dyn State> {
+    super::n::state(super::Keep::First, 0)
+}
+
+fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
+    let name = row.name;
+    let many = name.ends_with('N');
+    let Value::Document(doc) = value else {
+        return Err(not_object(name, &print::element(value)));
+    };
+    let mut count = None;
+    let mut output = None;
+    let mut sort_by = None;
+    for element in doc {
+        match &**element.name {
+            b"n" if many => count = Some(Expression::parse(element.value.get(), scope)?),
+            b"output" => output = Some(Expression::parse(element.value.get(), scope)?),
+            b"sortBy" => match element.value.get() {
+                Value::Document(doc) => sort_by = Some(doc),
+                _ => return Err(sort_by_not_object()),
+            },
+            _ => return Err(unknown_argument(name, &element.name.to_string())),
+        }
+    }
+    if many && count.is_none() {
+        return Err(missing_n());
+    }
+    let argument = output.ok_or_else(missing_output)?;
+    let sort_doc = sort_by.ok_or_else(missing_sort_by)?;
+    let top = Top {
+        count: count.unwrap_or_else(|| Value::Int32(1).into()),
+        sort_by: SortPattern::parse(sort_doc, scope.context)?,
+        sort_doc: sort_doc.to_buf(),
+        bottom: name.starts_with("$bottom"),
+        many,
+    };
+    Ok(Accumulator { row, argument, settings: Settings::Top(top) })
+}
+
+impl Top {
+    /// How many documents are kept.
+    pub(super) fn count(&self) -> &Expression {
+        &self.count
+    }
+
+    /// Starts a group that keeps `count` documents.
+    pub(super) fn start(&self, count: usize) -> Result<Box<dyn State>> {
+        let (bottom, many) = (self.bottom, self.many);
+        let sort_by = self.sort_by.clone();
+        Ok(Box::new(TopState { sort_by, bottom, many, count, kept: Vec::new(), key: Vec::new() }))
+    }
+
+    /// The argument as `explain` shows it.
+    pub(super) fn print(&self, output: &Expression) -> ValueBuf {
+        document(|out| {
+            if self.many {
+                out.append("n", &self.count.print());
+            }
+            out.append("output", &output.print()).append("sortBy", &self.sort_doc);
+        })
+    }
+}
+
+struct TopState {
+    sort_by: SortPattern,
+    bottom: bool,
+    many: bool,
+    count: usize,
+    /// Sort keys and values in the pattern's order.
+    kept: Vec<(Box<[u8]>, ValueBuf)>,
+    key: Vec<u8>,
+}
+
+impl State for TopState {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize> {
+        self.sort_by.write_key(frame.root, &mut self.key)?;
+        let at = self.kept.partition_point(|(key, _)| **key <= *self.key);
+        let full = self.kept.len() >= self.count;
+        if full && (if self.bottom { at == 0 } else { at == self.kept.len() }) {
+            return Ok(0);
+        }
+        let value = value.unwrap_or(Value::Null).to_buf();
+        let size = self.key.len() + value.as_raw().bytes().len() + 64;
+        self.kept.insert(at, (self.key.as_slice().into(), value));
+        if !full {
+            return Ok(size);
+        }
+        if self.bottom {
+            self.kept.remove(0);
+        } else {
+            self.kept.pop();
+        }
+        Ok(0)
+    }
+
+    fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
+        if self.many {
+            return arena.array(self.kept.iter().map(|(_, value)| value.get()));
+        }
+        self.kept.first().map_or(Ok(Value::Null), |(_, value)| arena.keep(value.get()))
+    }
+}

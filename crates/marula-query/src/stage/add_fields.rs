@@ -1,0 +1,72 @@
+//! `$addFields` and `$set`: the document with more fields.
+
+use std::sync::Arc;
+
+use marula_bson::{Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::fields::FieldTree;
+use super::source::{Map, Transform};
+use super::{Env, Parser, Place, Row, Source, Stage};
+use crate::context::Context;
+use crate::expression::Frame;
+
+pub(super) const ADD_FIELDS: Row = Row {
+    name: "$addFields",
+    place: Place::Anywhere,
+    parse: |value, parser| parse("$addFields", value, parser),
+};
+pub(super) const SET: Row = Row {
+    name: "$set",
+    place: Place::Anywhere,
+    parse: |value, parser| parse("$set", value, parser),
+};
+
+errors! {
+    not_object(name: &str, kind: &str) = 40272, "{name} specification stage must be an object, got {kind}";
+}
+
+/// A parsed `$addFields`.
+#[derive(Debug)]
+pub struct AddFields {
+    name: &'static str,
+    fields: FieldTree,
+}
+
+fn parse(name: &'static str, value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::Document(spec) = value else {
+        return Err(not_object(name, value.kind().alias()));
+    };
+    let fields = FieldTree::parse(spec, &mut parser.scope())
+        .map_err(|error| error.caused_by(&format!("Invalid {name}")))?;
+    parser.push(AddFields { name, fields });
+    Ok(())
+}
+
+impl Stage for AddFields {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn print(&self) -> ValueBuf {
+        self.fields.print()
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.fields.optimize(context)
+    }
+
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        env: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        Ok(Box::new(Map::new(input, self, env)))
+    }
+}
+
+impl Transform for AddFields {
+    fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
+        self.fields.apply(frame, out)
+    }
+}

@@ -1,0 +1,37 @@
+//! `$count`: how many documents there are; a `$group` and a `$project`.
+
+use marula_bson::{Value, doc};
+use marula_error::{Result, errors};
+
+use super::group::Group;
+use super::project::Project;
+use super::{Parser, Place, Row};
+use crate::accumulator::Accumulator;
+
+pub(super) const ROW: Row = Row { name: "$count", place: Place::Anywhere, parse };
+
+errors! {
+    not_string() = 40156, "the count field must be a non-empty string";
+    empty() = 40157, "the count field must be a non-empty string";
+    is_path() = 40158, "the count field cannot be a $-prefixed path";
+    has_nul() = 40159, "the count field cannot contain a null byte";
+    has_dot() = 40160, "the count field cannot contain '.'";
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::String(name) = value else {
+        return Err(not_string());
+    };
+    match name.first() {
+        None => return Err(empty()),
+        Some(b'$') => return Err(is_path()),
+        Some(_) if name.contains(&0) => return Err(has_nul()),
+        Some(_) if name.contains(&b'.') => return Err(has_dot()),
+        Some(_) => {}
+    }
+    let count = (name.to_vec().into(), Accumulator::counting());
+    parser.push(Group::new(Value::Null.into(), vec![count]));
+    let hide_id = doc! { "_id": false };
+    parser.push(Project::parse("$project", hide_id.as_doc(), parser.context)?);
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! Fields that a stage writes into a document: `$addFields`, and single ones of `$unwind` and others.
+//!
+//! A [`FieldTree`] is the specification as a tree by the parts of its paths. Where a document has an
+//! array on the way, the fields are written into each of its elements; where it has a scalar, a document
+//! takes its place.
+
+use bstr::ByteSlice;
+use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use crate::context::Context;
+use crate::expression::path::check_field_name;
+use crate::expression::{Expression, Frame, Path, Scope, print};
+
+errors! {
+    conflict(longer: &str, shorter: &str, spec: &str) = 40176, "specification contains two conflicting paths. Cannot specify both '{longer}' and '{shorter}': {spec}";
+    empty_object(path: &str) = 40180, "an empty object is not a valid value. Found empty object at path {path}";
+    not_one_field(found: &str, count: usize, spec: &str) = 40181, "an expression specification must contain exactly one field, the name of the expression. Found {count} fields in {found}, while parsing object {spec}";
+    dotted_in_sub_object(name: &str, spec: &str) = 40183, "cannot use dotted field name '{name}' in a sub object: {spec}";
+}
+
+/// Fields to write, by the parts of their paths.
+#[derive(Debug, Default)]
+pub(crate) struct FieldTree {
+    fields: Vec<(Box<[u8]>, Node)>,
+}
+
+#[derive(Debug)]
+enum Node {
+    Leaf(Expression),
+    Inner(FieldTree),
+}
+
+/// What the fields of one level come to for one document.
+enum Computed<'a> {
+    Leaf(Option<Value<'a>>),
+    Inner(Vec<Computed<'a>>),
+}
+
+impl FieldTree {
+    /// Parses `{ "a.b": <expression>, c: { d: <expression> } }`.
+    pub(crate) fn parse(spec: Doc<'_>, scope: &mut Scope<'_>) -> Result<FieldTree> {
+        let mut tree = FieldTree::default();
+        for element in spec {
+            let path = Path::parse(element.name)?;
+            let text = element.name.to_str_lossy().into_owned();
+            tree.parse_value(path.parts(), &text, element.value.get(), spec, scope)?;
+        }
+        Ok(tree)
+    }
+
+    fn parse_value(
+        &mut self,
+        parts: &[Box<[u8]>],
+        text: &str,
+        value: Value<'_>,
+        spec: Doc<'_>,
+        scope: &mut Scope<'_>,
+    ) -> Result<()> {
+        let Value::Document(doc) = value else {
+            let leaf = Expression::parse(value, scope)?;
+            return self.insert(parts, text, leaf, spec);
+        };
+        let mut names = doc.iter().map(|element| element.name);
+        if doc.is_empty() {
+            return Err(empty_object(text));
+        }
+        if names.any(|name| name.starts_with(b"$")) {
+            let count = doc.iter().count();
+            if count > 1 {
+                return Err(not_one_field(&print::document(doc), count, &print::document(spec)));
+            }
+            let leaf = Expression::parse(value, scope)?;
+            return self.insert(parts, text, leaf, spec);
+        }
+        for element in doc {
+            if element.name.contains(&b'.') {
+                let name = element.name.to_str_lossy();
+                return Err(dotted_in_sub_object(&name, &print::document(spec)));
+            }
+            check_field_name(element.name)?;
+            let mut inner = parts.to_vec();
+            inner.push(element.name.to_vec().into());
+            let text = format!("{text}.{}", element.name);
+            scope.nested(|scope| {
+                self.parse_value(&inner, &text, element.value.get(), spec, scope)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn insert(
+        &mut self,
+        parts: &[Box<[u8]>],
+        text: &str,
+        leaf: Expression,
+        spec: Doc<'_>,
+    ) -> Result<()> {
+        let Some((first, rest)) = parts.split_first() else {
+            return Ok(());
+        };
+        let at = self.fields.iter().position(|(name, _)| name == first);
+        if rest.is_empty() {
+            if let Some(at) = at {
+                let mut longer = text.to_owned();
+                self.fields[at].1.first_path(&mut longer);
+                return Err(conflict(&longer, text, &print::document(spec)));
+            }
+            self.fields.push((first.clone(), Node::Leaf(leaf)));
+            return Ok(());
+        }
+        let at = at.unwrap_or_else(|| {
+            self.fields.push((first.clone(), Node::Inner(FieldTree::default())));
+            self.fields.len() - 1
+        });
+        match &mut self.fields[at].1 {
+            Node::Inner(tree) => tree.insert(rest, text, leaf, spec),
+            Node::Leaf(_) => {
+                let shorter = &text[..text.len() - rest.join(&b'.').len() - 1];
+                Err(conflict(text, shorter, &print::document(spec)))
+            }
+        }
+    }
+
+    /// A tree of one field.
+    pub(crate) fn single(path: &Path, leaf: Expression) -> FieldTree {
+        let mut parts = path.parts().iter().rev();
+        let last = parts.next().cloned().unwrap_or_default();
+        let mut tree = FieldTree { fields: vec![(last, Node::Leaf(leaf))] };
+        for part in parts {
+            tree = FieldTree { fields: vec![(part.clone(), Node::Inner(tree))] };
+        }
+        tree
+    }
+
+    /// Computes what needs no document.
+    pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.fields.iter_mut().try_for_each(|(_, node)| match node {
+            Node::Leaf(leaf) => leaf.optimize(context),
+            Node::Inner(tree) => tree.optimize(context),
+        })
+    }
+
+    /// Calls `visit` with every expression of the tree.
+    pub(crate) fn for_each_expression<'e>(&'e self, visit: &mut dyn FnMut(&'e Expression)) {
+        for (_, node) in &self.fields {
+            match node {
+                Node::Leaf(leaf) => visit(leaf),
+                Node::Inner(tree) => tree.for_each_expression(visit),
+            }
+        }
+    }
+
+    /// The first parts of the paths that are written.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().map(|(name, _)| &**name)
+    }
+
+    /// Writes the frame's document with the fields into `out`, which is cleared first.
+    pub(crate) fn apply<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
+        let computed = self.compute(frame)?;
+        out.clear();
+        let mut writer = DocWriter::new(out);
+        self.write(frame.root, &computed, &mut writer);
+        writer.finish();
+        Ok(())
+    }
+
+    /// All expressions see the document as it was, so all are computed before the first is written.
+    fn compute<'a>(&'a self, frame: &Frame<'a>) -> Result<Vec<Computed<'a>>> {
+        self.fields
+            .iter()
+            .map(|(_, node)| match node {
+                Node::Leaf(leaf) => leaf.eval(frame).map(Computed::Leaf),
+                Node::Inner(tree) => tree.compute(frame).map(Computed::Inner),
+            })
+            .collect()
+    }
+
+    fn write(&self, base: Doc<'_>, computed: &[Computed<'_>], out: &mut DocWriter<'_>) {
+        let mut seen = 0u64;
+        for element in base {
+            let at = self.fields.iter().position(|(name, _)| **name == **element.name);
+            let Some(at) = at else {
+                out.append_raw(element.name, element.value);
+                continue;
+            };
+            seen |= 1 << (at % 64);
+            self.write_field(at, Some(element.value), &computed[at], out);
+        }
+        for (at, value) in computed.iter().enumerate() {
+            // A bit may stand for several fields, so a set bit is looked up again.
+            let is_there = seen & 1 << (at % 64) != 0
+                && (self.fields.len() <= 64 || base.get_raw(&self.fields[at].0).is_some());
+            if !is_there {
+                self.write_field(at, None, value, out);
+            }
+        }
+    }
+
+    fn write_field(
+        &self,
+        at: usize,
+        base: Option<RawValue<'_>>,
+        computed: &Computed<'_>,
+        out: &mut DocWriter<'_>,
+    ) {
+        let (name, node) = &self.fields[at];
+        match (node, computed) {
+            (_, Computed::Leaf(None)) => {}
+            (_, Computed::Leaf(Some(value))) => {
+                out.append(name, *value);
+            }
+            (Node::Inner(tree), Computed::Inner(inner)) => match base.map(RawValue::get) {
+                Some(Value::Array(items)) => {
+                    let mut list = out.begin_array(name);
+                    tree.write_items(items, inner, &mut list);
+                }
+                Some(Value::Document(doc)) => tree.write(doc, inner, &mut out.begin_doc(name)),
+                _ => tree.write(Doc::EMPTY, inner, &mut out.begin_doc(name)),
+            },
+            (Node::Leaf(_), Computed::Inner(_)) => {}
+        }
+    }
+
+    fn write_items(&self, items: Doc<'_>, computed: &[Computed<'_>], out: &mut ArrayWriter<'_>) {
+        for item in items.values() {
+            match item {
+                Value::Array(nested) => {
+                    self.write_items(nested, computed, &mut out.begin_array());
+                }
+                Value::Document(doc) => self.write(doc, computed, &mut out.begin_doc()),
+                _ => self.write(Doc::EMPTY, computed, &mut out.begin_doc()),
+            }
+        }
+    }
+
+    /// The fields as `explain` shows them.
+    pub(crate) fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            for (name, node) in &self.fields {
+                match node {
+                    Node::Leaf(leaf) => out.append(name, &leaf.print()),
+                    Node::Inner(tree) => out.append(name, &tree.print()),
+                };
+            }
+        })
+    }
+}
+
+impl Node {
+    fn first_path(&self, out: &mut String) {
+        if let Node::Inner(tree) = self
+            && let Some((name, node)) = tree.fields.first()
+        {
+            out.push('.');
+            out.push_str(&name.to_str_lossy());
+            node.first_path(out);
+        }
+    }
+}
+
+/// Copies `doc` into `out` with `value` at `path`: documents on the way are entered, and anything
+/// else there is replaced.
+pub(crate) fn write_with(
+    doc: Doc<'_>,
+    path: &[Box<[u8]>],
+    value: Option<Value<'_>>,
+    out: &mut DocWriter<'_>,
+) {
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
+    let write = |base: Doc<'_>, out: &mut DocWriter<'_>| {
+        if !rest.is_empty() {
+            write_with(base, rest, value, &mut out.begin_doc(first));
+        } else if let Some(value) = value {
+            out.append(first, value);
+        }
+    };
+    let mut found = false;
+    for element in doc {
+        if **element.name != **first {
+            out.append_raw(element.name, element.value);
+            continue;
+        }
+        found = true;
+        let is_doc = element.value.kind() == Type::Document;
+        write(if is_doc { Doc::trusted(element.value.bytes()) } else { Doc::EMPTY }, out);
+    }
+    if !found {
+        write(Doc::EMPTY, out);
+    }
+}

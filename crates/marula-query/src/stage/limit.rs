@@ -1,0 +1,92 @@
+//! `$limit`: so many documents and no more.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use crate::expression::print;
+
+pub(super) const ROW: Row = Row { name: "$limit", place: Place::Anywhere, parse };
+
+errors! {
+    invalid(why: &str, text: &str) = 5107201, "invalid argument to $limit stage: {why} $limit: {text}";
+    not_positive() = 15958, "the limit must be positive";
+}
+
+/// A parsed `$limit`.
+#[derive(Debug)]
+pub struct Limit(pub u64);
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    match read_count(value) {
+        Ok(0) => Err(not_positive()),
+        Ok(count) => {
+            parser.push(Limit(count));
+            Ok(())
+        }
+        Err(why) => Err(invalid(why, &print::element(value))),
+    }
+}
+
+/// The count that a stage is given, or what is wrong with it.
+pub(super) fn read_count(value: Value<'_>) -> Result<u64, &'static str> {
+    if !value.kind().is_number() {
+        return Err("Expected a number in:");
+    }
+    let Some(count) = value.as_exact_i64() else {
+        // Beyond the longs, and NaN, which is not above them either.
+        let is_large = value.as_f64().is_some_and(|number| number.abs() >= 9.2e18);
+        return Err(if is_large {
+            "Cannot represent as a 64-bit integer:"
+        } else {
+            "Expected an integer:"
+        });
+    };
+    u64::try_from(count).map_err(|_| "Expected a non-negative number in:")
+}
+
+impl Stage for Limit {
+    fn name(&self) -> &'static str {
+        "$limit"
+    }
+
+    fn print(&self) -> ValueBuf {
+        Value::Int64(i64::try_from(self.0).unwrap_or(i64::MAX)).to_buf()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Limit(self.0)
+    }
+
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        _: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        Ok(Box::new(Limited { input, left: self.0 }))
+    }
+}
+
+struct Limited<'w> {
+    input: Box<dyn Source + 'w>,
+    left: u64,
+}
+
+impl Source for Limited<'_> {
+    fn advance(&mut self) -> Result<Step> {
+        if self.left == 0 {
+            return Ok(Step::End);
+        }
+        let step = self.input.advance()?;
+        if step == Step::Document {
+            self.left -= 1;
+        }
+        Ok(step)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.input.doc()
+    }
+}

@@ -1,0 +1,92 @@
+//! `$match`: the documents that a filter takes.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use crate::filter::Filter;
+
+pub(super) const ROW: Row = Row { name: "$match", place: Place::Anywhere, parse };
+
+errors! {
+    not_object() = 15959, "the match filter must be an expression in an object";
+}
+
+/// A parsed `$match`.
+#[derive(Debug)]
+pub struct Match {
+    filter: Filter,
+}
+
+impl Match {
+    /// A stage that takes what `filter` takes.
+    pub fn new(filter: Filter) -> Self {
+        Match { filter }
+    }
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::Document(doc) = value else {
+        return Err(not_object());
+    };
+    let filter = Filter::parse(doc, parser.context)?;
+    parser.push(Match { filter });
+    Ok(())
+}
+
+impl Stage for Match {
+    fn name(&self) -> &'static str {
+        "$match"
+    }
+
+    fn print(&self) -> ValueBuf {
+        Value::Document(self.filter.to_doc().as_doc()).to_buf()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Match(&self.filter)
+    }
+
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        env: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        Ok(Box::new(Matching { input, stage: self, env: env.clone(), since_check: 0 }))
+    }
+}
+
+/// After how many documents that do not match the operation looks whether it was killed.
+const CHECK_EVERY: u32 = 256;
+
+struct Matching<'w> {
+    input: Box<dyn Source + 'w>,
+    stage: Arc<Match>,
+    env: Env<'w>,
+    since_check: u32,
+}
+
+impl Source for Matching<'_> {
+    fn advance(&mut self) -> Result<Step> {
+        loop {
+            match self.input.advance()? {
+                Step::Document if self.stage.filter.matches(self.input.doc())? => {
+                    return Ok(Step::Document);
+                }
+                Step::Document => {}
+                step => return Ok(step),
+            }
+            self.since_check += 1;
+            if self.since_check >= CHECK_EVERY {
+                self.since_check = 0;
+                self.env.world.check_interrupt()?;
+            }
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.input.doc()
+    }
+}

@@ -1,0 +1,192 @@
+//! From an array of stages to a [`Pipeline`], and from there to its documents.
+
+use std::fmt;
+use std::sync::Arc;
+
+use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Env, Kind, Place, Row, STAGES, Source, Stage};
+use crate::context::Context;
+use crate::expression::Scope;
+
+/// How many stages a pipeline may have, as mongod 6.0 bounds it.
+const STAGES_MAX: usize = 1000;
+/// How deep pipelines nest inside `$lookup`, `$facet` and `$unionWith`.
+const DEPTH_MAX: usize = 20;
+
+errors! {
+    stage_not_object() = TypeMismatch, "Each element of the 'pipeline' array must be an object";
+    stage_not_one_field() = 40323, "A pipeline stage specification object must contain exactly one field.";
+    unknown_stage(name: &str) = 40324, "Unrecognized pipeline stage name: '{name}'";
+    too_many_stages() = 7749501, "Pipeline length must be no longer than {STAGES_MAX} stages";
+    too_deep() = MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}";
+    must_be_first(name: &str) = 40602, "{name} is only valid as the first stage in a pipeline";
+    must_be_last(name: &str) = 40601, "{name} can only be the final stage in the pipeline";
+    not_in_facet(name: &str) = 40600, "{name} is not allowed to be used within a $facet stage";
+}
+
+/// A pipeline, parsed.
+#[derive(Clone)]
+pub struct Pipeline {
+    stages: Vec<Arc<dyn Stage>>,
+}
+
+/// Where a pipeline stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// It is the operation's own, or a view's.
+    Nothing,
+    /// It is one of `$facet`'s.
+    Facet,
+    /// It is `$lookup`'s or `$unionWith`'s.
+    Lookup,
+}
+
+/// A pipeline while it is parsed.
+pub struct Parser<'c> {
+    /// The surroundings of the operation.
+    pub context: &'c Context,
+    stages: Vec<Box<dyn Stage>>,
+    inside: Inside,
+    depth: usize,
+}
+
+impl Pipeline {
+    /// Parses the array of stages of an operation.
+    pub fn parse(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
+        let mut parser = Parser { context, stages: Vec::new(), inside: Inside::Nothing, depth: 0 };
+        parser.parse_all(array)?;
+        parser.finish()
+    }
+
+    /// A pipeline of stages that were parsed already.
+    pub fn from_stages(stages: Vec<Arc<dyn Stage>>) -> Pipeline {
+        Pipeline { stages }
+    }
+
+    /// The stages in order.
+    pub fn stages(&self) -> &[Arc<dyn Stage>] {
+        &self.stages
+    }
+
+    /// Splits the pipeline before the stage at `index`: the planner takes over what stands before.
+    #[must_use]
+    pub fn split_at(mut self, index: usize) -> (Pipeline, Pipeline) {
+        let rest = self.stages.split_off(index);
+        (self, Pipeline { stages: rest })
+    }
+
+    /// Whether the first stage makes its own documents, so that the input is not read.
+    pub fn is_origin(&self) -> bool {
+        self.stages.first().is_some_and(|stage| matches!(stage.kind(), Kind::Origin))
+    }
+
+    /// Computes what needs no document.
+    ///
+    /// Errors: those of the constant expressions, with mongod's prefix.
+    pub fn optimize(&mut self, context: &Context) -> Result<()> {
+        for stage in &mut self.stages {
+            if let Some(stage) = Arc::get_mut(stage) {
+                stage
+                    .optimize(context)
+                    .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stacks the stages upon `input`; pulling the result runs the pipeline.
+    pub fn run<'w>(
+        &self,
+        input: Box<dyn Source + 'w>,
+        env: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        self.stages.iter().try_fold(input, |input, stage| Arc::clone(stage).start(input, env))
+    }
+
+    /// The stages as `explain` shows them.
+    pub fn print(&self) -> ValueBuf {
+        let mut bytes = Vec::new();
+        let mut out = ArrayWriter::new(&mut bytes);
+        for stage in &self.stages {
+            out.begin_doc().append(stage.name(), &stage.print());
+        }
+        out.finish();
+        Value::Array(Doc::trusted(&bytes)).to_buf()
+    }
+}
+
+impl fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stages.fmt(f)
+    }
+}
+
+impl<'c> Parser<'c> {
+    /// Adds a parsed stage.
+    pub fn push(&mut self, stage: impl Stage + 'static) {
+        self.stages.push(Box::new(stage));
+    }
+
+    /// Parses a pipeline inside this one.
+    pub fn nested(&self, array: Doc<'_>, context: &Context, inside: Inside) -> Result<Pipeline> {
+        if self.depth >= DEPTH_MAX {
+            return Err(too_deep());
+        }
+        let inside = if self.inside == Inside::Facet { Inside::Facet } else { inside };
+        let mut parser = Parser { context, stages: Vec::new(), inside, depth: self.depth + 1 };
+        parser.parse_all(array)?;
+        parser.finish()
+    }
+
+    /// The scope for an expression of a stage.
+    pub fn scope(&self) -> Scope<'c> {
+        Scope::new(self.context)
+    }
+
+    fn parse_all(&mut self, array: Doc<'_>) -> Result<()> {
+        let count = array.iter().count();
+        if count > STAGES_MAX {
+            return Err(too_many_stages());
+        }
+        for (index, item) in array.values().enumerate() {
+            let Value::Document(doc) = item else {
+                return Err(stage_not_object());
+            };
+            let mut fields = doc.iter();
+            let (Some(field), None) = (fields.next(), fields.next()) else {
+                return Err(stage_not_one_field());
+            };
+            let row = STAGES
+                .iter()
+                .find(|row| *row.name.as_bytes() == **field.name)
+                .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
+            (row.parse)(field.value.get(), self)?;
+            self.check_place(row, index, count)?;
+        }
+        Ok(())
+    }
+
+    fn check_place(&self, row: &Row, index: usize, count: usize) -> Result<()> {
+        let in_facet = self.inside == Inside::Facet;
+        match row.place {
+            Place::Anywhere => Ok(()),
+            _ if in_facet => Err(not_in_facet(row.name)),
+            Place::First if index > 0 => Err(must_be_first(row.name)),
+            Place::Last if index + 1 < count => Err(must_be_last(row.name)),
+            Place::First | Place::Last | Place::OutsideFacet => Ok(()),
+        }
+    }
+
+    fn finish(self) -> Result<Pipeline> {
+        let mut pipeline = Pipeline { stages: self.stages.into_iter().map(Arc::from).collect() };
+        pipeline.optimize(self.context)?;
+        Ok(pipeline)
+    }
+}
+
+/// A stage's argument as a document that `fill` writes.
+pub(super) fn printed(fill: impl FnOnce(&mut DocWriter<'_>)) -> ValueBuf {
+    Value::Document(marula_bson::DocBuf::build(fill).as_doc()).to_buf()
+}

@@ -1,0 +1,67 @@
+//! `$project`: the document with some of its fields, and new ones.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::source::{Map, Transform};
+use super::{Env, Parser, Place, Row, Source, Stage};
+use crate::context::Context;
+use crate::expression::Frame;
+use crate::projection::{Metadata, Policy, Projection};
+
+pub(super) const ROW: Row = Row { name: "$project", place: Place::Anywhere, parse };
+
+errors! {
+    not_object() = 15969, "$project specification must be an object";
+}
+
+/// A parsed `$project` or `$unset`.
+#[derive(Debug)]
+pub struct Project {
+    projection: Projection,
+    spec: DocBuf,
+}
+
+impl Project {
+    /// Parses a projection for the stage `name`.
+    pub(super) fn parse(name: &str, spec: Doc<'_>, context: &Context) -> Result<Self> {
+        let projection = Projection::parse(spec, Policy::Aggregate, None, context)
+            .map_err(|error| error.caused_by(&format!("Invalid {name}")))?;
+        Ok(Project { projection, spec: spec.to_buf() })
+    }
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::Document(spec) = value else {
+        return Err(not_object());
+    };
+    parser.push(Project::parse("$project", spec, parser.context)?);
+    Ok(())
+}
+
+impl Stage for Project {
+    fn name(&self) -> &'static str {
+        "$project"
+    }
+
+    fn print(&self) -> ValueBuf {
+        Value::Document(self.spec.as_doc()).to_buf()
+    }
+
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        env: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        Ok(Box::new(Map::new(input, self, env)))
+    }
+}
+
+impl Transform for Project {
+    fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        self.projection.apply(frame.root, None, &Metadata::default(), frame.context, out)
+    }
+}

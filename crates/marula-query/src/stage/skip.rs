@@ -1,0 +1,69 @@
+//! `$skip`: all but the first so many documents.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::limit::read_count;
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use crate::expression::print;
+
+pub(super) const ROW: Row = Row { name: "$skip", place: Place::Anywhere, parse };
+
+errors! {
+    invalid(why: &str, text: &str) = 5107200, "invalid argument to $skip stage: {why} $skip: {text}";
+}
+
+/// A parsed `$skip`.
+#[derive(Debug)]
+pub struct Skip(pub u64);
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let count = read_count(value).map_err(|why| invalid(why, &print::element(value)))?;
+    parser.push(Skip(count));
+    Ok(())
+}
+
+impl Stage for Skip {
+    fn name(&self) -> &'static str {
+        "$skip"
+    }
+
+    fn print(&self) -> ValueBuf {
+        Value::Int64(i64::try_from(self.0).unwrap_or(i64::MAX)).to_buf()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Skip(self.0)
+    }
+
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        _: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        Ok(Box::new(Skipping { input, left: self.0 }))
+    }
+}
+
+struct Skipping<'w> {
+    input: Box<dyn Source + 'w>,
+    left: u64,
+}
+
+impl Source for Skipping<'_> {
+    fn advance(&mut self) -> Result<Step> {
+        while self.left > 0 {
+            match self.input.advance()? {
+                Step::Document => self.left -= 1,
+                step => return Ok(step),
+            }
+        }
+        self.input.advance()
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.input.doc()
+    }
+}

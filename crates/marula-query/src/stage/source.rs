@@ -1,0 +1,115 @@
+//! Documents one after another, pulled.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf};
+use marula_error::{Result, errors};
+
+use super::Env;
+use crate::context::Context;
+use crate::expression::{Arena, Frame};
+
+/// How large a document between stages may be: the most that a reply's document may have, and room
+/// for what the reply adds.
+pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+
+errors! {
+    /// A stage makes a document that is larger than BSON may be.
+    document_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {DOCUMENT_BYTES_MAX}(16MB)";
+}
+
+/// What a pull gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A document: [`Source::doc`] shows it until the next pull.
+    Document,
+    /// Nothing for now; a later pull may give more. A stage hands it on.
+    Pause,
+    /// Nothing any more.
+    End,
+}
+
+/// Documents one after another. A source lends its document, so that none is copied on its way
+/// through a stage that does not change it.
+pub trait Source: Send {
+    /// Moves to the next document.
+    fn advance(&mut self) -> Result<Step>;
+
+    /// The document moved to; only after [`Step::Document`].
+    fn doc(&self) -> Doc<'_>;
+}
+
+/// A stage that makes one document of another.
+pub(super) trait Transform: Send + Sync {
+    /// Writes the new document into `out`, which may hold the previous one.
+    fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()>;
+}
+
+/// The documents of a [`Transform`].
+pub(super) struct Map<'w, T> {
+    input: Box<dyn Source + 'w>,
+    transform: Arc<T>,
+    context: Arc<Context>,
+    arena: Arena,
+    out: Vec<u8>,
+}
+
+impl<'w, T: Transform> Map<'w, T> {
+    /// Stacks `transform` upon `input`.
+    pub(super) fn new(input: Box<dyn Source + 'w>, transform: Arc<T>, env: &Env<'_>) -> Self {
+        let context = Arc::clone(&env.context);
+        Map { input, transform, context, arena: Arena::new(), out: Vec::new() }
+    }
+}
+
+impl<T: Transform> Source for Map<'_, T> {
+    fn advance(&mut self) -> Result<Step> {
+        match self.input.advance()? {
+            Step::Document => {}
+            step => return Ok(step),
+        }
+        self.arena.reset();
+        let frame = Frame::new(self.input.doc(), &self.arena, &self.context);
+        self.transform.write(&frame, &mut self.out)?;
+        check_size(self.out.len())?;
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        Doc::trusted(&self.out)
+    }
+}
+
+/// Answers an error where a document of `size` bytes is too large.
+pub(super) fn check_size(size: usize) -> Result<()> {
+    if size > DOCUMENT_BYTES_MAX { Err(document_too_large(size)) } else { Ok(()) }
+}
+
+/// A source of documents that are there already.
+pub struct Documents {
+    rest: std::vec::IntoIter<DocBuf>,
+    current: DocBuf,
+}
+
+impl Documents {
+    /// A source of `documents`.
+    pub fn new(documents: Vec<DocBuf>) -> Self {
+        Documents { rest: documents.into_iter(), current: DocBuf::new() }
+    }
+}
+
+impl Source for Documents {
+    fn advance(&mut self) -> Result<Step> {
+        match self.rest.next() {
+            Some(next) => {
+                self.current = next;
+                Ok(Step::Document)
+            }
+            None => Ok(Step::End),
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.current.as_doc()
+    }
+}

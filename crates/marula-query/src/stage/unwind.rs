@@ -1,0 +1,220 @@
+//! `$unwind`: a document per element of an array.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::doc::Iter;
+use marula_bson::{Doc, DocWriter, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::fields::write_with;
+use super::source::check_size;
+use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use crate::expression::Path;
+
+pub(super) const ROW: Row = Row { name: "$unwind", place: Place::Anywhere, parse };
+
+errors! {
+    wrong_type(kind: &str) = 15981, "expected either a string or an object as specification for $unwind stage, got {kind}";
+    path_not_string(kind: &str) = 28808, "expected a string as the path for $unwind stage, got {kind}";
+    preserve_not_bool(kind: &str) = 28809, "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage, got {kind}";
+    index_not_string(kind: &str) = 28810, "expected a non-empty string for the includeArrayIndex  option to $unwind stage, got {kind}";
+    unknown_option(name: &str) = 28811, "unrecognized option to $unwind stage: {name}";
+    no_path() = 28812, "no path specified to $unwind stage";
+    path_without_dollar(path: &str) = 28818, "path option to $unwind stage should be prefixed with a '$': {path}";
+    index_is_path(path: &str) = 28822, "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {path}";
+}
+
+/// A parsed `$unwind`.
+#[derive(Debug)]
+pub struct Unwind {
+    path: Path,
+    preserve: bool,
+    index: Option<Path>,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let mut path = None;
+    let mut preserve = false;
+    let mut index = None;
+    match value {
+        Value::String(text) => path = Some(text),
+        Value::Document(spec) => {
+            for element in spec {
+                let value = element.value.get();
+                let kind = value.kind().alias();
+                match &**element.name {
+                    b"path" => path = Some(value.as_str().ok_or_else(|| path_not_string(kind))?),
+                    b"preserveNullAndEmptyArrays" => match value {
+                        Value::Boolean(flag) => preserve = flag,
+                        _ => return Err(preserve_not_bool(kind)),
+                    },
+                    b"includeArrayIndex" => {
+                        let text = value.as_str().filter(|text| !text.is_empty());
+                        let text = text.ok_or_else(|| index_not_string(kind))?;
+                        if text.starts_with(b"$") {
+                            return Err(index_is_path(&text.to_str_lossy()));
+                        }
+                        index = Some(Path::parse(text)?);
+                    }
+                    _ => return Err(unknown_option(&element.name.to_string())),
+                }
+            }
+        }
+        _ => return Err(wrong_type(value.kind().alias())),
+    }
+    let text = path.ok_or_else(no_path)?;
+    let Some(path) = text.strip_prefix(b"$") else {
+        return Err(path_without_dollar(&text.to_str_lossy()));
+    };
+    parser.push(Unwind { path: Path::parse(path)?, preserve, index });
+    Ok(())
+}
+
+impl Stage for Unwind {
+    fn name(&self) -> &'static str {
+        "$unwind"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            let path = [b"$", &*self.path.text()].concat();
+            out.append("path", path.as_bstr());
+            if self.preserve {
+                out.append("preserveNullAndEmptyArrays", true);
+            }
+            if let Some(index) = &self.index {
+                out.append("includeArrayIndex", index.text().as_bstr());
+            }
+        })
+    }
+
+    fn start<'w>(
+        self: Arc<Self>,
+        input: Box<dyn Source + 'w>,
+        _: &Env<'w>,
+    ) -> Result<Box<dyn Source + 'w>> {
+        Ok(Box::new(Unwinding {
+            input,
+            stage: self,
+            rest: None,
+            is_unchanged: false,
+            out: Vec::new(),
+            indexed: Vec::new(),
+        }))
+    }
+}
+
+/// The elements of the input's array that are still to come.
+struct Rest {
+    /// Where in the input's bytes the next element starts.
+    offset: usize,
+    /// Where the elements end.
+    end: usize,
+    index: i64,
+}
+
+struct Unwinding<'w> {
+    input: Box<dyn Source + 'w>,
+    stage: Arc<Unwind>,
+    rest: Option<Rest>,
+    /// Whether the input's document is the result itself.
+    is_unchanged: bool,
+    out: Vec<u8>,
+    indexed: Vec<u8>,
+}
+
+impl Unwinding<'_> {
+    /// Writes the document for the next element of the array, where there is one.
+    fn next_element(&mut self) -> bool {
+        let Some(Rest { offset, end, index }) = self.rest.take() else {
+            return false;
+        };
+        let doc = self.input.doc();
+        let elements = doc.as_bytes().get(offset..end).unwrap_or(&[]);
+        let mut items = Iter::over(elements);
+        let Some(item) = items.next() else {
+            return false;
+        };
+        self.rest = Some(Rest { offset: end - items.rest().len(), end, index: index + 1 });
+        self.out.clear();
+        write_with(
+            doc,
+            self.stage.path.parts(),
+            Some(item.value.get()),
+            &mut DocWriter::new(&mut self.out),
+        );
+        self.write_index(Value::Int64(index));
+        true
+    }
+
+    /// Writes the index into the document that `out` holds.
+    fn write_index(&mut self, index: Value<'_>) {
+        let Some(path) = &self.stage.index else {
+            return;
+        };
+        self.indexed.clear();
+        let doc = Doc::trusted(&self.out);
+        write_with(doc, path.parts(), Some(index), &mut DocWriter::new(&mut self.indexed));
+        std::mem::swap(&mut self.out, &mut self.indexed);
+    }
+
+    /// Looks at a new input document. Answers whether it gives a result that is not an array's element.
+    fn begin(&mut self) -> bool {
+        let doc = self.input.doc();
+        let found = find(doc, self.stage.path.parts());
+        if let Some(Value::Array(items)) = found
+            && !items.is_empty()
+        {
+            let elements = items.elements_bytes();
+            // The elements are part of the document's bytes, so the difference is their offset.
+            let offset = elements.as_ptr().addr() - doc.as_bytes().as_ptr().addr();
+            self.rest = Some(Rest { offset, end: offset + elements.len(), index: 0 });
+            return false;
+        }
+        let is_nothing = found.is_none_or(|value| value.is_nullish() || value.as_array().is_some());
+        if is_nothing && !self.stage.preserve {
+            return false;
+        }
+        let is_empty_array = found.is_some_and(|value| value.as_array().is_some());
+        self.is_unchanged = !is_empty_array && self.stage.index.is_none();
+        if self.is_unchanged {
+            return true;
+        }
+        self.out.clear();
+        if is_empty_array {
+            write_with(doc, self.stage.path.parts(), None, &mut DocWriter::new(&mut self.out));
+        } else {
+            self.out.extend_from_slice(doc.as_bytes());
+        }
+        self.write_index(Value::Null);
+        true
+    }
+}
+
+/// The value at a path through documents alone.
+fn find<'a>(doc: Doc<'a>, parts: &[Box<[u8]>]) -> Option<Value<'a>> {
+    let (last, init) = parts.split_last()?;
+    init.iter().try_fold(doc, |doc, part| doc.get(part)?.as_doc())?.get(last)
+}
+
+impl Source for Unwinding<'_> {
+    fn advance(&mut self) -> Result<Step> {
+        loop {
+            self.is_unchanged = false;
+            if self.next_element() {
+                check_size(self.out.len())?;
+                return Ok(Step::Document);
+            }
+            match self.input.advance()? {
+                Step::Document if self.begin() => return Ok(Step::Document),
+                Step::Document => {}
+                step => return Ok(step),
+            }
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        if self.is_unchanged { self.input.doc() } else { Doc::trusted(&self.out) }
+    }
+}
