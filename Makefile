@@ -1,0 +1,68 @@
+# Marula's verbs. `make help` lists them; what each needs is installed on the first run by tools/setup.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# In CI every run is a fresh clone: one target folder outside it, so that only our own crates compile again.
+ifdef CI
+export CARGO_TARGET_DIR ?= $(shell tools/setup cache)/target
+endif
+target := $(or $(CARGO_TARGET_DIR),target)
+marula := $(target)/release/marula
+export MARULA_BIN := $(abspath $(marula))
+
+.PHONY: help serve test build unit tidy probe python node rust crash bench lint setup
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+serve: build ## build and start Marula on 127.0.0.1:27017 with its data in ./data (ARGS="--port 27018")
+	@exec $(marula) serve $(if $(findstring --dbpath,$(ARGS)),,--dbpath data) $(ARGS)
+
+test: setup unit tidy build probe python node rust bench-smoke ## every test
+	@echo "make test: everything passed"
+
+build: setup ## the release build
+	@cargo build --release --quiet --package marula
+
+# Everything that may have to be downloaded or compiled for the build, first and loudly.
+setup:
+	@tools/setup build
+
+unit: setup ## unit tests of the crates
+	@cargo test --workspace --quiet $(ARGS)
+
+tidy: setup ## arrows between crates, names, module docs, generated pages
+	@cargo run --quiet --package xtask -- tidy
+	@cargo run --quiet --package xtask -- docs --check
+
+probe: build ## compare with mongod's recorded answers (URI=mongodb://… for a server that runs already)
+	@python3 tests/surface/check.py $(if $(URI),--target "$(URI)") $(ARGS)
+
+python: build ## black box through pymongo, crash rounds included (ARGS="-k cursor")
+	@"$$(tools/setup python)" -m pytest -q tests/python tests/crash $(ARGS)
+
+node: build ## black box through the Node driver and mongosh
+	@NODE_PATH="$$(tools/setup node)" node --test --test-reporter=spec tests/node/ $(ARGS)
+
+rust: build ## black box through the official Rust driver
+	@cargo test --quiet --manifest-path tests/rust/Cargo.toml --target-dir $(abspath $(target)) $(ARGS)
+
+crash: build ## kill -9 under load, ROUNDS=100 times
+	@MARULA_CRASH_ROUNDS=$(or $(ROUNDS),100) "$$(tools/setup python)" -m pytest -q -s tests/crash $(ARGS)
+
+bench: build ## server CPU per operation beside mongod's (ROWS=find,update RUNS=3)
+	@cargo build --release --quiet --package marula-bench
+	@$(target)/release/marula-bench --marula $(marula) --mongod "$$(tools/setup mongod)" \
+	  $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+# Every row with tiny inputs, against Marula alone: keeps the benchmarks working, measures nothing.
+.PHONY: bench-smoke
+bench-smoke: build
+	@cargo build --release --quiet --package marula-bench
+	@$(target)/release/marula-bench --marula $(marula) --smoke
+
+lint: setup ## rustfmt and clippy, without warnings
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --quiet -- -D warnings
