@@ -13,6 +13,8 @@ use super::service::{Disconnected, Service};
 
 /// The least room that is made for the rest of a message; more as more has come.
 const GROWTH_BYTES_MIN: usize = 64 * 1024;
+/// The most that is read of one message before others have their turn.
+const GROWTH_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) struct Connection<S: Service> {
     pub(super) id: u64,
@@ -130,7 +132,7 @@ impl<S: Service> Connection<S> {
             // The caller finds the same and closes.
             Err(_) => 0,
         };
-        let room = missing.min(self.input.len().max(GROWTH_BYTES_MIN));
+        let room = missing.min(self.input.len().clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX));
         if room == 0 {
             return Received::Buffered;
         }

@@ -6,9 +6,16 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+/// How long a silent client may be gone before the system asks; what mongod sets at most.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+/// How many connections may wait to be accepted; the system has its own limit below or above.
+const BACKLOG: i32 = 4096;
 
 /// A socket that accepts connections.
 pub struct Listener(Kind);
@@ -21,9 +28,20 @@ enum Kind {
 impl Listener {
     /// Listens on an address; port 0 lets the system choose.
     pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
-        // mio asks for room for 1,024 connections that are not yet accepted, the standard library for 128:
-        // past that a client waits a second before it tries again.
-        Ok(Listener(Kind::Tcp(mio::net::TcpListener::bind(address)?)))
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            // So that `::` and `0.0.0.0` can be listened on side by side.
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        // Connections inherit both: a reply is one write, which waiting to join it with another only delays, and a
+        // client whose machine is gone is noticed.
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(Listener(Kind::Tcp(mio::net::TcpListener::from_std(socket.into()))))
     }
 
     /// Listens on a Unix socket, readable and writable by its owner; a socket that lies there is replaced.
@@ -51,8 +69,6 @@ impl Listener {
         match &self.0 {
             Kind::Tcp(listener) => {
                 let (stream, remote) = listener.accept()?;
-                // A reply is one write; waiting to join it with another gains nothing.
-                stream.set_nodelay(true)?;
                 Ok((Stream::Tcp(stream), Some(remote)))
             }
             Kind::Unix { listener, .. } => {

@@ -194,7 +194,7 @@ impl NetHandle {
     }
 }
 
-/// Reads the network's counters, for `serverStatus`.
+/// Reads the network's counters, for `serverStatus`: a service is made before its network, and is given this after.
 #[derive(Clone)]
 pub struct CounterReader {
     counters: Arc<Counters>,

@@ -35,6 +35,8 @@ const INFLATED_BYTES_KEPT: usize = 1024 * 1024;
 const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Pipelined messages of one connection in one turn; then others have theirs.
 const MESSAGES_PER_TURN: usize = 64;
+/// A part of a long message counts as so many.
+const MESSAGES_PER_READ: usize = 16;
 /// Replies of one turn are sent when they are so long.
 const REPLY_BYTES_PER_TURN: usize = 256 * 1024;
 /// How long accepting rests when the system has no file left for a connection.
@@ -430,7 +432,10 @@ impl<S: Service> Worker<S> {
         let next = match received {
             Received::End => Some(Fate::Ends),
             Received::Nothing => Some(Fate::Stays),
-            Received::Buffered => None,
+            Received::Buffered => {
+                *budget = budget.saturating_sub(MESSAGES_PER_READ);
+                None
+            }
             Received::Fresh(count) => {
                 let bytes = fresh.get(..count).unwrap_or_default();
                 let used = self.run_messages(slot, connection, bytes, budget);

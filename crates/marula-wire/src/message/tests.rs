@@ -348,3 +348,41 @@ fn false_claims_of_size_close_and_take_no_memory() {
     nested[16..20].copy_from_slice(&OP_COMPRESSED.to_le_bytes());
     check("nested", &nested, &Outcome::Ignores);
 }
+
+#[test]
+fn no_bytes_make_it_panic() {
+    let sections = [body(), sequence("documents", &[doc! { "_id": [1, { "a": "x" }] }, doc! {}])];
+    let seeds = [
+        msg(0, &[&sections[0], &sections[1]]),
+        summed(msg(1, &[&sections[1], &sections[0]])),
+        query(0, "db.$cmd", -1, &[&doc! { "$query": { "hello": 1 } }, &doc! {}]),
+        frame(OP_GET_MORE, b"\0\0\0\0db.c\0"),
+        compressed(Compressor::Snappy, &doc! { "ping": "x".repeat(99).as_str() }, true),
+        compressed(Compressor::Zlib, &doc! { "ping": "x".repeat(99).as_str() }, false),
+        compressed(Compressor::Zstd, &doc! { "ping": "x".repeat(99).as_str() }, false),
+    ];
+    // Every byte takes every value, and every message ends at every byte; lengths are mended.
+    let mut inflated = Vec::new();
+    for seed in &seeds {
+        for at in 4..seed.len() {
+            for value in 0..=255 {
+                let mut bytes = seed.clone();
+                bytes[at] = value;
+                walk(&bytes, &mut inflated);
+            }
+            let mut cut = seed[..at.max(16)].to_vec();
+            let length = i32::try_from(cut.len()).unwrap();
+            cut[..4].copy_from_slice(&length.to_le_bytes());
+            walk(&cut, &mut inflated);
+        }
+    }
+}
+
+/// Reads all that can be read of a message.
+fn walk(bytes: &[u8], inflated: &mut Vec<u8>) {
+    if let Ok(message) = Message::parse(bytes, inflated, Compressors::DEFAULT) {
+        let docs = message.sequences().flat_map(|sequence| sequence.docs);
+        let count = docs.chain([message.body()]).map(|doc| doc.iter().count()).sum::<usize>();
+        assert!(count <= message.bytes().len());
+    }
+}
