@@ -132,13 +132,13 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         let (&tag, after_tag) = self.rest.split_first()?;
-        let name_end = find_nul(after_tag)?;
         let kind = Type::from_tag(tag)?;
-        let after_name = after_tag.get(name_end + 1..)?;
+        let (name, after_name) = after_tag.split_at_checked(find_nul(after_tag)?)?;
+        let after_name = after_name.get(1..)?;
         let size = value_size(kind, after_name)?;
         let (value, rest) = after_name.split_at_checked(size)?;
         self.rest = rest;
-        Some(Element { name: after_tag[..name_end].as_bstr(), value: RawValue::new(kind, value) })
+        Some(Element { name: name.as_bstr(), value: RawValue::new(kind, value) })
     }
 }
 

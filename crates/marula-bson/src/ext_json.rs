@@ -1,22 +1,19 @@
-//! Extended JSON, canonical and relaxed.
+//! Extended JSON v2, canonical and relaxed: BSON as JSON and back.
+//!
+//! [`to_string`] prints a document, [`value_to_string`] a value; [`parse`] and [`parse_value`] read either form.
+//! Text that is not UTF-8 prints with replacement characters, JSON having no other way.
+//!
+//! Source: specification "MongoDB Extended JSON (v2)".
 
-/// `text` as the inside of a JSON string.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '"' => escaped.push_str("\\\""),
-            '\\' => escaped.push_str("\\\\"),
-            '\n' => escaped.push_str("\\n"),
-            '\r' => escaped.push_str("\\r"),
-            '\t' => escaped.push_str("\\t"),
-            '\u{8}' => escaped.push_str("\\b"),
-            '\u{c}' => escaped.push_str("\\f"),
-            character if character < ' ' => {
-                escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
-            }
-            character => escaped.push(character),
-        }
-    }
-    escaped
-}
+mod base64;
+mod parse;
+mod print;
+mod wrapper;
+
+pub use parse::{JsonError, parse, parse_value};
+pub use print::{Mode, to_string, value_to_string};
+
+pub(crate) use print::escape;
+
+#[cfg(test)]
+mod tests;

@@ -9,11 +9,14 @@
 //! This crate knows no collections, no input or output, and no ICU: a collator is handed in.
 //! Start with [`doc`], then [`value`], then [`writer`].
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used))]
+
 pub mod decimal128;
 pub mod doc;
 pub mod ext_json;
 #[cfg(test)]
 mod generated;
+mod iso_date;
 pub mod key_string;
 mod nul;
 pub mod object_id;

@@ -455,6 +455,8 @@ impl<'a, T: Into<Value<'a>>> From<T> for ValueBuf {
 pub(crate) const SIZE_VARIES: u8 = u8::MAX;
 
 /// The sizes of values by tag, where all values of the type have one.
+// The indexes are constants, checked when this is compiled.
+#[allow(clippy::indexing_slicing)]
 pub(crate) static FIXED_SIZES: [u8; 256] = {
     let mut sizes = [SIZE_VARIES; 256];
     sizes[Type::Double as usize] = 8;

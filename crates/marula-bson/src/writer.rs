@@ -4,7 +4,7 @@
 //! a nested writer borrows its parent, so that the compiler keeps them in order. The [`doc!`](crate::doc)
 //! macro writes a literal document.
 
-use crate::{DocBuf, RawValue, Type, Value};
+use crate::{Doc, DocBuf, RawValue, Type, Value};
 
 /// Appends the elements of one document to a buffer.
 ///
@@ -45,12 +45,13 @@ impl<'b> DocWriter<'b> {
     ) -> Option<()> {
         let start = self.out.len();
         self.name(Type::Null, name);
-        match write(self.out) {
-            Some(kind) => {
-                self.out[start] = kind.tag();
+        let kind = write(self.out);
+        match (kind, self.out.get_mut(start)) {
+            (Some(kind), Some(tag)) => {
+                *tag = kind.tag();
                 Some(())
             }
-            None => {
+            _ => {
                 self.out.truncate(start);
                 None
             }
@@ -96,7 +97,9 @@ impl Drop for DocWriter<'_> {
         self.out.push(0);
         let length = i32::try_from(self.out.len() - self.start)
             .expect("a document that Marula writes is shorter than 2 GiB");
-        self.out[self.start..self.start + 4].copy_from_slice(&length.to_le_bytes());
+        let prefix = self.out.get_mut(self.start..).and_then(<[u8]>::first_chunk_mut);
+        *prefix.expect("the length was reserved when the document was begun") =
+            length.to_le_bytes();
     }
 }
 
@@ -110,6 +113,13 @@ impl<'b> ArrayWriter<'b> {
     /// Begins an array at the end of `out`.
     pub fn new(out: &'b mut Vec<u8>) -> Self {
         ArrayWriter { doc: DocWriter::new(out), count: 0 }
+    }
+
+    /// Begins an array at the end of `out` with the elements of `array`, copied as they are.
+    pub fn continued(out: &'b mut Vec<u8>, array: Doc<'_>) -> Self {
+        let mut doc = DocWriter::new(out);
+        doc.append_elements(array.elements_bytes());
+        ArrayWriter { doc, count: array.iter().count() }
     }
 
     /// Appends an element.
@@ -168,20 +178,12 @@ impl<'b> ArrayWriter<'b> {
 
 /// Appends `number` in decimal, as the names of array elements are written.
 pub(crate) fn write_decimal(number: usize, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        #[allow(clippy::cast_possible_truncation)]
-        let digit = (rest % 10) as u8;
-        digits[at] = b'0' + digit;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
+    if number >= 10 {
+        write_decimal(number / 10, out);
     }
-    out.extend_from_slice(&digits[at..]);
+    // A single digit.
+    #[allow(clippy::cast_possible_truncation)]
+    out.push(b'0' + (number % 10) as u8);
 }
 
 impl DocBuf {

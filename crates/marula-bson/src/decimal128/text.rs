@@ -32,7 +32,7 @@ impl fmt::Display for TextError {
 impl std::error::Error for TextError {}
 
 impl Decimal128 {
-    /// Parses text, rounding half to even what has too many digits.
+    /// Parses text, cutting off the digits that are too many, as `$toDecimal` does.
     pub fn parse(text: &[u8]) -> Result<Self, TextError> {
         parse(text).map(|(number, _)| number)
     }
@@ -78,15 +78,13 @@ struct Digits {
     coefficient: u128,
     /// How many digits did not fit; they count for the exponent.
     dropped: i64,
-    /// The first digit that did not fit.
-    round: u8,
-    /// Whether a digit behind that one is not zero.
-    sticky: bool,
+    /// Whether all of those are zero.
+    is_exact: bool,
 }
 
 /// Reads digits with at most one point, and the exponent.
 fn read_digits(text: &[u8]) -> Result<(Digits, i64), TextError> {
-    let mut digits = Digits { coefficient: 0, dropped: 0, round: 0, sticky: false };
+    let mut digits = Digits { coefficient: 0, dropped: 0, is_exact: true };
     let mut digit_seen = false;
     let mut point_seen = false;
     let mut fraction_digits = 0_i64;
@@ -118,11 +116,7 @@ impl Digits {
             self.coefficient = self.coefficient * 10 + u128::from(digit);
             return;
         }
-        if self.dropped == 0 {
-            self.round = digit;
-        } else {
-            self.sticky |= digit != 0;
-        }
+        self.is_exact &= digit == 0;
         self.dropped += 1;
     }
 }
@@ -143,32 +137,21 @@ fn read_exponent(text: &[u8]) -> Result<i64, TextError> {
     Ok(if negative { -magnitude } else { magnitude })
 }
 
-/// Rounds and shifts digits into range: zeros are appended above it and taken off below it.
+/// Shifts digits into the range of exponents: zeros are appended above it and taken off below it.
 fn fit(negative: bool, digits: Digits, exponent: i64) -> Result<(Decimal128, bool), TextError> {
-    let Digits { mut coefficient, mut round, mut sticky, .. } = digits;
+    let Digits { mut coefficient, is_exact, .. } = digits;
     let mut exponent = exponent;
     let (min, max) = (i64::from(EXPONENT_MIN), i64::from(EXPONENT_MAX));
     if coefficient == 0 {
         exponent = exponent.clamp(min, max);
     }
-    while exponent < min && (coefficient != 0 || round != 0) {
-        sticky |= round != 0;
-        #[allow(clippy::cast_possible_truncation)]
-        let digit = (coefficient % 10) as u8;
-        round = digit;
+    while exponent < min {
+        // Below the range nothing is rounded: mongod calls 15E-6177 an underflow too.
+        if !is_exact || !coefficient.is_multiple_of(10) {
+            return Err(TextError::Underflow);
+        }
         coefficient /= 10;
         exponent += 1;
-    }
-    let is_exact = round == 0 && !sticky;
-    if coefficient == 0 && !is_exact || exponent < min {
-        return Err(TextError::Underflow);
-    }
-    if round > 5 || round == 5 && (sticky || coefficient % 2 == 1) {
-        coefficient += 1;
-        if coefficient > COEFFICIENT_MAX {
-            coefficient /= 10;
-            exponent += 1;
-        }
     }
     while exponent > max {
         if coefficient > COEFFICIENT_MAX / 10 {
@@ -247,7 +230,13 @@ mod tests {
             ("0E-7000", "0E-6176"),
             ("10E-6177", "1E-6176"),
             ("12345678901234567890123456789012345", "1.234567890123456789012345678901234E+34"),
-            ("12345678901234567890123456789012355", "1.234567890123456789012345678901236E+34"),
+            ("12345678901234567890123456789012355", "1.234567890123456789012345678901235E+34"),
+            ("99999999999999999999999999999999999", "9.999999999999999999999999999999999E+34"),
+            (
+                "99999999999999999999999999999999999E6110",
+                "9.999999999999999999999999999999999E+6144",
+            ),
+            ("100E-6178", "1E-6176"),
             ("0.0000000000000000000000000000000000000001", "1E-40"),
             ("0.000000000000000000000000000000000000001234567", "1.234567E-39"),
         ] {
@@ -275,6 +264,7 @@ mod tests {
             ("1E-7000", Underflow),
             ("1E-6177", Underflow),
             ("6E-6177", Underflow),
+            ("15E-6177", Underflow),
             ("1E-99999999999999999999", Underflow),
         ] {
             assert_eq!(Decimal128::parse(text.as_bytes()), Err(expected), "{text}");
@@ -282,12 +272,11 @@ mod tests {
     }
 
     #[test]
-    fn exact_parsing_refuses_to_round() {
+    fn exact_parsing_refuses_to_cut() {
         assert_eq!(
             Decimal128::parse_exact(b"12345678901234567890123456789012345"),
             Err(TextError::Inexact)
         );
         assert!(Decimal128::parse_exact(b"12345678901234567890123456789012340").is_ok());
-        assert_eq!(Decimal128::parse_exact(b"11E-6177"), Err(TextError::Inexact));
     }
 }
