@@ -1,12 +1,45 @@
 //! Sort patterns: what `sort` asks for, and keys of documents by it.
+//!
+//! A document sorts by one key, a value per part of the pattern. Where arrays give it several, the least by the
+//! pattern is taken. Keys are key strings, which compare by their bytes; [`SortPattern::compare`] does without
+//! them where no array is met.
+
+mod array;
 
 use std::cmp::Ordering;
 
-use marula_bson::{Doc, FieldPath};
-use marula_error::Result;
+use bstr::{BStr, ByteSlice};
+use marula_bson::key_string::encode_part;
+use marula_bson::order::compare;
+use marula_bson::value::exact_i64_of_double;
+use marula_bson::{Collator, Doc, FieldPath, Type, Value};
+use marula_error::{Result, errors};
 
 use crate::collation::Collation;
 use crate::context::Context;
+use crate::expression::Path;
+
+/// How many parts a pattern may have, as in an index.
+const PARTS_MAX: usize = 32;
+
+errors! {
+    /// A part is neither a direction nor a `$meta` expression.
+    illegal_key(shown: &str) = 15974, "Illegal key in $sort specification: {shown}";
+    /// A direction is a number other than 1 and −1.
+    illegal_direction() = 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
+    /// A part is an object, but no `$meta` expression.
+    not_meta() = 17312, "$meta is the only expression supported by $sort right now";
+    /// `$meta` names metadata that one cannot sort by.
+    illegal_meta(shown: &str) = 31138, "Illegal $meta sort: {shown}";
+    /// `$meta` has other fields beside it.
+    meta_not_alone() = FailedToParse, "Cannot have additional keys in a $meta sort specification";
+    /// Metadata of a search engine that is not here.
+    search_score() = 31218, "$meta sort by 'searchScore' metadata is not supported";
+    /// Metadata of a search engine that is not here.
+    search_highlights() = 31219, "$meta sort by 'searchHighlights' metadata is not supported";
+    /// Too many parts.
+    too_many_parts() = 13103, "too many compound keys";
+}
 
 /// One part of a sort pattern.
 #[derive(Clone, Debug)]
@@ -18,20 +51,46 @@ pub enum SortPart {
         /// Whether greater values come first.
         descending: bool,
     },
-    /// By metadata of the document, greatest first: `{ $meta: "textScore" }` and the like.
+    /// By metadata of the document: `{ $meta: "textScore" }` and the like.
     Meta(SortMeta),
 }
 
 /// Metadata to sort by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum SortMeta {
+    /// How well a `$text` condition fits, best first.
     TextScore,
+    /// A random number.
     RandVal,
-    SearchScore,
-    SearchHighlights,
+    /// The distance that `$geoNear` computed, nearest first.
     GeoNearDistance,
-    IndexKey,
+}
+
+impl SortMeta {
+    /// Whether greater values come first.
+    pub const fn is_descending(self) -> bool {
+        !matches!(self, SortMeta::GeoNearDistance)
+    }
+}
+
+/// What is known of a document beside its fields, for [`SortPart::Meta`].
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[allow(missing_docs)]
+pub struct DocMeta {
+    pub text_score: Option<f64>,
+    pub rand_val: Option<f64>,
+    pub geo_near_distance: Option<f64>,
+}
+
+impl DocMeta {
+    fn get(&self, meta: SortMeta) -> Value<'static> {
+        let number = match meta {
+            SortMeta::TextScore => self.text_score,
+            SortMeta::RandVal => self.rand_val,
+            SortMeta::GeoNearDistance => self.geo_near_distance,
+        };
+        number.map_or(Value::Null, Value::Double)
+    }
 }
 
 /// A parsed sort pattern.
@@ -42,9 +101,18 @@ pub struct SortPattern {
 }
 
 impl SortPattern {
-    /// Parses a sort document.
-    pub fn parse(_doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
-        Ok(SortPattern { parts: Vec::new(), collation: context.collation.clone() })
+    /// Parses a sort document; an empty one gives a pattern without parts.
+    ///
+    /// Shape: `{ <path>: 1 | -1 | { $meta: <name> }, … }`. `$natural` is no path: who takes it looks before.
+    pub fn parse(doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
+        let parts = doc
+            .iter()
+            .map(|element| parse_part(element.name, element.value.get()))
+            .collect::<Result<Vec<_>>>()?;
+        if parts.len() > PARTS_MAX {
+            return Err(too_many_parts());
+        }
+        Ok(SortPattern { parts, collation: context.collation.clone() })
     }
 
     /// The parts, the most significant first; none when the sort document is empty.
@@ -53,14 +121,138 @@ impl SortPattern {
     }
 
     /// Writes the document's sort key into `key` (cleared first): keys compare by their bytes as the
-    /// documents sort.
-    pub fn write_key(&self, _doc: Doc<'_>, _key: &mut Vec<u8>) -> Result<()> {
-        todo!()
+    /// documents sort. Parts by metadata find none; see [`SortPattern::write_key_with_meta`].
+    ///
+    /// Errors: `parallel_arrays`, `ambiguous_field`.
+    pub fn write_key(&self, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
+        self.write_key_with_meta(doc, &DocMeta::default(), key)
     }
 
-    /// Compares two documents without building keys.
-    pub fn compare(&self, _a: Doc<'_>, _b: Doc<'_>) -> Result<Ordering> {
-        let _ = &self.collation;
-        todo!()
+    /// As [`write_key`](SortPattern::write_key), with what is known of the document beside its fields.
+    pub fn write_key_with_meta(
+        &self,
+        doc: Doc<'_>,
+        meta: &DocMeta,
+        key: &mut Vec<u8>,
+    ) -> Result<()> {
+        key.clear();
+        for part in &self.parts {
+            match self.simple_value(part, doc, meta) {
+                Some((value, descending)) => encode_part(value, descending, self.collator(), key),
+                None => return array::write_least_key(self, doc, meta, key),
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares two documents as they sort, without building keys where no arrays are met.
+    ///
+    /// Errors: as of [`write_key`](SortPattern::write_key).
+    pub fn compare(&self, a: Doc<'_>, b: Doc<'_>) -> Result<Ordering> {
+        let meta = DocMeta::default();
+        for part in &self.parts {
+            let values = (self.simple_value(part, a, &meta), self.simple_value(part, b, &meta));
+            let (Some((a_value, descending)), Some((b_value, _))) = values else {
+                return self.compare_keys(a, b);
+            };
+            let order = compare(a_value, b_value, self.collator());
+            // A later part may meet arrays that are an error; then the keys of these two are never
+            // compared, and that is found when they meet an equal document or a key is built.
+            if order.is_ne() {
+                return Ok(if descending { order.reverse() } else { order });
+            }
+        }
+        Ok(Ordering::Equal)
+    }
+
+    fn compare_keys(&self, a: Doc<'_>, b: Doc<'_>) -> Result<Ordering> {
+        let (mut a_key, mut b_key) = (Vec::new(), Vec::new());
+        self.write_key(a, &mut a_key)?;
+        self.write_key(b, &mut b_key)?;
+        Ok(a_key.cmp(&b_key))
+    }
+
+    fn collator(&self) -> Option<&dyn Collator> {
+        self.collation.as_ref().map(Collation::collator)
+    }
+
+    /// The value of a part and whether greater ones come first; `None` where an array is met.
+    fn simple_value<'a>(
+        &self,
+        part: &SortPart,
+        doc: Doc<'a>,
+        meta: &DocMeta,
+    ) -> Option<(Value<'a>, bool)> {
+        match part {
+            SortPart::Meta(name) => Some((meta.get(*name), name.is_descending())),
+            SortPart::Path { path, descending } => {
+                without_arrays(path, doc).map(|value| (value, *descending))
+            }
+        }
     }
 }
+
+/// The value at a path through documents; a missing one is null, and `None` says that there is an array.
+fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<Value<'a>> {
+    let mut parts = path.parts().iter();
+    loop {
+        let Some(value) = parts.next().and_then(|part| doc.get_raw(part)) else {
+            return Some(Value::Null);
+        };
+        match value.kind() {
+            Type::Array => return None,
+            _ if parts.len() == 0 => return Some(value.get()),
+            Type::Document => doc = Doc::trusted(value.bytes()),
+            _ => return Some(Value::Null),
+        }
+    }
+}
+
+fn parse_part(name: &BStr, value: Value<'_>) -> Result<SortPart> {
+    // The rules for paths are those of aggregations, with their errors.
+    match value {
+        Value::Document(doc) => {
+            let meta = parse_meta(doc)?;
+            Path::parse(name)?;
+            Ok(SortPart::Meta(meta))
+        }
+        value if value.kind().is_number() => {
+            Path::parse(name)?;
+            Ok(SortPart::Path { path: FieldPath::new(name), descending: parse_direction(value)? })
+        }
+        _ => Err(illegal_key(&format!("{name}: {value}"))),
+    }
+}
+
+fn parse_direction(value: Value<'_>) -> Result<bool> {
+    let direction = match value {
+        // A fraction is cut from a double, and not from a decimal.
+        Value::Double(number) => exact_i64_of_double(number.trunc()),
+        other => other.as_exact_i64(),
+    };
+    match direction {
+        Some(1) => Ok(false),
+        Some(-1) => Ok(true),
+        _ => Err(illegal_direction()),
+    }
+}
+
+fn parse_meta(doc: Doc<'_>) -> Result<SortMeta> {
+    let mut fields = doc.iter();
+    let first = fields.next().filter(|first| first.name == "$meta").ok_or_else(not_meta)?;
+    if fields.next().is_some() {
+        return Err(meta_not_alone());
+    }
+    let name = first.value.get().as_str();
+    match name.map(|name| name.as_bytes()) {
+        Some(b"textScore") => Ok(SortMeta::TextScore),
+        Some(b"randVal") => Ok(SortMeta::RandVal),
+        Some(b"geoNearDistance") => Ok(SortMeta::GeoNearDistance),
+        Some(b"searchScore") => Err(search_score()),
+        Some(b"searchHighlights") => Err(search_highlights()),
+        _ => Err(illegal_meta(&first.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

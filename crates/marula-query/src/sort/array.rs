@@ -1,0 +1,171 @@
+//! The sort key of a document whose arrays give it several: the least of them.
+//!
+//! All parts whose paths meet an array must meet the same one; an element of it gives each of them its value,
+//! so the values of one key belong together.
+
+use bstr::{BStr, ByteSlice};
+use marula_bson::key_string::encode_part;
+use marula_bson::path::AmbiguousField;
+use marula_bson::{Doc, FieldPath, Type, Value};
+use marula_error::{Result, errors};
+
+use super::{DocMeta, SortPart, SortPattern};
+
+/// How many arrays may lie within arrays; validation lets nothing deeper in.
+const DEPTH_MAX: u32 = 256;
+
+errors! {
+    /// Two parts meet different arrays.
+    parallel_arrays() = BadValue, "cannot sort with keys that are parallel arrays";
+    /// A number is an index and a field name at once.
+    ambiguous_field(text: &AmbiguousField<'_>) = 16746, "{text}";
+}
+
+/// How far the value of one part is found.
+#[derive(Clone, Copy)]
+enum Slot<'a> {
+    /// It is this value.
+    Found(Value<'a>),
+    /// It is in this document, from this part of the path on.
+    InDoc(Doc<'a>, usize),
+    /// It is in this array; from this part of the path on, or its elements if there is no such part.
+    InArray(Doc<'a>, usize),
+}
+
+/// Writes the least key into `key`.
+pub(super) fn write_least_key(
+    pattern: &SortPattern,
+    doc: Doc<'_>,
+    meta: &DocMeta,
+    key: &mut Vec<u8>,
+) -> Result<()> {
+    let slots = pattern.parts.iter().map(|part| match part {
+        SortPart::Path { .. } => Slot::InDoc(doc, 0),
+        SortPart::Meta(name) => Slot::Found(meta.get(*name)),
+    });
+    let mut least = Least { pattern, found: false, least: key, next: Vec::new() };
+    least.least.clear();
+    least.collect(slots.collect(), 0)
+}
+
+/// The least key so far.
+struct Least<'p> {
+    pattern: &'p SortPattern,
+    found: bool,
+    least: &'p mut Vec<u8>,
+    next: Vec<u8>,
+}
+
+impl Least<'_> {
+    fn collect(&mut self, mut slots: Vec<Slot<'_>>, depth: u32) -> Result<()> {
+        for (slot, part) in slots.iter_mut().zip(&self.pattern.parts) {
+            if let SortPart::Path { path, .. } = part {
+                *slot = advance(*slot, path)?;
+            }
+        }
+        let mut arrays = slots.iter().filter_map(|slot| match slot {
+            Slot::InArray(array, _) => Some(*array),
+            _ => None,
+        });
+        let Some(array) = arrays.next() else {
+            self.offer(&slots);
+            return Ok(());
+        };
+        if arrays.any(|other| !std::ptr::eq(array.as_bytes(), other.as_bytes())) {
+            return Err(parallel_arrays());
+        }
+        if array.is_empty() || depth > DEPTH_MAX {
+            let ends = self.pattern.parts.iter().map(parts_count);
+            let empty = slots.iter().zip(ends).map(|(slot, end)| match slot {
+                Slot::InArray(_, at) if *at == end => Slot::Found(Value::Undefined),
+                Slot::InArray(..) => Slot::Found(Value::Null),
+                other => *other,
+            });
+            let empty: Vec<_> = empty.collect();
+            self.offer(&empty);
+            return Ok(());
+        }
+        for value in array.values() {
+            let ends = self.pattern.parts.iter().map(parts_count);
+            let inside = slots.iter().zip(ends).map(|(slot, end)| match (slot, value) {
+                (Slot::InArray(_, at), value) if *at == end => Slot::Found(value),
+                (Slot::InArray(_, at), Value::Document(inner)) => Slot::InDoc(inner, *at),
+                (Slot::InArray(..), _) => Slot::Found(Value::Null),
+                (other, _) => *other,
+            });
+            self.collect(inside.collect(), depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a key whose values are all found, if it is less than the others.
+    fn offer(&mut self, slots: &[Slot<'_>]) {
+        self.next.clear();
+        for (slot, part) in slots.iter().zip(&self.pattern.parts) {
+            let descending = match part {
+                SortPart::Path { descending, .. } => *descending,
+                SortPart::Meta(name) => name.is_descending(),
+            };
+            if let Slot::Found(value) = slot {
+                encode_part(*value, descending, self.pattern.collator(), &mut self.next);
+            }
+        }
+        if !self.found || self.next < *self.least {
+            std::mem::swap(&mut self.next, self.least);
+            self.found = true;
+        }
+    }
+}
+
+fn parts_count(part: &SortPart) -> usize {
+    match part {
+        SortPart::Path { path, .. } => path.parts().len(),
+        SortPart::Meta(_) => 0,
+    }
+}
+
+/// Follows the path through documents, and into arrays where it names an index, up to the value or an array.
+fn advance<'a>(slot: Slot<'a>, path: &FieldPath) -> Result<Slot<'a>> {
+    let (mut value, mut at) = match slot {
+        Slot::InDoc(doc, at) => (Value::Document(doc), at),
+        found => return Ok(found),
+    };
+    loop {
+        let part = path.parts().get(at);
+        value = match (value, part) {
+            (Value::Array(array), None) => return Ok(Slot::InArray(array, at)),
+            (value, None) => return Ok(Slot::Found(value)),
+            (Value::Document(doc), Some(part)) => match doc.get(part) {
+                Some(value) => value,
+                None => return Ok(Slot::Found(Value::Null)),
+            },
+            (Value::Array(array), Some(part)) => {
+                let Some(chosen) = chosen(array, part.as_bstr(), path.indexes()[at])? else {
+                    return Ok(Slot::InArray(array, at));
+                };
+                // An array that the last part chose is one value; only an empty one is undefined.
+                if at + 1 == path.parts().len() {
+                    let empty = matches!(chosen, Value::Array(inner) if inner.is_empty());
+                    return Ok(Slot::Found(if empty { Value::Undefined } else { chosen }));
+                }
+                chosen
+            }
+            _ => return Ok(Slot::Found(Value::Null)),
+        };
+        at += 1;
+    }
+}
+
+/// The element whose index the part of the path is.
+fn chosen<'a>(array: Doc<'a>, part: &BStr, index: Option<u32>) -> Result<Option<Value<'a>>> {
+    let Some(chosen) = index.and_then(|index| array.values().nth(index as usize)) else {
+        return Ok(None);
+    };
+    let has_field = |value: Value<'_>| {
+        value.kind() == Type::Document && value.as_doc().is_some_and(|doc| doc.get(part).is_some())
+    };
+    if array.values().any(has_field) {
+        return Err(ambiguous_field(&AmbiguousField { field: part, array }));
+    }
+    Ok(Some(chosen))
+}
