@@ -1,3 +1,24 @@
-//! (to be written)
+//! The server: sockets, commands, sessions, cursors, diagnostics.
+//!
+//! Bytes become a [`Message`](marula_wire::Message) in [`net`], a [`Request`] in [`dispatch`], and a reply in the
+//! command's own file under [`command`]. What all connections share is the [`Server`].
+//! This crate does not know which engine its store is.
+//!
+//! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
+pub mod command;
+pub mod concern;
+pub mod connection;
+pub mod context;
+pub mod counters;
+pub mod cursor;
+pub mod dispatch;
 pub mod net;
+pub mod operation;
+pub mod request;
+pub mod server;
+pub mod session;
+
+pub use context::Context;
+pub use request::Request;
+pub use server::{Options, Server};

@@ -1,0 +1,62 @@
+//! `buildInfo`: which server this is.
+
+use marula_bson::{DocWriter, doc_fields};
+use marula_error::Result;
+
+use super::{Command, Outcome, Place};
+use crate::context::Context;
+use crate::request::Request;
+
+/// The MongoDB version whose behaviour this server has; drivers and tools choose by it.
+pub(crate) const COMPATIBLE_VERSION: &str = "6.0.27";
+/// The same by its parts.
+pub(crate) const COMPATIBLE_VERSION_PARTS: [i32; 4] = [6, 0, 27, 0];
+/// The largest document that a client may store.
+pub(crate) const DOCUMENT_BYTES_MAX: i32 = 16 * 1024 * 1024;
+
+pub(super) static COMMAND: Command = Command {
+    name: "buildInfo",
+    aliases: &["buildinfo"],
+    help: "Returns which server this is: the MongoDB version it behaves as, its own version, and limits.",
+    place: Place::Inline,
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let engine = context.server.db.store().caps().name;
+    doc_fields!(reply;
+        "version": COMPATIBLE_VERSION,
+        "gitVersion": "unknown",
+        "modules": [],
+        "allocator": "mimalloc",
+        "javascriptEngine": "none",
+        "sysInfo": "deprecated",
+    );
+    let mut parts = reply.begin_array("versionArray");
+    COMPATIBLE_VERSION_PARTS.iter().for_each(|&part| {
+        parts.push(part);
+    });
+    drop(parts);
+    doc_fields!(reply;
+        "openssl": { "running": "disabled", "compiled": "disabled" },
+        "buildEnvironment": {
+            "distmod": "",
+            "distarch": std::env::consts::ARCH,
+            "cc": "",
+            "ccflags": "",
+            "cxx": "",
+            "cxxflags": "",
+            "linkflags": "",
+            "target_arch": std::env::consts::ARCH,
+            "target_os": std::env::consts::OS,
+            "cppdefines": "",
+        },
+        "bits": 64,
+        "debug": cfg!(debug_assertions),
+        "maxBsonObjectSize": DOCUMENT_BYTES_MAX,
+        "storageEngines": [engine],
+        "marula": env!("CARGO_PKG_VERSION"),
+    );
+    Ok(Outcome::Done)
+}

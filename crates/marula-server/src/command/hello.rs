@@ -1,0 +1,288 @@
+//! `hello` and its old name `isMaster`: what the server is, and the start of every connection.
+//!
+//! The first `hello` of a connection carries what the client says of itself and which compressors it knows. A
+//! `hello` with `maxAwaitTimeMS` waits for the topology to change, which a single node's never does; with the
+//! flag for several replies it goes on waiting and answering.
+//! Source: driver specifications "MongoDB Handshake", "Server Discovery and Monitoring", "OP_COMPRESSED";
+//! errors recorded from mongod 6.0.
+
+use std::time::Duration;
+
+use marula_bson::{BStr, Doc, DocWriter, Type, Value, doc_fields};
+use marula_error::{Result, errors};
+use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
+
+use super::build_info::DOCUMENT_BYTES_MAX;
+use super::fields::{self, Field, Fields, Types};
+use super::{Command, Outcome, Place};
+use crate::context::{Context, ELECTION_ID};
+use crate::dispatch;
+use crate::net::service::Reason;
+use crate::request::Request;
+use crate::session;
+
+/// The wire version of MongoDB 6.0.
+const WIRE_VERSION_MAX: i32 = 17;
+/// The most statements in one write command.
+pub(crate) const WRITE_BATCH_MAX: i32 = 100_000;
+/// The longest name of an application. Source: driver specification "MongoDB Handshake".
+const APP_NAME_BYTES_MAX: usize = 128;
+/// The longest metadata. Source: as above.
+const METADATA_BYTES_MAX: usize = 512;
+
+errors! {
+    metadata_twice() = ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello";
+    metadata_type() = TypeMismatch, "The client metadata document must be a document";
+    metadata_too_large(max: usize) = ClientMetadataDocumentTooLarge, "The client metadata document must be less then or equal to {max} bytes";
+    metadata_no_doc(field: &str) = ClientMetadataMissingField, "Missing required sub-document '{field}' in the client metadata document";
+    metadata_no_field(field: &str) = ClientMetadataMissingField, "Missing required field '{field}' in the client metadata document";
+    metadata_not_doc(field: &str) = TypeMismatch, "The '{field}' field is required to be a BSON document in the client metadata document";
+    metadata_not_string(field: &str) = TypeMismatch, "The '{field}' field must be a string in the client metadata document";
+    app_name_too_long(max: usize) = ClientMetadataAppNameTooLarge, "The 'application.name' field must be less then or equal to {max} bytes in the client metadata document";
+    compressor_type(command: &str, at: &BStr, kind: &str) = TypeMismatch, "BSON field '{command}.compression.{at}' is the wrong type '{kind}', expected type 'string'";
+    await_without_version() = 31_368, "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'";
+    version_without_await() = 31_368, "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'";
+    await_negative(ms: i64) = 51_024, "BSON field 'maxAwaitTimeMS' value must be >= 0, actual value '{ms}'";
+    version_negative() = 31_372, "topologyVersion must have a non-negative counter";
+    version_from_the_future(counter: i64, ours: i64) = 51_764, "Received a topology version with counter: {counter} which is greater than the server topology version counter: {ours}";
+    bad_user_name() = BadValue, "UserName must contain a '.' separated database.user pair";
+    empty_authenticate() = BadValue, "hello.speculativeAuthenticate must be a non-empty Object";
+    exhaust_without_await() = 51_756, "An exhaust hello request must specify 'maxAwaitTimeMS'";
+}
+
+/// The topology of a single node never changes.
+const TOPOLOGY_COUNTER: i64 = 0;
+
+const FIELDS: &[Field] = &[
+    Field::optional("compression", Types::ARRAY),
+    Field::optional("topologyVersion", Types::DOCUMENT),
+    Field::optional("maxAwaitTimeMS", Types::NUMBER),
+    Field::optional("saslSupportedMechs", Types::Of(&[Type::String, Type::Document])),
+    Field::optional("speculativeAuthenticate", Types::DOCUMENT),
+];
+
+const VERSION_FIELDS: &[Field] = &[
+    Field::required("processId", Types::One(Type::ObjectId)),
+    Field::required("counter", Types::One(Type::Int64)),
+];
+
+pub(super) static HELLO: Command = Command {
+    name: "hello",
+    help: "Starts a connection: returns what the server is and can, and learns what the client is.",
+    place: Place::Inline,
+    in_api_v1: true,
+    fields: Fields::Known { place: "hello", fields: FIELDS },
+    run: |context, request, reply| run(context, request, reply, "isWritablePrimary"),
+    ..Command::DEFAULT
+};
+
+pub(super) static IS_MASTER: Command = Command {
+    name: "isMaster",
+    aliases: &["ismaster"],
+    help: "The old name of hello.",
+    place: Place::Inline,
+    fields: Fields::Known { place: "isMaster", fields: FIELDS },
+    run: |context, request, reply| run(context, request, reply, "ismaster"),
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+    primary: &str,
+) -> Result<Outcome> {
+    if dispatch::is_first(context.call) {
+        greet(context, request)?;
+        if let Some(wait) = awaited(context, request)? {
+            let waker = context.server.clone();
+            let arm = move |wake| waker.topology_waiters.lock().push(wake);
+            return Ok(Outcome::Retry(Box::new(arm), dispatch::after(wait)));
+        }
+    }
+    write(context, request, reply, primary);
+    let streams = request.message.exhaust_allowed() && request.arg("maxAwaitTimeMS").is_some();
+    Ok(if streams { Outcome::Stream } else { Outcome::Done })
+}
+
+/// Learns what the client is.
+fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
+    if context.call.reason == Reason::Streaming {
+        return Ok(());
+    }
+    let is_first = !std::mem::replace(&mut context.connection.has_said_hello, true);
+    if let Some(client) = request.args.iter().find(|element| element.name == "client") {
+        if !is_first {
+            return Err(metadata_twice());
+        }
+        let Value::Document(metadata) = client.value.get() else { return Err(metadata_type()) };
+        check_metadata(metadata)?;
+        tracing::info!(connection = context.connection.id, %metadata, "client metadata");
+        context.connection.operation.set_metadata(metadata.to_buf());
+        context.connection.metadata = Some(metadata.to_buf());
+    }
+    match request.arg("saslSupportedMechs") {
+        Some(Value::String(user)) if !user.contains(&b'.') => return Err(bad_user_name()),
+        _ => {}
+    }
+    if request.arg("speculativeAuthenticate").is_some_and(|value| value.as_doc() == Some(Doc::EMPTY)) {
+        return Err(empty_authenticate());
+    }
+    if let Some(compression) = request.arg("compression").and_then(|value| value.as_array()) {
+        context.connection.compressors.clear();
+        for element in compression {
+            let Value::String(name) = element.value.get() else {
+                let kind = element.value.kind().alias();
+                return Err(compressor_type(request.command.name, element.name, kind));
+            };
+            let known = Compressor::from_name(name).filter(|&found| found != Compressor::Noop);
+            if let Some(compressor) = known
+                && !context.connection.compressors.contains(&compressor)
+            {
+                context.connection.compressors.push(compressor);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_metadata(metadata: Doc<'_>) -> Result<()> {
+    if metadata.as_bytes().len() > METADATA_BYTES_MAX && metadata.get("mongos").is_none() {
+        // mongod cuts what is long in others' metadata; what must be there is small.
+        tracing::debug!(bytes = metadata.as_bytes().len(), "long client metadata");
+    }
+    if metadata.as_bytes().len() > METADATA_BYTES_MAX * 2 {
+        return Err(metadata_too_large(METADATA_BYTES_MAX));
+    }
+    if let Some(application) = metadata.get("application") {
+        let Value::Document(application) = application else {
+            return Err(metadata_not_doc("application"));
+        };
+        match application.get("name") {
+            None => {}
+            Some(Value::String(name)) if name.len() <= APP_NAME_BYTES_MAX => {}
+            Some(Value::String(_)) => return Err(app_name_too_long(APP_NAME_BYTES_MAX)),
+            Some(_) => return Err(metadata_not_string("application.name")),
+        }
+    }
+    check_part(metadata, "driver", &["name", "version"])?;
+    check_part(metadata, "os", &["type"])
+}
+
+fn check_part(metadata: Doc<'_>, part: &str, names: &[&str]) -> Result<()> {
+    let fields = match metadata.get(part) {
+        None => return Err(metadata_no_doc(part)),
+        Some(Value::Document(fields)) => fields,
+        Some(_) => return Err(metadata_not_doc(part)),
+    };
+    for name in names {
+        match fields.get(name) {
+            None => return Err(metadata_no_field(&format!("{part}.{name}"))),
+            Some(Value::String(_)) => {}
+            Some(_) => return Err(metadata_not_string(&format!("{part}.{name}"))),
+        }
+    }
+    Ok(())
+}
+
+/// How long the client wants to wait for a change, if it does.
+fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Duration>> {
+    let version = request.arg("topologyVersion").and_then(|value| value.as_doc());
+    let wait = request.arg("maxAwaitTimeMS").and_then(|value| value.as_f64());
+    let (version, wait) = match (version, wait) {
+        (None, None) if request.message.exhaust_allowed() => return Err(exhaust_without_await()),
+        (None, None) => return Ok(None),
+        (None, Some(_)) => return Err(await_without_version()),
+        (Some(_), None) => return Err(version_without_await()),
+        (Some(version), Some(wait)) => (version, wait),
+    };
+    let place = format!("{}.topologyVersion", request.command.name);
+    fields::check_doc(&place, VERSION_FIELDS, version)?;
+    #[allow(clippy::cast_possible_truncation)]
+    let wait_ms = wait as i64;
+    let wait_ms_u64 = u64::try_from(wait_ms).map_err(|_| await_negative(wait_ms))?;
+    let counter = version.get("counter").and_then(|counter| counter.as_exact_i64()).unwrap_or(0);
+    if counter < 0 {
+        return Err(version_negative());
+    }
+    // What another process said of itself is news already.
+    if version.get("processId") != Some(Value::ObjectId(context.server.process_id)) {
+        return Ok(None);
+    }
+    if counter > TOPOLOGY_COUNTER {
+        return Err(version_from_the_future(counter, TOPOLOGY_COUNTER));
+    }
+    Ok(Some(Duration::from_millis(wait_ms_u64)))
+}
+
+fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>, primary: &str) {
+    let server = context.server;
+    if request.args.iter().any(|element| element.name == "helloOk") {
+        reply.append("helloOk", true);
+    }
+    match &server.options.repl_set {
+        Some(name) => write_member(context, reply, name, primary),
+        None => {
+            reply.append(primary, true);
+            // What drivers know a mongos by: no replica set is looked for, and sessions and retryable writes
+            // are used.
+            reply.append("msg", "isdbgrid");
+            write_topology_version(context, reply);
+        }
+    }
+    doc_fields!(reply;
+        "maxBsonObjectSize": DOCUMENT_BYTES_MAX,
+        "maxMessageSizeBytes": i32::try_from(MESSAGE_BYTES_MAX).expect("the limit is 48 MB"),
+        "maxWriteBatchSize": WRITE_BATCH_MAX,
+        "localTime": Value::DateTime(context.server.now_ms()),
+        "logicalSessionTimeoutMinutes": session::TIMEOUT_MINUTES,
+        "connectionId": i32::try_from(context.connection.id).unwrap_or(i32::MAX),
+        "minWireVersion": 0,
+        "maxWireVersion": WIRE_VERSION_MAX,
+        "readOnly": false,
+    );
+    if request.arg("compression").is_some() && !context.connection.compressors.is_empty() {
+        let mut compression = reply.begin_array("compression");
+        for compressor in &context.connection.compressors {
+            compression.push(compressor.name());
+        }
+    }
+    debug_assert!(matches!(request.message.reply_to().form, Form::Msg | Form::QueryReply));
+}
+
+fn write_topology_version(context: &Context<'_>, reply: &mut DocWriter<'_>) {
+    doc_fields!(reply;
+        "topologyVersion": {
+            "processId": context.server.process_id,
+            "counter": TOPOLOGY_COUNTER,
+        },
+    );
+}
+
+/// What the only member of a replica set says of it.
+fn write_member(context: &Context<'_>, reply: &mut DocWriter<'_>, name: &str, primary: &str) {
+    let server = context.server;
+    let host = &server.options.host;
+    write_topology_version(context, reply);
+    doc_fields!(reply;
+        "hosts": [host],
+        "setName": name,
+        "setVersion": 1,
+    );
+    reply.append(primary, true);
+    doc_fields!(reply;
+        "secondary": false,
+        "primary": host,
+        "me": host,
+        "electionId": ELECTION_ID,
+    );
+    let newest = server.db.newest_timestamp(server.now_ms());
+    let at_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
+    let mut last_write = reply.begin_doc("lastWrite");
+    for (time, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {
+        let mut op_time = last_write.begin_doc(time);
+        op_time.append("ts", Value::Timestamp(newest)).append("t", 1_i64);
+        drop(op_time);
+        last_write.append(date, Value::DateTime(at_ms));
+    }
+}

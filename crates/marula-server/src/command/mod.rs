@@ -1,0 +1,199 @@
+//! Commands: a row and a function each.
+//!
+//! A file here is one command. Its `COMMAND` row says what the frame must know before the command's own code
+//! runs (name, place, privilege, fields); `run` reads the [`Request`], writes the reply's fields and says
+//! by an [`Outcome`] how it went. `ok`, errors, write concern and counters are [`dispatch`](crate::dispatch)'s.
+//!
+//! To add a command: write `command/<name>.rs` with its row and `run`, and list it in [`COMMANDS`].
+
+pub mod fields;
+mod table;
+
+mod build_info;
+mod hello;
+mod ping;
+
+use std::time::Instant;
+
+use marula_bson::DocWriter;
+use marula_error::Result;
+
+use crate::context::Context;
+use crate::net::service::Arm;
+use crate::request::Request;
+
+pub use fields::{Field, Fields, Types};
+pub use table::find;
+
+/// Every command, by name.
+pub static COMMANDS: &[&Command] = &[
+    &build_info::COMMAND,
+    &hello::HELLO,
+    &hello::IS_MASTER,
+    &ping::COMMAND,
+];
+
+/// A command's row: what the frame must know of it.
+///
+/// Write rows as `Command { name: …, run, ..Command::DEFAULT }`.
+pub struct Command {
+    /// The name on the wire.
+    pub name: &'static str,
+    /// Other names on the wire.
+    pub aliases: &'static [&'static str],
+    /// What it does, in a sentence or two, for `listCommands` and the reference page.
+    pub help: &'static str,
+    /// Where it runs.
+    pub place: Place,
+    /// Which counter of `serverStatus.opcounters` it adds to.
+    pub kind: Kind,
+    /// Whether it may only be sent to the database `admin`.
+    pub admin_only: bool,
+    /// Whether it changes data: it waits while `fsync` holds writes off.
+    pub writes: bool,
+    /// Whether it takes a `writeConcern`; the frame then waits as that says.
+    pub takes_write_concern: bool,
+    /// Which levels of `readConcern` it takes beside `local`.
+    pub read_concern: ReadConcernLevels,
+    /// Whether `txnNumber` may number its statements, so that a retry is not done again.
+    pub is_retryable_write: bool,
+    /// Whether it may run inside a multi-document transaction.
+    pub in_transaction: bool,
+    /// Whether it belongs to the Stable API, version 1.
+    pub in_api_v1: bool,
+    /// Whether `maxTimeMS` is the command's own to read rather than its deadline.
+    pub own_max_time: bool,
+    /// The fields it takes; others are refused.
+    pub fields: Fields,
+    /// What a user needs to be allowed.
+    pub auth: Auth,
+    /// Answers it.
+    pub run: fn(&mut Context<'_>, &Request<'_>, &mut DocWriter<'_>) -> Result<Outcome>,
+}
+
+impl Command {
+    /// The row that others start from: a read that runs where it may take its time.
+    pub const DEFAULT: Command = Command {
+        name: "",
+        aliases: &[],
+        help: "",
+        place: Place::Pool,
+        kind: Kind::Command,
+        admin_only: false,
+        writes: false,
+        takes_write_concern: false,
+        read_concern: ReadConcernLevels::Local,
+        is_retryable_write: false,
+        in_transaction: false,
+        in_api_v1: false,
+        own_max_time: false,
+        fields: Fields::Any,
+        auth: Auth::Anyone,
+        run: |_, _, _| Ok(Outcome::Done),
+    };
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On the network worker that read it: it is short and waits for nothing.
+    Inline,
+    /// On a pool thread, where it may take its time.
+    Pool,
+    /// It is called on the network worker and may answer [`Outcome::ToPool`] before it has done anything.
+    Decides,
+}
+
+/// The counters of `serverStatus.opcounters`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Insert,
+    Query,
+    Update,
+    Delete,
+    GetMore,
+    Command,
+}
+
+/// Which levels of read concern a command takes beside `local` and `available`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadConcernLevels {
+    /// None.
+    Local,
+    /// `majority` and `linearizable`.
+    Majority,
+    /// All, `snapshot` too.
+    Snapshot,
+}
+
+/// What a user must be allowed, checked before a command runs once access control is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Auth {
+    /// Nothing: the command is part of connecting.
+    Anyone,
+    /// A known user, whoever it is.
+    User,
+    /// These actions on the collection that the command names.
+    Collection(&'static [&'static str]),
+    /// These actions on the database that the command is sent to.
+    Database(&'static [&'static str]),
+    /// These actions on the cluster.
+    Cluster(&'static [&'static str]),
+}
+
+/// How a command went, when it did not fail.
+pub enum Outcome {
+    /// The reply's fields are written.
+    Done,
+    /// The reply's fields are written, and the client takes a stream: call again with the same request.
+    Stream,
+    /// Nothing was done: call again on a pool thread.
+    ToPool,
+    /// There is nothing to say yet: call again on a pool thread when woken, or at this moment.
+    Retry(Arm, Instant),
+    /// The reply's fields are written; close the connection behind it.
+    Close,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_in_the_table() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/command");
+        let frame = ["mod", "fields", "table"];
+        let source = fs::read_to_string(folder.join("mod.rs")).unwrap();
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() || frame.contains(&stem.as_str()) {
+                continue;
+            }
+            assert!(source.contains(&format!("&{stem}::")), "{stem}.rs is not listed in COMMANDS");
+        }
+    }
+
+    #[test]
+    fn every_row_has_help_and_a_name_of_its_own() {
+        let mut names = BTreeSet::new();
+        for command in COMMANDS {
+            assert!(command.help.len() > 10, "{} has no help", command.name);
+            for name in [command.name].iter().chain(command.aliases) {
+                assert!(names.insert(*name), "{name} is there twice");
+                assert!(find(name.as_bytes()).is_some_and(|(_, found)| found.name == command.name));
+            }
+            let is_write = command.writes || command.is_retryable_write;
+            assert!(!is_write || command.takes_write_concern, "{} writes", command.name);
+        }
+        assert!(find(b"nope").is_none());
+        assert!(find(b"").is_none());
+        let sorted = COMMANDS.is_sorted_by_key(|command| command.name.to_ascii_lowercase());
+        assert!(sorted, "COMMANDS is in the order of names");
+    }
+}

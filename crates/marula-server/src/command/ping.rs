@@ -1,0 +1,22 @@
+//! `ping`: answers at once.
+
+use marula_bson::DocWriter;
+use marula_error::Result;
+
+use super::{Command, Fields, Outcome, Place};
+use crate::context::Context;
+use crate::request::Request;
+
+pub(super) static COMMAND: Command = Command {
+    name: "ping",
+    help: "Answers at once; a driver uses it to see that the server is there.",
+    place: Place::Inline,
+    in_api_v1: true,
+    fields: Fields::Strict { place: "ping", fields: &[] },
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(_: &mut Context<'_>, _: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,302 @@
+//! Read concern and write concern: parsed and checked as mongod does.
+//!
+//! Source: manual "Read Concern", "Write Concern"; errors recorded from mongod 6.0.
+
+use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
+use marula_error::{Error, Result, errors};
+
+use crate::command::fields::{self, Field, Types};
+use crate::command::{Command, ReadConcernLevels};
+
+errors! {
+    read_concern_type() = FailedToParse, "readConcern field should be an object";
+    read_concern_level() = FailedToParse, "readConcern.level must be either 'local', 'majority', 'linearizable', 'available', or 'snapshot'";
+    read_concern_option(name: &BStr) = InvalidOptions, "Unrecognized option in readConcern: {name}";
+    wrong_type(field: &str, expected: &str, kind: &str) = TypeMismatch, "\"{field}\" had the wrong type. Expected {expected}, found {kind}";
+    at_without_snapshot() = InvalidOptions, "atClusterTime field can be set only if level is equal to snapshot";
+    after_and_at() = InvalidOptions, "afterClusterTime and atClusterTime cannot be specified together";
+    level_not_supported(name: &str, level: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"{level}\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern not supported";
+    snapshot_not_supported(name: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"snapshot\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern snapshot not supported";
+    w_range(w: i64) = FailedToParse, "w has to be a non-negative number and not greater than 50; found: {w}";
+    w_type(kind: &str) = FailedToParse, "w has to be a number, string, or object; found: {kind}";
+    w_no_tags() = FailedToParse, "tagged write concern requires tags";
+    fsync_and_j() = FailedToParse, "fsync and j options cannot be used together";
+    wtimeout_range() = FailedToParse, "wtimeout must be a 32-bit integer";
+    not_enough_nodes() = UnsatisfiableWriteConcern, "Not enough data-bearing nodes";
+    no_such_mode(mode: &BStr) = UnknownReplWriteConcern, "No write concern mode named '{mode}' found in replica set configuration";
+    no_such_tag(tag: &BStr) = NoSuchKey, "No replica set tag key {tag} in config";
+}
+
+/// The most nodes that a write concern may ask for: the most members of a replica set.
+const NODES_MAX: i64 = 50;
+
+/// How reads see writes. One node reads its own newest committed data, which satisfies every level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadConcern {
+    /// The level, where one is given.
+    pub level: Option<ReadLevel>,
+    /// See what was written until this time.
+    pub after_cluster_time: Option<u64>,
+    /// See exactly this moment.
+    pub at_cluster_time: Option<u64>,
+}
+
+/// A level of read concern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum ReadLevel {
+    Local,
+    Majority,
+    Linearizable,
+    Available,
+    Snapshot,
+}
+
+impl ReadLevel {
+    const NAMES: [(&'static str, ReadLevel); 5] = [
+        ("local", ReadLevel::Local),
+        ("majority", ReadLevel::Majority),
+        ("linearizable", ReadLevel::Linearizable),
+        ("available", ReadLevel::Available),
+        ("snapshot", ReadLevel::Snapshot),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.1 == self).map_or("", |row| row.0)
+    }
+}
+
+impl ReadConcern {
+    /// Reads the field `readConcern`.
+    pub fn parse(value: Value<'_>) -> Result<Self> {
+        let Value::Document(doc) = value else { return Err(read_concern_type()) };
+        let mut concern = ReadConcern::default();
+        for Element { name, value } in doc {
+            match (name.as_bytes(), value.get()) {
+                (b"level", Value::String(level)) => {
+                    let row = ReadLevel::NAMES.iter().find(|row| level == row.0);
+                    concern.level = Some(row.ok_or_else(read_concern_level)?.1);
+                }
+                (b"level", other) => {
+                    return Err(wrong_type("level", "string", other.kind().alias()));
+                }
+                (b"afterClusterTime", Value::Timestamp(at)) => concern.after_cluster_time = Some(at),
+                (b"atClusterTime", Value::Timestamp(at)) => concern.at_cluster_time = Some(at),
+                (b"afterClusterTime" | b"atClusterTime", other) => {
+                    return Err(wrong_type(&name.to_string(), "timestamp", other.kind().alias()));
+                }
+                (b"provenance" | b"afterOpTime" | b"$waitLastStableRecoveryTimestamp", _) => {}
+                _ => return Err(read_concern_option(name)),
+            }
+        }
+        if concern.at_cluster_time.is_some() {
+            if concern.after_cluster_time.is_some() {
+                return Err(after_and_at());
+            }
+            if concern.level != Some(ReadLevel::Snapshot) {
+                return Err(at_without_snapshot());
+            }
+        }
+        Ok(concern)
+    }
+
+    /// Checks that `command` takes this level.
+    pub fn check(&self, command: &Command) -> Result<()> {
+        let level = match self.level {
+            None | Some(ReadLevel::Local | ReadLevel::Available) => return Ok(()),
+            Some(level) => level,
+        };
+        match (command.read_concern, level) {
+            (ReadConcernLevels::Snapshot, _) => Ok(()),
+            (ReadConcernLevels::Majority, ReadLevel::Snapshot) => {
+                Err(snapshot_not_supported(command.name))
+            }
+            (ReadConcernLevels::Majority, _) => Ok(()),
+            (ReadConcernLevels::Local, _) => Err(level_not_supported(command.name, level.name())),
+        }
+    }
+}
+
+/// How safe a write must be before it is answered.
+#[derive(Clone, Debug)]
+pub struct WriteConcern {
+    /// How many nodes, or which.
+    pub w: W,
+    /// Whether the write must be on disk.
+    pub j: bool,
+    /// How long to wait for other nodes, in milliseconds; there are none to wait for.
+    pub wtimeout_ms: i32,
+}
+
+/// The `w` of a write concern.
+#[derive(Clone, Debug)]
+pub enum W {
+    /// So many nodes.
+    Nodes(i64),
+    /// Most nodes: the write is on disk.
+    Majority,
+    /// A mode of the replica set's configuration.
+    Mode(ValueBuf),
+    /// Numbers of nodes by tag.
+    Tags(DocBuf),
+}
+
+const PLACE: &str = "WriteConcernOptions";
+const FIELDS: &[Field] = &[
+    Field::optional("w", Types::Any),
+    Field::optional("j", Types::FLAG),
+    Field::optional("fsync", Types::FLAG),
+    Field::optional("wtimeout", Types::Any),
+    Field::optional("wElectionId", Types::Any),
+    Field::optional("wOpTime", Types::Any),
+    Field::optional("getLastError", Types::Any),
+    Field::optional("provenance", Types::STRING),
+];
+
+impl WriteConcern {
+    /// Reads the field `writeConcern`.
+    pub fn parse(value: Value<'_>) -> Result<Self> {
+        let Value::Document(doc) = value else {
+            return Err(wrong_type("writeConcern", "object", value.kind().alias()));
+        };
+        let mut concern = WriteConcern { w: W::Nodes(1), j: false, wtimeout_ms: 0 };
+        let mut fsync = false;
+        for Element { name, value } in doc {
+            fields::check(PLACE, FIELDS, name, value.kind())?;
+            match name.as_bytes() {
+                b"w" => concern.w = W::parse(value.get())?,
+                b"j" => concern.j = value.get().is_truthy(),
+                b"fsync" => fsync = value.get().is_truthy(),
+                b"wtimeout" => concern.wtimeout_ms = parse_wtimeout(value.get())?,
+                _ => {}
+            }
+        }
+        if fsync && concern.j {
+            return Err(fsync_and_j());
+        }
+        concern.j |= fsync;
+        Ok(concern)
+    }
+
+    /// Whether the reply waits until what was written is on disk.
+    pub fn wants_sync(&self) -> bool {
+        self.j || matches!(self.w, W::Majority)
+    }
+
+    /// Whether the client does not ask whether the write was done: the reply then counts nothing.
+    pub fn is_unacknowledged(&self) -> bool {
+        !self.j && matches!(self.w, W::Nodes(0))
+    }
+
+    /// What one node cannot satisfy.
+    pub fn unsatisfied(&self) -> Option<Error> {
+        match &self.w {
+            W::Nodes(..=1) | W::Majority => None,
+            W::Nodes(_) => Some(not_enough_nodes()),
+            W::Mode(mode) => Some(no_such_mode(mode.get().as_str().unwrap_or_default())),
+            W::Tags(tags) => {
+                let first = tags.as_doc().iter().next();
+                Some(no_such_tag(first.map_or("".into(), |tag| tag.name)))
+            }
+        }
+    }
+
+    /// Appends `writeConcernError` for `error`.
+    pub fn write_error(&self, error: &Error, reply: &mut DocWriter<'_>) {
+        let mut out = reply.begin_doc("writeConcernError");
+        out.append("code", error.code().number());
+        out.append("codeName", &*error.code().name());
+        out.append("errmsg", error.message());
+        let mut info = out.begin_doc("errInfo");
+        let mut concern = info.begin_doc("writeConcern");
+        match &self.w {
+            #[allow(clippy::cast_possible_truncation)]
+            W::Nodes(nodes) => concern.append("w", *nodes as i32),
+            W::Majority => concern.append("w", "majority"),
+            W::Mode(mode) => concern.append("w", mode),
+            W::Tags(tags) => concern.append("w", tags),
+        };
+        if self.j {
+            concern.append("j", true);
+        }
+        concern.append("wtimeout", self.wtimeout_ms);
+        concern.append("provenance", "clientSupplied");
+    }
+}
+
+impl W {
+    fn parse(value: Value<'_>) -> Result<W> {
+        match value {
+            Value::String(mode) if mode == "majority" => Ok(W::Majority),
+            Value::String(_) => Ok(W::Mode(value.to_buf())),
+            Value::Null | Value::Undefined => Ok(W::Mode(ValueBuf::from(""))),
+            Value::Document(tags) if tags == Doc::EMPTY => Err(w_no_tags()),
+            Value::Document(tags) => Ok(W::Tags(tags.to_buf())),
+            number => {
+                let Some(w) = number.as_f64() else { return Err(w_type(number.kind().alias())) };
+                #[allow(clippy::cast_possible_truncation)]
+                let w = w as i64;
+                match w {
+                    0..=NODES_MAX => Ok(W::Nodes(w)),
+                    _ => Err(w_range(w)),
+                }
+            }
+        }
+    }
+}
+
+/// A `wtimeout` that is no number is none, as in mongod.
+fn parse_wtimeout(value: Value<'_>) -> Result<i32> {
+    debug_assert_eq!(Type::Int32.alias(), "int");
+    let Some(ms) = value.as_f64() else { return Ok(0) };
+    #[allow(clippy::cast_possible_truncation)]
+    i32::try_from(ms as i64).map_err(|_| wtimeout_range())
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    fn check_write(concern: DocBuf, expected: Result<bool, &str>) {
+        let outcome = WriteConcern::parse(Value::Document(concern.as_doc()));
+        let outcome = outcome.map(|concern| concern.wants_sync());
+        assert_eq!(outcome.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|text| *text));
+    }
+
+    #[test]
+    fn write_concerns_are_checked() {
+        check_write(doc! {}, Ok(false));
+        check_write(doc! { "w": "majority" }, Ok(true));
+        check_write(doc! { "w": 1, "j": true }, Ok(true));
+        check_write(doc! { "fsync": true }, Ok(true));
+        check_write(doc! { "w": 1.5 }, Ok(false));
+        check_write(doc! { "w": -1 }, Err("w has to be a non-negative number and not greater than 50; found: -1"));
+        check_write(doc! { "w": 51 }, Err("w has to be a non-negative number and not greater than 50; found: 51"));
+        check_write(doc! { "w": {} }, Err("tagged write concern requires tags"));
+        check_write(doc! { "w": [] }, Err("w has to be a number, string, or object; found: array"));
+        check_write(doc! { "j": true, "fsync": true }, Err("fsync and j options cannot be used together"));
+        check_write(doc! { "x": 1 }, Err("BSON field 'WriteConcernOptions.x' is an unknown field."));
+        check_write(doc! { "wtimeout": 1_i64 << 40 }, Err("wtimeout must be a 32-bit integer"));
+    }
+
+    fn check_read(concern: DocBuf, expected: Result<(), &str>) {
+        let outcome = ReadConcern::parse(Value::Document(concern.as_doc())).map(|_| ());
+        assert_eq!(outcome.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|text| *text));
+    }
+
+    #[test]
+    fn read_concerns_are_checked() {
+        check_read(doc! {}, Ok(()));
+        check_read(doc! { "level": "majority", "afterClusterTime": Value::Timestamp(1) }, Ok(()));
+        check_read(doc! { "level": 5 }, Err("\"level\" had the wrong type. Expected string, found int"));
+        check_read(doc! { "x": 5 }, Err("Unrecognized option in readConcern: x"));
+        check_read(
+            doc! { "atClusterTime": Value::Timestamp(1) },
+            Err("atClusterTime field can be set only if level is equal to snapshot"),
+        );
+        let bad_level = "readConcern.level must be either 'local', 'majority', 'linearizable', 'available', or 'snapshot'";
+        check_read(doc! { "level": "x" }, Err(bad_level));
+    }
+}

@@ -1,0 +1,58 @@
+//! What the server keeps of one connection.
+
+use std::sync::Arc;
+
+use marula_bson::DocBuf;
+use marula_error::Result;
+use marula_wire::Compressor;
+
+use crate::net::service::Peer;
+use crate::operation::Operation;
+use crate::session::{Lsid, Session, Sessions};
+
+/// What the server keeps of one connection.
+pub struct Connection {
+    /// Its number in the log and in `hello`.
+    pub id: u64,
+    /// The client.
+    pub peer: Peer,
+    /// Its current command, for others to see and to end.
+    pub operation: Arc<Operation>,
+    /// What the client has said of itself in its first `hello`.
+    pub metadata: Option<DocBuf>,
+    /// Whether a `hello` has come: only the first may carry metadata.
+    pub has_said_hello: bool,
+    /// The compressors that both ends know, in the client's order.
+    pub compressors: Vec<Compressor>,
+    /// The session of the last command: drivers use few at a time, so that it is mostly the same again.
+    session: Option<Arc<Session>>,
+}
+
+impl Connection {
+    /// A connection that has just been opened.
+    pub fn new(id: u64, peer: Peer, operation: Arc<Operation>) -> Self {
+        Connection {
+            id,
+            peer,
+            operation,
+            metadata: None,
+            has_said_hello: false,
+            compressors: Vec::new(),
+            session: None,
+        }
+    }
+
+    /// Notes that a session is used.
+    ///
+    /// Errors: those of [`Sessions::touch`].
+    pub fn use_session(&mut self, lsid: &Lsid, sessions: &Sessions, now_ms: i64) -> Result<()> {
+        match &self.session {
+            // A session that was ended meanwhile is in nobody's hands but this one's.
+            Some(session) if session.lsid == *lsid && Arc::strong_count(session) > 1 => {
+                session.touch(now_ms);
+            }
+            _ => self.session = Some(sessions.touch(lsid, now_ms)?),
+        }
+        Ok(())
+    }
+}

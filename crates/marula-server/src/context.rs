@@ -1,0 +1,72 @@
+//! What a command works with beside its request.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use marula_bson::{ByteSlice, DocWriter, ObjectId};
+use marula_error::{Result, errors};
+
+use crate::connection::Connection;
+use crate::net::service::Call;
+use crate::server::Server;
+
+errors! {
+    time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
+    disconnected() = 279, "operation was interrupted because a client disconnected";
+    shutting_down() = InterruptedAtShutdown, "interrupted at shutdown";
+}
+
+/// What a command works with: the server, its connection, and when it must end.
+pub struct Context<'a> {
+    /// What all connections share.
+    pub server: &'a Arc<Server>,
+    /// The connection that the command came on.
+    pub connection: &'a mut Connection,
+    /// Where and why it runs.
+    pub call: &'a Call,
+    /// When it must have ended; a command with a `maxTimeMS` of its own sets it itself.
+    pub deadline: Option<Instant>,
+    /// The moment that the command sees as now, in milliseconds since 1970: one for all its documents.
+    pub now_ms: i64,
+}
+
+impl Context<'_> {
+    /// Fails once the command must end: it was killed, its time is over, its client is gone, or the server
+    /// stops. Long work asks every few hundred documents.
+    #[inline]
+    pub fn check_interrupt(&self) -> Result<()> {
+        if let Some(error) = self.connection.operation.interruption() {
+            return Err(error);
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(time_limit());
+        }
+        if self.connection.peer.disconnected.get() {
+            return Err(disconnected());
+        }
+        if self.server.shutdown.is_requested() {
+            return Err(shutting_down());
+        }
+        Ok(())
+    }
+
+    /// Appends what a member of a replica set adds to the reply of a write: `electionId` and `opTime`.
+    pub fn append_op_time(&self, reply: &mut DocWriter<'_>) {
+        if self.server.options.repl_set.is_some() {
+            reply.append("electionId", ELECTION_ID);
+            let mut op_time = reply.begin_doc("opTime");
+            self.server.append_op_time(&mut op_time);
+        }
+    }
+
+    /// The client's name for itself, for logs and `currentOp`.
+    pub fn app_name(&self) -> Option<String> {
+        let metadata = self.connection.metadata.as_ref()?;
+        let application = metadata.as_doc().get("application")?.as_doc()?;
+        Some(application.get("name")?.as_str()?.to_str_lossy().into_owned())
+    }
+}
+
+/// The election of the only member of a set: its first.
+pub const ELECTION_ID: ObjectId =
+    ObjectId::from_bytes([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1]);

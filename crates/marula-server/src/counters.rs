@@ -1,0 +1,154 @@
+//! What commands count, for `serverStatus` and `top`.
+//!
+//! Counters are relaxed atomics: exact in sum, free of order.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::command::{COMMANDS, Command, Kind};
+
+/// One counter.
+#[derive(Default, Debug)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How often, and how long all together.
+#[derive(Default, Debug)]
+pub struct Latency {
+    /// Operations.
+    pub ops: Counter,
+    /// Microseconds.
+    pub us: Counter,
+}
+
+impl Latency {
+    fn add(&self, took: Duration) {
+        self.ops.add(1);
+        self.us.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+/// How often a command ran and failed.
+#[derive(Default, Debug)]
+pub struct CommandCounter {
+    /// Runs.
+    pub total: Counter,
+    /// Of these, failures.
+    pub failed: Counter,
+    /// Of these, refusals before the command's own code ran.
+    pub rejected: Counter,
+}
+
+/// The counters of a server.
+pub struct Counters {
+    /// `opcounters`; a statement of a write counts by itself.
+    pub insert: Counter,
+    /// See `insert`.
+    pub query: Counter,
+    /// See `insert`.
+    pub update: Counter,
+    /// See `insert`.
+    pub delete: Counter,
+    /// See `insert`.
+    pub get_more: Counter,
+    /// See `insert`.
+    pub command: Counter,
+    /// `opLatencies`.
+    pub reads: Latency,
+    /// See `reads`.
+    pub writes: Latency,
+    /// See `reads`.
+    pub commands: Latency,
+    /// `metrics.document.inserted`.
+    pub documents_inserted: Counter,
+    /// `metrics.document.returned`.
+    pub documents_returned: Counter,
+    /// `metrics.document.updated`.
+    pub documents_updated: Counter,
+    /// `metrics.document.deleted`.
+    pub documents_deleted: Counter,
+    /// `metrics.queryExecutor.scanned`: index entries looked at.
+    pub keys_examined: Counter,
+    /// `metrics.queryExecutor.scannedObjects`: documents looked at.
+    pub documents_examined: Counter,
+    /// `metrics.operation.scanAndOrder`: sorts that no index did.
+    pub sorts: Counter,
+    /// `metrics.operation.writeConflicts`.
+    pub write_conflicts: Counter,
+    /// `metrics.commands.<UNKNOWN>`.
+    pub unknown_commands: Counter,
+    /// `asserts.user`: errors that clients were answered with.
+    pub user_errors: Counter,
+    /// `metrics.commands`, in the order of [`COMMANDS`].
+    by_command: Box<[CommandCounter]>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            insert: Counter::default(),
+            query: Counter::default(),
+            update: Counter::default(),
+            delete: Counter::default(),
+            get_more: Counter::default(),
+            command: Counter::default(),
+            reads: Latency::default(),
+            writes: Latency::default(),
+            commands: Latency::default(),
+            documents_inserted: Counter::default(),
+            documents_returned: Counter::default(),
+            documents_updated: Counter::default(),
+            documents_deleted: Counter::default(),
+            keys_examined: Counter::default(),
+            documents_examined: Counter::default(),
+            sorts: Counter::default(),
+            write_conflicts: Counter::default(),
+            unknown_commands: Counter::default(),
+            user_errors: Counter::default(),
+            by_command: COMMANDS.iter().map(|_| CommandCounter::default()).collect(),
+        }
+    }
+}
+
+impl Counters {
+    /// The counter of the command with this index in [`COMMANDS`].
+    pub fn of(&self, index: usize) -> &CommandCounter {
+        &self.by_command[index]
+    }
+
+    /// Every command and its counter, by name.
+    pub fn by_command(&self) -> impl Iterator<Item = (&'static Command, &CommandCounter)> {
+        COMMANDS.iter().copied().zip(&self.by_command)
+    }
+
+    /// Counts a command that starts; the statements of writes are counted by the commands themselves.
+    pub fn start(&self, kind: Kind) {
+        match kind {
+            Kind::Query => self.query.add(1),
+            Kind::GetMore => self.get_more.add(1),
+            Kind::Command => self.command.add(1),
+            Kind::Insert | Kind::Update | Kind::Delete => {}
+        }
+    }
+
+    /// Counts a command that has ended.
+    pub fn finish(&self, kind: Kind, took: Duration) {
+        match kind {
+            Kind::Query | Kind::GetMore => self.reads.add(took),
+            Kind::Insert | Kind::Update | Kind::Delete => self.writes.add(took),
+            Kind::Command => self.commands.add(took),
+        }
+    }
+}

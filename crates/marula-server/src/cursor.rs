@@ -1,0 +1,418 @@
+//! Open cursors: what a client reads by `getMore`, between its commands.
+//!
+//! A cursor is *parked* here and *taken* by the command that reads it, so that it is with one thread at a time;
+//! what it gives comes from its [`Source`]. The table has shards and a bound; idle cursors go after ten
+//! minutes.
+//! Source: manual "Cursors"; errors recorded from mongod 6.0.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use marula_bson::{ArrayWriter, DocBuf};
+use marula_db::Namespace;
+use marula_error::{Error, Result, errors};
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::session::Lsid;
+
+/// Milliseconds after which an idle cursor is closed: mongod's parameter `cursorTimeoutMillis`.
+pub const TIMEOUT_MS: i64 = 600_000;
+/// The most open cursors; each holds what it needs to go on, and a client may open them without end.
+const CURSORS_MAX: usize = 1_000_000;
+const SHARDS: usize = 16;
+/// The most bytes of documents in one batch.
+pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+errors! {
+    /// A getMore names a cursor that was closed or timed out.
+    pub not_found(id: i64) = CursorNotFound, "cursor id {id} not found";
+    in_use(id: i64) = CursorInUse, "cursor id {id} is already in use";
+    other_namespace(requested: &str, owner: &str) = Unauthorized, "Requested getMore on namespace '{requested}', but cursor belongs to a different namespace {owner}";
+    without_session(id: i64, owner: &str) = 50_737, "Cannot run getMore on cursor {id}, which was created in session {owner}, without an lsid";
+    not_its_session(id: i64, lsid: &str) = 50_736, "Cannot run getMore on cursor {id}, which was not created in a session, in session {lsid}";
+    other_session(id: i64, owner: &str, lsid: &str) = 50_738, "Cannot run getMore on cursor {id}, which was created in session {owner}, in session {lsid}";
+    too_many() = ExceededMemoryLimit, "there are too many open cursors on this server";
+}
+
+/// What fills the batches of a cursor.
+pub trait Source: Send {
+    /// Appends the next documents, at most `documents_max` of them and about [`BATCH_BYTES_MAX`] bytes.
+    fn fill(
+        &mut self,
+        context: &Context<'_>,
+        documents_max: usize,
+        batch: &mut ArrayWriter<'_>,
+    ) -> Result<Filled>;
+
+    /// For callers who know what they have parked.
+    fn as_any(&mut self) -> &mut dyn std::any::Any;
+}
+
+/// Whether a source has more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filled {
+    /// The batch is full; there may be more.
+    More,
+    /// There is nothing more.
+    Exhausted,
+}
+
+/// A source of documents that are at hand.
+pub struct Documents {
+    rest: std::vec::IntoIter<DocBuf>,
+    pushed_back: Option<DocBuf>,
+}
+
+impl Documents {
+    /// A source that gives these documents.
+    pub fn new(documents: Vec<DocBuf>) -> Self {
+        Documents { rest: documents.into_iter(), pushed_back: None }
+    }
+
+    /// [`Source::fill`], which for documents at hand neither waits nor fails.
+    pub fn fill_now(&mut self, documents_max: usize, batch: &mut ArrayWriter<'_>) -> Filled {
+        for _ in 0..documents_max {
+            let Some(document) = self.pushed_back.take().or_else(|| self.rest.next()) else { break };
+            if batch.count() > 0 && batch.size() + document.len() > BATCH_BYTES_MAX {
+                self.pushed_back = Some(document);
+                break;
+            }
+            batch.push(document.as_doc());
+        }
+        match self.pushed_back.is_none() && self.rest.len() == 0 {
+            true => Filled::Exhausted,
+            false => Filled::More,
+        }
+    }
+}
+
+impl Source for Documents {
+    fn fill(
+        &mut self,
+        _: &Context<'_>,
+        documents_max: usize,
+        batch: &mut ArrayWriter<'_>,
+    ) -> Result<Filled> {
+        Ok(self.fill_now(documents_max, batch))
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// A cursor between two commands.
+pub struct Parked {
+    /// What it reads.
+    pub source: Box<dyn Source>,
+    /// The namespace that its `getMore`s must name.
+    pub namespace: Namespace,
+    /// The session it was opened in.
+    pub lsid: Option<Lsid>,
+    /// Whether it stays open however long it is idle.
+    pub no_timeout: bool,
+    /// The command that opened it, for `currentOp` and the log.
+    pub origin: DocBuf,
+}
+
+enum Entry {
+    Idle { cursor: Box<Parked>, last_use_ms: i64 },
+    /// A command reads it.
+    Taken { namespace: Namespace, lsid: Option<Lsid>, is_killed: bool, no_timeout: bool },
+}
+
+impl Entry {
+    fn lsid(&self) -> Option<&Lsid> {
+        match self {
+            Entry::Idle { cursor, .. } => cursor.lsid.as_ref(),
+            Entry::Taken { lsid, .. } => lsid.as_ref(),
+        }
+    }
+
+    fn namespace(&self) -> &Namespace {
+        match self {
+            Entry::Idle { cursor, .. } => &cursor.namespace,
+            Entry::Taken { namespace, .. } => namespace,
+        }
+    }
+}
+
+/// What `killCursors` answers for one id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Killed {
+    /// It is closed, or will be when the command that reads it ends.
+    Yes,
+    /// There is no such cursor in this namespace.
+    NotFound,
+}
+
+/// `serverStatus.metrics.cursor`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Cursors open now.
+    pub open: u64,
+    /// Of these, those that a command reads now.
+    pub pinned: u64,
+    /// Of these, those that never time out.
+    pub no_timeout: u64,
+    /// Cursors opened since the start.
+    pub total_opened: u64,
+    /// Cursors that timed out since the start.
+    pub timed_out: u64,
+}
+
+/// The open cursors.
+pub struct Cursors {
+    shards: [Mutex<HashMap<i64, Entry>>; SHARDS],
+    total_opened: AtomicU64,
+    timed_out: AtomicU64,
+    timeout_ms: AtomicI64,
+}
+
+impl Default for Cursors {
+    fn default() -> Self {
+        Cursors {
+            shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+            total_opened: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
+            timeout_ms: AtomicI64::new(TIMEOUT_MS),
+        }
+    }
+}
+
+impl Cursors {
+    fn shard(&self, id: i64) -> &Mutex<HashMap<i64, Entry>> {
+        let low_bits = usize::try_from(id & 0xFF).expect("a byte fits");
+        &self.shards[low_bits % SHARDS]
+    }
+
+    /// Parks a new cursor; answers its id, which is never zero.
+    ///
+    /// Errors: `too_many`.
+    pub fn open(&self, cursor: Parked, now_ms: i64) -> Result<i64> {
+        loop {
+            // Ids cannot be guessed: who has one may read the cursor.
+            let id = rand::random::<i64>() & i64::MAX;
+            let mut shard = self.shard(id).lock();
+            if shard.len() >= CURSORS_MAX / SHARDS {
+                return Err(too_many());
+            }
+            if id == 0 || shard.contains_key(&id) {
+                continue;
+            }
+            shard.insert(id, Entry::Idle { cursor: Box::new(cursor), last_use_ms: now_ms });
+            self.total_opened.fetch_add(1, Ordering::Relaxed);
+            return Ok(id);
+        }
+    }
+
+    /// Takes a cursor to read it. Give it back by [`Cursors::park`], or end it by [`Cursors::finish`].
+    ///
+    /// Errors: `not_found`, `in_use`, and those of a cursor of another namespace or session.
+    pub fn take(&self, id: i64, namespace: &Namespace, lsid: Option<&Lsid>) -> Result<Box<Parked>> {
+        let mut shard = self.shard(id).lock();
+        let entry = shard.get_mut(&id).ok_or_else(|| not_found(id))?;
+        if entry.namespace() != namespace {
+            return Err(other_namespace(namespace.as_str(), entry.namespace().as_str()));
+        }
+        check_session(id, entry.lsid(), lsid)?;
+        let Entry::Idle { cursor, .. } = entry else { return Err(in_use(id)) };
+        let taken = Entry::Taken {
+            namespace: cursor.namespace.clone(),
+            lsid: cursor.lsid,
+            is_killed: false,
+            no_timeout: cursor.no_timeout,
+        };
+        match std::mem::replace(entry, taken) {
+            Entry::Idle { cursor, .. } => Ok(cursor),
+            Entry::Taken { .. } => Err(in_use(id)),
+        }
+    }
+
+    /// Gives a cursor back; answers whether it stays open. One that was killed meanwhile does not.
+    pub fn park(&self, id: i64, cursor: Box<Parked>, now_ms: i64) -> bool {
+        let mut shard = self.shard(id).lock();
+        match shard.get_mut(&id) {
+            Some(entry @ Entry::Taken { is_killed: false, .. }) => {
+                *entry = Entry::Idle { cursor, last_use_ms: now_ms };
+                true
+            }
+            _ => {
+                shard.remove(&id);
+                false
+            }
+        }
+    }
+
+    /// Ends a cursor that was taken.
+    pub fn finish(&self, id: i64) {
+        self.shard(id).lock().remove(&id);
+    }
+
+    /// Whether a cursor that was taken has been killed since.
+    pub fn is_killed(&self, id: i64) -> bool {
+        matches!(self.shard(id).lock().get(&id), None | Some(Entry::Taken { is_killed: true, .. }))
+    }
+
+    /// Closes a cursor of this namespace.
+    pub fn kill(&self, id: i64, namespace: &Namespace) -> Killed {
+        let mut shard = self.shard(id).lock();
+        match shard.get_mut(&id) {
+            Some(entry) if entry.namespace() == namespace => {}
+            _ => return Killed::NotFound,
+        }
+        kill_entry(&mut shard, id);
+        Killed::Yes
+    }
+
+    /// Closes the cursors for which `condemned` holds; answers how many.
+    pub fn kill_where(&self, condemned: impl Fn(&Namespace, Option<&Lsid>) -> bool) -> usize {
+        let mut killed = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let ids: Vec<i64> = shard
+                .iter()
+                .filter(|(_, entry)| condemned(entry.namespace(), entry.lsid()))
+                .map(|(&id, _)| id)
+                .collect();
+            killed += ids.len();
+            ids.into_iter().for_each(|id| kill_entry(&mut shard, id));
+        }
+        killed
+    }
+
+    /// Closes what has been idle for too long.
+    pub fn expire(&self, now_ms: i64) {
+        let before_ms = now_ms - self.timeout_ms.load(Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut expired = 0;
+            shard.lock().retain(|_, entry| match entry {
+                Entry::Idle { cursor, last_use_ms } => {
+                    let stays = cursor.no_timeout || *last_use_ms >= before_ms;
+                    expired += u64::from(!stays);
+                    stays
+                }
+                Entry::Taken { .. } => true,
+            });
+            self.timed_out.fetch_add(expired, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets how long a cursor may be idle.
+    pub fn set_timeout_ms(&self, timeout_ms: i64) {
+        self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
+    }
+
+    /// How many there are, and have been.
+    pub fn statistics(&self) -> Statistics {
+        let mut statistics = Statistics {
+            total_opened: self.total_opened.load(Ordering::Relaxed),
+            timed_out: self.timed_out.load(Ordering::Relaxed),
+            ..Statistics::default()
+        };
+        for shard in &self.shards {
+            for entry in shard.lock().values() {
+                statistics.open += 1;
+                let (pinned, no_timeout) = match entry {
+                    Entry::Idle { cursor, .. } => (false, cursor.no_timeout),
+                    Entry::Taken { no_timeout, .. } => (true, *no_timeout),
+                };
+                statistics.pinned += u64::from(pinned);
+                statistics.no_timeout += u64::from(no_timeout);
+            }
+        }
+        statistics
+    }
+}
+
+fn kill_entry(shard: &mut HashMap<i64, Entry>, id: i64) {
+    match shard.get_mut(&id) {
+        // Who reads it finds out when giving it back.
+        Some(Entry::Taken { is_killed, .. }) => *is_killed = true,
+        _ => {
+            shard.remove(&id);
+        }
+    }
+}
+
+fn check_session(id: i64, owner: Option<&Lsid>, lsid: Option<&Lsid>) -> Result<(), Error> {
+    let text = |lsid: &Lsid| marula_bson::DocBuf::build(|out| lsid.write(out)).as_doc().to_string();
+    match (owner, lsid) {
+        (None, None) => Ok(()),
+        (Some(owner), Some(lsid)) if owner == lsid => Ok(()),
+        (Some(owner), None) => Err(without_session(id, &text(owner))),
+        (None, Some(lsid)) => Err(not_its_session(id, &text(lsid))),
+        (Some(owner), Some(lsid)) => Err(other_session(id, &text(owner), &text(lsid))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    fn parked(lsid: Option<Lsid>) -> Parked {
+        Parked {
+            source: Box::new(Documents::new(vec![doc! { "a": 1 }, doc! { "a": 2 }])),
+            namespace: Namespace::new("d", "c").unwrap(),
+            lsid,
+            no_timeout: false,
+            origin: DocBuf::new(),
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_with_one_reader_at_a_time() {
+        let cursors = Cursors::default();
+        let ns = Namespace::new("d", "c").unwrap();
+        let id = cursors.open(parked(None), 0).unwrap();
+        let taken = cursors.take(id, &ns, None).unwrap();
+        assert_eq!(cursors.take(id, &ns, None).err().unwrap().code().number(), 143);
+        assert!(cursors.park(id, taken, 0));
+        let taken = cursors.take(id, &ns, None).unwrap();
+        assert_eq!(cursors.kill(id, &ns), Killed::Yes);
+        assert!(cursors.is_killed(id));
+        assert!(!cursors.park(id, taken, 0));
+        assert_eq!(cursors.take(id, &ns, None).err().unwrap().code().number(), 43);
+        assert_eq!(cursors.kill(id, &ns), Killed::NotFound);
+    }
+
+    #[test]
+    fn a_cursor_belongs_to_its_namespace_and_session() {
+        let cursors = Cursors::default();
+        let ns = Namespace::new("d", "c").unwrap();
+        let other = Namespace::new("d", "x").unwrap();
+        let lsid = Lsid::of_uuid([1; 16]);
+        let id = cursors.open(parked(Some(lsid)), 0).unwrap();
+        let code = |ns, lsid| cursors.take(id, ns, lsid).err().map(|error| error.code().number());
+        assert_eq!(code(&other, Some(&lsid)), Some(13));
+        assert_eq!(code(&ns, None), Some(50_737));
+        assert_eq!(code(&ns, Some(&Lsid::of_uuid([2; 16]))), Some(50_738));
+        assert_eq!(cursors.kill_where(|_, owner| owner == Some(&lsid)), 1);
+    }
+
+    #[test]
+    fn idle_cursors_expire() {
+        let cursors = Cursors::default();
+        cursors.open(parked(None), 0).unwrap();
+        cursors.open(Parked { no_timeout: true, ..parked(None) }, 0).unwrap();
+        cursors.expire(TIMEOUT_MS);
+        assert_eq!(cursors.statistics().open, 2);
+        cursors.expire(TIMEOUT_MS + 1);
+        let statistics = cursors.statistics();
+        assert_eq!((statistics.open, statistics.timed_out, statistics.no_timeout), (1, 1, 1));
+    }
+
+    #[test]
+    fn documents_at_hand_come_in_batches() {
+        let mut source = Documents::new(vec![doc! { "a": 1 }, doc! { "a": 2 }, doc! { "a": 3 }]);
+        let mut bytes = Vec::new();
+        let mut batch = ArrayWriter::new(&mut bytes);
+        assert_eq!(source.fill_now(0, &mut batch), Filled::More);
+        assert_eq!(source.fill_now(2, &mut batch), Filled::More);
+        assert_eq!(source.fill_now(1, &mut batch), Filled::Exhausted);
+        assert_eq!(batch.count(), 3);
+    }
+}

@@ -1,0 +1,262 @@
+//! From a message to a reply: the frame around every command.
+//!
+//! One call parses the [`Request`], notes the operation, runs the command where its row says, appends what every
+//! reply has (`ok`, write-concern errors, cluster times) and waits for the disk where the write concern asks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use marula_bson::{Binary, DocWriter, Value};
+use marula_error::{Error, codes, errors};
+use marula_storage::Stamp;
+use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
+
+use crate::command::{Outcome, Place as CommandPlace};
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step};
+use crate::request::Request;
+use crate::server::Server;
+
+errors! {
+    op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
+}
+
+/// Error codes after which a driver sends a retryable write again.
+/// Source: driver specification "Retryable Writes", "Determining Retryable Errors".
+const RETRYABLE_CODES: &[i32] =
+    &[6, 7, 89, 91, 189, 262, 317, 358, 384, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
+
+/// A server as the network sees it.
+pub struct Frame(pub Arc<Server>);
+
+impl Service for Frame {
+    type Connection = Connection;
+
+    fn open(&self, peer: Peer, id: u64) -> Connection {
+        tracing::debug!(connection = id, client = ?peer.remote, "connection accepted");
+        let operation = self.0.operations.open(id, peer.clone());
+        Connection::new(id, peer, operation)
+    }
+
+    fn call(
+        &self,
+        connection: &mut Connection,
+        message: &Message<'_>,
+        call: &Call,
+        reply: &mut ReplyBuffer,
+    ) -> Step {
+        let server = &*self.0;
+        let request = match Request::parse(message) {
+            Ok(request) => request,
+            Err(error) => {
+                server.count_rejected(message, &error);
+                answer_error(server, None, &error, reply);
+                return Step::Reply;
+            }
+        };
+        if call.place == Place::Inline && request.command.place == CommandPlace::Pool {
+            return Step::ToPool;
+        }
+        run(&self.0, connection, &request, call, reply)
+    }
+
+    fn close(&self, connection: Connection) {
+        tracing::debug!(connection = connection.id, "connection ended");
+        self.0.operations.close(connection.id);
+    }
+}
+
+fn run(
+    server: &Arc<Server>,
+    connection: &mut Connection,
+    request: &Request<'_>,
+    call: &Call,
+    reply: &mut ReplyBuffer,
+) -> Step {
+    let command = request.command;
+    let now_ms = server.now_ms();
+    if request.message.reply_to().form != Form::Msg && !is_hello(request) {
+        answer_error(server, Some(request), &op_query_command(command.name), reply);
+        return Step::Reply;
+    }
+    if let Some(lsid) = &request.lsid
+        && let Err(error) = connection.use_session(lsid, &server.sessions, now_ms)
+    {
+        answer_error(server, Some(request), &error, reply);
+        return Step::Reply;
+    }
+    let on_pool = call.place == Place::Pool;
+    connection.operation.begin(server.operations.next_id(), now_ms * 1_000);
+    if on_pool {
+        let ns = describe_namespace(request);
+        connection.operation.describe(command, ns, request.body, request.lsid);
+    }
+    let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
+    let stamp_before = command.takes_write_concern.then(|| server.db.store().newest_stamp());
+    let operation = connection.operation.clone();
+    let mut context = Context { server, connection, call, deadline, now_ms };
+    let mut body = reply.body();
+    let outcome = context.check_interrupt().and_then(|()| (command.run)(&mut context, request, &mut body));
+    let step = match outcome {
+        Ok(Outcome::Done) => finish(server, request, body, stamp_before),
+        Ok(Outcome::Stream) => {
+            append_tail(server, request, &mut body);
+            Step::Stream
+        }
+        Ok(Outcome::Close) => {
+            append_tail(server, request, &mut body);
+            Step::Close
+        }
+        Ok(Outcome::ToPool) => {
+            drop(body);
+            Step::ToPool
+        }
+        Ok(Outcome::Retry(arm, deadline)) => {
+            drop(body);
+            Step::Retry(arm, deadline)
+        }
+        Err(error) => {
+            drop(body);
+            server.counters.of(request.index).failed.add(1);
+            server.counters.user_errors.add(1);
+            answer_error(server, Some(request), &error, reply);
+            Step::Reply
+        }
+    };
+    operation.end(on_pool);
+    if !matches!(step, Step::ToPool | Step::Retry(..)) {
+        let took = call.arrived.elapsed();
+        server.counters.of(request.index).total.add(1);
+        server.counters.start(command.kind);
+        server.counters.finish(command.kind, took);
+    }
+    step
+}
+
+/// Ends a reply that was written; waits for the disk where the write concern asks.
+fn finish(
+    server: &Arc<Server>,
+    request: &Request<'_>,
+    mut body: DocWriter<'_>,
+    stamp_before: Option<Stamp>,
+) -> Step {
+    let concern = request.write_concern.as_ref();
+    if let Some(concern) = concern
+        && let Some(error) = concern.unsatisfied()
+    {
+        concern.write_error(&error, &mut body);
+    }
+    append_tail(server, request, &mut body);
+    drop(body);
+    let stamp = server.db.store().newest_stamp();
+    match concern {
+        // Also a write that changed nothing may rest on another's that is not yet on disk; only where
+        // there was none at all is there nothing to wait for.
+        Some(concern) if concern.wants_sync() && stamp_before.is_some() => {
+            Step::Hold(wait_for_sync(server.clone(), stamp))
+        }
+        _ => Step::Reply,
+    }
+}
+
+fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
+    Box::new(move |wake| {
+        let done = move |outcome: marula_storage::Result<()>| {
+            if let Err(error) = outcome {
+                // The engine takes no more writes after this; the reply says what is in the log.
+                tracing::error!(%error, "a write that was to be on disk could not be synced");
+            }
+            wake.wake();
+        };
+        server.db.store().on_sync(stamp, Box::new(done));
+    })
+}
+
+/// Appends what every successful reply ends with.
+fn append_tail(server: &Server, request: &Request<'_>, body: &mut DocWriter<'_>) {
+    body.append("ok", 1.0);
+    append_cluster_time(server, Some(request), body);
+}
+
+/// Appends the times of a replica set's member.
+fn append_cluster_time(server: &Server, request: Option<&Request<'_>>, body: &mut DocWriter<'_>) {
+    const NO_KEY: [u8; 20] = [0; 20];
+    if server.options.repl_set.is_none() {
+        return;
+    }
+    // What came as OP_QUERY knows nothing of them.
+    if request.is_some_and(|request| request.message.reply_to().form != Form::Msg) {
+        return;
+    }
+    let timestamp = Value::Timestamp(server.db.newest_timestamp(server.now_ms()));
+    let mut cluster_time = body.begin_doc("$clusterTime");
+    cluster_time.append("clusterTime", timestamp);
+    let mut signature = cluster_time.begin_doc("signature");
+    signature.append("hash", Binary { subtype: 0, bytes: &NO_KEY });
+    signature.append("keyId", 0_i64);
+    drop(signature);
+    drop(cluster_time);
+    body.append("operationTime", timestamp);
+}
+
+fn answer_error(
+    server: &Server,
+    request: Option<&Request<'_>>,
+    error: &Error,
+    reply: &mut ReplyBuffer,
+) {
+    let is_retryable = request.is_some_and(|request| request.txn_number.is_some())
+        && RETRYABLE_CODES.contains(&error.code().number());
+    let labelled = is_retryable.then(|| error.clone().with_label("RetryableWriteError"));
+    let mut body = reply.body();
+    write_error(&mut body, labelled.as_ref().unwrap_or(error));
+    append_cluster_time(server, request, &mut body);
+}
+
+fn is_hello(request: &Request<'_>) -> bool {
+    matches!(request.command.name, "hello" | "isMaster")
+}
+
+/// The namespace as `currentOp` shows it.
+fn describe_namespace(request: &Request<'_>) -> String {
+    match request.first.value.get() {
+        Value::String(collection) => format!("{}.{collection}", request.db),
+        _ => format!("{}.$cmd", request.db),
+    }
+}
+
+impl Server {
+    fn count_rejected(&self, message: &Message<'_>, error: &Error) {
+        self.counters.user_errors.add(1);
+        if error.code() == codes::CommandNotFound {
+            self.counters.unknown_commands.add(1);
+            return;
+        }
+        let first = message.body().iter().next();
+        if let Some((index, _)) = first.and_then(|first| crate::command::find(first.name)) {
+            self.counters.of(index).rejected.add(1);
+            self.counters.of(index).failed.add(1);
+            self.counters.of(index).total.add(1);
+        }
+    }
+}
+
+/// Whether a call is the first for its reply, rather than one that goes on after [`Outcome::Retry`].
+pub fn is_first(call: &Call) -> bool {
+    !matches!(call.reason, Reason::Woken | Reason::Deadline)
+}
+
+/// A client's address as `currentOp`, `whatsmyuri` and the log show it.
+pub fn address_text(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "anonymous unix socket".to_owned(), |address| address.to_string())
+}
+
+/// The longest that anything waits on behalf of a client without a limit of its own.
+pub const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The moment `wait` from now, or the longest wait from now.
+pub fn after(wait: Duration) -> Instant {
+    Instant::now() + wait.min(WAIT_MAX)
+}

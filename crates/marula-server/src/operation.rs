@@ -1,0 +1,211 @@
+//! What runs now: `currentOp` shows it, `killOp` ends it.
+//!
+//! Each connection has one [`Operation`], since it runs one command at a time. A command that runs inline costs a
+//! few plain stores; what it was sent is copied only when it moves to the pool, where it may be long enough to
+//! be looked at.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, Ordering};
+
+use marula_bson::{Doc, DocBuf};
+use marula_error::{Error, errors};
+use parking_lot::Mutex;
+
+use crate::command::Command;
+use crate::net::service::Peer;
+use crate::session::Lsid;
+
+/// Commands longer than this are not copied for `currentOp`.
+const COMMAND_BYTES_MAX: usize = 16 * 1024;
+
+errors! {
+    killed() = Interrupted, "operation was interrupted";
+    cursor_killed() = CursorKilled, "operation was interrupted because its cursor was killed";
+}
+
+/// The operation of one connection: its current command, or none.
+pub struct Operation {
+    /// The connection's number.
+    pub connection_id: u64,
+    /// The client.
+    pub peer: Peer,
+    /// Zero while idle.
+    op_id: AtomicU32,
+    started_us: AtomicI64,
+    killed: AtomicI32,
+    yields: AtomicU32,
+    detail: Mutex<Option<Detail>>,
+    metadata: Mutex<Option<DocBuf>>,
+}
+
+/// What `currentOp` shows of a command on the pool.
+#[derive(Clone)]
+pub struct Detail {
+    /// The command.
+    pub command: &'static Command,
+    /// The namespace, or the database.
+    pub ns: String,
+    /// What was sent; nothing when it is long.
+    pub body: DocBuf,
+    /// The session.
+    pub lsid: Option<Lsid>,
+    /// What the plan is, once there is one.
+    pub plan_summary: Option<String>,
+}
+
+/// Everything about an operation at one moment.
+pub struct Report {
+    /// The connection's number.
+    pub connection_id: u64,
+    /// The client.
+    pub peer: Peer,
+    /// The number of the operation; zero when the connection is idle.
+    pub op_id: u32,
+    /// When it started, in microseconds since 1970.
+    pub started_us: i64,
+    /// Whether it has been told to end.
+    pub is_killed: bool,
+    /// Its command, when it runs on the pool.
+    pub detail: Option<Detail>,
+    /// What the client has said of itself.
+    pub metadata: Option<DocBuf>,
+}
+
+impl Operation {
+    /// Notes that a command starts.
+    pub fn begin(&self, op_id: u32, started_us: i64) {
+        self.killed.store(0, Ordering::Relaxed);
+        self.started_us.store(started_us, Ordering::Relaxed);
+        self.op_id.store(op_id, Ordering::Release);
+    }
+
+    /// Notes what the command is.
+    pub fn describe(&self, command: &'static Command, ns: String, body: Doc<'_>, lsid: Option<Lsid>) {
+        let is_short = body.as_bytes().len() <= COMMAND_BYTES_MAX;
+        let body = if is_short { body.to_buf() } else { DocBuf::new() };
+        *self.detail.lock() = Some(Detail { command, ns, body, lsid, plan_summary: None });
+    }
+
+    /// Notes what the plan is.
+    pub fn set_plan_summary(&self, summary: String) {
+        if let Some(detail) = &mut *self.detail.lock() {
+            detail.plan_summary = Some(summary);
+        }
+    }
+
+    /// Notes that the command has ended.
+    pub fn end(&self, was_described: bool) {
+        self.op_id.store(0, Ordering::Release);
+        if was_described {
+            *self.detail.lock() = None;
+        }
+    }
+
+    /// Keeps what the client has said of itself.
+    pub fn set_metadata(&self, metadata: DocBuf) {
+        *self.metadata.lock() = Some(metadata);
+    }
+
+    /// Tells the operation to end.
+    pub fn kill(&self, code: i32) {
+        self.killed.store(code, Ordering::Relaxed);
+    }
+
+    /// Why the operation must end, if it must.
+    #[inline]
+    pub fn interruption(&self) -> Option<Error> {
+        match self.killed.load(Ordering::Relaxed) {
+            0 => None,
+            code if code == marula_error::codes::CursorKilled.number() => Some(cursor_killed()),
+            _ => Some(killed()),
+        }
+    }
+
+    /// How often it let others pass.
+    pub fn yields(&self) -> u32 {
+        self.yields.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it let others pass.
+    pub fn count_yield(&self) {
+        self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The operation at this moment.
+    pub fn report(&self) -> Report {
+        Report {
+            connection_id: self.connection_id,
+            peer: self.peer.clone(),
+            op_id: self.op_id.load(Ordering::Acquire),
+            started_us: self.started_us.load(Ordering::Relaxed),
+            is_killed: self.killed.load(Ordering::Relaxed) != 0,
+            detail: self.detail.lock().clone(),
+            metadata: self.metadata.lock().clone(),
+        }
+    }
+}
+
+/// The operations of all connections.
+#[derive(Default)]
+pub struct Operations {
+    by_connection: Mutex<HashMap<u64, Arc<Operation>>>,
+    last_id: AtomicU32,
+}
+
+impl Operations {
+    /// Adds a connection.
+    pub fn open(&self, connection_id: u64, peer: Peer) -> Arc<Operation> {
+        let operation = Arc::new(Operation {
+            connection_id,
+            peer,
+            op_id: AtomicU32::new(0),
+            started_us: AtomicI64::new(0),
+            killed: AtomicI32::new(0),
+            yields: AtomicU32::new(0),
+            detail: Mutex::new(None),
+            metadata: Mutex::new(None),
+        });
+        self.by_connection.lock().insert(connection_id, operation.clone());
+        operation
+    }
+
+    /// Removes a connection.
+    pub fn close(&self, connection_id: u64) {
+        self.by_connection.lock().remove(&connection_id);
+    }
+
+    /// The number of the next operation; never zero.
+    pub fn next_id(&self) -> u32 {
+        // Clients hold it in an i32.
+        self.last_id.fetch_add(1, Ordering::Relaxed) % i32::MAX.unsigned_abs() + 1
+    }
+
+    /// Every connection's operation now.
+    pub fn reports(&self) -> Vec<Report> {
+        let all: Vec<_> = self.by_connection.lock().values().cloned().collect();
+        let mut reports: Vec<_> = all.iter().map(|operation| operation.report()).collect();
+        reports.sort_by_key(|report| report.connection_id);
+        reports
+    }
+
+    /// Tells the operation with this number to end; answers whether it runs.
+    pub fn kill(&self, op_id: u32) -> bool {
+        let all = self.by_connection.lock();
+        let found = all.values().find(|operation| operation.op_id.load(Ordering::Acquire) == op_id);
+        if let Some(operation) = found {
+            operation.kill(marula_error::codes::Interrupted.number());
+        }
+        found.is_some()
+    }
+
+    /// Tells the operations of the sessions for which `condemned` holds to end.
+    pub fn kill_sessions(&self, condemned: impl Fn(&Lsid) -> bool) {
+        for operation in self.by_connection.lock().values() {
+            let lsid = operation.detail.lock().as_ref().and_then(|detail| detail.lsid);
+            if lsid.is_some_and(|lsid| condemned(&lsid)) {
+                operation.kill(marula_error::codes::Interrupted.number());
+            }
+        }
+    }
+}

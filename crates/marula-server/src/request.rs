@@ -1,0 +1,422 @@
+//! One request: what every command has in common, parsed once from the message.
+//!
+//! [`Request::parse`] walks the body once. Fields that any command may carry (`lsid`, `maxTimeMS`, `$db`, …) become
+//! typed fields of the [`Request`]; the others are checked against the command's row and kept in
+//! [`Request::args`] for the command's own code.
+//! Source: manual "Database Commands"; driver specification "OP_MSG"; errors recorded from mongod 6.0.
+
+use std::time::Duration;
+
+use marula_bson::{BStr, ByteSlice, Doc, Element, RawValue, Type, Value};
+use marula_db::Namespace;
+use marula_error::{Result, errors};
+use marula_wire::{Message, message::Docs};
+use smallvec::SmallVec;
+
+use crate::command::fields::{self, Field, Types};
+use crate::command::{self, Command, Fields};
+use crate::concern::{ReadConcern, WriteConcern};
+use crate::session::Lsid;
+
+errors! {
+    no_such_command(name: &BStr) = CommandNotFound, "no such command: '{name}'";
+    no_db() = 40_571, "OP_MSG requests require a $db argument";
+    db_not_a_string(kind: &str) = 13_111, "wrong type for field ($db) {kind} != string";
+    invalid_db(db: &BStr) = InvalidNamespace, "Invalid database name: '{db}'";
+    not_admin(name: &str) = Unauthorized, "{name} may only be run against the admin database.";
+    max_time_not_a_number() = BadValue, "maxTimeMS must be a number";
+    max_time_not_integral() = BadValue, "maxTimeMS has non-integral value";
+    max_time_range(value: i64) = BadValue, "{value} value for maxTimeMS is out of range";
+    internal_max_time() = InvalidOptions, "Can not specify maxTimeMSOpOnly for non internal clients";
+    no_write_concern() = InvalidOptions, "Command does not support writeConcern";
+    api_version(version: &BStr) = APIVersionError, "Cannot accept API version {version}";
+    api_without_version() = 4_886_600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion";
+    api_strict(name: &str) = APIStrictError, "Provided apiStrict:true, but the command {name} is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://dochub.mongodb.org/core/manual-versioned-api";
+    read_preference_type(kind: &str) = TypeMismatch, "$readPreference has incorrect type: expected object but got {kind}";
+    read_preference_mode(mode: &BStr) = BadValue, "Could not parse $readPreference mode '{mode}'. Only the modes 'primary', 'primaryPreferred', 'secondary', 'secondaryPreferred', and 'nearest' are supported. :: caused by :: Enumeration value '{mode}' for field 'mode' is not a valid value.";
+    expected_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
+    txn_number_without_session() = InvalidOptions, "Transaction number requires a session ID to also be specified";
+    txn_number_negative() = InvalidOptions, "Transaction number cannot be negative";
+    autocommit_without_number() = InvalidOptions, "'autocommit' field requires a transaction number to also be specified";
+    autocommit_true() = InvalidOptions, "Specifying autocommit=true is not allowed.";
+    start_without_autocommit() = InvalidOptions, "'startTransaction' field requires 'autocommit' field to also be specified";
+    start_false() = InvalidOptions, "Specifying startTransaction=false is not allowed.";
+    not_retryable(name: &str) = NotARetryableWriteCommand, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command.";
+    not_in_transaction() = OperationNotSupportedInTransaction, "This command is not supported in transactions";
+    no_transactions() = IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos";
+    collection_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
+    not_a_document(place: &str, field: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type 'object'";
+}
+
+/// The place that messages name for fields of the Stable API.
+const API_PLACE: &str = "APIParametersFromClient";
+/// The place that messages name for fields of sessions and transactions.
+const SESSION_PLACE: &str = "OperationSessionInfo";
+
+const API_FIELDS: &[Field] = &[
+    Field::optional("apiVersion", Types::STRING),
+    Field::optional("apiStrict", Types::BOOLEAN),
+    Field::optional("apiDeprecationErrors", Types::BOOLEAN),
+];
+
+const SESSION_FIELDS: &[Field] = &[
+    Field::optional("lsid", Types::DOCUMENT),
+    Field::optional("txnNumber", Types::One(Type::Int64)),
+    Field::optional("txnRetryCounter", Types::One(Type::Int32)),
+    Field::optional("stmtId", Types::Any),
+    Field::optional("autocommit", Types::BOOLEAN),
+    Field::optional("startTransaction", Types::BOOLEAN),
+    Field::optional("coordinator", Types::BOOLEAN),
+];
+
+/// The version of the Stable API that a request asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Api {
+    /// Whether it asks for version 1, the only one there is.
+    pub is_version_1: bool,
+    /// Whether what is not in that version is refused.
+    pub is_strict: bool,
+    /// Whether what is deprecated in that version is refused.
+    pub deprecation_errors: bool,
+}
+
+/// A request: the command's row, where it is sent, what every command may carry, and its own fields.
+pub struct Request<'a> {
+    /// The command.
+    pub command: &'static Command,
+    /// Its index in the table of commands.
+    pub index: usize,
+    /// The first field: the command's name as it was sent, and its value.
+    pub first: Element<'a>,
+    /// The database it is sent to.
+    pub db: &'a str,
+    /// The whole body.
+    pub body: Doc<'a>,
+    /// The command's own fields in order, but for the first: checked by name and type where its row says how.
+    pub args: SmallVec<[Element<'a>; 12]>,
+    /// The message, with its document sequences and flags.
+    pub message: Message<'a>,
+    /// The user's comment, for logs and `currentOp`.
+    pub comment: Option<RawValue<'a>>,
+    /// How long it may take.
+    pub max_time: Option<Duration>,
+    /// The session it belongs to.
+    pub lsid: Option<Lsid>,
+    /// The number of this write in its session.
+    pub txn_number: Option<i64>,
+    /// How reads see writes.
+    pub read_concern: ReadConcern,
+    /// How safe a write must be before it is answered, where the request says it.
+    pub write_concern: Option<WriteConcern>,
+    /// The Stable API.
+    pub api: Api,
+}
+
+/// What belongs to sessions and transactions, as it is read.
+#[derive(Default)]
+struct SessionFields<'a> {
+    lsid: Option<Doc<'a>>,
+    txn_number: Option<i64>,
+    autocommit: Option<bool>,
+    start_transaction: Option<bool>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads the parts that every command shares and checks the command's own against its row.
+    pub fn parse(message: &Message<'a>) -> Result<Self> {
+        let body = message.body();
+        let db = database(message, body)?;
+        let Some(first) = body.iter().next() else {
+            return Err(no_such_command("".into()));
+        };
+        let (index, command) = command::find(first.name).ok_or_else(|| no_such_command(first.name))?;
+        let mut request = Request {
+            command,
+            index,
+            first,
+            db: "",
+            body,
+            args: SmallVec::new(),
+            message: *message,
+            comment: None,
+            max_time: None,
+            lsid: None,
+            txn_number: None,
+            read_concern: ReadConcern::default(),
+            write_concern: None,
+            api: Api::default(),
+        };
+        let mut session = SessionFields::default();
+        let mut write_concern = None;
+        for element in body.iter().skip(1) {
+            if !request.read_generic(element, &mut session, &mut write_concern)? {
+                request.args.push(element);
+            }
+        }
+        request.check_api()?;
+        request.read_session(&session)?;
+        request.db = database_name(db)?;
+        if command.admin_only && request.db != "admin" {
+            return Err(not_admin(command.name));
+        }
+        if let Some(value) = write_concern {
+            if !command.takes_write_concern {
+                return Err(no_write_concern());
+            }
+            request.write_concern = Some(WriteConcern::parse(value)?);
+        }
+        request.read_concern.check(command)?;
+        request.check_fields()?;
+        Ok(request)
+    }
+
+    /// Reads a field that any command may carry; answers whether it was one.
+    fn read_generic(
+        &mut self,
+        element: Element<'a>,
+        session: &mut SessionFields<'a>,
+        write_concern: &mut Option<Value<'a>>,
+    ) -> Result<bool> {
+        let Element { name, value } = element;
+        match name.as_bytes() {
+            b"$db" => {}
+            b"lsid" | b"txnNumber" | b"autocommit" | b"startTransaction" | b"coordinator"
+            | b"txnRetryCounter" | b"stmtId" => {
+                fields::check(SESSION_PLACE, SESSION_FIELDS, name, value.kind())?;
+                session.read(name, value.get());
+            }
+            b"$clusterTime" | b"$configServerState" | b"$client" | b"$audit" | b"$queryOptions"
+            | b"$configTime" | b"$topologyTime" | b"$oplogQueryData" | b"$replData"
+            | b"allowImplicitCollectionCreation" | b"clientOperationKey" => {}
+            b"databaseVersion" | b"shardVersion" => {
+                if value.kind() != Type::Document {
+                    return Err(expected_object(&name.to_string()));
+                }
+            }
+            b"$readPreference" => check_read_preference(value.get())?,
+            b"comment" => self.comment = Some(value),
+            b"maxTimeMS" => self.max_time = parse_max_time(value.get())?,
+            b"maxTimeMSOpOnly" => return Err(internal_max_time()),
+            b"readConcern" => self.read_concern = ReadConcern::parse(value.get())?,
+            b"writeConcern" => *write_concern = Some(value.get()),
+            b"apiVersion" | b"apiStrict" | b"apiDeprecationErrors" => {
+                fields::check(API_PLACE, API_FIELDS, name, value.kind())?;
+                self.read_api(name, value.get())?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn read_api(&mut self, name: &BStr, value: Value<'a>) -> Result<()> {
+        match value {
+            Value::String(version) if version == "1" => self.api.is_version_1 = true,
+            Value::String(version) => return Err(api_version(version)),
+            other if name == "apiStrict" => self.api.is_strict = other.is_truthy(),
+            other => self.api.deprecation_errors = other.is_truthy(),
+        }
+        Ok(())
+    }
+
+    fn check_api(&self) -> Result<()> {
+        let Api { is_version_1, is_strict, .. } = self.api;
+        let asks = self.body.get_raw(b"apiStrict").or(self.body.get_raw(b"apiDeprecationErrors"));
+        if !is_version_1 && asks.is_some() {
+            return Err(api_without_version());
+        }
+        if is_strict && !self.command.in_api_v1 {
+            return Err(api_strict(self.command.name));
+        }
+        Ok(())
+    }
+
+    fn read_session(&mut self, session: &SessionFields<'a>) -> Result<()> {
+        self.lsid = session.lsid.map(|lsid| Lsid::parse("OperationSessionInfo.lsid", lsid)).transpose()?;
+        self.txn_number = session.txn_number;
+        match (session.txn_number, session.autocommit, session.start_transaction) {
+            (None, None, None) => return Ok(()),
+            (Some(_), ..) if self.lsid.is_none() => return Err(txn_number_without_session()),
+            (Some(..0), ..) => return Err(txn_number_negative()),
+            (_, None, Some(_)) => return Err(start_without_autocommit()),
+            (None, ..) => return Err(autocommit_without_number()),
+            (_, Some(true), _) => return Err(autocommit_true()),
+            (_, _, Some(false)) => return Err(start_false()),
+            (Some(_), None, None) if !self.command.is_retryable_write => {
+                return Err(not_retryable(self.command.name));
+            }
+            (Some(_), None, None) => return Ok(()),
+            (Some(_), Some(false), _) => {}
+        }
+        if !self.command.in_transaction {
+            return Err(not_in_transaction());
+        }
+        // Numbered writes work; transactions of several commands are what this server does not have.
+        Err(no_transactions())
+    }
+
+    fn check_fields(&self) -> Result<()> {
+        let (place, fields, is_strict) = match self.command.fields {
+            Fields::Any => return Ok(()),
+            Fields::Known { place, fields } => (place, fields, false),
+            Fields::Strict { place, fields } => (place, fields, true),
+        };
+        for (at, element) in self.args.iter().enumerate() {
+            if !is_strict && fields.iter().all(|field| element.name != field.name) {
+                continue;
+            }
+            fields::check(place, fields, element.name, element.value.kind())?;
+            if self.args[..at].iter().any(|earlier| earlier.name == element.name) {
+                return Err(fields::duplicate_field(place, element.name));
+            }
+        }
+        for sequence in self.message.sequences().filter(|_| is_strict) {
+            fields::check(place, fields, sequence.name, Type::Array)?;
+        }
+        for field in fields.iter().filter(|field| field.is_required) {
+            if self.arg(field.name).is_none() && self.message.sequence(field.name).is_none() {
+                return Err(fields::missing_field(place, field.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The field of this name; null and undefined are as if it were left out.
+    pub fn arg(&self, name: &str) -> Option<Value<'a>> {
+        let element = self.args.iter().find(|element| element.name == name)?;
+        Some(element.value.get()).filter(|value| !value.is_nullish())
+    }
+
+    /// The field of this name as a flag; `false` when it is left out.
+    pub fn flag(&self, name: &str) -> bool {
+        self.arg(name).is_some_and(|value| value.is_truthy())
+    }
+
+    /// The field of this name as a string.
+    pub fn text(&self, name: &str) -> Option<&'a BStr> {
+        self.arg(name).and_then(|value| value.as_str())
+    }
+
+    /// The collection that the first field names.
+    ///
+    /// Errors: `collection_type`, and the rules of names.
+    pub fn namespace(&self) -> Result<Namespace> {
+        Namespace::new(self.db, self.collection_name()?)
+    }
+
+    /// The text of the first field, unchecked but for its type.
+    pub fn collection_name(&self) -> Result<&'a str> {
+        match self.first.value.get() {
+            Value::String(name) => name.to_str().map_err(|_| collection_type("string")),
+            other => Err(collection_type(other.kind().alias())),
+        }
+    }
+
+    /// The documents of the field `name`, be they an array in the body or a document sequence beside it.
+    /// `None` when there is no such field.
+    pub fn documents(&self, name: &'static str) -> Option<Documents<'a>> {
+        if let Some(sequence) = self.message.sequence(name) {
+            return Some(Documents::Sequence(sequence.docs));
+        }
+        let array = self.arg(name)?.as_array()?;
+        Some(Documents::Array { rest: array.iter(), at: 0, place: self.command.name, name })
+    }
+}
+
+/// The documents of a field, one by one.
+#[derive(Clone)]
+pub enum Documents<'a> {
+    /// From an array in the body; an element that is no document is an error.
+    Array {
+        /// The elements not yet yielded.
+        rest: marula_bson::doc::Iter<'a>,
+        /// The index of the next element.
+        at: usize,
+        /// The command's name, for messages.
+        place: &'static str,
+        /// The field's name, for messages.
+        name: &'static str,
+    },
+    /// From a document sequence.
+    Sequence(Docs<'a>),
+}
+
+impl<'a> Iterator for Documents<'a> {
+    type Item = Result<Doc<'a>>;
+
+    fn next(&mut self) -> Option<Result<Doc<'a>>> {
+        match self {
+            Documents::Sequence(docs) => docs.next().map(Ok),
+            Documents::Array { rest, at, place, name } => {
+                let element = rest.next()?;
+                let index = *at;
+                *at += 1;
+                Some(match element.value.get() {
+                    Value::Document(doc) => Ok(doc),
+                    other => Err(not_a_document(place, name, index, other.kind().alias())),
+                })
+            }
+        }
+    }
+}
+
+impl<'a> SessionFields<'a> {
+    fn read(&mut self, name: &BStr, value: Value<'a>) {
+        match (name.as_bytes(), value) {
+            (b"lsid", Value::Document(lsid)) => self.lsid = Some(lsid),
+            (b"txnNumber", Value::Int64(number)) => self.txn_number = Some(number),
+            (b"autocommit", Value::Boolean(flag)) => self.autocommit = Some(flag),
+            (b"startTransaction", Value::Boolean(flag)) => self.start_transaction = Some(flag),
+            _ => {}
+        }
+    }
+}
+
+/// The database's name, not yet checked: of an OP_MSG from its body, of an OP_QUERY from beside it.
+fn database<'a>(message: &Message<'a>, body: Doc<'a>) -> Result<&'a BStr> {
+    if let Some(db) = message.query_db() {
+        return Ok(db);
+    }
+    match body.get("$db") {
+        Some(Value::String(db)) => Ok(db),
+        Some(other) => Err(db_not_a_string(other.kind().alias())),
+        None => Err(no_db()),
+    }
+}
+
+fn database_name(db: &BStr) -> Result<&str> {
+    let name = db.to_str().map_err(|_| invalid_db(db))?;
+    // The pseudo-database of authentication by X.509 and LDAP has the name that no other may have.
+    match marula_db::namespace::is_database_name(name) || name == "$external" {
+        true => Ok(name),
+        false => Err(invalid_db(db)),
+    }
+}
+
+fn parse_max_time(value: Value<'_>) -> Result<Option<Duration>> {
+    if !value.kind().is_number() {
+        return Err(max_time_not_a_number());
+    }
+    let ms = value.as_exact_i64().ok_or_else(max_time_not_integral)?;
+    if !(0..=i64::from(i32::MAX)).contains(&ms) {
+        return Err(max_time_range(ms));
+    }
+    // Zero is no limit.
+    Ok(u64::try_from(ms).ok().filter(|&ms| ms > 0).map(Duration::from_millis))
+}
+
+fn check_read_preference(value: Value<'_>) -> Result<()> {
+    let Value::Document(preference) = value else {
+        return Err(read_preference_type(value.kind().alias()));
+    };
+    match preference.get("mode") {
+        Some(Value::String(mode))
+            if !matches!(
+                mode.as_bytes(),
+                b"primary" | b"primaryPreferred" | b"secondary" | b"secondaryPreferred" | b"nearest"
+            ) =>
+        {
+            Err(read_preference_mode(mode))
+        }
+        _ => Ok(()),
+    }
+}

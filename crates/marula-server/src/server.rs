@@ -1,0 +1,138 @@
+//! What all connections share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use marula_bson::{DocBuf, DocWriter, ObjectId, Value};
+use marula_db::Db;
+use parking_lot::{Condvar, Mutex};
+
+use crate::counters::Counters;
+use crate::cursor::Cursors;
+use crate::net::CounterReader;
+use crate::net::service::Wake;
+use crate::operation::Operations;
+use crate::session::Sessions;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The name of the replica set whose only member this is; without one it looks like a `mongos`.
+    pub repl_set: Option<String>,
+    /// `host:port` under which others reach this server.
+    pub host: String,
+    /// The command line, for `getCmdLineOpts`.
+    pub argv: Vec<String>,
+    /// The options in effect as a configuration file would say them, for `getCmdLineOpts`.
+    pub parsed: DocBuf,
+    /// The data folder; `None` when data is in memory alone.
+    pub dbpath: Option<String>,
+}
+
+/// What all connections share.
+pub struct Server {
+    /// The databases.
+    pub db: Arc<Db>,
+    /// How it is set up.
+    pub options: Options,
+    /// Open cursors.
+    pub cursors: Cursors,
+    /// Logical sessions.
+    pub sessions: Sessions,
+    /// What runs now.
+    pub operations: Operations,
+    /// What is counted.
+    pub counters: Counters,
+    /// The end.
+    pub shutdown: Shutdown,
+    /// This process, as `topologyVersion` names it.
+    pub process_id: ObjectId,
+    /// When the server started.
+    pub started: Instant,
+    /// The network's counters, once it runs.
+    pub network: OnceLock<CounterReader>,
+    /// Clients who wait for the topology to change, which it does only when the server ends.
+    pub topology_waiters: Mutex<Vec<Wake>>,
+}
+
+impl Server {
+    /// A server over these databases.
+    pub fn new(db: Arc<Db>, options: Options) -> Self {
+        let now_ms = unix_ms();
+        Server {
+            db,
+            options,
+            cursors: Cursors::default(),
+            sessions: Sessions::default(),
+            operations: Operations::default(),
+            counters: Counters::default(),
+            shutdown: Shutdown::default(),
+            process_id: ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0)),
+            started: Instant::now(),
+            network: OnceLock::new(),
+            topology_waiters: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub fn now_ms(&self) -> i64 {
+        unix_ms()
+    }
+
+    /// Appends `{ ts, t }` of the newest write.
+    pub fn append_op_time(&self, op_time: &mut DocWriter<'_>) {
+        op_time.append("ts", Value::Timestamp(self.db.newest_timestamp(self.now_ms())));
+        op_time.append("t", 1_i64);
+    }
+
+    /// Forgets what has been idle for too long. Called every few seconds.
+    pub fn expire(&self) {
+        let now_ms = self.now_ms();
+        self.cursors.expire(now_ms);
+        let expired =
+            self.sessions.expire(now_ms - i64::from(crate::session::TIMEOUT_MINUTES) * 60_000);
+        if !expired.is_empty() {
+            self.cursors.kill_where(|_, lsid| lsid.is_some_and(|lsid| expired.contains(lsid)));
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The server's end: asked for by a signal or a command, waited for by the binary.
+#[derive(Default)]
+pub struct Shutdown {
+    is_requested: AtomicBool,
+    lock: Mutex<()>,
+    told: Condvar,
+}
+
+impl Shutdown {
+    /// Asks the server to end.
+    pub fn request(&self) {
+        let _lock = self.lock.lock();
+        self.is_requested.store(true, Ordering::Release);
+        self.told.notify_all();
+    }
+
+    /// Whether the server is to end.
+    pub fn is_requested(&self) -> bool {
+        self.is_requested.load(Ordering::Acquire)
+    }
+
+    /// Waits until the end is asked for, or until `until`; answers whether it was.
+    pub fn wait_until(&self, until: Instant) -> bool {
+        let mut lock = self.lock.lock();
+        while !self.is_requested() {
+            if self.told.wait_until(&mut lock, until).timed_out() {
+                break;
+            }
+        }
+        self.is_requested()
+    }
+}

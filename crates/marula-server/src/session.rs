@@ -1,0 +1,258 @@
+//! Logical sessions: which there are and when each was last used.
+//!
+//! A driver makes an id and sends it with every command; the server only notes that it is in use, ends what
+//! belongs to it when the client says so, and forgets it after thirty minutes. What retryable writes
+//! have done is kept elsewhere (see `marula_db::session`).
+//! Source: driver specification "Sessions"; manual "Server Sessions".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use marula_bson::{BStr, Binary, ByteSlice, Doc, DocWriter, Type, Value};
+use marula_error::{Result, errors};
+use parking_lot::Mutex;
+
+use crate::command::fields::{self, Field, Types};
+
+/// Minutes that a session lives unused: `logicalSessionTimeoutMinutes` of `hello`.
+pub const TIMEOUT_MINUTES: i32 = 30;
+/// The most sessions that are known at one time: the default of mongod's parameter `maxSessions`.
+const SESSIONS_MAX: usize = 1_000_000;
+const SHARDS: usize = 16;
+const UUID_BYTES: usize = 16;
+const UID_BYTES: usize = 32;
+
+errors! {
+    too_many() = TooManyLogicalSessions, "Unable to add session into the cache because the number of active sessions is too high";
+    bad_uuid() = InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype";
+    wrong_binary(place: &str, field: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.{field}' is the wrong binData type '{kind}', expected type 'UUID'";
+    bad_uid(length: usize) = 12, "Unsupported SHA256Block hash length: {length}";
+}
+
+/// A session's id: a UUID, and the digest of its user where the client sent one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Lsid {
+    bytes: [u8; UUID_BYTES + UID_BYTES],
+    has_uid: bool,
+}
+
+const FIELDS: &[Field] = &[
+    Field::required("id", Types::One(Type::Binary)),
+    Field::optional("uid", Types::One(Type::Binary)),
+    Field::optional("txnNumber", Types::One(Type::Int64)),
+    Field::optional("txnUUID", Types::One(Type::Binary)),
+];
+
+impl Lsid {
+    /// The id with this UUID and no user.
+    pub fn of_uuid(uuid: [u8; UUID_BYTES]) -> Self {
+        let mut bytes = [0; UUID_BYTES + UID_BYTES];
+        bytes[..UUID_BYTES].copy_from_slice(&uuid);
+        Lsid { bytes, has_uid: false }
+    }
+
+    /// Reads `{ id: <UUID>, uid: <digest> }`; `place` is what messages call it.
+    pub fn parse(place: &str, doc: Doc<'_>) -> Result<Self> {
+        const UUID_SUBTYPE: u8 = 4;
+        let mut lsid = Lsid::of_uuid([0; UUID_BYTES]);
+        // The id alone is what drivers send; anything else takes the slow way.
+        for element in doc {
+            match (element.name.as_bytes(), element.value.get()) {
+                (b"id", Value::Binary(Binary { subtype, bytes })) => {
+                    if subtype != UUID_SUBTYPE {
+                        return Err(wrong_binary(place, element.name, subtype_name(subtype)));
+                    }
+                    let uuid: [u8; UUID_BYTES] = bytes.try_into().map_err(|_| bad_uuid())?;
+                    lsid.bytes[..UUID_BYTES].copy_from_slice(&uuid);
+                }
+                (b"uid", Value::Binary(Binary { bytes, .. })) => {
+                    let uid: [u8; UID_BYTES] =
+                        bytes.try_into().map_err(|_| bad_uid(bytes.len()))?;
+                    lsid.bytes[UUID_BYTES..].copy_from_slice(&uid);
+                    lsid.has_uid = true;
+                }
+                _ => {}
+            }
+        }
+        fields::check_doc(place, FIELDS, doc)?;
+        Ok(lsid)
+    }
+
+    /// The UUID.
+    pub fn uuid(&self) -> &[u8; UUID_BYTES] {
+        self.bytes.first_chunk().expect("the UUID is the front of the id")
+    }
+
+    /// The digest of the user, where there is one.
+    pub fn uid(&self) -> Option<&[u8; UID_BYTES]> {
+        self.bytes.last_chunk().filter(|_| self.has_uid)
+    }
+
+    /// What the id is stored under: UUID, and digest where there is one.
+    pub fn key(&self) -> &[u8] {
+        if self.has_uid { &self.bytes } else { &self.bytes[..UUID_BYTES] }
+    }
+
+    /// Writes `{ id, uid }`; without a user, the digest is that of nobody.
+    pub fn write(&self, out: &mut DocWriter<'_>) {
+        out.append("id", Binary { subtype: 4, bytes: self.uuid() });
+        out.append("uid", Binary { subtype: 0, bytes: self.uid().unwrap_or(&NOBODY) });
+    }
+}
+
+/// SHA-256 of nothing: the digest of the user when there is none.
+const NOBODY: [u8; UID_BYTES] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
+    0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
+fn subtype_name(subtype: u8) -> &'static str {
+    match subtype {
+        0 => "general",
+        1 => "function",
+        2 => "binary(deprecated)",
+        3 => "UUID(deprecated)",
+        4 => "UUID",
+        5 => "MD5",
+        6 => "encrypt",
+        7 => "column",
+        128.. => "Custom",
+        _ => "invalid",
+    }
+}
+
+/// One session.
+#[derive(Debug)]
+pub struct Session {
+    /// Its id.
+    pub lsid: Lsid,
+    last_use_ms: AtomicI64,
+}
+
+impl Session {
+    /// Notes that the session is used.
+    pub fn touch(&self, now_ms: i64) {
+        self.last_use_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// When it was last used, in milliseconds since 1970.
+    pub fn last_use_ms(&self) -> i64 {
+        self.last_use_ms.load(Ordering::Relaxed)
+    }
+}
+
+/// The sessions that are known.
+pub struct Sessions {
+    shards: [Mutex<HashMap<Lsid, Arc<Session>>>; SHARDS],
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Sessions { shards: std::array::from_fn(|_| Mutex::new(HashMap::new())) }
+    }
+}
+
+impl Sessions {
+    fn shard(&self, lsid: &Lsid) -> &Mutex<HashMap<Lsid, Arc<Session>>> {
+        // A UUID's last byte is random.
+        &self.shards[usize::from(lsid.uuid()[UUID_BYTES - 1]) % SHARDS]
+    }
+
+    /// The session with this id, noted as used now; new if it was not known.
+    ///
+    /// Errors: `too_many`.
+    pub fn touch(&self, lsid: &Lsid, now_ms: i64) -> Result<Arc<Session>> {
+        let mut shard = self.shard(lsid).lock();
+        if let Some(session) = shard.get(lsid) {
+            session.touch(now_ms);
+            return Ok(session.clone());
+        }
+        if shard.len() >= SESSIONS_MAX / SHARDS {
+            return Err(too_many());
+        }
+        let session = Arc::new(Session { lsid: *lsid, last_use_ms: AtomicI64::new(now_ms) });
+        shard.insert(*lsid, session.clone());
+        Ok(session)
+    }
+
+    /// Forgets a session.
+    pub fn end(&self, lsid: &Lsid) {
+        self.shard(lsid).lock().remove(lsid);
+    }
+
+    /// Forgets the sessions that were last used before `before_ms`; answers which.
+    pub fn expire(&self, before_ms: i64) -> Vec<Lsid> {
+        let mut expired = Vec::new();
+        for shard in &self.shards {
+            shard.lock().retain(|lsid, session| {
+                let is_live = session.last_use_ms() >= before_ms;
+                if !is_live {
+                    expired.push(*lsid);
+                }
+                is_live
+            });
+        }
+        expired
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Every session.
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.shards.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    fn check(doc: &marula_bson::DocBuf, expected: Result<usize, &str>) {
+        let outcome = Lsid::parse("OperationSessionInfo.lsid", doc.as_doc()).map(|lsid| lsid.key().len());
+        assert_eq!(outcome.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|text| *text));
+    }
+
+    #[test]
+    fn ids_are_checked() {
+        let binary = |subtype, bytes| Binary { subtype, bytes };
+        check(&doc! { "id": binary(4, &[1; 16]) }, Ok(16));
+        check(&doc! { "id": binary(4, &[1; 16]), "uid": binary(0, &[2; 32]) }, Ok(48));
+        check(&doc! { "id": binary(4, &[1; 2]) }, Err("uuid must be a 16-byte binary field with UUID (4) subtype"));
+        check(
+            &doc! { "id": binary(3, &[1; 16]) },
+            Err("BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type 'UUID(deprecated)', expected type 'UUID'"),
+        );
+        check(&doc! {}, Err("BSON field 'OperationSessionInfo.lsid.id' is missing but a required field"));
+        check(
+            &doc! { "id": 5 },
+            Err("BSON field 'OperationSessionInfo.lsid.id' is the wrong type 'int', expected type 'binData'"),
+        );
+        check(
+            &doc! { "id": binary(4, &[1; 16]), "x": 1 },
+            Err("BSON field 'OperationSessionInfo.lsid.x' is an unknown field."),
+        );
+        check(
+            &doc! { "id": binary(4, &[1; 16]), "uid": binary(0, &[2; 3]) },
+            Err("Unsupported SHA256Block hash length: 3"),
+        );
+    }
+
+    #[test]
+    fn idle_sessions_are_forgotten() {
+        let sessions = Sessions::default();
+        let (old, new) = (Lsid::of_uuid([1; 16]), Lsid::of_uuid([2; 16]));
+        sessions.touch(&old, 1_000).unwrap();
+        sessions.touch(&new, 1_000).unwrap();
+        sessions.touch(&new, 9_000).unwrap();
+        assert_eq!(sessions.expire(5_000), [old]);
+        assert_eq!(sessions.count(), 1);
+        sessions.end(&new);
+        assert_eq!(sessions.count(), 0);
+    }
+}
