@@ -88,6 +88,7 @@ codes! {
     100 UnsatisfiableWriteConcern;
     103 NewReplicaSetConfigurationIncompatible;
     107 LockFailed;
+    111 NotExactValueField;
     112 WriteConflict;
     115 CommandNotSupported;
     116 DocTooLargeForCapped;

@@ -10,6 +10,7 @@ pub mod accumulator;
 pub mod collation;
 pub mod context;
 pub mod expression;
+mod field_map;
 pub mod filter;
 mod json_schema;
 pub mod projection;

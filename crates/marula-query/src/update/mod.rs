@@ -6,16 +6,43 @@
 //! [`Update::upsert`] writes the document that is inserted when nothing matched.
 //!
 //! Storage, indexes and the reply's counters are the caller's; [`Applied`] says what it needs to know.
+//! `tree` and `walk` are the heart of it, `operator` has a row for each operator.
 
+mod array_filter;
+mod operator;
+mod operators;
+mod path;
+mod pipeline;
+mod replacement;
+mod stored;
+#[cfg(test)]
+mod tests;
 mod touched;
+mod trail;
+mod tree;
+mod upsert;
+mod walk;
 
 use marula_bson::{Doc, Value};
-use marula_error::Result;
+use marula_error::{Result, errors};
 
 use crate::context::Context;
-use crate::filter::Filter;
 
 pub use touched::Touched;
+pub use upsert::check_upsert_query;
+
+use operators::Operators;
+use pipeline::PipelineUpdate;
+use replacement::Replacement;
+
+errors! {
+    /// The update is neither a document nor an array.
+    bad_update() = FailedToParse, "Update argument must be either an object or an array";
+    /// A replacement document in an update of many documents.
+    multi_replacement() = FailedToParse, "multi update is not supported for replacement-style update";
+    /// Array filters beside a pipeline.
+    array_filters_with_pipeline() = FailedToParse, "arrayFilters may not be specified for pipeline-style updates";
+}
 
 /// A parsed update.
 #[derive(Debug)]
@@ -44,7 +71,7 @@ pub struct Matched {
 /// What applying an update to a document did.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// Whether the new document differs; if it does not, the output holds no document.
+    /// Whether the document counts as modified; if it does not, the output holds no document.
     pub changed: bool,
     /// Which paths the update may have written.
     pub touched: Touched,
@@ -52,56 +79,92 @@ pub struct Applied {
 
 #[derive(Debug)]
 enum Kind {
-    Operators,
-    Replacement,
-    Pipeline,
+    Operators(Operators),
+    Replacement(Replacement),
+    Pipeline(PipelineUpdate),
 }
 
 impl Update {
     /// Parses the `u` of an update statement or the `update` of `findAndModify`: a document of operators, a
     /// replacement document or a pipeline.
     pub fn parse(
-        _update: Value<'_>,
-        _options: &UpdateOptions<'_>,
-        _context: &Context,
+        update: Value<'_>,
+        options: &UpdateOptions<'_>,
+        context: &Context,
     ) -> Result<Update> {
-        todo!()
+        let kind = match update {
+            Value::Document(doc) if operators::begins_with_operator(doc) => {
+                Kind::Operators(Operators::parse(doc, options.array_filters, context)?)
+            }
+            Value::Document(_) if options.multi => return Err(multi_replacement()),
+            Value::Document(doc) => Kind::Replacement(Replacement::new(doc)),
+            Value::Array(_) if options.array_filters.is_some() => {
+                return Err(array_filters_with_pipeline());
+            }
+            Value::Array(stages) => {
+                Kind::Pipeline(PipelineUpdate::parse(stages, options.constants, context)?)
+            }
+            _ => return Err(bad_update()),
+        };
+        Ok(Update { kind })
     }
 
     /// Whether the update replaces the whole document.
     pub fn is_replacement(&self) -> bool {
-        matches!(self.kind, Kind::Replacement)
+        matches!(self.kind, Kind::Replacement(_))
     }
 
     /// Whether the update is a pipeline.
     pub fn is_pipeline(&self) -> bool {
-        matches!(self.kind, Kind::Pipeline)
+        matches!(self.kind, Kind::Pipeline(_))
     }
 
     /// Whether the update is made of operators such as `$set`.
     pub fn is_operators(&self) -> bool {
-        matches!(self.kind, Kind::Operators)
+        matches!(self.kind, Kind::Operators(_))
     }
 
     /// Whether the positional `$` is used, so that the filter has to note the array index that matched.
     pub fn needs_position(&self) -> bool {
-        todo!()
+        matches!(&self.kind, Kind::Operators(operators) if operators.needs_position())
     }
 
-    /// Appends the updated document to `out`, if it differs from `doc`.
+    /// Appends the updated document to `out`, if it counts as modified.
     pub fn apply(
         &self,
-        _doc: Doc<'_>,
-        _matched: &Matched,
-        _context: &Context,
-        _out: &mut Vec<u8>,
+        doc: Doc<'_>,
+        matched: &Matched,
+        context: &Context,
+        out: &mut Vec<u8>,
     ) -> Result<Applied> {
-        todo!()
+        let start = out.len();
+        let (changed, touched) = match &self.kind {
+            Kind::Operators(operators) => {
+                (operators.apply(doc, matched, context, out)?, operators.touched())
+            }
+            Kind::Replacement(replacement) => {
+                (replacement.apply(doc, context, out)?, Touched::All)
+            }
+            Kind::Pipeline(pipeline) => (pipeline.apply(doc, context, out)?, Touched::All),
+        };
+        if !changed {
+            out.truncate(start);
+        }
+        stored::check_size(out.len() - start)?;
+        Ok(Applied { changed, touched })
     }
 
-    /// Appends the document that an upsert inserts when nothing matched `filter`. Where neither filter nor update
+    /// Appends the document that an upsert inserts when nothing matched the query. Where neither query nor update
     /// gives an `_id`, there is none: the caller adds one as the first field.
-    pub fn upsert(&self, _filter: &Filter, _context: &Context, _out: &mut Vec<u8>) -> Result<()> {
-        todo!()
+    pub fn upsert(&self, query: Doc<'_>, context: &Context, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        match &self.kind {
+            Kind::Operators(operators) => upsert::with_operators(operators, query, context, out)?,
+            Kind::Replacement(replacement) => {
+                upsert::with_replacement(replacement, query, context, out)?;
+            }
+            Kind::Pipeline(pipeline) => upsert::with_pipeline(pipeline, query, context, out)?,
+        }
+        stored::check_insert_size(out.len() - start)
     }
 }

@@ -1,0 +1,155 @@
+//! A small map from field names, made for walking a document's fields through it.
+//!
+//! Every field of a document is looked up, and most are not there. Names are therefore compared by a
+//! word made of their ends and length first; the words lie side by side.
+
+/// Items by field name, in an order of the caller's.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldMap<T> {
+    words: Vec<u64>,
+    entries: Vec<(Box<[u8]>, T)>,
+}
+
+impl<T> Default for FieldMap<T> {
+    fn default() -> Self {
+        FieldMap { words: Vec::new(), entries: Vec::new() }
+    }
+}
+
+impl<T> FieldMap<T> {
+    /// Where the item of this name is.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
+        let word = word(name);
+        let mut from = 0;
+        loop {
+            let at = from + self.words.get(from..)?.iter().position(|&other| other == word)?;
+            if *self.entries[at].0 == *name {
+                return Some(at);
+            }
+            from = at + 1;
+        }
+    }
+
+    /// Puts an item at a place; the name must not be there yet.
+    pub(crate) fn insert(&mut self, at: usize, name: &[u8], item: T) {
+        self.words.insert(at, word(name));
+        self.entries.insert(at, (name.into(), item));
+    }
+
+    /// Puts an item after all others; the name must not be there yet.
+    pub(crate) fn push(&mut self, name: &[u8], item: T) {
+        self.insert(self.len(), name, item);
+    }
+
+    /// The names and items in order.
+    pub(crate) fn entries(&self) -> &[(Box<[u8]>, T)] {
+        &self.entries
+    }
+
+    /// The item at a place.
+    pub(crate) fn item_mut(&mut self, at: usize) -> &mut T {
+        &mut self.entries[at].1
+    }
+
+    /// How many items there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// A word that tells most names apart: from the first and last eight bytes and the length.
+#[inline]
+fn word(name: &[u8]) -> u64 {
+    const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+    let (first, last) = if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
+    } else if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        (u64::from(u32::from_le_bytes(*first)), u64::from(u32::from_le_bytes(*last)))
+    } else if let (Some(&first), Some(&last)) = (name.first(), name.last()) {
+        (u64::from(first), u64::from(last) << 8 | u64::from(name[name.len() / 2]))
+    } else {
+        (0, 0)
+    };
+    (first ^ last.rotate_left(29) ^ name.len() as u64).wrapping_mul(MIX)
+}
+
+/// Which items of a [`FieldMap`] a walk has met; no allocation for the usual few.
+pub(crate) struct Met {
+    first: u64,
+    more: Vec<u64>,
+    left: usize,
+}
+
+impl Met {
+    /// None of `count` items met.
+    pub(crate) fn none_of(count: usize) -> Self {
+        Met { first: 0, more: vec![0; count.saturating_sub(1) / 64], left: count }
+    }
+
+    /// Notes an item; whether this is the first time.
+    #[inline]
+    pub(crate) fn note(&mut self, at: usize) -> bool {
+        let word = match (at / 64).checked_sub(1) {
+            None => &mut self.first,
+            Some(word) => &mut self.more[word],
+        };
+        let bit = 1 << (at % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.left -= usize::from(is_new);
+        is_new
+    }
+
+    /// Whether an item was met.
+    pub(crate) fn has(&self, at: usize) -> bool {
+        let word = match (at / 64).checked_sub(1) {
+            None => self.first,
+            Some(word) => self.more[word],
+        };
+        word >> (at % 64) & 1 != 0
+    }
+
+    /// How many items were not met.
+    #[inline]
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_length_are_found_and_others_are_not() {
+        let names: Vec<String> = (0..40)
+            .map(|n| "abcdefghijklmnopqrstuvwxyz0123456789ABCD"[..n].to_owned())
+            .chain(["field1234567890".to_owned(), "field1_34567890".to_owned(), "ab".repeat(9)])
+            .collect();
+        let mut map = FieldMap::default();
+        for name in &names {
+            map.push(name.as_bytes(), name.len());
+        }
+        for (at, name) in names.iter().enumerate() {
+            assert_eq!(map.find(name.as_bytes()), Some(at));
+            assert_eq!(map.find(format!("{name}!").as_bytes()), None);
+        }
+        // These differ in the middle alone, so they share a word.
+        assert_eq!(word(b"field1234567890_x"), word(b"field1234567890_x"));
+        assert_eq!(map.find(b"field12_4567890"), None);
+    }
+
+    #[test]
+    fn met_items_are_counted_once() {
+        for count in [0_usize, 1, 63, 64, 65, 128, 129, 1000] {
+            let mut met = Met::none_of(count);
+            for at in 0..count {
+                assert!(!met.has(at));
+                assert!(met.note(at) && !met.note(at));
+                assert!(met.has(at));
+            }
+            assert_eq!(met.left(), 0);
+        }
+    }
+}

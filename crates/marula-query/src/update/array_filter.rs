@@ -1,0 +1,115 @@
+//! `arrayFilters`: conditions on array elements, named by an identifier that `$[id]` refers to.
+
+use bstr::{BStr, ByteSlice};
+use marula_bson::{Doc, DocWriter, RawValue, Type};
+use marula_error::{Result, errors};
+
+use crate::context::Context;
+use crate::filter::{Filter, Node};
+
+errors! {
+    /// Two array filters have one identifier.
+    same_identifier(id: &BStr) = FailedToParse, "Found multiple array filters with the same top-level field name {id}";
+    /// An array filter speaks of two identifiers.
+    two_identifiers(first: &BStr, second: &BStr) = FailedToParse, "Expected a single top-level field name, found '{first}' and '{second}'";
+    /// An array filter has no identifier.
+    no_identifier() = FailedToParse, "Cannot use an expression without a top-level field name in arrayFilters";
+    /// An identifier is not spelled as identifiers are.
+    bad_identifier(id: &BStr) = BadValue, "The top-level field name must be an alphanumeric string beginning with a lowercase letter, found '{id}'";
+    /// An array filter is no object.
+    not_an_object(index: &BStr, kind: &str) = TypeMismatch, "BSON field 'update.updates.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
+    /// `$where` in a condition on array elements.
+    where_not_allowed() = BadValue, "$where is not allowed in this context";
+    /// `$expr` in a condition on array elements.
+    expr_not_allowed() = QueryFeatureNotAllowed, "$expr is not allowed in this context";
+}
+
+/// The text before errors of an array filter's own.
+const CONTEXT: &str = "Error parsing array filter";
+
+/// One array filter.
+#[derive(Debug)]
+pub(super) struct ArrayFilter {
+    /// The identifier.
+    pub(super) id: Box<[u8]>,
+    filter: Filter,
+}
+
+impl ArrayFilter {
+    /// Parses the command's `arrayFilters`, an array of documents.
+    pub(super) fn parse_all(filters: Doc<'_>, context: &Context) -> Result<Vec<ArrayFilter>> {
+        let mut parsed: Vec<ArrayFilter> = Vec::new();
+        for element in filters {
+            if element.value.kind() != Type::Document {
+                return Err(not_an_object(element.name, element.value.kind().alias()));
+            }
+            let filter = ArrayFilter::parse(Doc::trusted(element.value.bytes()), context)?;
+            if parsed.iter().any(|other| other.id == filter.id) {
+                return Err(same_identifier(filter.id.as_bstr()));
+            }
+            parsed.push(filter);
+        }
+        parsed.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(parsed)
+    }
+
+    fn parse(doc: Doc<'_>, context: &Context) -> Result<ArrayFilter> {
+        let explained = |error: marula_error::Error| error.caused_by(CONTEXT);
+        let filter = Filter::parse(doc, context).map_err(explained)?;
+        check_allowed(filter.root()).map_err(explained)?;
+        let mut id = None;
+        find_identifier(doc, &mut id).map_err(explained)?;
+        let id = id.ok_or_else(no_identifier)?;
+        if !is_identifier(id) {
+            return Err(explained(bad_identifier(id)));
+        }
+        Ok(ArrayFilter { id: id.as_bytes().into(), filter })
+    }
+
+    /// Whether an array element matches. `scratch` holds the element under the identifier's name meanwhile.
+    pub(super) fn matches(&self, value: RawValue<'_>, scratch: &mut Vec<u8>) -> Result<bool> {
+        scratch.clear();
+        DocWriter::new(scratch).append_raw(&self.id, value);
+        self.filter.matches(Doc::trusted(scratch))
+    }
+}
+
+/// Checks that a condition on array elements asks nothing that needs a whole document.
+pub(super) fn check_allowed(node: &Node) -> Result<()> {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().try_for_each(check_allowed)
+        }
+        Node::Not(child) => check_allowed(child),
+        Node::Where(_) => Err(where_not_allowed()),
+        Node::Expr(_) => Err(expr_not_allowed()),
+        Node::Path(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
+    }
+}
+
+/// Finds the one name that all paths of a filter begin with.
+fn find_identifier<'a>(doc: Doc<'a>, found: &mut Option<&'a BStr>) -> Result<()> {
+    for element in doc {
+        if element.name.starts_with(b"$") {
+            if element.value.kind() == Type::Array {
+                for branch in Doc::trusted(element.value.bytes()) {
+                    if branch.value.kind() == Type::Document {
+                        find_identifier(Doc::trusted(branch.value.bytes()), found)?;
+                    }
+                }
+            }
+            continue;
+        }
+        let end = element.name.find_byte(b'.').unwrap_or(element.name.len());
+        let first = element.name[..end].as_bstr();
+        match *found {
+            Some(other) if other != first => return Err(two_identifiers(other, first)),
+            _ => *found = Some(first),
+        }
+    }
+    Ok(())
+}
+
+fn is_identifier(id: &[u8]) -> bool {
+    id.first().is_some_and(u8::is_ascii_lowercase) && id.iter().all(u8::is_ascii_alphanumeric)
+}

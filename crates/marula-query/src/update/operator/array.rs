@@ -1,0 +1,183 @@
+//! `$addToSet` and `$pop`.
+
+use bstr::BStr;
+use marula_bson::order;
+use marula_bson::{ArrayWriter, Doc, Element, RawValue, Type, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::Operation;
+use crate::context::Context;
+use crate::update::stored;
+use crate::update::trail::Trail;
+use crate::update::walk::{Step, Walk};
+
+errors! {
+    /// `$each` is no array.
+    each_not_an_array(kind: &str) = TypeMismatch, "The argument to $each in $addToSet must be an array but it was of type {kind}";
+    /// Something stands beside `$each`.
+    beside_each(operand: Doc<'_>) = BadValue, "Found unexpected fields after $each in $addToSet: {operand}";
+    /// `$addToSet` at a value that is no array.
+    add_to_no_array(name: &BStr, kind: &str) = BadValue, "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {kind}";
+    /// `$pop` with something that is no number.
+    pop_not_a_number(field: Element<'_>) = FailedToParse, "Expected a number in: {field}";
+    /// `$pop` with NaN.
+    pop_nan(field: Element<'_>) = FailedToParse, "Expected an integer, but found NaN in: {field}";
+    /// `$pop` with a number that is no integer.
+    pop_not_an_integer(field: Element<'_>) = FailedToParse, "Expected an integer: {field}";
+    /// `$pop` with a number beyond a long.
+    pop_out_of_range(field: Element<'_>) = FailedToParse, "Cannot represent as a 64-bit integer: {field}";
+    /// `$pop` with another integer than 1 and -1.
+    pop_other(number: i64) = FailedToParse, "$pop expects 1 or -1, found: {number}";
+    /// `$pop` at a value that is no array.
+    pop_no_array(path: &Trail<'_>, kind: &str) = TypeMismatch, "Path '{path}' contains an element of non-array type '{kind}'";
+}
+
+/// The values of one `$addToSet`, each once.
+#[derive(Debug)]
+pub(in crate::update) struct AddToSet {
+    values: Vec<ValueBuf>,
+    /// How many parts the longest path in a value has.
+    pub(super) inner_depth: usize,
+}
+
+pub(super) fn parse_add_to_set(field: Element<'_>, context: &Context) -> Result<Operation> {
+    let mut values: Vec<ValueBuf> = Vec::new();
+    let mut inner_depth = 0;
+    let mut add = |value: RawValue<'_>| {
+        inner_depth = inner_depth.max(stored::inner_depth(value));
+        if !is_among(value, values.iter().map(ValueBuf::as_raw), context) {
+            values.push(value.to_buf());
+        }
+    };
+    match each(field.value)? {
+        Some(array) => array.iter().for_each(|element| add(element.value)),
+        None => add(field.value),
+    }
+    Ok(Operation::AddToSet(AddToSet { values, inner_depth }))
+}
+
+/// The array of `{ $each: […] }`.
+fn each(operand: RawValue<'_>) -> Result<Option<Doc<'_>>> {
+    let Value::Document(doc) = operand.get() else { return Ok(None) };
+    let mut fields = doc.iter();
+    let Some(first) = fields.next().filter(|first| first.name == "$each") else { return Ok(None) };
+    let Value::Array(array) = first.value.get() else {
+        return Err(each_not_an_array(first.value.kind().alias()));
+    };
+    if fields.next().is_some() {
+        return Err(beside_each(doc));
+    }
+    Ok(Some(array))
+}
+
+fn is_among<'a>(
+    value: RawValue<'_>,
+    mut others: impl Iterator<Item = RawValue<'a>>,
+    context: &Context,
+) -> bool {
+    others.any(|other| order::compare_raw(value, other, context.collator()).is_eq())
+}
+
+impl AddToSet {
+    pub(super) fn change(
+        &self,
+        walk: &Walk<'_>,
+        old: RawValue<'_>,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        let Value::Array(array) = old.get() else {
+            return Err(add_to_no_array(at.name().into(), old.kind().alias()));
+        };
+        let is_new = |value: &&ValueBuf| {
+            !is_among(value.as_raw(), array.iter().map(|element| element.value), walk.context)
+        };
+        let mut added = self.values.iter().filter(is_new).peekable();
+        if added.peek().is_none() {
+            return Ok(Step::Keep);
+        }
+        append(array, added.map(ValueBuf::as_raw), out);
+        Ok(Step::Write(Type::Array))
+    }
+
+    pub(super) fn make(&self, out: &mut Vec<u8>) -> Type {
+        append(Doc::EMPTY, self.values.iter().map(ValueBuf::as_raw), out);
+        Type::Array
+    }
+}
+
+/// Writes an array with more elements behind its own, which are copied as they are.
+pub(super) fn append<'v>(
+    array: Doc<'_>,
+    added: impl Iterator<Item = RawValue<'v>>,
+    out: &mut Vec<u8>,
+) {
+    let mut writer = ArrayWriter::continued(out, array);
+    for value in added {
+        writer.push_raw(value);
+    }
+    writer.finish();
+}
+
+/// The first double beyond a long.
+const LONG_LIMIT: f64 = 9_223_372_036_854_775_808.0;
+
+/// Which end `$pop` takes an element from.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::update) enum Pop {
+    First,
+    Last,
+}
+
+pub(super) fn parse_pop(field: Element<'_>, _context: &Context) -> Result<Operation> {
+    let value = field.value.get();
+    if !value.kind().is_number() {
+        return Err(pop_not_a_number(field));
+    }
+    match value.as_exact_i64() {
+        Some(1) => Ok(Operation::Pop(Pop::Last)),
+        Some(-1) => Ok(Operation::Pop(Pop::First)),
+        Some(other) => Err(pop_other(other)),
+        None => Err(match value.as_f64() {
+            Some(number) if number.is_nan() => pop_nan(field),
+            Some(number) if value.kind() == Type::Double && number.abs() < LONG_LIMIT => {
+                pop_not_an_integer(field)
+            }
+            _ => pop_out_of_range(field),
+        }),
+    }
+}
+
+impl Pop {
+    pub(super) fn change(
+        self,
+        old: RawValue<'_>,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        let Value::Array(array) = old.get() else {
+            return Err(pop_no_array(at, old.kind().alias()));
+        };
+        if array.is_empty() {
+            return Ok(Step::Keep);
+        }
+        let mut writer = ArrayWriter::new(out);
+        let mut elements = array.iter().map(|element| element.value);
+        match self {
+            Pop::First => {
+                elements.skip(1).for_each(|value| {
+                    writer.push_raw(value);
+                });
+            }
+            Pop::Last => {
+                let mut held = elements.next();
+                for value in elements {
+                    held.replace(value).into_iter().for_each(|value| {
+                        writer.push_raw(value);
+                    });
+                }
+            }
+        }
+        Ok(Step::Write(Type::Array))
+    }
+}

@@ -1,0 +1,186 @@
+//! The update operators: a row for each, and what one does to a value.
+//!
+//! An [`Operation`] is a parsed operator at one path. It answers three questions: what becomes of the value that
+//! is there ([`Operation::change`]), what is made where there is none ([`Operation::make`]), and whether it
+//! is an error that the path cannot go on ([`Operation::blocked`]).
+
+mod array;
+mod bit;
+mod number;
+mod pull;
+mod push;
+mod rename;
+mod value;
+
+use std::fmt;
+
+use bstr::BStr;
+use marula_bson::{Doc, Element, RawValue, Type};
+use marula_error::{Result, errors};
+
+pub(super) use rename::add_rename;
+pub(super) use value::now_timestamp;
+
+use super::stored;
+use super::trail::Trail;
+use super::walk::{Block, Step, Walk};
+use crate::context::Context;
+
+errors! {
+    /// A path goes on below a value that has no parts, for an operator that takes something away.
+    cannot_traverse(part: &BStr, path: &Trail<'_>, parent: Element<'_>) = PathNotViable, "Cannot use the part ({part}) of ({path}) to traverse the element ({{{parent}}})";
+}
+
+/// An operator's row: its name and what parses its operand for one field.
+pub(super) struct Operator {
+    /// The name, such as `$set`.
+    pub(super) name: &'static str,
+    /// Parses the operand of one field.
+    pub(super) parse: fn(Element<'_>, &Context) -> Result<Operation>,
+}
+
+/// Every operator but `$rename`, which is about two paths.
+static OPERATORS: &[Operator] = &[
+    Operator { name: "$set", parse: value::parse_set },
+    Operator { name: "$setOnInsert", parse: value::parse_set_on_insert },
+    Operator { name: "$unset", parse: value::parse_unset },
+    Operator { name: "$currentDate", parse: value::parse_current_date },
+    Operator { name: "$min", parse: value::parse_min },
+    Operator { name: "$max", parse: value::parse_max },
+    Operator { name: "$inc", parse: number::parse_inc },
+    Operator { name: "$mul", parse: number::parse_mul },
+    Operator { name: "$bit", parse: bit::parse },
+    Operator { name: "$push", parse: push::parse },
+    Operator { name: "$addToSet", parse: array::parse_add_to_set },
+    Operator { name: "$pop", parse: array::parse_pop },
+    Operator { name: "$pull", parse: pull::parse_pull },
+    Operator { name: "$pullAll", parse: pull::parse_pull_all },
+];
+
+/// The operator of this name.
+pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
+    OPERATORS.iter().find(|operator| operator.name.as_bytes() == name)
+}
+
+/// A parsed operator at one path.
+#[derive(Debug)]
+pub(super) enum Operation {
+    /// `$set`.
+    Set(value::Operand),
+    /// `$setOnInsert`.
+    SetOnInsert(value::Operand),
+    /// `$unset`.
+    Unset,
+    /// `$currentDate`.
+    CurrentDate(value::Moment),
+    /// `$min` and `$max`.
+    Extreme(value::Extreme),
+    /// `$inc` and `$mul`.
+    Arithmetic(number::Arithmetic),
+    /// `$bit`.
+    Bit(bit::Bit),
+    /// `$push`.
+    Push(push::Push),
+    /// `$addToSet`.
+    AddToSet(array::AddToSet),
+    /// `$pop`.
+    Pop(array::Pop),
+    /// `$pull` and `$pullAll`.
+    Pull(pull::Pull),
+    /// `$rename`, at the new path.
+    RenameTo(rename::RenameTo),
+    /// `$rename`, at the old path.
+    RenameFrom,
+}
+
+impl Operation {
+    /// Decides what becomes of a value. A new value is appended to `out`.
+    pub(super) fn change(
+        &self,
+        walk: &mut Walk<'_>,
+        old: RawValue<'_>,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        match self {
+            Operation::Set(operand) => Ok(operand.change(old, out)),
+            Operation::SetOnInsert(operand) if walk.is_insert => Ok(operand.change(old, out)),
+            Operation::SetOnInsert(_) => Ok(Step::Keep),
+            Operation::Unset | Operation::RenameFrom => Ok(Step::Remove),
+            Operation::CurrentDate(moment) => Ok(Step::Write(moment.write(walk, out))),
+            Operation::Extreme(extreme) => Ok(extreme.change(walk, old, out)),
+            Operation::Arithmetic(arithmetic) => arithmetic.change(walk, old, at, out),
+            Operation::Bit(bit) => bit.change(walk, old, at, out),
+            Operation::Push(push) => push.change(walk, old, at, out),
+            Operation::AddToSet(add) => add.change(walk, old, at, out),
+            Operation::Pop(pop) => pop.change(old, at, out),
+            Operation::Pull(pull) => pull.change(walk, old, out),
+            Operation::RenameTo(rename) => rename.change(walk, old, out),
+        }
+    }
+
+    /// Appends the value that the operator makes where there is none; its type, or `None` when it makes none.
+    pub(super) fn make(
+        &self,
+        walk: &mut Walk<'_>,
+        _at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Type>> {
+        Ok(match self {
+            Operation::Set(operand) => Some(operand.write(out)),
+            Operation::SetOnInsert(operand) => walk.is_insert.then(|| operand.write(out)),
+            Operation::CurrentDate(moment) => Some(moment.write(walk, out)),
+            Operation::Extreme(extreme) => Some(extreme.operand.write(out)),
+            Operation::Arithmetic(arithmetic) => Some(arithmetic.make(out)),
+            Operation::Bit(bit) => Some(bit.make(out)),
+            Operation::Push(push) => Some(push.make(walk, out)),
+            Operation::AddToSet(add) => Some(add.make(out)),
+            Operation::RenameTo(rename) => rename.make(walk, out)?,
+            Operation::Unset | Operation::RenameFrom | Operation::Pop(_) | Operation::Pull(_) => None,
+        })
+    }
+
+    /// Decides whether it is an error that the path runs into something it cannot pass.
+    pub(super) fn blocked(
+        &self,
+        walk: &mut Walk<'_>,
+        block: &Block<'_>,
+        at: &Trail<'_>,
+    ) -> Result<()> {
+        match self {
+            Operation::Unset | Operation::RenameFrom => Ok(()),
+            Operation::SetOnInsert(_) if !walk.is_insert => Ok(()),
+            Operation::Pop(_) | Operation::Pull(_) => {
+                Err(cannot_traverse(block.part.into(), at, block.parent))
+            }
+            Operation::RenameTo(rename) if rename.find(walk)?.is_none() => Ok(()),
+            _ => Err(block.cannot_create()),
+        }
+    }
+
+    /// How many parts the longest path has inside what the operator may have put into `written`.
+    pub(super) fn inner_depth(&self, written: RawValue<'_>) -> usize {
+        match self {
+            Operation::Set(operand) | Operation::SetOnInsert(operand) => operand.inner_depth,
+            Operation::Extreme(extreme) => extreme.operand.inner_depth,
+            Operation::Push(push) => 1 + push.inner_depth,
+            Operation::AddToSet(add) => 1 + add.inner_depth,
+            Operation::RenameTo(_) => stored::inner_depth(written),
+            _ => 0,
+        }
+    }
+}
+
+/// The `_id` of a document as messages show it: `{_id: 1}` without the braces.
+struct IdOf<'d> {
+    doc: Doc<'d>,
+}
+
+impl fmt::Display for IdOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.doc.get("_id") {
+            Some(id) => write!(f, "_id: {id}"),
+            None => f.write_str("no id"),
+        }
+    }
+}

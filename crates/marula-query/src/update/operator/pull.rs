@@ -1,0 +1,134 @@
+//! `$pull` and `$pullAll`: elements leave an array by condition or by value.
+
+use marula_bson::order;
+use marula_bson::{ArrayWriter, Collator, Doc, DocWriter, Element, RawValue, Type, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::Operation;
+use crate::context::Context;
+use crate::filter::Filter;
+use crate::update::array_filter::check_allowed;
+use crate::update::walk::{Step, Walk};
+
+errors! {
+    /// The operand of `$pullAll` is no array.
+    operand_not_an_array(kind: &str) = BadValue, "$pullAll requires an array argument but was given a {kind}";
+    /// The value is no array.
+    not_an_array() = BadValue, "Cannot apply $pull to a non-array value";
+}
+
+/// Which elements leave.
+#[derive(Debug)]
+pub(in crate::update) enum Pull {
+    /// Those that are documents and match.
+    Documents(Filter),
+    /// Those that satisfy operators; the filter sees an element as the field with the empty name.
+    Values(Filter),
+    /// Those that equal one of these.
+    Equal(Vec<ValueBuf>),
+}
+
+/// The operators that say something of a value; `$not` is not among them where an element is spoken of.
+const VALUE_OPERATORS: &[&str] = &[
+    "$eq",
+    "$gt",
+    "$gte",
+    "$lt",
+    "$lte",
+    "$ne",
+    "$in",
+    "$nin",
+    "$size",
+    "$all",
+    "$mod",
+    "$exists",
+    "$regex",
+    "$options",
+    "$elemMatch",
+    "$type",
+    "$near",
+    "$nearSphere",
+    "$geoNear",
+    "$geoWithin",
+    "$within",
+    "$geoIntersects",
+    "$bitsAllSet",
+    "$bitsAllClear",
+    "$bitsAnySet",
+    "$bitsAnyClear",
+];
+
+pub(super) fn parse_pull(field: Element<'_>, context: &Context) -> Result<Operation> {
+    Ok(Operation::Pull(match field.value.get() {
+        Value::Document(condition) if !begins_with_value_operator(condition) => {
+            let filter = Filter::parse(condition, context)?;
+            check_allowed(filter.root())?;
+            Pull::Documents(filter)
+        }
+        Value::Document(_) | Value::Regex { .. } => {
+            let mut wrapped = Vec::new();
+            wrap(field.value, &mut wrapped);
+            Pull::Values(Filter::parse(Doc::trusted(&wrapped), context)?)
+        }
+        _ => Pull::Equal(vec![field.value.to_buf()]),
+    }))
+}
+
+pub(super) fn parse_pull_all(field: Element<'_>, _context: &Context) -> Result<Operation> {
+    let Value::Array(values) = field.value.get() else {
+        return Err(operand_not_an_array(field.value.kind().alias()));
+    };
+    let values = values.iter().map(|element| element.value.to_buf()).collect();
+    Ok(Operation::Pull(Pull::Equal(values)))
+}
+
+fn begins_with_value_operator(condition: Doc<'_>) -> bool {
+    condition.iter().next().is_some_and(|first| VALUE_OPERATORS.iter().any(|name| first.name == *name))
+}
+
+/// Writes a document whose one field, with the empty name, is the value.
+fn wrap(value: RawValue<'_>, out: &mut Vec<u8>) {
+    out.clear();
+    DocWriter::new(out).append_raw("", value);
+}
+
+impl Pull {
+    pub(super) fn change(
+        &self,
+        walk: &mut Walk<'_>,
+        old: RawValue<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        let Value::Array(array) = old.get() else { return Err(not_an_array()) };
+        let mut removed = false;
+        let mut writer = ArrayWriter::new(out);
+        for element in array {
+            if self.takes(element.value, walk.context.collator(), &mut walk.scratch)? {
+                removed = true;
+            } else {
+                writer.push_raw(element.value);
+            }
+        }
+        writer.finish();
+        Ok(if removed { Step::Write(Type::Array) } else { Step::Keep })
+    }
+
+    fn takes(
+        &self,
+        value: RawValue<'_>,
+        collator: Option<&dyn Collator>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool> {
+        match self {
+            Pull::Documents(_) if value.kind() != Type::Document => Ok(false),
+            Pull::Documents(filter) => filter.matches(Doc::trusted(value.bytes())),
+            Pull::Values(filter) => {
+                wrap(value, scratch);
+                filter.matches(Doc::trusted(scratch))
+            }
+            Pull::Equal(values) => Ok(values
+                .iter()
+                .any(|other| order::compare_raw(value, other.as_raw(), collator).is_eq())),
+        }
+    }
+}

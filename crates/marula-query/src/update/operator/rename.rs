@@ -1,0 +1,147 @@
+//! `$rename`: a value moves to another path.
+//!
+//! It is two leaves of the tree: the new path takes the value, read from the document before the update,
+//! and the old path gives it up. No other operator can write at either place, so the order does not matter.
+
+use bstr::{BStr, ByteSlice};
+use marula_bson::{Doc, Element, RawValue, Type, Value};
+use marula_error::{Result, errors};
+
+use super::{IdOf, Operation};
+use crate::update::path;
+use crate::update::tree::Fields;
+use crate::update::walk::{Step, Walk};
+
+errors! {
+    /// The new path is no string.
+    target_not_a_string(field: Element<'_>) = BadValue, "The 'to' field for $rename must be a string: {field}";
+    /// The new path has a NUL byte.
+    target_with_nul() = BadValue, "The 'to' field for $rename cannot contain an embedded null byte";
+    /// Both paths are the same.
+    same_path(field: Element<'_>) = BadValue, "The source and target field for $rename must differ: {field}";
+    /// One path leads through the other.
+    nested_paths(field: Element<'_>) = BadValue, "The source and target field for $rename must not be on the same path: {field}";
+    /// The old path has `$` or `$[…]`.
+    source_dynamic(path: &BStr) = BadValue, "The source field for $rename may not be dynamic: {path}";
+    /// The new path has `$` or `$[…]`.
+    target_dynamic(path: &BStr) = BadValue, "The destination field for $rename may not be dynamic: {path}";
+    /// The old path runs into something that has no fields.
+    cannot_traverse(part: &BStr, path: &BStr, element: Element<'_>) = PathNotViable, "cannot use the part ({part} of {path}) to traverse the element ({{{element}}})";
+    /// A path leads through an array.
+    through_array(which: &str, path: &BStr, id: IdOf<'_>, array: &BStr) = BadValue, "The {which} field cannot be an array element, '{path}' in doc with {id} has an array field called '{array}'";
+}
+
+/// `$rename`, at the new path.
+#[derive(Debug)]
+pub(in crate::update) struct RenameTo {
+    source: Box<[u8]>,
+    target: Box<[u8]>,
+}
+
+/// Parses one field of `$rename` and adds both its ends to the tree.
+pub(in crate::update) fn add_rename(
+    fields: &mut Fields,
+    field: Element<'_>,
+    touch: &mut dyn FnMut(&[u8]),
+) -> Result<()> {
+    let source = field.name;
+    path::check_names(source)?;
+    let Value::String(target) = field.value.get() else {
+        return Err(target_not_a_string(field));
+    };
+    if target.contains(&0) {
+        return Err(target_with_nul());
+    }
+    path::check_names(target)?;
+    if source == target {
+        return Err(same_path(field));
+    }
+    if is_inside(source, target) || is_inside(target, source) {
+        return Err(nested_paths(field));
+    }
+    if path::is_dynamic(source) {
+        return Err(source_dynamic(source));
+    }
+    if path::is_dynamic(target) {
+        return Err(target_dynamic(target));
+    }
+    let rename = RenameTo { source: source.as_bytes().into(), target: target.as_bytes().into() };
+    fields.add(source, &path::parse(source)?, Operation::RenameFrom)?;
+    fields.add(target, &path::parse(target)?, Operation::RenameTo(rename))?;
+    touch(source);
+    touch(target);
+    Ok(())
+}
+
+/// Whether `path` leads to a part of what `outer` names.
+fn is_inside(path: &[u8], outer: &[u8]) -> bool {
+    path.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'.'))
+}
+
+impl RenameTo {
+    /// The value that moves; `None` when there is none.
+    pub(super) fn find<'r>(&self, walk: &Walk<'r>) -> Result<Option<RawValue<'r>>> {
+        let root = walk.root;
+        let Some(value) = find_source(root, &self.source)? else { return Ok(None) };
+        for (which, path) in [("source", &self.source), ("destination", &self.target)] {
+            if let Some(array) = array_on_path(root, path) {
+                let id = IdOf { doc: root };
+                return Err(through_array(which, path.as_bstr(), id, array.as_bstr()));
+            }
+        }
+        Ok(Some(value))
+    }
+
+    pub(super) fn change(
+        &self,
+        walk: &Walk<'_>,
+        _old: RawValue<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        Ok(self.make(walk, out)?.map_or(Step::Keep, Step::Write))
+    }
+
+    pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Result<Option<Type>> {
+        let value = self.find(walk)?;
+        Ok(value.map(|value| {
+            out.extend_from_slice(value.bytes());
+            value.kind()
+        }))
+    }
+}
+
+fn find_source<'r>(root: Doc<'r>, path: &[u8]) -> Result<Option<RawValue<'r>>> {
+    let mut parts = path.split(|&byte| byte == b'.').peekable();
+    let mut doc = root;
+    while let Some(part) = parts.next() {
+        let Some(value) = doc.get_raw(part) else { return Ok(None) };
+        let Some(next) = parts.peek() else { return Ok(Some(value)) };
+        doc = Doc::trusted(value.bytes());
+        let can_go_on = match value.kind() {
+            Type::Document => true,
+            Type::Array => path::index(next).is_some(),
+            _ => false,
+        };
+        if !can_go_on {
+            let element = Element { name: part.as_bstr(), value };
+            return Err(cannot_traverse(part.as_bstr(), path.as_bstr(), element));
+        }
+    }
+    Ok(None)
+}
+
+/// The name of the first array that the path leads through.
+fn array_on_path<'p>(root: Doc<'_>, path: &'p [u8]) -> Option<&'p [u8]> {
+    let mut parts = path.split(|&byte| byte == b'.').peekable();
+    let mut doc = root;
+    while let Some(part) = parts.next() {
+        let value = doc.get_raw(part)?;
+        parts.peek()?;
+        match value.kind() {
+            Type::Document => doc = Doc::trusted(value.bytes()),
+            Type::Array => return Some(part),
+            _ => return None,
+        }
+    }
+    None
+}

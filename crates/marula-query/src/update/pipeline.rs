@@ -1,0 +1,134 @@
+//! An update that is a pipeline: `[{ $set: { a: "$b" } }]`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bstr::BStr;
+use marula_bson::{Doc, DocBuf, DocWriter, RawValue, Value};
+use marula_error::{Result, errors};
+
+use super::replacement::check_same_id;
+use super::stored;
+use crate::context::Context;
+use crate::stage::pipeline::Pipeline;
+use crate::stage::source::{Documents, Step};
+use crate::stage::world::{Env, Nowhere, STAGE_BYTES_MAX};
+
+errors! {
+    /// A stage that an update may not have.
+    stage_not_allowed(name: &BStr) = InvalidOptions, "{name} is not allowed to be used within an update";
+}
+
+/// The stages that an update may have: each makes one document of one.
+const STAGES: &[&str] = &["$addFields", "$project", "$replaceRoot", "$replaceWith", "$set", "$unset"];
+
+/// A parsed pipeline and the surroundings that it was parsed in.
+pub(super) struct PipelineUpdate {
+    pipeline: Pipeline,
+    context: Arc<Context>,
+}
+
+impl PipelineUpdate {
+    pub(super) fn parse(
+        stages: Doc<'_>,
+        constants: Option<Doc<'_>>,
+        context: &Context,
+    ) -> Result<PipelineUpdate> {
+        let context = with_constants(context, constants);
+        let pipeline = Pipeline::parse(stages, &context)?;
+        for stage in stages.values() {
+            let Value::Document(stage) = stage else { continue };
+            if let Some(element) = stage.iter().next()
+                && !STAGES.iter().any(|name| element.name == *name)
+            {
+                return Err(stage_not_allowed(element.name));
+            }
+        }
+        Ok(PipelineUpdate { pipeline, context: Arc::new(context) })
+    }
+
+    /// Appends the new document; whether it differs from the old.
+    pub(super) fn apply(
+        &self,
+        old: Doc<'_>,
+        _context: &Context,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let start = out.len();
+        self.write(old, old.get_raw(b"_id"), out)?;
+        Ok(&out[start..] != old.as_bytes())
+    }
+
+    /// Appends what the pipeline makes of a document, with the given `_id` unless it has one itself.
+    pub(super) fn write(
+        &self,
+        doc: Doc<'_>,
+        id: Option<RawValue<'_>>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let input = Documents::new(vec![doc.to_buf()]);
+        let env = Env {
+            context: Arc::clone(&self.context),
+            world: &Nowhere,
+            stage_bytes_max: STAGE_BYTES_MAX,
+        };
+        let mut output = self.pipeline.run(Box::new(input), &env)?;
+        let step = output.advance()?;
+        assert!(step == Step::Document, "every stage of an update makes one document of one");
+        let new = output.doc();
+        let own_id = new.get_raw(b"_id");
+        check_same_id(id, own_id)?;
+        if let Some(own_id) = own_id {
+            stored::check_id_no_array(own_id)?;
+            stored::check_id_names(own_id)?;
+        }
+        stored::check_depth(new)?;
+        write_id_first(new, own_id.or(id), out);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PipelineUpdate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pipeline.fmt(f)
+    }
+}
+
+/// Appends a document with this `_id` in the first place.
+pub(super) fn write_id_first(doc: Doc<'_>, id: Option<RawValue<'_>>, out: &mut Vec<u8>) {
+    let mut writer = DocWriter::new(out);
+    let Some(id) = id else {
+        writer.append_elements(doc.elements_bytes());
+        return;
+    };
+    writer.append_raw("_id", id);
+    let mut iter = doc.iter();
+    let mut before = doc.elements_bytes();
+    // All but the first field of that name stay as they are.
+    loop {
+        let rest = iter.rest();
+        match iter.next() {
+            Some(element) if element.name == "_id" => {
+                writer.append_elements(&before[..before.len() - rest.len()]);
+                before = iter.rest();
+                break;
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    writer.append_elements(before);
+}
+
+/// The context with the statement's constants beside the command's variables.
+fn with_constants(context: &Context, constants: Option<Doc<'_>>) -> Context {
+    let mut context = context.clone();
+    if let Some(constants) = constants {
+        let variables = context.let_variables.take().unwrap_or_default();
+        context.let_variables = Some(DocBuf::build(|writer| {
+            writer.append_elements(constants.elements_bytes());
+            writer.append_elements(variables.as_doc().elements_bytes());
+        }));
+    }
+    context
+}

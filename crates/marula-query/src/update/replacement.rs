@@ -1,0 +1,93 @@
+//! An update that gives the whole document anew.
+
+use marula_bson::order;
+use marula_bson::{Doc, DocBuf, DocWriter, Element, RawValue, Type, Value};
+use marula_error::{Result, errors};
+
+use super::operator::now_timestamp;
+use super::stored;
+use crate::context::Context;
+
+errors! {
+    /// The new document has another `_id`.
+    id_altered(id: Element<'_>) = ImmutableField, "After applying the update, the (immutable) field '_id' was found to have been altered to {id}";
+}
+
+/// A replacement document.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    doc: DocBuf,
+    /// Whether a field at the top is the timestamp zero, which stands for the present moment.
+    has_zero_timestamp: bool,
+}
+
+impl Replacement {
+    pub(super) fn new(doc: Doc<'_>) -> Replacement {
+        let has_zero_timestamp = doc.iter().any(is_zero_timestamp);
+        Replacement { doc: doc.to_buf(), has_zero_timestamp }
+    }
+
+    /// Appends the new document; whether it counts as modified, which it does unless every byte was given as it is.
+    pub(super) fn apply(&self, old: Doc<'_>, context: &Context, out: &mut Vec<u8>) -> Result<bool> {
+        if self.doc.as_doc() == old && !self.has_zero_timestamp {
+            return Ok(false);
+        }
+        self.write(old.get_raw(b"_id"), context, out)?;
+        Ok(true)
+    }
+
+    /// Appends the new document with an `_id`, its own or else the given one, in the first place.
+    pub(super) fn write(
+        &self,
+        id: Option<RawValue<'_>>,
+        context: &Context,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let doc = self.doc.as_doc();
+        stored::check_dollar_names(doc, false, |_| true)?;
+        let own_id = doc.get_raw(b"_id");
+        check_same_id(id, own_id)?;
+        if let Some(own_id) = own_id {
+            stored::check_id_names(own_id)?;
+        }
+        stored::check_depth(doc)?;
+        let mut writer = DocWriter::new(out);
+        if let Some(id) = own_id.or(id) {
+            writer.append_raw("_id", id);
+        }
+        if own_id.is_none() && !self.has_zero_timestamp {
+            writer.append_elements(doc.elements_bytes());
+            return Ok(());
+        }
+        let mut is_first_id = own_id.is_some();
+        for element in doc {
+            if is_first_id && element.name == "_id" {
+                is_first_id = false;
+            } else if is_zero_timestamp(element) {
+                writer.append(element.name, Value::Timestamp(now_timestamp(context)));
+            } else {
+                writer.append_raw(element.name, element.value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that an `_id` that is there already is not given another value. An equal number of another type is
+/// the same here.
+pub(super) fn check_same_id(
+    fixed: Option<RawValue<'_>>,
+    given: Option<RawValue<'_>>,
+) -> Result<()> {
+    match (fixed, given) {
+        (Some(fixed), Some(given)) if order::compare_raw(fixed, given, None).is_ne() => {
+            Err(id_altered(Element { name: "_id".into(), value: given }))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_zero_timestamp(element: Element<'_>) -> bool {
+    let is_zero = element.value.kind() == Type::Timestamp && element.value.bytes() == [0; 8];
+    is_zero && element.name != "_id"
+}

@@ -1,0 +1,165 @@
+//! What a document must be to be stored, as far as an update can break it: depth, size, names.
+
+use bstr::{BStr, ByteSlice};
+use marula_bson::{Doc, RawValue, Type, Value};
+use marula_error::{Result, errors};
+
+/// How many parts the path to any value of a stored document may have.
+/// Source: mongod 6.0, whose limit for stored documents is 20 below that for messages.
+pub(super) const DEPTH_MAX: usize = 180;
+/// How many parts the path of an operator may have. A document that deep cannot be stored; the bound keeps
+/// recursion along paths small.
+pub(super) const PATH_PARTS_MAX: usize = 250;
+/// How large a stored document may be. Source: manual "MongoDB Limits and Thresholds".
+pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+errors! {
+    /// The document nests too deep.
+    pub(super) too_deep() = Overflow, "Document exceeds maximum nesting depth of {DEPTH_MAX}";
+    /// The document is too large.
+    too_large() = 17419, "Resulting document after update is larger than {DOCUMENT_BYTES_MAX}";
+    /// A name that begins with a dollar sign stands where it may not.
+    dollar_name(name: &BStr, path: &str) = DollarPrefixedFieldName, "The dollar ($) prefixed field '{name}' in '{path}' is not allowed in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.";
+    /// `$ref` or `$db` is no string.
+    dbref_not_a_string(name: &BStr, kind: &str) = InvalidDBRef, "The DBRef {name} field must be a String, not a {kind}";
+    /// `$ref` without `$id`.
+    dbref_ref_alone() = InvalidDBRef, "The DBRef $ref field must be followed by a $id field";
+    /// `$id` without `$ref`.
+    dbref_id_alone() = InvalidDBRef, "Found $id field without a $ref before it, which is invalid.";
+    /// `$db` without `$id`.
+    dbref_db_alone() = InvalidDBRef, "Found $db field without a $id before it, which is invalid.";
+    /// The document to insert is too large.
+    insert_too_large() = 17420, "Document to upsert is larger than {DOCUMENT_BYTES_MAX}";
+    /// `_id` has a type that it cannot have.
+    id_type(kind: &str) = InvalidIdField, "The '_id' value cannot be of type {kind}";
+    /// `_id` is an array, where the whole document is given anew.
+    id_array() = NotSingleValueField, "After applying the update to the document, the (immutable) field '_id' was found to be an array or array descendant.";
+}
+
+/// Checks the size of a whole document.
+pub(super) fn check_size(bytes: usize) -> Result<()> {
+    if bytes > DOCUMENT_BYTES_MAX {
+        return Err(too_large());
+    }
+    Ok(())
+}
+
+/// Checks the size of a whole document that is to be inserted.
+pub(super) fn check_insert_size(bytes: usize) -> Result<()> {
+    if bytes > DOCUMENT_BYTES_MAX {
+        return Err(insert_too_large());
+    }
+    Ok(())
+}
+
+/// Checks the fields at the top of a document whose names begin with a dollar sign, where `is_written` says that
+/// they were just written.
+///
+/// A document that is inserted may have such fields, an update may not write them; the parts of a DBRef are
+/// taken where they are complete.
+pub(super) fn check_dollar_names(
+    doc: Doc<'_>,
+    is_insert: bool,
+    is_written: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
+    let mut previous: &[u8] = b"";
+    let mut fields = doc.iter().peekable();
+    while let Some(element) = fields.next() {
+        let name = element.name;
+        if name.first() == Some(&b'$') && is_written(name) {
+            let is_string = element.value.kind() == Type::String;
+            let next = fields.peek().map(|next| next.name.as_bytes());
+            match name.as_bytes() {
+                b"$ref" | b"$db" if !is_string => {
+                    return Err(dbref_not_a_string(name, element.value.kind().alias()));
+                }
+                b"$ref" if next != Some(b"$id") => return Err(dbref_ref_alone()),
+                b"$id" if previous != b"$ref" => return Err(dbref_id_alone()),
+                b"$db" if previous != b"$id" => return Err(dbref_db_alone()),
+                b"$ref" | b"$id" | b"$db" => {}
+                _ if is_insert => {}
+                _ => return Err(dollar_name(name, &name.to_str_lossy())),
+            }
+        }
+        previous = name.as_bytes();
+    }
+    Ok(())
+}
+
+/// Checks the depth of a whole document.
+pub(super) fn check_depth(doc: Doc<'_>) -> Result<()> {
+    if depth_of(doc) > DEPTH_MAX {
+        return Err(too_deep());
+    }
+    Ok(())
+}
+
+/// Checks that the fields of an `_id` do not begin with a dollar sign.
+pub(super) fn check_id_names(id: RawValue<'_>) -> Result<()> {
+    if let Value::Document(id) = id.get()
+        && let Some(element) = id.iter().find(|element| element.name.starts_with(b"$"))
+    {
+        return Err(dollar_name(element.name, &format!("_id.{}", element.name)));
+    }
+    Ok(())
+}
+
+/// Checks the `_id` of a document that is to be inserted.
+pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
+    match id.kind() {
+        kind @ (Type::Array | Type::Regex | Type::Undefined) => Err(id_type(kind.alias())),
+        _ => check_id_names(id),
+    }
+}
+
+/// Checks that the `_id` of a document that is given anew is no array.
+pub(super) fn check_id_no_array(id: RawValue<'_>) -> Result<()> {
+    if id.kind() == Type::Array {
+        return Err(id_array());
+    }
+    Ok(())
+}
+
+/// How many parts the longest path inside a value has: zero for a scalar.
+pub(super) fn inner_depth(value: RawValue<'_>) -> usize {
+    match value.get() {
+        Value::Document(doc) | Value::Array(doc) => depth_of(doc),
+        _ => 0,
+    }
+}
+
+/// How many parts the longest path in a document has.
+fn depth_of(doc: Doc<'_>) -> usize {
+    /// Messages nest less deep; this bounds the recursion on bytes that are not from a message.
+    const SCAN_MAX: usize = 256;
+    fn below(doc: Doc<'_>, depth: usize) -> usize {
+        if depth > SCAN_MAX {
+            return depth;
+        }
+        let deepest = doc.iter().map(|element| match element.value.get() {
+            Value::Document(inner) | Value::Array(inner) => below(inner, depth + 1),
+            _ => depth + 1,
+        });
+        deepest.max().unwrap_or(depth)
+    }
+    below(doc, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marula_bson::doc;
+
+    #[test]
+    fn depth_counts_the_parts_of_the_longest_path() {
+        for (built, expected) in [
+            (doc! {}, 0),
+            (doc! { "a": 1 }, 1),
+            (doc! { "a": {}, "b": 1 }, 1),
+            (doc! { "a": [1] }, 2),
+            (doc! { "a": [{ "b": [] }], "c": 1 }, 3),
+        ] {
+            assert_eq!(depth_of(built.as_doc()), expected, "{built:?}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Updates, replayed as a real server answered them.

@@ -1,0 +1,523 @@
+//! Applying the tree of operators to a document's bytes.
+//!
+//! A [`Walk`] goes through tree and document together and writes the new document once: runs of elements that
+//! no operator names are copied as they are. Operators act in the order of the tree, while the walk meets
+//! fields in the order of the document; where several fail, the error of the first in the tree's order is
+//! the one that counts.
+
+use std::borrow::Cow;
+
+use marula_bson::{Doc, Element, RawValue, Type};
+use marula_error::{Error, Result, errors};
+
+use super::array_filter::ArrayFilter;
+use super::operator::Operation;
+use super::stored;
+use super::trail::Trail;
+use super::tree::{Elements, Fields, Node, merge};
+use crate::context::Context;
+use crate::field_map::Met;
+
+/// How many nulls an update may put between the end of an array and a new element.
+/// Source: mongod 6.0.
+const PADDING_MAX: usize = 1_500_000;
+
+errors! {
+    /// A field is set below a value that is neither a document nor an array, or an array that has no such part.
+    cannot_create(name: &bstr::BStr, parent: Element<'_>) = PathNotViable, "Cannot create field '{name}' in element {{{parent}}}";
+    /// An element far behind the end of its array is set.
+    too_much_padding() = CannotBackfillArray, "can't backfill more than {PADDING_MAX} elements";
+    /// `$[]` or `$[id]` at a value that is no array.
+    not_an_array(element: Element<'_>) = BadValue, "Cannot apply array updates to non-array element {element}";
+    /// `$[]` or `$[id]` where there is nothing.
+    array_missing(path: &dyn std::fmt::Display) = BadValue, "The path '{path}' must exist in the document in order to apply array updates.";
+    /// `_id`, or a part of it, would change.
+    id_changed(path: &Trail<'_>) = ImmutableField, "Performing an update on the path '{path}' would modify the immutable field '_id'";
+    /// Something would be added to `_id`.
+    id_extended(path: &Trail<'_>, element: Element<'_>) = ImmutableField, "Updating the path '{path}' to {element} would modify the immutable field '_id'";
+}
+
+/// What became of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// It stays; what was written of it is taken back.
+    Keep,
+    /// It was written anew, as a value of this type.
+    Write(Type),
+    /// It is removed.
+    Remove,
+}
+
+/// What became of an element that was there: what a [`Step`] is to a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kept,
+    Changed,
+    Removed,
+}
+
+/// One application of an update to one document.
+pub(super) struct Walk<'r> {
+    /// The document before the update.
+    pub(super) root: Doc<'r>,
+    /// The array index that the filter noted.
+    pub(super) position: Option<usize>,
+    /// Whether the document is about to be inserted by an upsert.
+    pub(super) is_insert: bool,
+    /// Whether the document has an `_id`, which must not change then.
+    pub(super) id_is_fixed: bool,
+    pub(super) context: &'r Context,
+    pub(super) array_filters: &'r [ArrayFilter],
+    /// The names with a dollar sign that were written at the top of the document.
+    pub(super) dollar_names: Vec<Box<[u8]>>,
+    /// A buffer for the documents that array filters and conditions are tried on.
+    pub(super) scratch: Vec<u8>,
+}
+
+/// What a path runs into where it cannot go on: a scalar, or an array that has no such part.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'b> {
+    /// The value in the way, with its name.
+    pub(super) parent: Element<'b>,
+    /// The first part of the path that has no place.
+    pub(super) part: &'b [u8],
+}
+
+impl Block<'_> {
+    /// The error of an operator that would create the field.
+    pub(super) fn cannot_create(&self) -> Error {
+        cannot_create(self.part.into(), self.parent)
+    }
+}
+
+impl Walk<'_> {
+    /// Appends the updated document to `out`; whether anything changed.
+    pub(super) fn document(
+        &mut self,
+        fields: &Fields,
+        doc: Doc<'_>,
+        at: Option<&Trail<'_>>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let fields = &*self.resolve(fields, at)?;
+        let entries = fields.children.entries();
+        let body = doc.elements_bytes();
+        let start = begin(out);
+        let mut met = Met::none_of(entries.len());
+        let mut first_failure = FirstFailure::default();
+        let (mut copied, mut changed) = (0, false);
+        let mut iter = doc.iter();
+        while met.left() > 0 {
+            let from = body.len() - iter.rest().len();
+            let Some(element) = iter.next() else { break };
+            // The first of several fields of one name is the one that is meant.
+            let Some(place) = fields.children.find(element.name).filter(|&place| met.note(place))
+            else {
+                continue;
+            };
+            out.extend_from_slice(&body[copied..from]);
+            copied = from;
+            let mark = out.len();
+            let trail = Trail::below(at, element.name);
+            match self.element(&entries[place].1, element, &trail, out) {
+                Ok(Fate::Kept) => out.truncate(mark),
+                Ok(fate) => {
+                    if fate == Fate::Removed {
+                        out.truncate(mark);
+                    }
+                    copied = body.len() - iter.rest().len();
+                    changed = true;
+                }
+                Err(error) => first_failure.note(place, error),
+            }
+        }
+        out.extend_from_slice(&body[copied..]);
+        for (place, (name, node)) in entries.iter().enumerate() {
+            if met.left() == 0 || first_failure.is_before(place) {
+                break;
+            }
+            if !met.has(place) && self.create(node, name, &Trail::below(at, name), out)? {
+                changed = true;
+                self.check_id_extended(at, Type::Document, start, out)?;
+            }
+        }
+        first_failure.result()?;
+        end(start, out);
+        Ok(changed)
+    }
+
+    /// Appends the updated array to `out`; whether anything changed.
+    fn array(
+        &mut self,
+        fields: &Fields,
+        element: Element<'_>,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let fields = &*self.resolve(fields, Some(at))?;
+        let entries = fields.children.entries();
+        let array = Doc::trusted(element.value.bytes());
+        let body = array.elements_bytes();
+        let start = begin(out);
+        let mut first_failure = FirstFailure::default();
+        let (mut copied, mut changed, mut count) = (0, false, 0);
+        let mut iter = array.iter();
+        let mut targets = fields.by_index.iter().peekable();
+        while let Some(&&(index, place)) = targets.peek() {
+            let from = body.len() - iter.rest().len();
+            let Some(element) = iter.next() else { break };
+            count += 1;
+            if index as usize != count - 1 {
+                continue;
+            }
+            targets.next();
+            check_distinct(targets.peek(), index, at)?;
+            out.extend_from_slice(&body[copied..from]);
+            copied = from;
+            let mark = out.len();
+            let trail = Trail::below(Some(at), element.name);
+            match self.element(&entries[place].1, element, &trail, out) {
+                Ok(Fate::Kept) => out.truncate(mark),
+                Ok(fate) => {
+                    if fate == Fate::Removed {
+                        write_null(mark, element.name, out);
+                    }
+                    copied = body.len() - iter.rest().len();
+                    changed = true;
+                }
+                Err(error) => first_failure.note(place, error),
+            }
+        }
+        out.extend_from_slice(&body[copied..]);
+        while let Some(&(index, place)) = targets.next() {
+            check_distinct(targets.peek(), index, at)?;
+            if first_failure.is_before(place) {
+                continue;
+            }
+            match self.extend_array(&entries[place].1, index as usize, count, at, out) {
+                Ok(None) => {}
+                Ok(Some(new_count)) => {
+                    (changed, count) = (true, new_count);
+                    self.check_id_extended(Some(at), Type::Array, start, out)?;
+                }
+                Err(error) => first_failure.note(place, error),
+            }
+        }
+        for (place, (name, node)) in entries.iter().enumerate() {
+            let is_index = fields.by_index.iter().any(|&(_, other)| other == place);
+            if !is_index && !first_failure.is_before(place) {
+                let block = Block { parent: element, part: name };
+                self.blocked(node, &block, &Trail::below(Some(at), name))?;
+            }
+        }
+        first_failure.result()?;
+        end(start, out);
+        Ok(changed)
+    }
+
+    /// Puts what `node` makes at `index`, behind the end of an array of `count` elements; the new count, or `None`
+    /// when nothing is made.
+    fn extend_array(
+        &mut self,
+        node: &Node,
+        index: usize,
+        count: usize,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>> {
+        let mark = out.len();
+        let is_possible = index - count <= PADDING_MAX;
+        if is_possible {
+            for padding in count..index {
+                write_null(out.len(), padding.to_string().as_bytes(), out);
+            }
+        }
+        let name = index.to_string();
+        if !self.create(node, name.as_bytes(), &Trail::below(Some(at), name.as_bytes()), out)? {
+            out.truncate(mark);
+            return Ok(None);
+        }
+        if is_possible { Ok(Some(index + 1)) } else { Err(too_much_padding()) }
+    }
+
+    /// Appends the updated array to `out`, its elements chosen by array filters; whether anything changed.
+    fn elements(
+        &mut self,
+        elements: &Elements,
+        array: Doc<'_>,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let start = begin(out);
+        let mut changed = false;
+        for element in array {
+            let trail = Trail::below(Some(at), element.name);
+            let mark = out.len();
+            let fate = match self.chosen(elements, element.value, &trail)? {
+                Some(node) => self.element(&node, element, &trail, out)?,
+                None => Fate::Kept,
+            };
+            match fate {
+                Fate::Changed => {}
+                Fate::Removed => write_null(mark, element.name, out),
+                Fate::Kept => {
+                    out.truncate(mark);
+                    header(element.value.kind(), element.name, out);
+                    out.extend_from_slice(element.value.bytes());
+                }
+            }
+            changed |= fate != Fate::Kept;
+        }
+        end(start, out);
+        Ok(changed)
+    }
+
+    /// What is done with one element: the nodes of all identifiers whose array filter it matches, merged.
+    fn chosen<'n>(
+        &mut self,
+        elements: &'n Elements,
+        value: RawValue<'_>,
+        at: &Trail<'_>,
+    ) -> Result<Option<Cow<'n, std::sync::Arc<Node>>>> {
+        let mut chosen: Option<Cow<'n, std::sync::Arc<Node>>> = None;
+        for (id, node) in &elements.children {
+            if !id.is_empty() && !self.matches_array_filter(id, value)? {
+                continue;
+            }
+            chosen = Some(match chosen {
+                None => Cow::Borrowed(node),
+                Some(other) => Cow::Owned(merge(&other, node, at)?),
+            });
+        }
+        Ok(chosen)
+    }
+
+    fn matches_array_filter(&mut self, id: &[u8], value: RawValue<'_>) -> Result<bool> {
+        let filter = self.array_filters.iter().find(|filter| *filter.id == *id);
+        let filter = filter.expect("every identifier has its array filter since parsing");
+        filter.matches(value, &mut self.scratch)
+    }
+
+    /// Appends what becomes of an element that is there.
+    fn element(
+        &mut self,
+        node: &Node,
+        element: Element<'_>,
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Fate> {
+        let value = element.value;
+        let inner = Doc::trusted(value.bytes());
+        let mark = header(value.kind(), element.name, out);
+        let changed = match (node, value.kind()) {
+            (Node::Leaf(operation), _) => {
+                return self.leaf(operation, value, at, mark, out);
+            }
+            (Node::Fields(fields), Type::Document) => {
+                self.document(fields, inner, Some(at), out)?
+            }
+            (Node::Fields(fields), Type::Array) => self.array(fields, element, at, out)?,
+            (Node::Fields(fields), _) => {
+                self.blocked_fields(fields, element, at)?;
+                false
+            }
+            (Node::Elements(elements), Type::Array) => self.elements(elements, inner, at, out)?,
+            (Node::Elements(_), _) => return Err(not_an_array(element)),
+        };
+        Ok(if changed { Fate::Changed } else { Fate::Kept })
+    }
+
+    fn leaf(
+        &mut self,
+        operation: &Operation,
+        value: RawValue<'_>,
+        at: &Trail<'_>,
+        mark: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Fate> {
+        let value_start = out.len();
+        let step = operation.change(self, value, at, out)?;
+        if step != Step::Keep && at.is_under_id() && self.id_is_fixed {
+            return Err(id_changed(at));
+        }
+        match step {
+            Step::Keep => Ok(Fate::Kept),
+            Step::Remove => Ok(Fate::Removed),
+            Step::Write(kind) => {
+                out[mark] = kind.tag();
+                self.check_written(operation, at, RawValue::new(kind, &out[value_start..]))?;
+                Ok(Fate::Changed)
+            }
+        }
+    }
+
+    /// Appends an element that is not there yet, if an operator makes it; whether one does.
+    fn create(
+        &mut self,
+        node: &Node,
+        name: &[u8],
+        at: &Trail<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let start = out.len();
+        let mark = header(Type::Document, name, out);
+        let value_start = out.len();
+        let created = match node {
+            Node::Leaf(operation) => operation.make(self, at, out)?,
+            Node::Fields(fields) => {
+                let fields = &*self.resolve(fields, Some(at))?;
+                let doc = begin(out);
+                let mut created = false;
+                for (name, child) in fields.children.entries() {
+                    created |= self.create(child, name, &Trail::below(Some(at), name), out)?;
+                }
+                end(doc, out);
+                created.then_some(Type::Document)
+            }
+            Node::Elements(_) => return Err(array_missing(at)),
+        };
+        let Some(kind) = created else {
+            out.truncate(start);
+            return Ok(false);
+        };
+        out[mark] = kind.tag();
+        let value = RawValue::new(kind, &out[value_start..]);
+        match node {
+            Node::Leaf(operation) => self.check_written(operation, at, value)?,
+            _ => self.note_name(at),
+        }
+        Ok(true)
+    }
+
+    fn blocked_fields(
+        &mut self,
+        fields: &Fields,
+        parent: Element<'_>,
+        at: &Trail<'_>,
+    ) -> Result<()> {
+        let fields = &*self.resolve(fields, Some(at))?;
+        for (name, node) in fields.children.entries() {
+            let block = Block { parent, part: name };
+            self.blocked(node, &block, &Trail::below(Some(at), name))?;
+        }
+        Ok(())
+    }
+
+    /// Asks the operators below a path that cannot go on whether that is an error.
+    fn blocked(&mut self, node: &Node, block: &Block<'_>, at: &Trail<'_>) -> Result<()> {
+        match node {
+            Node::Leaf(operation) => operation.blocked(self, block, at),
+            Node::Elements(_) => Err(array_missing(at)),
+            Node::Fields(fields) => {
+                let fields = &*self.resolve(fields, Some(at))?;
+                for (name, node) in fields.children.entries() {
+                    self.blocked(node, block, &Trail::below(Some(at), name))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The fields with `$` put in its place.
+    fn resolve<'f>(&self, fields: &'f Fields, at: Option<&Trail<'_>>) -> Result<Cow<'f, Fields>> {
+        if fields.has_positional() {
+            return fields.with_position(self.position, at).map(Cow::Owned);
+        }
+        Ok(Cow::Borrowed(fields))
+    }
+
+    fn check_written(
+        &mut self,
+        operation: &Operation,
+        at: &Trail<'_>,
+        value: RawValue<'_>,
+    ) -> Result<()> {
+        if at.depth() + operation.inner_depth(value) > stored::DEPTH_MAX {
+            return Err(stored::too_deep());
+        }
+        self.note_name(at);
+        Ok(())
+    }
+
+    fn note_name(&mut self, at: &Trail<'_>) {
+        if at.depth() == 1 && at.name().first() == Some(&b'$') {
+            self.dollar_names.push(at.name().into());
+        }
+    }
+
+    /// Refuses a document or array under a fixed `_id` that an element was just added to.
+    fn check_id_extended(
+        &self,
+        at: Option<&Trail<'_>>,
+        kind: Type,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let Some(at) = at.filter(|at| at.is_under_id() && self.id_is_fixed) else { return Ok(()) };
+        end(start, out);
+        let value = RawValue::new(kind, &out[start..]);
+        Err(id_extended(at, Element { name: at.name().into(), value }))
+    }
+}
+
+/// The error of the operator that comes first in the tree's order.
+#[derive(Default)]
+struct FirstFailure(Option<(usize, Error)>);
+
+impl FirstFailure {
+    #[cold]
+    fn note(&mut self, place: usize, error: Error) {
+        if !self.is_before(place) {
+            self.0 = Some((place, error));
+        }
+    }
+
+    fn is_before(&self, place: usize) -> bool {
+        self.0.as_ref().is_some_and(|&(first, _)| first < place)
+    }
+
+    fn result(self) -> Result<()> {
+        self.0.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+/// Two spellings of one index are one place.
+fn check_distinct(next: Option<&&(u32, usize)>, index: u32, at: &Trail<'_>) -> Result<()> {
+    if next.is_some_and(|&&(other, _)| other == index) {
+        let name = index.to_string();
+        return Err(super::tree::conflict_at(&Trail::below(Some(at), name.as_bytes())));
+    }
+    Ok(())
+}
+
+/// Begins a document or array at the end of `out`; where it is.
+#[inline]
+fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    start
+}
+
+/// Ends the document or array that begins at `start`.
+#[inline]
+fn end(start: usize, out: &mut Vec<u8>) {
+    out.push(0);
+    let length = i32::try_from(out.len() - start).expect("an updated document is far below 2 GiB");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends the head of an element; where its tag is.
+#[inline]
+fn header(kind: Type, name: &[u8], out: &mut Vec<u8>) -> usize {
+    let mark = out.len();
+    out.push(kind.tag());
+    out.extend_from_slice(name);
+    out.push(0);
+    mark
+}
+
+/// Writes a null element in place of what stands from `mark` on.
+fn write_null(mark: usize, name: &[u8], out: &mut Vec<u8>) {
+    out.truncate(mark);
+    header(Type::Null, name, out);
+}
