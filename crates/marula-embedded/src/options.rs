@@ -111,8 +111,6 @@ impl EmbeddedOptions {
             DBCompressionType::Lz4,
             DBCompressionType::Zstd,
         ]);
-        options.set_compression_options(-14, 3, 0, 0);
-        options.set_bottommost_compression_options(-14, 3, 0, 0, true);
         // The built-in operator adds 8 little-endian bytes, wrapping: the same for i64.
         options.set_uint64add_merge_operator();
         options.set_max_successive_merges(COUNTER_MERGES_MAX);

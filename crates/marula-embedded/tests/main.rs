@@ -1,0 +1,66 @@
+//! Tests that need a process of their own: one that is killed, and one whose disk is full.
+//!
+//! A test runs this same binary again with the name of its child's part in [`CHILD`].
+
+mod crash;
+mod damage;
+mod full;
+
+use std::path::Path;
+use std::process::Command;
+
+use marula_embedded::{Embedded, EmbeddedOptions};
+use marula_storage::{Direction, KeyRange, Read, Space};
+
+/// Names the part that a child process plays; its data folder is in [`FOLDER`].
+const CHILD: &str = "MARULA_TEST_CHILD";
+
+/// The data folder of a child process.
+const FOLDER: &str = "MARULA_TEST_FOLDER";
+
+/// What a child process does: does nothing when the tests run without one.
+#[test]
+fn child() {
+    let Ok(part) = std::env::var(CHILD) else { return };
+    let folder = std::env::var(FOLDER).expect("a child has a folder");
+    match part.as_str() {
+        "crash" => crash::child(Path::new(&folder)),
+        "full" => full::child(Path::new(&folder)),
+        _ => panic!("no such part: {part}"),
+    }
+}
+
+/// Makes `command` run a child's part.
+fn as_child<'c>(command: &'c mut Command, part: &str, folder: &Path) -> &'c mut Command {
+    command.env(CHILD, part).env(FOLDER, folder)
+}
+
+/// The arguments by which this binary runs the child's part.
+const CHILD_ARGUMENTS: [&str; 4] = ["child", "--exact", "--nocapture", "--quiet"];
+
+/// A store with small memtables, so that files are written all the time.
+fn open(folder: &Path) -> Embedded {
+    let mut options = EmbeddedOptions::new(folder);
+    options.cache_bytes = 16 << 20;
+    options.memtable_bytes = 1 << 20;
+    Embedded::open(options).expect("the store opens")
+}
+
+fn entries(read: &dyn Read, space: Space, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let range = KeyRange::prefix(prefix);
+    let mut cursor = read.cursor(space, &range, Direction::Forward).expect("it opens");
+    let mut entries = Vec::new();
+    while cursor.advance().expect("it advances") {
+        entries.push((cursor.key().to_vec(), cursor.value().to_vec()));
+    }
+    entries
+}
+
+fn number(read: &dyn Read, space: Space, key: &[u8]) -> Option<i64> {
+    let mut number = None;
+    read.get(space, key, &mut |value| {
+        number = Some(i64::from_le_bytes(value.try_into().expect("8 bytes")));
+    })
+    .expect("it reads");
+    number
+}
