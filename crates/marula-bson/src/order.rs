@@ -321,3 +321,6 @@ fn hash_decimal(number: Decimal128, hasher: &mut impl Hasher) {
         None => hasher.write_u64(number.to_f64().to_bits()),
     }
 }
+
+#[cfg(test)]
+mod tests;
