@@ -82,7 +82,17 @@ impl<'a> Doc<'a> {
     /// The first field named `name`, not decoded.
     #[inline]
     pub fn get_raw(self, name: &[u8]) -> Option<RawValue<'a>> {
-        self.iter().find(|element| element.name == name).map(|element| element.value)
+        let mut fields = self.iter();
+        loop {
+            let element = fields.next()?;
+            // The length and the first byte tell nearly all names apart without a call.
+            if element.name.len() == name.len()
+                && element.name.first() == name.first()
+                && element.name == name
+            {
+                return Some(element.value);
+            }
+        }
     }
 
     /// An owned copy.

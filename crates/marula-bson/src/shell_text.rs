@@ -124,12 +124,12 @@ fn write_binary(binary: Binary<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const UUID: u8 = 4;
     let Binary { subtype, bytes } = binary;
     if let (UUID, Ok(uuid)) = (subtype, <[u8; 16]>::try_from(bytes)) {
-        let hex = format!("{:032x}", u128::from_be_bytes(uuid));
-        let (a, b, c) = (hex.get(..8), hex.get(8..12), hex.get(12..16));
-        let (d, e) = (hex.get(16..20), hex.get(20..));
-        let group = |part: Option<&str>| part.unwrap_or_default().to_owned();
-        let groups = [group(a), group(b), group(c), group(d), group(e)];
-        return write!(f, "UUID(\"{}\")", groups.join("-"));
+        f.write_str("UUID(\"")?;
+        for (index, byte) in uuid.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        return f.write_str("\")");
     }
     // The old form repeats the length in front of the content.
     let bytes = if subtype == OLD_BINARY { bytes.get(4..).unwrap_or(bytes) } else { bytes };

@@ -366,6 +366,7 @@ impl<'a> RawValue<'a> {
         self.decode().unwrap_or(Value::Null)
     }
 
+    #[inline]
     fn decode(self) -> Option<Value<'a>> {
         let bytes = self.bytes;
         Some(match self.kind {
