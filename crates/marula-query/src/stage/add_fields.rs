@@ -56,11 +56,11 @@ impl Stage for AddFields {
         self.fields.optimize(context)
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }
 }

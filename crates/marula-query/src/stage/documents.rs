@@ -46,11 +46,11 @@ impl Stage for DocumentsStage {
         Kind::Origin
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        _: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        _: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         let arena = Arena::new();
         let frame = Frame::new(marula_bson::Doc::EMPTY, &arena, &env.context);
         let Some(Value::Array(items)) = self.documents.eval(&frame)? else {

@@ -85,11 +85,11 @@ impl Stage for Group {
         self.fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.optimize(context))
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Grouping {
             input,
             stage: self,
@@ -104,8 +104,8 @@ impl Stage for Group {
     }
 }
 
-struct Grouping<'w> {
-    input: Box<dyn Source + 'w>,
+struct Grouping {
+    input: Box<dyn Source>,
     stage: Arc<Group>,
     context: Arc<Context>,
     bytes_max: usize,
@@ -143,7 +143,7 @@ impl Groups {
     }
 }
 
-impl Grouping<'_> {
+impl Grouping {
     fn take_in(&mut self) -> Result<()> {
         self.arena.reset();
         let frame = Frame::new(self.input.doc(), &self.arena, &self.context);
@@ -192,7 +192,7 @@ impl Grouping<'_> {
 const GROUP_BYTES: usize = size_of::<ValueBuf>() + 2 * size_of::<usize>();
 const STATE_BYTES: usize = 64;
 
-impl Source for Grouping<'_> {
+impl Source for Grouping {
     fn advance(&mut self) -> Result<Step> {
         let at = match self.next {
             Some(at) => at,

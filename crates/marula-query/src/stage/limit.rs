@@ -60,21 +60,21 @@ impl Stage for Limit {
         Kind::Limit(self.0)
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        _: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        _: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Limited { input, left: self.0 }))
     }
 }
 
-struct Limited<'w> {
-    input: Box<dyn Source + 'w>,
+struct Limited {
+    input: Box<dyn Source>,
     left: u64,
 }
 
-impl Source for Limited<'_> {
+impl Source for Limited {
     fn advance(&mut self) -> Result<Step> {
         if self.left == 0 {
             return Ok(Step::End);

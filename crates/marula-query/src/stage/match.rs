@@ -49,11 +49,11 @@ impl Stage for Match {
         Kind::Match(&self.filter)
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Matching { input, stage: self, env: env.clone(), since_check: 0 }))
     }
 }
@@ -61,14 +61,14 @@ impl Stage for Match {
 /// After how many documents that do not match the operation looks whether it was killed.
 const CHECK_EVERY: u32 = 256;
 
-struct Matching<'w> {
-    input: Box<dyn Source + 'w>,
+struct Matching {
+    input: Box<dyn Source>,
     stage: Arc<Match>,
-    env: Env<'w>,
+    env: Env,
     since_check: u32,
 }
 
-impl Source for Matching<'_> {
+impl Source for Matching {
     fn advance(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {

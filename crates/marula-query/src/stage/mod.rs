@@ -111,11 +111,11 @@ pub trait Stage: Debug + Send + Sync {
     fn limit_output(&mut self, _limit: u64) {}
 
     /// Stacks the stage upon its input.
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>>;
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>>;
 }
 
 /// A stage as the planner sees it.

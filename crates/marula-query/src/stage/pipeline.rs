@@ -97,11 +97,11 @@ impl Pipeline {
     }
 
     /// Stacks the stages upon `input`; pulling the result runs the pipeline.
-    pub fn run<'w>(
+    pub fn run(
         &self,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         self.stages.iter().try_fold(input, |input, stage| Arc::clone(stage).start(input, env))
     }
 

@@ -50,11 +50,11 @@ impl Stage for Project {
         Value::Document(self.spec.as_doc()).to_buf()
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }
 }

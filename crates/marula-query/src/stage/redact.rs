@@ -44,11 +44,11 @@ impl Stage for Redact {
         self.expression.optimize(context)
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         let context = Arc::clone(&env.context);
         Ok(Box::new(Redacting {
             input,
@@ -60,15 +60,15 @@ impl Stage for Redact {
     }
 }
 
-struct Redacting<'w> {
-    input: Box<dyn Source + 'w>,
+struct Redacting {
+    input: Box<dyn Source>,
     stage: Arc<Redact>,
     context: Arc<Context>,
     arena: Arena,
     out: Vec<u8>,
 }
 
-impl Source for Redacting<'_> {
+impl Source for Redacting {
     fn advance(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {

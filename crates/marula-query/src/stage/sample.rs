@@ -57,11 +57,11 @@ impl Stage for Sample {
         })
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Sampling {
             input,
             wanted: self.0,
@@ -77,8 +77,8 @@ impl Stage for Sample {
 }
 
 /// Keeps each document seen with the same probability (reservoir sampling) and answers in random order.
-struct Sampling<'w> {
-    input: Box<dyn Source + 'w>,
+struct Sampling {
+    input: Box<dyn Source>,
     wanted: u64,
     seen: u64,
     size: usize,
@@ -89,7 +89,7 @@ struct Sampling<'w> {
     current: DocBuf,
 }
 
-impl Sampling<'_> {
+impl Sampling {
     fn take_in(&mut self) -> Result<()> {
         self.seen += 1;
         let kept = self.kept.len();
@@ -113,7 +113,7 @@ impl Sampling<'_> {
     }
 }
 
-impl Source for Sampling<'_> {
+impl Source for Sampling {
     fn advance(&mut self) -> Result<Step> {
         if self.wanted == 0 {
             return Ok(Step::End);

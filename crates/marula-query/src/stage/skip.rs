@@ -38,21 +38,21 @@ impl Stage for Skip {
         Kind::Skip(self.0)
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        _: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        _: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Skipping { input, left: self.0 }))
     }
 }
 
-struct Skipping<'w> {
-    input: Box<dyn Source + 'w>,
+struct Skipping {
+    input: Box<dyn Source>,
     left: u64,
 }
 
-impl Source for Skipping<'_> {
+impl Source for Skipping {
     fn advance(&mut self) -> Result<Step> {
         while self.left > 0 {
             match self.input.advance()? {

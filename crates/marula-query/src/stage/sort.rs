@@ -68,11 +68,11 @@ impl Stage for Sort {
         self.limit = Some(self.limit.map_or(limit, |own| own.min(limit)));
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        env: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        env: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Sorting {
             input,
             stage: self,
@@ -113,8 +113,8 @@ impl Ord for Entry {
     }
 }
 
-struct Sorting<'w> {
-    input: Box<dyn Source + 'w>,
+struct Sorting {
+    input: Box<dyn Source>,
     stage: Arc<Sort>,
     bytes_max: usize,
     /// With a limit, the greatest of the kept documents is on top.
@@ -125,7 +125,7 @@ struct Sorting<'w> {
     current: DocBuf,
 }
 
-impl Sorting<'_> {
+impl Sorting {
     fn take_in(&mut self, key: &mut Vec<u8>) -> Result<()> {
         let doc = self.input.doc();
         self.stage.pattern.write_key(doc, key)?;
@@ -153,7 +153,7 @@ fn entry_size(entry: &Entry) -> usize {
     entry.key.len() + entry.doc.len() + size_of::<Entry>()
 }
 
-impl Source for Sorting<'_> {
+impl Source for Sorting {
     fn advance(&mut self) -> Result<Step> {
         if self.sorted.is_none() {
             let mut key = Vec::new();

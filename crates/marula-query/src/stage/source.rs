@@ -46,23 +46,23 @@ pub(super) trait Transform: Send + Sync {
 }
 
 /// The documents of a [`Transform`].
-pub(super) struct Map<'w, T> {
-    input: Box<dyn Source + 'w>,
+pub(super) struct Map<T> {
+    input: Box<dyn Source>,
     transform: Arc<T>,
     context: Arc<Context>,
     arena: Arena,
     out: Vec<u8>,
 }
 
-impl<'w, T: Transform> Map<'w, T> {
+impl<T: Transform> Map<T> {
     /// Stacks `transform` upon `input`.
-    pub(super) fn new(input: Box<dyn Source + 'w>, transform: Arc<T>, env: &Env<'_>) -> Self {
+    pub(super) fn new(input: Box<dyn Source>, transform: Arc<T>, env: &Env) -> Self {
         let context = Arc::clone(&env.context);
         Map { input, transform, context, arena: Arena::new(), out: Vec::new() }
     }
 }
 
-impl<T: Transform> Source for Map<'_, T> {
+impl<T: Transform> Source for Map<T> {
     fn advance(&mut self) -> Result<Step> {
         match self.input.advance()? {
             Step::Document => {}

@@ -89,11 +89,11 @@ impl Stage for Unwind {
         })
     }
 
-    fn start<'w>(
+    fn start(
         self: Arc<Self>,
-        input: Box<dyn Source + 'w>,
-        _: &Env<'w>,
-    ) -> Result<Box<dyn Source + 'w>> {
+        input: Box<dyn Source>,
+        _: &Env,
+    ) -> Result<Box<dyn Source>> {
         Ok(Box::new(Unwinding {
             input,
             stage: self,
@@ -114,8 +114,8 @@ struct Rest {
     index: i64,
 }
 
-struct Unwinding<'w> {
-    input: Box<dyn Source + 'w>,
+struct Unwinding {
+    input: Box<dyn Source>,
     stage: Arc<Unwind>,
     rest: Option<Rest>,
     /// Whether the input's document is the result itself.
@@ -124,7 +124,7 @@ struct Unwinding<'w> {
     indexed: Vec<u8>,
 }
 
-impl Unwinding<'_> {
+impl Unwinding {
     /// Writes the document for the next element of the array, where there is one.
     fn next_element(&mut self) -> bool {
         let Some(Rest { offset, end, index }) = self.rest.take() else {
@@ -198,7 +198,7 @@ fn find<'a>(doc: Doc<'a>, parts: &[Box<[u8]>]) -> Option<Value<'a>> {
     init.iter().try_fold(doc, |doc, part| doc.get(part)?.as_doc())?.get(last)
 }
 
-impl Source for Unwinding<'_> {
+impl Source for Unwinding {
     fn advance(&mut self) -> Result<Step> {
         loop {
             self.is_unchanged = false;

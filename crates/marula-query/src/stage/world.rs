@@ -15,24 +15,24 @@ pub trait World: Send + Sync {
     /// Runs a pipeline on another collection, as an `aggregate` on it would.
     ///
     /// `database` is the pipeline's own where it is `None`. A collection that is not there is empty.
-    fn aggregate<'w>(
-        &'w self,
+    fn aggregate(
+        self: Arc<Self>,
         database: Option<&str>,
         collection: &str,
         pipeline: Pipeline,
-    ) -> Result<Box<dyn Source + 'w>>;
+    ) -> Result<Box<dyn Source>>;
 
     /// Answers an error when the operation was killed or ran out of time.
     fn check_interrupt(&self) -> Result<()>;
 }
 
-/// What every running stage holds.
+/// What every running stage holds. It borrows nothing, so that a pipeline can rest between two batches.
 #[derive(Clone)]
-pub struct Env<'w> {
+pub struct Env {
     /// The surroundings of the operation.
     pub context: Arc<Context>,
     /// The collections around.
-    pub world: &'w dyn World,
+    pub world: Arc<dyn World>,
     /// How much memory each blocking stage may use.
     pub stage_bytes_max: usize,
 }
@@ -41,12 +41,12 @@ pub struct Env<'w> {
 pub struct Nowhere;
 
 impl World for Nowhere {
-    fn aggregate<'w>(
-        &'w self,
+    fn aggregate(
+        self: Arc<Self>,
         _: Option<&str>,
         _: &str,
         pipeline: Pipeline,
-    ) -> Result<Box<dyn Source + 'w>> {
+    ) -> Result<Box<dyn Source>> {
         let env = Env {
             context: Arc::new(Context::default()),
             world: self,

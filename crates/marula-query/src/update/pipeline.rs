@@ -69,7 +69,7 @@ impl PipelineUpdate {
         let input = Documents::new(vec![doc.to_buf()]);
         let env = Env {
             context: Arc::clone(&self.context),
-            world: &Nowhere,
+            world: Arc::new(Nowhere),
             stage_bytes_max: STAGE_BYTES_MAX,
         };
         let mut output = self.pipeline.run(Box::new(input), &env)?;
