@@ -3,7 +3,7 @@
 use marula_bson::{DocBuf, Value, doc};
 
 use super::*;
-use crate::{Compressor, OwnedMessage, ReplyBuffer};
+use crate::{Compressor, OwnedMessage, ReplyBuffer, checksum};
 
 /// What a server does with a message.
 #[derive(PartialEq, Debug)]

@@ -1,0 +1,140 @@
+//! Connections come and go: accepting, handing over, closing, and the end of all.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mio::Token;
+
+use super::{Mail, Worker};
+use crate::net::Stop;
+use crate::net::connection::{Connection, Parked};
+use crate::net::guard;
+use crate::net::listen::Stream;
+use crate::net::service::{Disconnected, Peer, Reason, Service};
+
+/// How long accepting rests when the system has no file left for a connection.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+impl<S: Service> Worker<S> {
+    pub(super) fn accept(&mut self, index: usize) {
+        while let Some(listener) = self.listeners.get(index) {
+            match listener.accept() {
+                Ok((stream, remote)) => self.place(stream, remote),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    // The client had gone before it was accepted.
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    _ => {
+                        tracing::warn!(%error, "could not accept a connection");
+                        self.accept_at = Some(Instant::now() + ACCEPT_REST);
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Gives a new connection to the worker that has the fewest.
+    fn place(&mut self, stream: Stream, remote: Option<SocketAddr>) {
+        let counters = &self.shared.counters;
+        let current = counters.current.load(Ordering::Relaxed);
+        if current >= self.shared.options.connections_max as u64 {
+            counters.rejected.add(1);
+            tracing::warn!(current, "connection refused: too many are open");
+            return;
+        }
+        counters.current.fetch_add(1, Ordering::Relaxed);
+        counters.total_created.add(1);
+        let fewest = |&index: &usize| counters.workers[index].placed.load(Ordering::Relaxed);
+        let index = (0..counters.workers.len()).min_by_key(fewest).unwrap_or(self.index);
+        counters.workers[index].placed.fetch_add(1, Ordering::Relaxed);
+        if index == self.index {
+            self.adopt(stream, remote);
+        } else {
+            self.shared.mailboxes[index].send(Mail::Adopt(stream, remote));
+        }
+    }
+
+    pub(super) fn adopt(&mut self, mut stream: Stream, remote: Option<SocketAddr>) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let registered = stream.register(self.poll.registry(), Token(slot));
+        if self.stop.is_some() || registered.is_err() {
+            self.free.push(slot);
+            self.forget_one();
+            return;
+        }
+        let id = self.shared.last_connection_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let disconnected = Disconnected::default();
+        let local = stream.local_addr();
+        let peer = Peer { remote, local, disconnected: disconnected.clone() };
+        let service = &self.shared.service;
+        let Some(state) = guard::protect("open", || service.open(peer, id)) else {
+            self.free.push(slot);
+            self.forget_one();
+            return;
+        };
+        tracing::debug!(connection = id, ?remote, "connection accepted");
+        // What came before the registration makes an event too.
+        self.slots[slot] = Some(Box::new(Connection::new(id, stream, state, disconnected)));
+    }
+
+    fn forget_one(&self) {
+        self.shared.counters.current.fetch_sub(1, Ordering::Relaxed);
+        self.counters().placed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Closes the connection in `slot`, if there is one.
+    pub(super) fn close(&mut self, slot: usize) {
+        if let Some(connection) = self.slots[slot].take() {
+            self.end(slot, *connection);
+        }
+    }
+
+    pub(super) fn end(&mut self, slot: usize, mut connection: Connection<S>) {
+        connection.disconnected.set();
+        if connection.is_parked() {
+            self.unpark(slot, &mut connection);
+        }
+        if let Err(error) = connection.stream.deregister(self.poll.registry()) {
+            tracing::debug!(connection = connection.id, %error, "could not deregister");
+        }
+        tracing::debug!(connection = connection.id, "connection ended");
+        self.free.push(slot);
+        self.forget_one();
+        if let Some(state) = connection.state {
+            let service = &self.shared.service;
+            guard::protect("close", || service.close(state));
+        }
+    }
+
+    pub(super) fn begin_stop(&mut self, stop: Stop) {
+        self.stop = Some(stop);
+        self.listeners.clear();
+        self.accept_at = None;
+        for slot in 0..self.slots.len() {
+            // Who waits for news learns from the service that there will be none.
+            match self.slots[slot].as_ref().map(|connection| &connection.parked) {
+                Some(Parked::Retry { .. }) => self.retry(slot, Reason::Woken),
+                _ => self.turn(slot, |_| {}),
+            }
+        }
+    }
+
+    /// Tells what runs in the pool to end, and ends everything else.
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted = true;
+        for slot in 0..self.slots.len() {
+            match self.slots[slot].as_ref() {
+                Some(connection) if matches!(connection.parked, Parked::Pool) => {
+                    connection.disconnected.set();
+                }
+                _ => self.close(slot),
+            }
+        }
+    }
+}

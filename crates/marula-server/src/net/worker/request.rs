@@ -1,0 +1,194 @@
+//! One request: called here, in the pool, or parked until it is woken.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use marula_wire::{Message, OwnedMessage};
+
+use super::Worker;
+use crate::net::connection::{Connection, Parked};
+use crate::net::guard::{self, Verdict};
+use crate::net::pool::{Job, Outcome};
+use crate::net::service::{Arm, Call, Place, Reason, Service};
+use crate::net::wake::{Ring, Ticket, Wake};
+
+impl<S: Service> Worker<S> {
+    /// Calls the service on this thread.
+    pub(super) fn call(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        message: &Message<'_>,
+        arrived: Instant,
+    ) {
+        let Some(state) = connection.state.as_mut() else {
+            unreachable!("a connection that is not parked has its state")
+        };
+        let call = Call { place: Place::Inline, reason: Reason::Arrived, arrived };
+        let start = self.reply.as_bytes().len();
+        self.counters().active.add(1);
+        let (verdict, logical) =
+            guard::call(&*self.shared.service, state, message, &call, &mut self.reply);
+        self.counters().active.sub(1);
+        let physical = self.reply.as_bytes().len() - start;
+        if physical > 0 {
+            self.counters().replied(physical, logical, message.reply_to().compressor);
+        }
+        match verdict {
+            Verdict::Done => {}
+            Verdict::Close => connection.closing = true,
+            Verdict::ToPool => {
+                self.submit(slot, connection, message.to_owned(), arrived, Reason::OnPool);
+            }
+            Verdict::Hold(arm) => {
+                let reply = self.reply.split_off(start);
+                self.park(slot, connection, Parked::Held { reply }, Some(arm));
+            }
+            Verdict::Retry(arm, deadline) => {
+                let parked = Parked::Retry { message: message.to_owned(), arrived, deadline };
+                self.park(slot, connection, parked, Some(arm));
+            }
+            Verdict::Stream => {
+                let mut message = message.to_owned();
+                message.set_request_id(self.reply.last_id());
+                self.park(slot, connection, Parked::Stream { message, arrived }, None);
+            }
+        }
+    }
+
+    /// Hands a call to the pool.
+    pub(super) fn submit(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        message: OwnedMessage,
+        arrived: Instant,
+        reason: Reason,
+    ) {
+        let Some(state) = connection.state.take() else {
+            unreachable!("a connection that is not in the pool has its state")
+        };
+        let call = Call { place: Place::Pool, reason, arrived };
+        self.park(slot, connection, Parked::Pool, None);
+        let home = Arc::clone(&self.mailbox);
+        self.shared.pool.submit(Job { slot, state, message, call, home });
+    }
+
+    /// A call comes back from the pool.
+    pub(super) fn take_back(&mut self, outcome: Outcome<S>) {
+        let Outcome {
+            slot,
+            state,
+            message,
+            arrived,
+            reply,
+            reply_logical_bytes,
+            reply_id,
+            verdict,
+        } = outcome;
+        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
+            unreachable!("a connection whose call is out keeps its slot")
+        };
+        self.unpark(slot, &mut connection);
+        connection.state = Some(state);
+        if !reply.is_empty() {
+            let compressor = message.as_message().reply_to().compressor;
+            self.counters().replied(reply.len(), reply_logical_bytes, compressor);
+        }
+        match verdict {
+            Verdict::Done => self.send_from_pool(&mut connection, reply),
+            Verdict::Close => {
+                self.send_from_pool(&mut connection, reply);
+                connection.closing = true;
+            }
+            Verdict::ToPool => {
+                tracing::error!("an operation asked for the pool on the pool");
+                connection.closing = true;
+            }
+            Verdict::Hold(arm) => {
+                self.park(slot, &mut connection, Parked::Held { reply }, Some(arm));
+            }
+            Verdict::Retry(arm, deadline) => {
+                let parked = Parked::Retry { message, arrived, deadline };
+                self.park(slot, &mut connection, parked, Some(arm));
+            }
+            Verdict::Stream => {
+                let mut message = message;
+                message.set_request_id(reply_id);
+                self.send_from_pool(&mut connection, reply);
+                self.park(slot, &mut connection, Parked::Stream { message, arrived }, None);
+            }
+        }
+        self.slots[slot] = Some(connection);
+        self.turn(slot, |_| {});
+    }
+
+    fn send_from_pool(&self, connection: &mut Connection<S>, reply: Vec<u8>) {
+        if !reply.is_empty() && connection.send_owned(reply).is_err() {
+            connection.closing = true;
+            connection.peer_closed = true;
+        }
+    }
+
+    fn park(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        parked: Parked,
+        arm: Option<Arm>,
+    ) {
+        self.last_ticket += 1;
+        connection.ticket = self.last_ticket;
+        if let Parked::Retry { deadline, .. } = parked {
+            self.deadlines.insert((deadline, slot));
+        }
+        connection.parked = parked;
+        self.counters().active.add(1);
+        if let Some(arm) = arm {
+            let ring: Arc<dyn Ring> = Arc::clone(&self.mailbox) as _;
+            let wake = Wake::new(ring, Ticket { slot, number: connection.ticket });
+            guard::protect("arm", || arm(wake));
+        }
+    }
+
+    pub(super) fn unpark(&mut self, slot: usize, connection: &mut Connection<S>) -> Parked {
+        if let Parked::Retry { deadline, .. } = connection.parked {
+            self.deadlines.remove(&(deadline, slot));
+        }
+        self.counters().active.sub(1);
+        mem::replace(&mut connection.parked, Parked::No)
+    }
+
+    pub(super) fn wake(&mut self, ticket: Ticket) {
+        let slot = ticket.slot;
+        let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        if connection.ticket != ticket.number {
+            return;
+        }
+        match connection.parked {
+            Parked::Retry { .. } => self.retry(slot, Reason::Woken),
+            Parked::Held { .. } => self.release(slot),
+            Parked::No | Parked::Pool | Parked::Stream { .. } => {}
+        }
+    }
+
+    /// Sends the reply that was held back.
+    fn release(&mut self, slot: usize) {
+        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
+        if let Parked::Held { reply } = self.unpark(slot, &mut connection) {
+            self.send_from_pool(&mut connection, reply);
+        }
+        self.slots[slot] = Some(connection);
+        self.turn(slot, |_| {});
+    }
+
+    /// Calls again, on the pool, for a request that had nothing to say.
+    pub(super) fn retry(&mut self, slot: usize, reason: Reason) {
+        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
+        if let Parked::Retry { message, arrived, .. } = self.unpark(slot, &mut connection) {
+            self.submit(slot, &mut connection, message, arrived, reason);
+        }
+        self.slots[slot] = Some(connection);
+    }
+}

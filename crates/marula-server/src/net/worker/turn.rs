@@ -1,0 +1,261 @@
+//! One connection's turn: send what waits, use what has come, read more.
+
+use std::mem;
+use std::time::Instant;
+
+use marula_wire::{Message, Refusal, frame_length};
+use mio::event::Event;
+
+use super::{READ_BYTES, Worker};
+use crate::net::connection::{Connection, Parked, Received};
+use crate::net::service::{Reason, Service};
+
+/// What is kept of the buffer for replies between turns.
+const REPLY_BYTES_KEPT: usize = 1024 * 1024;
+/// What is kept of the buffer for decompressed messages.
+const INFLATED_BYTES_KEPT: usize = 1024 * 1024;
+/// The largest spare input buffer that is kept for the next long message.
+const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Pipelined messages of one connection in one turn; then others have theirs.
+const MESSAGES_PER_TURN: usize = 64;
+/// A part of a long message counts as so many.
+const MESSAGES_PER_READ: usize = 16;
+/// Replies of one turn are sent when they are so long.
+const REPLY_BYTES_PER_TURN: usize = 256 * 1024;
+
+/// Whether a connection stays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Ends,
+}
+
+impl<S: Service> Worker<S> {
+    /// An event of the poll for the connection in `slot`.
+    pub(super) fn ready(&mut self, slot: usize, event: &Event) {
+        let readable = event.is_readable();
+        let gone = event.is_read_closed() || event.is_error();
+        self.turn(slot, |connection| {
+            connection.readable |= readable || gone;
+            connection.peer_closed |= gone;
+        });
+    }
+
+    /// Lets the connection in `slot` do what it can.
+    pub(super) fn turn(&mut self, slot: usize, before: impl FnOnce(&mut Connection<S>)) {
+        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
+        before(&mut connection);
+        match self.serve(slot, &mut connection) {
+            Fate::Stays => self.slots[slot] = Some(connection),
+            Fate::Ends => self.end(slot, *connection),
+        }
+    }
+
+    fn serve(&mut self, slot: usize, connection: &mut Connection<S>) -> Fate {
+        let mut budget = MESSAGES_PER_TURN;
+        loop {
+            if !connection.is_drained() && connection.flush().is_err() {
+                connection.closing = true;
+                connection.peer_closed = true;
+            }
+            if connection.is_parked() {
+                return self.watch_parked(slot, connection);
+            }
+            if connection.peer_closed && connection.closing {
+                return Fate::Ends;
+            }
+            if !connection.is_drained() {
+                // Who does not take replies sends no requests.
+                return Fate::Stays;
+            }
+            if connection.closing || self.stop.is_some() {
+                return Fate::Ends;
+            }
+            if budget == 0 {
+                self.queue(slot, connection);
+                return Fate::Stays;
+            }
+            let fate = self.progress(slot, connection, &mut budget);
+            if let Some(fate) = fate {
+                return fate;
+            }
+        }
+    }
+
+    /// What a parked request's connection can do: notice that the client has gone.
+    fn watch_parked(&mut self, slot: usize, connection: &mut Connection<S>) -> Fate {
+        match &connection.parked {
+            Parked::Stream { .. } if connection.peer_closed => Fate::Ends,
+            Parked::Stream { .. } if connection.is_drained() => {
+                if let Parked::Stream { message, arrived } = self.unpark(slot, connection) {
+                    self.submit(slot, connection, message, arrived, Reason::Streaming);
+                }
+                Fate::Stays
+            }
+            Parked::Retry { .. } if connection.peer_closed => Fate::Ends,
+            Parked::Pool if connection.peer_closed => {
+                connection.disconnected.set();
+                Fate::Stays
+            }
+            _ => Fate::Stays,
+        }
+    }
+
+    fn queue(&mut self, slot: usize, connection: &mut Connection<S>) {
+        if !connection.queued {
+            connection.queued = true;
+            self.queued.push(slot);
+        }
+    }
+
+    /// Takes the next step: uses what is buffered, or reads. `None` when there may be more to do.
+    fn progress(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        budget: &mut usize,
+    ) -> Option<Fate> {
+        if !connection.input.is_empty() {
+            let bytes = mem::take(&mut connection.input);
+            let used = self.run_messages(slot, connection, &bytes, budget);
+            self.keep_input(connection, bytes, used);
+            if used > 0 || connection.closing {
+                return None;
+            }
+        }
+        if !connection.readable {
+            return Some(Fate::Stays);
+        }
+        let mut fresh = mem::take(&mut self.fresh);
+        let received = connection.receive(&mut fresh);
+        let next = match received {
+            Received::End => Some(Fate::Ends),
+            Received::Nothing => Some(Fate::Stays),
+            Received::Buffered => {
+                *budget = budget.saturating_sub(MESSAGES_PER_READ);
+                None
+            }
+            Received::Fresh(count) => {
+                let bytes = fresh.get(..count).unwrap_or_default();
+                let used = self.run_messages(slot, connection, bytes, budget);
+                let rest = bytes.get(used..).unwrap_or_default();
+                // The large spare buffer is for who has really sent much.
+                if rest.len() > READ_BYTES / 2 {
+                    connection.input = mem::take(&mut self.spare);
+                }
+                connection.input.extend_from_slice(rest);
+                None
+            }
+        };
+        self.fresh = fresh;
+        next
+    }
+
+    /// Puts back what is left of a connection's input, whose first `used` bytes are done.
+    fn keep_input(&mut self, connection: &mut Connection<S>, mut bytes: Vec<u8>, used: usize) {
+        if used < bytes.len() {
+            bytes.drain(..used);
+            connection.input = bytes;
+        } else if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= SPARE_BYTES_MAX {
+            bytes.clear();
+            self.spare = bytes;
+        }
+    }
+
+    /// Runs the whole messages at the front of `bytes` and sends their replies; returns how many bytes are done.
+    fn run_messages(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        bytes: &[u8],
+        budget: &mut usize,
+    ) -> usize {
+        let arrived = Instant::now();
+        let mut used = 0;
+        while *budget > 0
+            && !connection.is_parked()
+            && !connection.closing
+            && self.reply.as_bytes().len() < REPLY_BYTES_PER_TURN
+        {
+            let rest = bytes.get(used..).unwrap_or_default();
+            match frame_length(rest) {
+                Ok(Some(length)) if length <= rest.len() => {
+                    let frame = rest.get(..length).unwrap_or_default();
+                    self.run_message(slot, connection, frame, arrived);
+                    used += length;
+                    *budget -= 1;
+                }
+                Ok(_) => break,
+                Err(refusal) => {
+                    log_refusal(connection, &refusal);
+                    connection.closing = true;
+                }
+            }
+        }
+        self.send_replies(connection);
+        used
+    }
+
+    fn send_replies(&mut self, connection: &mut Connection<S>) {
+        if self.reply.as_bytes().is_empty() {
+            return;
+        }
+        let sent = if self.reply.as_bytes().len() > REPLY_BYTES_PER_TURN {
+            connection.send_owned(self.reply.take())
+        } else {
+            connection.send(self.reply.as_bytes())
+        };
+        if sent.is_err() {
+            connection.closing = true;
+            connection.peer_closed = true;
+        }
+        self.reply.clear(REPLY_BYTES_KEPT);
+    }
+
+    fn run_message(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        frame: &[u8],
+        arrived: Instant,
+    ) {
+        let mut inflated = mem::take(&mut self.inflated);
+        match Message::parse(frame, &mut inflated, self.shared.options.compressors) {
+            Ok(message) => {
+                let (length, logical) = (frame.len(), message.bytes().len());
+                self.counters().received(length, logical, message.reply_to().compressor);
+                self.call(slot, connection, &message, arrived);
+            }
+            Err(refusal) => {
+                self.counters().received(frame.len(), frame.len(), None);
+                log_refusal(connection, &refusal);
+                self.refuse(connection, &refusal);
+            }
+        }
+        inflated.clear();
+        inflated.shrink_to(INFLATED_BYTES_KEPT);
+        self.inflated = inflated;
+    }
+
+    fn refuse(&mut self, connection: &mut Connection<S>, refusal: &Refusal) {
+        match refusal {
+            Refusal::Close(_) => connection.closing = true,
+            Refusal::Ignore => {}
+            Refusal::Answer { reply_to, .. } if reply_to.more_to_come => {}
+            Refusal::Answer { error, reply_to } => {
+                let start = self.reply.as_bytes().len();
+                self.reply.begin(*reply_to);
+                self.reply.error(error);
+                let logical = self.reply.finish(false);
+                let physical = self.reply.as_bytes().len() - start;
+                self.counters().replied(physical, logical, reply_to.compressor);
+            }
+        }
+    }
+}
+
+fn log_refusal<S: Service>(connection: &Connection<S>, refusal: &Refusal) {
+    if let Refusal::Close(why) = refusal {
+        tracing::info!(connection = connection.id, why, "closing the connection: broken message");
+    }
+}
