@@ -1,0 +1,134 @@
+//! Just enough BSON to write requests and to look at the top of a reply.
+//!
+//! The product's own crate is not used: a benchmark must not share a mistake with what it measures.
+
+/// A document under construction.
+#[derive(Clone)]
+pub(crate) struct Doc {
+    bytes: Vec<u8>,
+}
+
+impl Doc {
+    pub(crate) fn new() -> Doc {
+        Doc { bytes: vec![0; 4] }
+    }
+
+    fn element(mut self, kind: u8, name: &str, value: &[u8]) -> Doc {
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.bytes.extend_from_slice(value);
+        self
+    }
+
+    pub(crate) fn str(self, name: &str, value: &str) -> Doc {
+        let mut bytes = (value.len() as i32 + 1).to_le_bytes().to_vec();
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.push(0);
+        self.element(2, name, &bytes)
+    }
+
+    pub(crate) fn int(self, name: &str, value: i32) -> Doc {
+        self.element(0x10, name, &value.to_le_bytes())
+    }
+
+    pub(crate) fn double(self, name: &str, value: f64) -> Doc {
+        self.element(1, name, &value.to_le_bytes())
+    }
+
+    pub(crate) fn bool(self, name: &str, value: bool) -> Doc {
+        self.element(8, name, &[value as u8])
+    }
+
+    pub(crate) fn date(self, name: &str, millis: i64) -> Doc {
+        self.element(9, name, &millis.to_le_bytes())
+    }
+
+    pub(crate) fn oid(self, name: &str, value: [u8; 12]) -> Doc {
+        self.element(7, name, &value)
+    }
+
+    pub(crate) fn uuid(self, name: &str, value: [u8; 16]) -> Doc {
+        let mut bytes = vec![16, 0, 0, 0, 4];
+        bytes.extend_from_slice(&value);
+        self.element(5, name, &bytes)
+    }
+
+    pub(crate) fn doc(self, name: &str, value: Doc) -> Doc {
+        let bytes = value.finish();
+        self.element(3, name, &bytes)
+    }
+
+    pub(crate) fn array(self, name: &str, values: Vec<Doc>) -> Doc {
+        let mut list = Doc::new();
+        for (i, value) in values.into_iter().enumerate() {
+            list = list.doc(&i.to_string(), value);
+        }
+        let bytes = list.finish();
+        self.element(4, name, &bytes)
+    }
+
+    pub(crate) fn strings(self, name: &str, values: &[&str]) -> Doc {
+        let mut list = Doc::new();
+        for (i, value) in values.iter().enumerate() {
+            list = list.str(&i.to_string(), value);
+        }
+        let bytes = list.finish();
+        self.element(4, name, &bytes)
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.bytes.push(0);
+        let length = (self.bytes.len() as i32).to_le_bytes();
+        self.bytes[..4].copy_from_slice(&length);
+        self.bytes
+    }
+}
+
+/// A number at the top of a reply, whatever its numeric type.
+pub(crate) fn number(doc: &[u8], name: &str) -> Option<f64> {
+    let (kind, value) = field(doc, name)?;
+    match kind {
+        1 => Some(f64::from_le_bytes(value.get(..8)?.try_into().ok()?)),
+        0x10 => Some(i32::from_le_bytes(value.get(..4)?.try_into().ok()?) as f64),
+        0x12 => Some(i64::from_le_bytes(value.get(..8)?.try_into().ok()?) as f64),
+        _ => None,
+    }
+}
+
+/// The type and the bytes from the start of a field's value on; `None` for a missing field or broken bytes.
+pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
+    let mut at = 4;
+    loop {
+        let kind = *doc.get(at)?;
+        if kind == 0 {
+            return None;
+        }
+        let end = at + 1 + doc.get(at + 1..)?.iter().position(|byte| *byte == 0)?;
+        let value = doc.get(end + 1..)?;
+        if &doc[at + 1..end] == name.as_bytes() {
+            return Some((kind, value));
+        }
+        let length = || Some(i32::from_le_bytes(value.get(..4)?.try_into().ok()?) as usize);
+        at = end
+            + 1
+            + match kind {
+                1 | 9 | 0x11 | 0x12 => 8,
+                2 => 4 + length()?,
+                3 | 4 => length()?,
+                5 => 5 + length()?,
+                7 => 12,
+                8 => 1,
+                0x0a => 0,
+                0x10 => 4,
+                _ => return None,
+            };
+    }
+}
+
+/// A string field, for error messages.
+pub(crate) fn text(doc: &[u8], name: &str) -> Option<String> {
+    let (2, value) = field(doc, name)? else { return None };
+    let length = i32::from_le_bytes(value.get(..4)?.try_into().ok()?) as usize;
+    Some(String::from_utf8_lossy(value.get(4..4 + length.checked_sub(1)?)?).into_owned())
+}

@@ -1,0 +1,602 @@
+//! The rows of the table: what each sends, what it must and what it hopes to reach beside mongod.
+
+use std::time::Duration;
+
+use crate::Options;
+use crate::bson::{self, Doc};
+use crate::documents;
+use crate::load::{self, Blocking, Measured, Work};
+use crate::message::{self, Random, Template, oid};
+use crate::side::Side;
+
+/// What the ratio of a row compares.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Measure {
+    /// Server CPU per operation, Marula's over mongod's: smaller is better.
+    Cpu,
+    /// Throughput beside Marula's own in the row just above: larger is better.
+    ThroughputOfRowAbove,
+    /// Bytes on disk, Marula's over mongod's: smaller is better.
+    Disk,
+}
+
+/// One row.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) connections: usize,
+    pub(crate) measure: Measure,
+    pub(crate) must: f64,
+    pub(crate) aim: f64,
+    workload: Workload,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Workload {
+    FindById,
+    UpdateHot,
+    InsertOrders,
+    InsertProducts,
+    ScanProducts,
+    DiskProducts,
+}
+
+const fn row(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    measure: Measure,
+    must: f64,
+    aim: f64,
+    workload: Workload,
+) -> Row {
+    Row { name, title, connections, measure, must, aim, workload }
+}
+
+/// The table, in the order it is measured.
+pub(crate) static ROWS: &[Row] = &[
+    row(
+        "find-1",
+        "find one 300-byte document by _id",
+        1,
+        Measure::Cpu,
+        0.4,
+        0.25,
+        Workload::FindById,
+    ),
+    row(
+        "find-100",
+        "find one 300-byte document by _id",
+        100,
+        Measure::Cpu,
+        0.3,
+        0.15,
+        Workload::FindById,
+    ),
+    row(
+        "update-1",
+        "updateOne, 15 strings, unique index",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::UpdateHot,
+    ),
+    row(
+        "update-32",
+        "updateOne, 15 strings, unique index",
+        32,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::UpdateHot,
+    ),
+    row(
+        "update-1024",
+        "the same: throughput beside 32 connections",
+        1024,
+        Measure::ThroughputOfRowAbove,
+        0.9,
+        1.0,
+        Workload::UpdateHot,
+    ),
+    row(
+        "insert-32",
+        "insertOne, 3 secondary indexes",
+        32,
+        Measure::Cpu,
+        0.75,
+        0.5,
+        Workload::InsertOrders,
+    ),
+    row(
+        "load",
+        "insertMany by 1,000, 2.6 KB products",
+        1,
+        Measure::Cpu,
+        1.0,
+        0.6,
+        Workload::InsertProducts,
+    ),
+    row(
+        "scan",
+        "full scan of the products, no match",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::ScanProducts,
+    ),
+    row(
+        "disk",
+        "bytes on disk of the products, compacted",
+        1,
+        Measure::Disk,
+        1.0,
+        0.7,
+        Workload::DiskProducts,
+    ),
+];
+
+/// What one side reached in one row: the median of its runs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Reached {
+    pub(crate) per_second: f64,
+    pub(crate) cpu_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) disk_mb: f64,
+}
+
+/// A row with its numbers; a side that was not asked for is `None`.
+pub(crate) struct RowResult {
+    pub(crate) row: &'static Row,
+    pub(crate) marula: Option<Reached>,
+    pub(crate) mongod: Option<Reached>,
+    pub(crate) floor: Option<Reached>,
+    pub(crate) ratio: Option<f64>,
+}
+
+/// Measures the rows that the options name.
+pub(crate) fn measure(options: &Options) -> Result<Vec<RowResult>, String> {
+    let mut sides = Vec::new();
+    if let Some(path) = &options.marula {
+        sides.push(Side::start("marula", &[path.clone(), "serve".into()])?);
+    }
+    if let Some(path) = &options.mongod {
+        let quiet = ["--quiet", "--setParameter", "diagnosticDataCollectionEnabled=false"];
+        let words: Vec<String> =
+            std::iter::once(path.as_str()).chain(quiet).map(str::to_owned).collect();
+        sides.push(Side::start("mongod", &words)?);
+    }
+    let myself = std::env::current_exe().map_err(|error| error.to_string())?;
+    sides.push(Side::start("floor", &[myself.display().to_string(), "--echo".into()])?);
+
+    let mut results: Vec<RowResult> = Vec::new();
+    for row in ROWS {
+        if !options.rows.is_empty()
+            && !options.rows.iter().any(|name| row.name.starts_with(name.as_str()))
+        {
+            continue;
+        }
+        eprintln!("bench: {} ({} connections)", row.title, row.connections);
+        let mut runs: Vec<Vec<Reached>> = sides.iter().map(|_| Vec::new()).collect();
+        let once = matches!(row.workload, Workload::DiskProducts);
+        for _ in 0..if once { 1 } else { options.runs } {
+            for (side, runs) in sides.iter_mut().zip(&mut runs) {
+                if side.name == "floor" && row.workload != Workload::FindById {
+                    continue;
+                }
+                let reached = one_run(row, side, options).map_err(|error| {
+                    format!("row '{}' against {}: {error}", row.name, side.name)
+                })?;
+                runs.push(reached);
+            }
+        }
+        let of = |name: &str| {
+            let place = sides.iter().position(|side| side.name == name)?;
+            (!runs[place].is_empty()).then(|| median(&runs[place]))
+        };
+        let (marula, mongod, floor) = (of("marula"), of("mongod"), of("floor"));
+        let ratio = match row.measure {
+            Measure::Cpu => marula.zip(mongod).map(|(a, b)| a.cpu_us / b.cpu_us),
+            Measure::Disk => marula.zip(mongod).map(|(a, b)| a.disk_mb / b.disk_mb),
+            Measure::ThroughputOfRowAbove => {
+                let above = results.last().filter(|above| above.row.workload == row.workload);
+                marula
+                    .zip(above.and_then(|above| above.marula))
+                    .map(|(a, b)| a.per_second / b.per_second)
+            }
+        };
+        results.push(RowResult { row, marula, mongod, floor, ratio });
+    }
+    for side in &sides {
+        eprintln!("bench: {} used at most {} MB of memory", side.name, side.memory_mb());
+    }
+    Ok(results)
+}
+
+fn median(runs: &[Reached]) -> Reached {
+    let of = |pick: fn(&Reached) -> f64| {
+        let mut values: Vec<f64> = runs.iter().map(pick).collect();
+        values.sort_by(f64::total_cmp);
+        (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
+    };
+    Reached {
+        per_second: of(|run| run.per_second),
+        cpu_us: of(|run| run.cpu_us),
+        p99_us: of(|run| run.p99_us),
+        disk_mb: of(|run| run.disk_mb),
+    }
+}
+
+fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, String> {
+    // One connection: client and server share a core, as a wake-up across cores would be counted as neither's.
+    side.pin(if row.connections == 1 { 1 } else { 2 });
+    let echo = side.name == "floor";
+    match row.workload {
+        Workload::FindById => {
+            if !echo {
+                load_records(side, options.documents)?;
+            }
+            timed(row, side, options, &mut FindById::new(options.documents), None)
+        }
+        Workload::UpdateHot => {
+            load_hot(side)?;
+            timed(row, side, options, &mut UpdateHot::new(), None)
+        }
+        Workload::InsertOrders => {
+            let mut control = Blocking::new(side.address)?;
+            drop_collection(&mut control, "orders");
+            let key = |name: &str| Doc::new().int(name, 1);
+            create_indexes(
+                &mut control,
+                "orders",
+                &[
+                    ("customer", key("customer"), false),
+                    ("created", key("created"), false),
+                    ("statusTotal", key("status").int("total", -1), false),
+                ],
+            )?;
+            timed(row, side, options, &mut InsertOrders::new(), None)
+        }
+        Workload::InsertProducts => load_products(row, side, options),
+        Workload::ScanProducts => {
+            if count(side, "products")? != options.documents {
+                load_products(row, side, options)?;
+            }
+            let mut scan = ScanProducts::new(if options.smoke { 1 } else { 4 });
+            timed(row, side, options, &mut scan, Some(4))
+        }
+        Workload::DiskProducts => {
+            if count(side, "products")? != options.documents {
+                load_products(row, side, options)?;
+            }
+            let mut control = Blocking::new(side.address)?;
+            // What the other rows left behind is not part of it.
+            ["find", "hot", "orders"].iter().for_each(|name| drop_collection(&mut control, name));
+            let key = |name: &str| Doc::new().int(name, 1);
+            create_indexes(
+                &mut control,
+                "products",
+                &[
+                    ("sku", key("sku"), true),
+                    ("categoryPrice", key("category").int("price", 1), false),
+                ],
+            )?;
+            control.command(Doc::new().str("compact", "products").str("$db", "bench"))?;
+            control.command(Doc::new().int("fsync", 1).str("$db", "admin"))?;
+            side.settle(Duration::from_secs(if options.smoke { 0 } else { 30 }));
+            Ok(Reached { disk_mb: side.disk_bytes() as f64 / 1e6, ..Reached::default() })
+        }
+    }
+}
+
+/// Runs `work` for the options' time, or to its end when it has a number of operations.
+fn timed(
+    row: &Row,
+    side: &mut Side,
+    options: &Options,
+    work: &mut dyn Work,
+    operations: Option<usize>,
+) -> Result<Reached, String> {
+    let address = side.address;
+    let (warm_up, time) = match operations {
+        Some(_) => (Duration::ZERO, None),
+        None => (
+            Duration::from_secs_f64(options.seconds / 4.0),
+            Some(Duration::from_secs_f64(options.seconds)),
+        ),
+    };
+    let measured = load::run(address, row.connections, warm_up, time, work, &mut || side.cpu_ns())?;
+    Ok(reached(&measured, 1))
+}
+
+fn reached(measured: &Measured, each: u64) -> Reached {
+    let operations = (measured.operations * each).max(1) as f64;
+    Reached {
+        per_second: operations / measured.seconds,
+        cpu_us: measured.cpu_ns as f64 / 1000.0 / operations,
+        p99_us: measured.p99_us,
+        disk_mb: 0.0,
+    }
+}
+
+fn drop_collection(control: &mut Blocking, name: &str) {
+    // A collection that is not there is as good as dropped.
+    let _ = control.command(Doc::new().str("drop", name).str("$db", "bench"));
+}
+
+fn create_indexes(
+    control: &mut Blocking,
+    collection: &str,
+    indexes: &[(&str, Doc, bool)],
+) -> Result<(), String> {
+    let indexes = indexes.iter().map(|(name, key, unique)| {
+        let index = Doc::new().doc("key", key.clone()).str("name", name);
+        if *unique { index.bool("unique", true) } else { index }
+    });
+    let command = Doc::new()
+        .str("createIndexes", collection)
+        .array("indexes", indexes.collect())
+        .str("$db", "bench");
+    control.command(command).map(|_| ())
+}
+
+fn count(side: &Side, collection: &str) -> Result<usize, String> {
+    let reply = Blocking::new(side.address)?
+        .command(Doc::new().str("count", collection).str("$db", "bench"))?;
+    Ok(bson::number(&reply, "n").unwrap_or(0.0) as usize)
+}
+
+fn insert(collection: &str, documents: &[Vec<u8>]) -> Template {
+    let body = Doc::new().str("insert", collection).bool("ordered", true).str("$db", "bench");
+    Template::new(body, Some(("documents", documents)))
+}
+
+fn load_records(side: &Side, documents: usize) -> Result<(), String> {
+    if count(side, "find")? == documents {
+        return Ok(());
+    }
+    let mut control = Blocking::new(side.address)?;
+    drop_collection(&mut control, "find");
+    for begin in (0..documents).step_by(1000) {
+        let batch: Vec<_> = (begin..documents.min(begin + 1000))
+            .map(|number| documents::record(number as u64))
+            .collect();
+        control.send(&insert("find", &batch).bytes)?;
+    }
+    Ok(())
+}
+
+const HOT_DOCUMENTS: usize = 1000;
+
+fn load_hot(side: &Side) -> Result<(), String> {
+    if count(side, "hot")? == HOT_DOCUMENTS {
+        return Ok(());
+    }
+    let mut control = Blocking::new(side.address)?;
+    create_indexes(&mut control, "hot", &[("code", Doc::new().int("code", 1), true)])?;
+    let batch: Vec<_> = (0..HOT_DOCUMENTS).map(documents::hot).collect();
+    control.send(&insert("hot", &batch).bytes).map(|_| ())
+}
+
+const BATCH: usize = 1000;
+
+/// Drops and loads the products; the time is the load's, the CPU that of the load and the flushing it causes.
+fn load_products(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, String> {
+    drop_collection(&mut Blocking::new(side.address)?, "products");
+    side.pin(2);
+    side.settle(Duration::from_secs(if options.smoke { 0 } else { 10 }));
+    let mut work = InsertProducts { next: 0, documents: options.documents, request: Vec::new() };
+    let before = side.cpu_ns();
+    let address = side.address;
+    let mut measured =
+        load::run(address, row.connections, Duration::ZERO, None, &mut work, &mut || {
+            side.cpu_ns()
+        })?;
+    Blocking::new(address)?.command(Doc::new().int("fsync", 1).str("$db", "admin"))?;
+    side.settle(Duration::from_secs(if options.smoke { 0 } else { 10 }));
+    measured.cpu_ns = side.cpu_ns() - before;
+    side.pin(if row.connections == 1 && row.workload != Workload::InsertProducts { 1 } else { 2 });
+    Ok(reached(&measured, BATCH.min(options.documents) as u64))
+}
+
+/// The session that a driver names in each command: one per connection.
+fn session(connection: usize) -> [u8; 16] {
+    let mut id = [0x5E; 16];
+    id[8..].copy_from_slice(&(connection as u64).to_be_bytes());
+    id[6] = 0x4E;
+    id[8] = 0x80;
+    id
+}
+
+const SESSION_MARK: [u8; 16] = [0xDA; 16];
+const OID_MARK: [u8; 12] = [0xEE; 12];
+
+fn with_session(body: Doc) -> Doc {
+    body.doc("lsid", Doc::new().uuid("id", SESSION_MARK)).str("$db", "bench")
+}
+
+struct FindById {
+    template: Template,
+    random: Random,
+    documents: usize,
+    id: usize,
+    session: usize,
+}
+
+impl FindById {
+    fn new(documents: usize) -> FindById {
+        let filter = Doc::new().oid("_id", OID_MARK);
+        let body = Doc::new()
+            .str("find", "find")
+            .doc("filter", filter)
+            .int("limit", 1)
+            .bool("singleBatch", true);
+        let template = Template::new(with_session(body), None);
+        let (id, session) = (template.places(&OID_MARK)[0], template.places(&SESSION_MARK)[0]);
+        FindById { template, random: Random::new(1), documents, id, session }
+    }
+}
+
+impl Work for FindById {
+    fn request(&mut self, connection: usize) -> Option<&[u8]> {
+        let number = self.random.below(self.documents) as u64;
+        self.template.put(self.id, &oid(number));
+        self.template.put(self.session, &session(connection));
+        Some(&self.template.bytes)
+    }
+
+    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
+        message::succeeded(reply)?;
+        // A reply without the document is shorter than the document.
+        if reply.len() < 300 { Err("find did not return the document".into()) } else { Ok(()) }
+    }
+}
+
+struct UpdateHot {
+    template: Template,
+    random: Random,
+    code: usize,
+    session: usize,
+    values: Vec<usize>,
+}
+
+impl UpdateHot {
+    fn new() -> UpdateHot {
+        let set = documents::HOT_FIELDS
+            .iter()
+            .fold(Doc::new(), |set, field| set.str(field, "VALUEVAL in this field now"));
+        let update = Doc::new()
+            .doc("q", Doc::new().str("code", "CODECODE"))
+            .doc("u", Doc::new().doc("$set", set))
+            .finish();
+        let body = Doc::new().str("update", "hot").bool("ordered", true);
+        let template = Template::new(with_session(body), Some(("updates", &[update])));
+        let (code, session) = (template.places(b"CODECODE")[0], template.places(&SESSION_MARK)[0]);
+        let values = template.places(b"VALUEVAL");
+        UpdateHot { template, random: Random::new(2), code, session, values }
+    }
+}
+
+impl Work for UpdateHot {
+    fn request(&mut self, connection: usize) -> Option<&[u8]> {
+        let code = documents::code(self.random.below(HOT_DOCUMENTS));
+        self.template.put(self.code, code.as_bytes());
+        self.template.put(self.session, &session(connection));
+        for place in &self.values {
+            let letters = self.random.letters();
+            self.template.bytes[*place..*place + 8].copy_from_slice(&letters);
+        }
+        Some(&self.template.bytes)
+    }
+
+    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
+        expect_n(message::succeeded(reply)?, 1)
+    }
+}
+
+fn expect_n(reply: &[u8], n: usize) -> Result<(), String> {
+    match bson::number(reply, "n") {
+        Some(got) if got as usize == n => Ok(()),
+        got => Err(format!("n is {got:?}, not {n}")),
+    }
+}
+
+struct InsertOrders {
+    template: Template,
+    random: Random,
+    next: u64,
+    id: usize,
+    session: usize,
+    customer: usize,
+    created: usize,
+    total: usize,
+}
+
+impl InsertOrders {
+    fn new() -> InsertOrders {
+        let body = Doc::new().str("insert", "orders").bool("ordered", true);
+        let template =
+            Template::new(with_session(body), Some(("documents", &[documents::order().finish()])));
+        InsertOrders {
+            id: template.places(&OID_MARK)[0],
+            session: template.places(&SESSION_MARK)[0],
+            customer: template.places(b"CCCCCCCC")[0],
+            created: template.places(&0x0DDD_DDDD_DDDD_DDDDi64.to_le_bytes())[0],
+            total: template.places(&[0xEF; 8])[0],
+            template,
+            random: Random::new(3),
+            next: 0,
+        }
+    }
+}
+
+impl Work for InsertOrders {
+    fn request(&mut self, connection: usize) -> Option<&[u8]> {
+        self.next += 1;
+        let template = &mut self.template;
+        template.put(self.id, &oid(self.next));
+        template.put(self.session, &session(connection));
+        template.put(self.customer, format!("{:08}", self.random.below(50_000)).as_bytes());
+        template.put(self.created, &(1_700_000_000_000 + self.next as i64).to_le_bytes());
+        template.put(self.total, &(self.random.below(1_000_000) as f64 / 100.0).to_le_bytes());
+        Some(&template.bytes)
+    }
+
+    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
+        expect_n(message::succeeded(reply)?, 1)
+    }
+}
+
+struct InsertProducts {
+    next: usize,
+    documents: usize,
+    request: Vec<u8>,
+}
+
+impl Work for InsertProducts {
+    fn request(&mut self, _: usize) -> Option<&[u8]> {
+        if self.next >= self.documents {
+            return None;
+        }
+        let end = self.documents.min(self.next + BATCH);
+        let batch: Vec<_> =
+            (self.next..end).map(|number| documents::product(number as u64)).collect();
+        self.next = end;
+        self.request = insert("products", &batch).bytes;
+        Some(&self.request)
+    }
+
+    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
+        let reply = message::succeeded(reply)?;
+        expect_n(reply, BATCH.min(self.documents))
+    }
+}
+
+struct ScanProducts {
+    template: Template,
+    left: usize,
+}
+
+impl ScanProducts {
+    fn new(times: usize) -> ScanProducts {
+        // A field in the middle of the document, with a value of the usual length.
+        let body = Doc::new()
+            .str("find", "products")
+            .doc("filter", Doc::new().str("colour", "no such colour"));
+        ScanProducts { template: Template::new(body.str("$db", "bench"), None), left: times }
+    }
+}
+
+impl Work for ScanProducts {
+    fn request(&mut self, _: usize) -> Option<&[u8]> {
+        self.left = self.left.checked_sub(1)?;
+        Some(&self.template.bytes)
+    }
+
+    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
+        message::succeeded(reply)?;
+        if reply.len() > 300 { Err("the scan found something".into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,97 @@
+//! Who may depend on whom, compared with the manifests.
+
+use crate::source::Source;
+
+/// Each crate and the crates of ours that it may name, in its tests too. A new arrow is a decision: it changes this
+/// table, the manifest and ARCHITECTURE.md together.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("marula-error", &[]),
+    ("marula-bson", &["error"]),
+    ("marula-wire", &["bson", "error"]),
+    ("marula-query", &["bson", "error"]),
+    ("marula-storage", &["error"]),
+    ("marula-embedded", &["storage"]),
+    ("marula-db", &["storage", "query", "bson", "error"]),
+    ("marula-plan", &["db", "query", "bson", "error", "storage"]),
+    ("marula-server", &["plan", "db", "wire", "query", "bson", "error", "storage"]),
+    ("marula", &["server", "embedded", "storage", "wire", "bson", "error", "db"]),
+    ("marula-bench", &[]),
+    ("xtask", &[]),
+];
+
+/// Complains about manifests that draw an arrow that the table does not have.
+pub(crate) fn check(sources: &[Source], complaints: &mut Vec<String>) {
+    for manifest in sources.iter().filter(|source| source.path.ends_with("Cargo.toml")) {
+        // Packages with a workspace of their own (fuzzing, the driver's tests) stand outside the product.
+        let of_product =
+            ["crates/", "bench/", "xtask/"].iter().any(|folder| manifest.path.starts_with(folder));
+        let Some(name) = package(&manifest.text).filter(|_| of_product) else { continue };
+        let Some((_, allowed)) = ARROWS.iter().find(|(krate, _)| *krate == name) else {
+            complaints.push(format!(
+                "{}: crate '{name}' is not in ARROWS of xtask; add its row",
+                manifest.path
+            ));
+            continue;
+        };
+        for to in dependencies(&manifest.text) {
+            if !allowed.contains(&to) {
+                complaints.push(format!(
+                    "{}: '{name}' may not know 'marula-{to}' (ARROWS of xtask); hand in what it needs as an argument",
+                    manifest.path
+                ));
+            }
+        }
+    }
+}
+
+fn package(manifest: &str) -> Option<&str> {
+    manifest.lines().find_map(|line| line.strip_prefix("name = "))?.split('"').nth(1)
+}
+
+/// The crates of ours that a manifest depends on, without their prefix.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside = line.contains("dependencies");
+        } else if inside && let Some(rest) = line.strip_prefix("marula-") {
+            found.push(
+                rest.split(|c: char| !c.is_alphanumeric() && c != '-').next().unwrap_or(rest),
+            );
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints_of(manifest: &str) -> Vec<String> {
+        let source = Source { path: "crates/x/Cargo.toml".into(), text: manifest.into() };
+        let mut complaints = Vec::new();
+        check(&[source], &mut complaints);
+        complaints
+    }
+
+    #[test]
+    fn an_arrow_of_the_table_is_fine_and_another_is_not() {
+        let manifest = |to: &str| {
+            format!("[package]\nname = \"marula-query\"\n[dependencies]\n{to}.workspace = true\n")
+        };
+        assert!(complaints_of(&manifest("marula-bson")).is_empty());
+        assert_eq!(complaints_of(&manifest("marula-db")).len(), 1);
+    }
+
+    #[test]
+    fn test_dependencies_are_arrows_too() {
+        let manifest = "[package]\nname = \"marula-wire\"\n[dev-dependencies]\nmarula-server = { path = \"../s\" }\n";
+        assert_eq!(complaints_of(manifest).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_named() {
+        assert!(complaints_of("[package]\nname = \"marula-new\"\n")[0].contains("marula-new"));
+    }
+}

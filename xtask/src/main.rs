@@ -1,0 +1,44 @@
+//! Automation of the repository, with the standard library only.
+//!
+//! `tidy` checks what a compiler does not: arrows between crates, names, module docs. `docs` writes the reference
+//! pages that follow from the code. Each complaint says what to do instead.
+
+mod arrows;
+mod docs;
+mod source;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask tidy           arrows, names, module docs; prints the ten longest files
+cargo xtask docs           writes docs/reference/
+cargo xtask docs --check   fails when docs/reference/ does not follow from the code";
+
+/// The folder of the repository.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().expect("xtask lies in the repository").to_owned()
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["tidy"] => tidy::run(&root()),
+        ["docs"] => docs::write(&root()),
+        ["docs", "--check"] => docs::check(&root()),
+        _ => Err(vec![USAGE.to_owned()]),
+    };
+    match result {
+        Ok(summary) => {
+            println!("{summary}");
+            ExitCode::SUCCESS
+        }
+        Err(complaints) => {
+            complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
+            ExitCode::FAILURE
+        }
+    }
+}
