@@ -9,8 +9,8 @@
 //! 124–111        exponent of the other form, whose coefficient is always too large: zero
 //! ```
 //!
-//! [`Parts`] is the unpacked number. Everything here is exact; arithmetic is not here. Text is in
-//! [`text`], comparison in [`compare`].
+//! [`Parts`] is the unpacked number. Everything here is exact; arithmetic is not here. Text is in the
+//! module `text`, comparison in `compare`.
 
 mod compare;
 mod text;

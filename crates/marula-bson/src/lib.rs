@@ -7,7 +7,7 @@
 //! and stop early, without a panic, where it is broken after all.
 //!
 //! This crate knows no collections, no input or output, and no ICU: a collator is handed in.
-//! Start with [`doc`], then [`value`], then [`writer`].
+//! Start with [`doc`](mod@doc), then [`value`], then [`writer`].
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used))]
 

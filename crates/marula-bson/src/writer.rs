@@ -1,7 +1,7 @@
 //! Writing documents straight into a byte buffer, each byte once.
 //!
 //! A [`DocWriter`] reserves the length, appends elements, and patches the length when it is finished;
-//! a nested writer borrows its parent, so that the compiler keeps them in order. The [`doc!`](crate::doc)
+//! a nested writer borrows its parent, so that the compiler keeps them in order. The [`doc!`](crate::doc!)
 //! macro writes a literal document.
 
 use crate::{Doc, DocBuf, RawValue, Type, Value};
@@ -218,7 +218,7 @@ macro_rules! doc {
     };
 }
 
-/// Appends the fields of a literal document to a [`DocWriter`]; see [`doc!`](crate::doc).
+/// Appends the fields of a literal document to a [`DocWriter`]; see [`doc!`](crate::doc!).
 #[macro_export]
 macro_rules! doc_fields {
     ($w:expr;) => {};
@@ -240,7 +240,7 @@ macro_rules! doc_fields {
     };
 }
 
-/// Appends the items of a literal array to an [`ArrayWriter`]; see [`doc!`](crate::doc).
+/// Appends the items of a literal array to an [`ArrayWriter`]; see [`doc!`](crate::doc!).
 #[macro_export]
 macro_rules! array_items {
     ($w:expr;) => {};
