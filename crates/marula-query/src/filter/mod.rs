@@ -45,6 +45,11 @@ impl Filter {
         Ok(Filter::from_node(parse::parse(doc, context)?, context))
     }
 
+    /// The filter that every document matches.
+    pub fn everything(context: &Context) -> Filter {
+        Filter::from_node(Node::AlwaysTrue, context)
+    }
+
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();
