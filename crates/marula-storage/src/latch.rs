@@ -35,8 +35,10 @@ const _: () = assert!(STRIPES.is_power_of_two(), "a stripe is chosen by masking 
 /// The wait for a stripe that lies below one already held, which may be part of a deadlock.
 pub const BACKWARD_WAIT: Duration = Duration::from_millis(10);
 
-/// A waiter of this age gets the stripe handed over at its release.
-const HANDOFF_AGE: Duration = Duration::from_micros(500);
+/// A waiter of this age gets the stripe handed over at its release. Every handover idles the stripe until the waiter is
+/// scheduled, which takes milliseconds on a busy machine: at half a millisecond, eight writers of one document became a
+/// convoy there that outlasted their patience.
+const HANDOFF_AGE: Duration = Duration::from_millis(5);
 
 /// Rounds of looking again before a thread parks; each is a few pauses, together about 10 µs: what
 /// the holder needs to write its batch to the log.

@@ -100,7 +100,7 @@ fn batch_of(key: &[u8]) -> u64 {
 }
 
 fn value_of(batch: u64) -> Vec<u8> {
-    let size = if batch % 97 == 0 { 100_000 } else { 500 };
+    let size = if batch.is_multiple_of(97) { 100_000 } else { 500 };
     batch.to_be_bytes().repeat(size / 8)
 }
 
