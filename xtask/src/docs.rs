@@ -123,12 +123,9 @@ fn row(piece: &str) -> Option<Row> {
     let bare = head.replace("pub(crate)", "").replace("pub(super)", "");
     let name = bare.split('(').next()?.split_whitespace().last()?;
     // Braces are doubled in the source, as in every format string.
-    let text = text
-        .trim_end()
-        .trim_end_matches('"')
-        .replace("{{", "{")
-        .replace("}}", "}")
-        .replace("\\\"", "\"");
+    let text = text.trim_end().trim_end_matches(',');
+    let text = text.strip_suffix('"').unwrap_or(text);
+    let text = text.replace("{{", "{").replace("}}", "}").replace("\\\"", "\"");
     Some(Row { name: name.into(), doc: doc.join(" "), code: number.trim().replace('_', ""), text })
 }
 
