@@ -5,7 +5,8 @@
 //! and they see it afterwards.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
 
 use marula_bson::{Doc, Value, key_string};
 use marula_error::{Result, errors};
@@ -57,6 +58,13 @@ impl State {
 /// Someone to be told once when documents come in.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
+/// Listeners whose time is over are cleared out once there are so many.
+const LISTENERS_KEPT: usize = 64;
+
+/// How many times documents had come in when someone looked: see [`Collection::on_insert`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrivals(u64);
+
 /// A collection.
 pub struct Collection {
     ident: Ident,
@@ -73,8 +81,8 @@ pub struct Collection {
     /// Held by inserts into a capped collection: they are one after the other, since each may remove the
     /// oldest documents.
     pub(crate) capped: Mutex<()>,
-    has_listeners: AtomicBool,
-    listeners: Mutex<Vec<Listener>>,
+    arrivals: AtomicU64,
+    listeners: Mutex<Vec<(Instant, Listener)>>,
 }
 
 impl Collection {
@@ -92,7 +100,7 @@ impl Collection {
             size_bytes: AtomicI64::new(0),
             last_record_id: AtomicI64::new(0),
             capped: Mutex::new(()),
-            has_listeners: AtomicBool::new(false),
+            arrivals: AtomicU64::new(0),
             listeners: Mutex::new(Vec::new()),
         }
     }
@@ -235,17 +243,36 @@ impl Collection {
         Ok(EntryCursor { cursor, index, shape: self.shape, key: Vec::new() })
     }
 
-    /// Calls `listener` once, when documents next come in or the collection goes away.
-    pub fn on_insert(&self, listener: Listener) {
-        self.listeners.lock().push(listener);
-        self.has_listeners.store(true, Ordering::SeqCst);
+    /// How many times documents have come in; take it before reading, and give it to [`Collection::on_insert`].
+    pub fn arrivals(&self) -> Arrivals {
+        Arrivals(self.arrivals.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn tell_listeners(&self) {
-        if self.has_listeners.swap(false, Ordering::SeqCst) {
-            let listeners = std::mem::take(&mut *self.listeners.lock());
-            listeners.into_iter().for_each(|listener| listener());
+    /// Calls `listener` once, when documents come in after `seen` was taken, or the collection goes away: at once
+    /// when they have already. After `until` it may be forgotten.
+    pub fn on_insert(&self, seen: Arrivals, until: Instant, listener: Listener) {
+        let mut listeners = self.listeners.lock();
+        if self.arrivals() != seen || self.is_dropped() {
+            drop(listeners);
+            return listener();
         }
+        if listeners.len() >= LISTENERS_KEPT && listeners.len().is_power_of_two() {
+            let now = Instant::now();
+            listeners.retain(|(until, _)| *until > now);
+        }
+        listeners.push((until, listener));
+    }
+
+    /// Tells those who wait that documents have come in. The count moves first, so that who takes the lock after it
+    /// sees that it has moved.
+    pub(crate) fn tell_listeners(&self) {
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
+        if self.state().options.capped.is_none() && !self.is_dropped() {
+            // Only capped collections have cursors that wait.
+            return;
+        }
+        let listeners = std::mem::take(&mut *self.listeners.lock());
+        listeners.into_iter().for_each(|(_, listener)| listener());
     }
 
     /// Holds off changes of the state while documents are written.

@@ -72,7 +72,7 @@ pub fn check(
         }
         let doc = cursor.doc();
         bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
-        if let Err(malformed) = validate_bson(doc.as_bytes(), Limits::STORED) {
+        if let Err(malformed) = validate_bson(doc.as_bytes(), Limits::MESSAGE) {
             report.invalid_documents += 1;
             report.error(format!("record {:?} is malformed: {malformed}", cursor.record()));
             continue;

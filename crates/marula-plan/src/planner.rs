@@ -203,10 +203,11 @@ fn fixed_fields(scan: &Ixscan, query: &Query) -> usize {
 }
 
 fn same_collation(index: &Index, query: &Query) -> bool {
-    let text = |collation: Option<&marula_query::collation::Collation>| {
-        collation.map(|collation| collation.to_document())
-    };
-    text(index.spec.collation.as_ref()) == text(query.context.collation.as_ref())
+    match (&index.spec.collation, &query.context.collation) {
+        (None, None) => true,
+        (Some(ours), Some(theirs)) => ours.to_doc() == theirs.to_doc(),
+        _ => false,
+    }
 }
 
 /// Whether every document that the filter can mean is in the index: it has no partial filter, or the query says

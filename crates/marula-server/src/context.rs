@@ -7,7 +7,8 @@ use marula_bson::{ByteSlice, DocWriter, ObjectId};
 use marula_error::{Result, errors};
 
 use crate::connection::Connection;
-use crate::net::service::Call;
+use crate::net::service::{Call, Disconnected};
+use crate::operation::Operation;
 use crate::server::Server;
 
 errors! {
@@ -50,6 +51,15 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// What ends this command, to keep.
+    pub fn interrupt(&self) -> Interrupt {
+        Interrupt {
+            operation: self.connection.operation.clone(),
+            deadline: self.deadline,
+            disconnected: self.connection.peer.disconnected.clone(),
+        }
+    }
+
     /// Appends what a member of a replica set adds to the reply of a write: `electionId` and `opTime`.
     pub fn append_op_time(&self, reply: &mut DocWriter<'_>) {
         if self.server.options.repl_set.is_some() {
@@ -64,6 +74,30 @@ impl Context<'_> {
         let metadata = self.connection.metadata.as_ref()?;
         let application = metadata.as_doc().get("application")?.as_doc()?;
         Some(application.get("name")?.as_str()?.to_str_lossy().into_owned())
+    }
+}
+
+/// What ends a command, for work that outlives the borrow of its [`Context`]: a pipeline between two batches.
+#[derive(Clone)]
+pub struct Interrupt {
+    operation: Arc<Operation>,
+    deadline: Option<Instant>,
+    disconnected: Disconnected,
+}
+
+impl Interrupt {
+    /// Fails once the command must end.
+    pub fn check(&self) -> Result<()> {
+        if let Some(error) = self.operation.interruption() {
+            return Err(error);
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(time_limit());
+        }
+        if self.disconnected.get() {
+            return Err(disconnected());
+        }
+        Ok(())
     }
 }
 

@@ -13,11 +13,18 @@ pub mod context;
 pub mod counters;
 pub mod cursor;
 pub mod dispatch;
+pub mod find_source;
+pub mod log;
 pub mod net;
 pub mod operation;
+pub mod pipeline_source;
+pub mod query_args;
 pub mod request;
 pub mod server;
 pub mod session;
+pub mod update_one;
+pub mod write_reply;
+pub mod writes;
 
 pub use context::Context;
 pub use request::Request;

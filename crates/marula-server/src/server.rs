@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::counters::Counters;
 use crate::cursor::Cursors;
+use crate::log::Log;
 use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::operation::Operations;
@@ -36,6 +37,8 @@ pub struct Server {
     pub db: Arc<Db>,
     /// How it is set up.
     pub options: Options,
+    /// The log.
+    pub log: Arc<Log>,
     /// Open cursors.
     pub cursors: Cursors,
     /// Logical sessions.
@@ -58,11 +61,12 @@ pub struct Server {
 
 impl Server {
     /// A server over these databases.
-    pub fn new(db: Arc<Db>, options: Options) -> Self {
+    pub fn new(db: Arc<Db>, options: Options, log: Arc<Log>) -> Self {
         let now_ms = unix_ms();
         Server {
             db,
             options,
+            log,
             cursors: Cursors::default(),
             sessions: Sessions::default(),
             operations: Operations::default(),

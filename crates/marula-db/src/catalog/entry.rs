@@ -52,7 +52,7 @@ pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
 
 /// Reads an entry back, with the multikey marks of its indexes.
 pub fn decode(bytes: &[u8], store: &dyn Read) -> Result<Entry> {
-    let doc = marula_bson::validate::validate(bytes, marula_bson::validate::Limits::STORED)
+    let doc = marula_bson::validate::validate(bytes, marula_bson::validate::Limits::MESSAGE)
         .map_err(|malformed| damaged_entry(&malformed.to_string()))?;
     let ns =
         doc.get("ns").and_then(|ns| ns.as_str()).ok_or_else(|| damaged_entry("no namespace"))?;

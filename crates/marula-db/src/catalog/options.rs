@@ -92,7 +92,7 @@ impl CollectionOptions {
     /// Errors: what the collation and the validator raise; `capped_without_size`.
     pub fn parse(options: Doc<'_>) -> Result<Self> {
         let collation = match options.get("collation") {
-            Some(Value::Document(collation)) => Collation::parse(collation)?,
+            Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
             _ => None,
         };
         let capped = parse_capped(options)?;
@@ -165,7 +165,7 @@ fn canonical_document(
             match element.name.as_bytes() {
                 b"collation" => {
                     if let Some(collation) = collation {
-                        out.append("collation", &collation.to_document());
+                        out.append("collation", collation.to_doc());
                     }
                 }
                 b"size" => {

@@ -106,7 +106,7 @@ impl IndexSpec {
             spec.append("name", "_id_");
         });
         if let Some(collation) = collation {
-            document.push("collation", &collation.to_document());
+            document.push("collation", collation.to_doc());
         }
         Self::parse(document.as_doc(), None)
     }
@@ -145,7 +145,7 @@ impl IndexSpec {
             }
         };
         let collation = match spec.get("collation") {
-            Some(Value::Document(collation)) => Collation::parse(collation)?,
+            Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
             Some(other) => return Err(wrong_type("collation", other.kind().alias(), "an object")),
             None => default_collation.cloned(),
         };
@@ -356,7 +356,7 @@ fn canonical_document(
             }
         }
         if let Some(collation) = collation {
-            out.append("collation", &collation.to_document());
+            out.append("collation", collation.to_doc());
         }
     })
 }

@@ -13,7 +13,7 @@ use crate::storage_error::ForClient;
 
 impl WriteOp<'_> {
     /// Deletes the document of `record` when `is_wanted`, which is shown it as it is now, still says so.
-    /// Answers whether a document was deleted. `done` says what to record for the session's statement.
+    /// Answers whether a document was deleted. `statement` has the number of the session's statement and says what to record of it.
     pub fn delete(
         &mut self,
         collection: &Collection,

@@ -27,7 +27,7 @@ pub(crate) fn error(ns: &Namespace, index: &Index, entry: &Entry<'_>) -> Error {
         let fields = doc! { "keyPattern": pattern, "keyValue": values };
         return duplicate_key(ns, &name, &values.to_string()).with_fields(elements(&fields));
     };
-    let collation = collation.to_document();
+    let collation = collation.to_doc();
     let is_hex = |element: &Element<'_>| element.value.kind() == Type::String;
     let hex = |prefix: &str| {
         DocBuf::build(|out| {
@@ -47,9 +47,9 @@ pub(crate) fn error(ns: &Namespace, index: &Index, entry: &Entry<'_>) -> Error {
                 flags.push(is_hex(&element));
             });
         }
-        fields.append("collation", &collation);
+        fields.append("collation", collation);
     });
-    let name = format!(" index: {} collation: {}", index.spec.name, collation.as_doc());
+    let name = format!(" index: {} collation: {}", index.spec.name, collation);
     duplicate_key(ns, &name, &hex("0x").as_doc().to_string()).with_fields(elements(&fields))
 }
 

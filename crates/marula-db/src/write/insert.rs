@@ -30,6 +30,27 @@ pub struct InsertReport {
     pub errors: Vec<(usize, Error)>,
 }
 
+/// What is recorded of the documents of a chunk in the session.
+#[derive(Clone, Copy)]
+enum Statements<'a> {
+    /// Each document is a statement of its own, numbered from here.
+    From(i32),
+    /// The one document is this statement.
+    One(Option<&'a (i32, Done)>),
+}
+
+impl Statements<'_> {
+    fn of(self, position: usize) -> Option<(i32, Done)> {
+        match self {
+            Statements::From(first) => {
+                let position = i32::try_from(position).unwrap_or(i32::MAX);
+                Some((first.saturating_add(position), Done::Inserted))
+            }
+            Statements::One(statement) => statement.cloned(),
+        }
+    }
+}
+
 /// Documents on their way into one transaction.
 #[derive(Default)]
 struct Chunk {
@@ -113,6 +134,27 @@ impl WriteOp<'_> {
         Ok(())
     }
 
+    /// Inserts the one document that an upsert has made. `statement` is what to record of the session's statement.
+    pub fn upsert(
+        &mut self,
+        collection: &Collection,
+        doc: Doc<'_>,
+        statement: Option<(i32, Done)>,
+    ) -> Result<()> {
+        let _shared = self.share(collection)?;
+        let state = collection.state();
+        let mut chunk = Chunk::default();
+        self.prepare(collection, &state, doc, 0, &mut chunk)?;
+        let statements = Statements::One(statement.as_ref());
+        let (_, errors) =
+            self.retrying(|op| op.try_insert_chunk(collection, &state, &chunk, true, statements))?;
+        collection.tell_listeners();
+        match errors.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
     /// Takes the collection shared, waiting only where this operation may.
     pub(super) fn share<'c>(
         &self,
@@ -178,7 +220,7 @@ impl WriteOp<'_> {
             return Ok(());
         }
         let (inserted, errors) =
-            self.retrying(|op| op.try_insert_chunk(collection, state, chunk, ordered, statement))?;
+            self.retrying(|op| op.try_insert_chunk(collection, state, chunk, ordered, Statements::From(statement)))?;
         report.inserted += inserted;
         report.errors.extend(errors);
         collection.tell_listeners();
@@ -191,7 +233,7 @@ impl WriteOp<'_> {
         state: &State,
         chunk: &Chunk,
         ordered: bool,
-        statement: i32,
+        statement: Statements<'_>,
     ) -> Result<(usize, Vec<(usize, Error)>)> {
         // Named `db`, so that the transaction borrows the store and not `self`.
         let db = self.db;
@@ -229,8 +271,7 @@ impl WriteOp<'_> {
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
             if self.numbered.is_some() {
-                let position = i32::try_from(pending.position).unwrap_or(i32::MAX);
-                statements.push((statement.saturating_add(position), Done::Inserted));
+                statements.extend(statement.of(pending.position));
             }
         }
         let inserted = usize::try_from(documents).expect("documents are counted up from zero");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use marula_error::{Result, codes};
 use marula_query::update::Touched;
-use marula_storage::{Space, Stamp, Txn};
+use marula_storage::{Space, Txn};
 
 use crate::collection::Collection;
 use crate::db::Db;
@@ -66,8 +66,6 @@ pub struct WriteOp<'a> {
     pub may_wait: bool,
     /// The moment of the operation.
     pub now_ms: i64,
-    /// The newest commit of this operation: what `j: true` waits for.
-    pub stamp: Stamp,
     buffers: Buffers,
 }
 
@@ -91,7 +89,6 @@ impl<'a> WriteOp<'a> {
             bypass_validation: false,
             may_wait: true,
             now_ms,
-            stamp: Stamp::default(),
             buffers: Buffers::default(),
         }
     }
@@ -136,8 +133,7 @@ impl<'a> WriteOp<'a> {
             numbered.stage(&mut *txn, statements);
         }
         match txn.commit() {
-            Ok(stamp) => {
-                self.stamp = self.stamp.max(stamp);
+            Ok(_) => {
                 collection.counted(documents, bytes);
                 Ok(())
             }
@@ -156,10 +152,7 @@ impl<'a> WriteOp<'a> {
         let mut txn = self.db.store().begin();
         numbered.stage(&mut *txn, statements);
         match txn.commit() {
-            Ok(stamp) => {
-                self.stamp = self.stamp.max(stamp);
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             Err(error) => {
                 numbered.undo(statements);
                 Err(client_error(error))

@@ -24,13 +24,13 @@ impl WriteOp<'_> {
     /// Changes the document of `record` as `change` says: it is shown the document as it is now and writes the new
     /// one into the buffer. It may be called several times, when others change the document meanwhile.
     ///
-    /// `done` says, after the change is computed, what to record for the session's statement.
+    /// `statement` has the number of the session's statement and says, once the change is computed, what to record of it.
     pub fn update(
         &mut self,
         collection: &Collection,
         record: &RecordKey,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
-        statement: Option<(i32, &dyn Fn() -> Done)>,
+        statement: Option<(i32, &dyn Fn(Written) -> Done)>,
     ) -> Result<Written> {
         self.retrying(|op| op.try_update(collection, record, change, statement))
     }
@@ -40,7 +40,7 @@ impl WriteOp<'_> {
         collection: &Collection,
         record: &RecordKey,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
-        statement: Option<(i32, &dyn Fn() -> Done)>,
+        statement: Option<(i32, &dyn Fn(Written) -> Done)>,
     ) -> Result<Written> {
         let db = self.db;
         let _shared = self.share(collection)?;
@@ -61,7 +61,7 @@ impl WriteOp<'_> {
         if ready.written != Written::Changed {
             drop(txn);
             if let (Written::Same, Some((number, done))) = (ready.written, statement) {
-                self.record_only(&[(number, done())])?;
+                self.record_only(&[(number, done(Written::Same))])?;
             }
             return Ok(ready.written);
         }
@@ -71,7 +71,7 @@ impl WriteOp<'_> {
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
         let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
         match statement {
-            Some((number, done)) => self.commit(collection, txn, 0, growth, &[(number, done())])?,
+            Some((number, done)) => self.commit(collection, txn, 0, growth, &[(number, done(Written::Changed))])?,
             None => self.commit(collection, txn, 0, growth, &[])?,
         }
         Ok(Written::Changed)

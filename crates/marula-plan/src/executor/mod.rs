@@ -10,7 +10,8 @@ mod sort;
 use std::sync::Arc;
 
 use marula_bson::Doc;
-use marula_db::{Collection, Db};
+use marula_db::index::entry::Entry;
+use marula_db::{Collection, Db, Index};
 use marula_error::{Error, Result, codes, errors};
 
 use crate::plan::{Access, Plan};
@@ -32,6 +33,8 @@ pub struct Found<'a> {
     pub doc: Doc<'a>,
     /// What identifies it in its collection.
     pub record: &'a [u8],
+    /// The index entry that led to it.
+    pub entry: Option<(&'a Index, Entry<'a>)>,
 }
 
 /// What the taker of documents answers.
@@ -121,6 +124,19 @@ impl Execution {
     pub fn give_once(&mut self) {
         if matches!(self.plan.access, Access::Ixscan(_)) {
             self.scan.remember();
+        }
+    }
+
+    /// From now on gives candidates instead: the records that the access path leads to, without reading or checking
+    /// their documents, which the taker does itself under a guard. Where the plan sorts, what is given has
+    /// been read and checked all the same.
+    pub fn give_candidates(&mut self) {
+        if self.sorter.is_none() {
+            self.scan.skip_documents();
+            self.plan.filter = match self.plan.access {
+                Access::Collscan(_) => self.plan.filter.take(),
+                _ => None,
+            };
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use marula_db::{Collection, Db, RecordKey};
+use marula_bson::Doc;
+use marula_db::index::entry::Entry;
+use marula_db::{Collection, Db, Index, RecordKey};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange};
 
@@ -14,6 +16,8 @@ pub(super) struct Scan {
     position: Position,
     /// The documents given so far, where an index may lead to one twice.
     given: Option<HashSet<RecordKey>>,
+    /// Whether documents that an index leads to are given without being read.
+    is_unread: bool,
     key: Vec<u8>,
 }
 
@@ -52,12 +56,38 @@ impl Scan {
             Access::Ixscan(scan) if scan.may_repeat => Some(HashSet::new()),
             _ => None,
         };
-        Scan { position: Position::Start, given, key: Vec::new() }
+        Scan { position: Position::Start, given, is_unread: false, key: Vec::new() }
     }
 
     /// From now on no document is given twice.
     pub(super) fn remember(&mut self) {
         self.given.get_or_insert_default();
+    }
+
+    /// From now on documents that an index leads to are not read: an empty one is given in their place.
+    pub(super) fn skip_documents(&mut self) {
+        self.is_unread = true;
+    }
+
+    /// Shows `take` the document of `record`, if it is there.
+    fn fetch(
+        &mut self,
+        db: &Db,
+        collection: &Collection,
+        record: &[u8],
+        entry: Option<(&Index, Entry<'_>)>,
+        examined: &mut Examined,
+        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Emit> {
+        if self.is_unread {
+            return take(Found { doc: Doc::EMPTY, record, entry });
+        }
+        let mut answer = Ok(Emit::Taken);
+        collection.get(db.store(), record, &mut self.key, &mut |doc| {
+            examined.docs += 1;
+            answer = take(Found { doc, record, entry });
+        })?;
+        answer
     }
 
     /// Lets a walk that has ended look for what came since.
@@ -106,12 +136,7 @@ impl Scan {
             return Ok(End::Exhausted);
         };
         examined.keys += 1;
-        let mut answer = Ok(Emit::Taken);
-        collection.get(db.store(), record.as_bytes(), &mut self.key, &mut |doc| {
-            examined.docs += 1;
-            answer = take(Found { doc, record: record.as_bytes() });
-        })?;
-        if answer? == Emit::Full {
+        if self.fetch(db, collection, record.as_bytes(), None, examined, take)? == Emit::Full {
             return Ok(End::Paused);
         }
         self.position = Position::End;
@@ -143,7 +168,7 @@ impl Scan {
         while there_is_one {
             pace.step(collection)?;
             examined.docs += 1;
-            let answer = take(Found { doc: cursor.doc(), record: cursor.record() })?;
+            let answer = take(Found { doc: cursor.doc(), record: cursor.record(), entry: None })?;
             if answer != Emit::Full {
                 last = Some(RecordKey::new(cursor.record()));
             }
@@ -219,19 +244,16 @@ impl Scan {
         while there_is_one {
             pace.step(collection)?;
             examined.keys += 1;
-            let record = RecordKey::new(cursor.entry()?.record);
-            let is_new = self.given.as_ref().is_none_or(|given| !given.contains(&record));
+            let entry = cursor.entry()?;
+            let seen = self.given.as_ref().map(|_| RecordKey::new(entry.record));
+            let is_new = seen.as_ref().is_none_or(|record| !self.given.as_ref().is_some_and(|given| given.contains(record)));
             if is_new {
-                let mut answer = Ok(Emit::Taken);
-                collection.get(db.store(), record.as_bytes(), &mut self.key, &mut |doc| {
-                    examined.docs += 1;
-                    answer = take(Found { doc, record: record.as_bytes() });
-                })?;
-                let answer = answer?;
+                let found = Some((cursor.index(), entry));
+                let answer = self.fetch(db, collection, entry.record, found, examined, take)?;
                 if answer == Emit::Full {
                     return Ok(Some(last));
                 }
-                if let Some(given) = &mut self.given {
+                if let (Some(given), Some(record)) = (&mut self.given, seen) {
                     given.insert(record);
                 }
                 if answer == Emit::Enough {

@@ -9,9 +9,18 @@
 pub mod fields;
 mod table;
 
+mod aggregate;
 mod build_info;
+mod count;
+mod delete;
+mod distinct;
+mod find;
+mod find_and_modify;
+mod get_more;
 mod hello;
+mod insert;
 mod ping;
+mod update;
 
 use std::time::Instant;
 
@@ -27,10 +36,19 @@ pub use table::find;
 
 /// Every command, by name.
 pub static COMMANDS: &[&Command] = &[
+    &aggregate::COMMAND,
     &build_info::COMMAND,
+    &count::COMMAND,
+    &delete::COMMAND,
+    &distinct::COMMAND,
+    &find::COMMAND,
+    &find_and_modify::COMMAND,
+    &get_more::COMMAND,
     &hello::HELLO,
+    &insert::COMMAND,
     &hello::IS_MASTER,
     &ping::COMMAND,
+    &update::COMMAND,
 ];
 
 /// A command's row: what the frame must know of it.

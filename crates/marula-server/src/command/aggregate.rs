@@ -1,0 +1,175 @@
+//! `aggregate`: runs a pipeline over a collection, or over documents that it makes itself.
+
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_db::Namespace;
+use marula_error::{Result, errors};
+use marula_query::context::Context as QueryContext;
+use marula_query::stage::Pipeline;
+
+use super::fields::{Field, Types};
+use super::find::reply_cursor;
+use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use crate::context::Context;
+use crate::pipeline_source::PipelineSource;
+use crate::query_args;
+use crate::request::Request;
+
+errors! {
+    cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
+    collection_required(stage: &str) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
+    bad_target() = FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1";
+    pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
+    batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "aggregate",
+    help: "Runs a pipeline of stages over a collection and gives the resulting documents in batches.",
+    place: Place::Pool,
+    kind: Kind::Command,
+    takes_write_concern: true,
+    read_concern: ReadConcernLevels::Snapshot,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "aggregate",
+        fields: &[
+            Field::required("pipeline", Types::Any),
+            Field::optional("cursor", Types::DOCUMENT),
+            Field::optional("explain", Types::BOOLEAN),
+            Field::optional("allowDiskUse", Types::BOOLEAN),
+            Field::optional("bypassDocumentValidation", Types::FLAG),
+            Field::optional("hint", Types::Any),
+            Field::optional("collation", Types::DOCUMENT),
+            Field::optional("let", Types::DOCUMENT),
+            Field::optional("needsMerge", Types::BOOLEAN),
+            Field::optional("fromMongos", Types::BOOLEAN),
+            Field::optional("runtimeConstants", Types::DOCUMENT),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("encryptionInformation", Types::DOCUMENT),
+            Field::optional("maxTimeMS", Types::NUMBER),
+        ],
+    },
+    auth: Auth::Collection(&["find"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let stages = match request.arg("pipeline") {
+        Some(Value::Array(stages)) => stages,
+        _ => return Err(pipeline_type()),
+    };
+    let Some(Value::Document(cursor)) = request.arg("cursor") else { return Err(cursor_required()) };
+    let batch_size = match cursor.get("batchSize") {
+        None => None,
+        Some(size) if size.kind().is_number() => {
+            let size = query_args::count_or_zero("batchSize", Some(size))?;
+            Some(usize::try_from(size).unwrap_or(usize::MAX))
+        }
+        Some(other) => return Err(batch_size_type(other.kind().alias())),
+    };
+    let ns = match request.first.value.get() {
+        Value::String(_) => request.namespace()?,
+        value if value.as_exact_i64() == Some(1) => Namespace::new(request.db, "$cmd.aggregate")?,
+        _ => return Err(bad_target()),
+    };
+    let is_collectionless = request.first.value.kind() != Type::String;
+    let collection = ctx.server.db.collection(&ns);
+    let context = query_args::query_context(
+        ctx,
+        collection.as_deref(),
+        request.arg("collation"),
+        request.arg("let"),
+    )?;
+    let mut pipeline = Pipeline::parse(stages, &context)?;
+    pipeline.optimize(&context)?;
+    if is_collectionless && !pipeline.is_origin() {
+        let first = stages.values().next().and_then(|stage| stage.as_doc());
+        let name = first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
+        return Err(collection_required(&name.unwrap_or_default()));
+    }
+    let hint = query_args::parse_hint(request.arg("hint"))?;
+    let source = PipelineSource::start(ctx, &ns, pipeline, context, hint)?;
+    reply_cursor(ctx, request, &ns, Box::new(source), batch_size, reply)?;
+    Ok(Outcome::Done)
+}
+
+/// Answers a `find` on a view: the same as the pipeline that says the same.
+pub(super) fn find_on_view(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if !ctx.may_wait() {
+        return Ok(Outcome::ToPool);
+    }
+    let context =
+        query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
+    let stages = stages_of_find(request)?;
+    let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
+    let source = PipelineSource::start(ctx, ns, pipeline, context, None)?;
+    let batch_size = match request.arg("batchSize") {
+        None => None,
+        size => Some(usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX)),
+    };
+    reply_cursor(ctx, request, ns, Box::new(source), batch_size, reply)?;
+    Ok(Outcome::Done)
+}
+
+/// The stages, as an array, that say what a `find` says.
+fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
+    let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
+    let (filter, sort, projection) = (doc("filter")?, doc("sort")?, doc("projection")?);
+    let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+    let limit = query_args::count_or_zero("limit", request.arg("limit"))?;
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut bytes = Vec::new();
+    let mut stages = marula_bson::ArrayWriter::new(&mut bytes);
+    let mut stage = |name: &str, argument: Option<Value<'_>>| {
+        if let Some(argument) = argument {
+            stages.begin_doc().append(name, argument);
+        }
+    };
+    stage("$match", Some(Value::Document(filter)).filter(|_| !filter.is_empty()));
+    stage("$sort", Some(Value::Document(sort)).filter(|_| !sort.is_empty()));
+    stage("$skip", Some(Value::Int64(count(skip))).filter(|_| skip > 0));
+    stage("$limit", Some(Value::Int64(count(limit))).filter(|_| limit > 0));
+    stage("$project", Some(Value::Document(projection)).filter(|_| !projection.is_empty()));
+    stages.finish();
+    Ok(DocBuf::trusted(bytes))
+}
+
+/// Answers a `count` on a view.
+pub(super) fn count_on_view(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    stages: &DocBuf,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if !ctx.may_wait() {
+        return Ok(Outcome::ToPool);
+    }
+    let context = query_args::query_context(ctx, None, request.arg("collation"), None)?;
+    let mut counted = 0;
+    scan(ctx, ns, stages, context, &mut |doc| {
+        counted = doc.get("n").and_then(|n| n.as_exact_i64()).unwrap_or(0);
+        Ok(())
+    })?;
+    super::count::append_count(u64::try_from(counted).unwrap_or(0), reply);
+    Ok(Outcome::Done)
+}
+
+/// Shows `take` every document of a view, or of any namespace, that `stages` give.
+pub(super) fn scan(
+    ctx: &Context<'_>,
+    ns: &Namespace,
+    stages: &DocBuf,
+    context: QueryContext,
+    take: &mut dyn FnMut(Doc<'_>) -> Result<()>,
+) -> Result<()> {
+    let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
+    PipelineSource::start(ctx, ns, pipeline, context, None)?.for_each(take)
+}

@@ -1,0 +1,108 @@
+//! `count`: how many documents match.
+
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
+use marula_error::Result;
+use marula_plan::{Emit, Execution, planner};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome, Place};
+use crate::context::Context;
+use crate::query_args;
+use crate::request::Request;
+
+pub(super) static COMMAND: Command = Command {
+    name: "count",
+    help: "Counts the documents that match a query.",
+    place: Place::Decides,
+    fields: Fields::Strict {
+        place: "count",
+        fields: &[
+            Field::optional("query", Types::DOCUMENT),
+            Field::optional("limit", Types::NUMBER),
+            Field::optional("skip", Types::NUMBER),
+            Field::optional("hint", Types::Any),
+            Field::optional("collation", Types::DOCUMENT),
+            Field::optional("fields", Types::DOCUMENT),
+            Field::optional("maxTimeMS", Types::NUMBER),
+            Field::optional("queryOptions", Types::DOCUMENT),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("encryptionInformation", Types::DOCUMENT),
+        ],
+    },
+    in_api_v1: true,
+    auth: Auth::Collection(&["find"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
+    let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+    #[allow(clippy::cast_possible_truncation)]
+    let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
+    // A negative limit is the same limit; zero is none.
+    let limit = Some(limit.unsigned_abs()).filter(|&limit| limit > 0);
+    let collection = ctx.server.db.collection(&ns);
+    let context = query_args::query_context(
+        ctx,
+        collection.as_deref(),
+        request.arg("collation"),
+        None,
+    )?;
+    let mut query = query_args::parse_query(filter, context)?;
+    query.hint = query_args::parse_hint(request.arg("hint"))?;
+    let Some(collection) = collection else {
+        reply.append("n", 0);
+        return Ok(Outcome::Done);
+    };
+    if collection.state().options.view.is_some() {
+        let stages = count_stages(filter, skip, limit);
+        return super::aggregate::count_on_view(ctx, request, &ns, &stages, reply);
+    }
+    let counted = if filter.is_empty() && query.hint.is_none() {
+        let all = u64::try_from(collection.count()).unwrap_or(0);
+        all.saturating_sub(skip).min(limit.unwrap_or(u64::MAX))
+    } else {
+        query.skip = skip;
+        query.limit = limit;
+        let (plan, query) = planner::plan(&collection.state(), query)?;
+        if !ctx.may_wait() && !plan.is_short() {
+            return Ok(Outcome::ToPool);
+        }
+        let mut execution = Execution::new(collection, plan, query);
+        let mut counted = 0u64;
+        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
+            counted += 1;
+            Ok(Emit::Taken)
+        })?;
+        counted
+    };
+    append_count(counted, reply);
+    Ok(Outcome::Done)
+}
+
+/// Appends `n`: an int, or a long where an int is too small.
+pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
+    match i32::try_from(counted) {
+        Ok(small) => reply.append("n", small),
+        Err(_) => reply.append("n", i64::try_from(counted).unwrap_or(i64::MAX)),
+    };
+}
+
+/// The stages that count on a view.
+fn count_stages(filter: Doc<'_>, skip: u64, limit: Option<u64>) -> DocBuf {
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut bytes = Vec::new();
+    let mut stages = ArrayWriter::new(&mut bytes);
+    stages.begin_doc().append("$match", filter);
+    if skip > 0 {
+        stages.begin_doc().append("$skip", count(skip));
+    }
+    if let Some(limit) = limit {
+        stages.begin_doc().append("$limit", count(limit));
+    }
+    stages.begin_doc().append("$count", "n");
+    stages.finish();
+    DocBuf::trusted(bytes)
+}

@@ -1,0 +1,213 @@
+//! `delete`: removes documents.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocWriter, Value};
+use marula_db::session::Done;
+use marula_db::{Collection, WriteOp};
+use marula_error::{Error, Result, errors};
+use marula_plan::{End, Execution, Query, planner, query};
+use marula_query::filter::Filter;
+
+use super::fields::{self, Field, Types};
+use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::context::Context;
+use crate::query_args;
+use crate::request::Request;
+use crate::update_one::{gather, next_record};
+use crate::write_reply::{self, StatementIds, clamp};
+use crate::writes::{self, multi_not_retryable};
+
+errors! {
+    bad_limit(limit: i64) = FailedToParse, "The limit field in delete objects must be 0 or 1. Got {limit}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "delete",
+    help: "Removes documents; each statement says which, and whether one or all that match.",
+    place: Place::Decides,
+    kind: Kind::Delete,
+    writes: true,
+    takes_write_concern: true,
+    is_retryable_write: true,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "delete",
+        fields: &[
+            Field::required("deletes", Types::ARRAY),
+            Field::optional("ordered", Types::BOOLEAN),
+            Field::optional("bypassDocumentValidation", Types::FLAG),
+            Field::optional("let", Types::DOCUMENT),
+            Field::optional("runtimeConstants", Types::DOCUMENT),
+            Field::optional("stmtId", Types::Any),
+            Field::optional("stmtIds", Types::ARRAY),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("encryptionInformation", Types::DOCUMENT),
+        ],
+    },
+    auth: Auth::Collection(&["remove"]),
+    run,
+    ..Command::DEFAULT
+};
+
+/// The place that messages name for a statement.
+const STATEMENT_PLACE: &str = "delete.deletes";
+
+const STATEMENT_FIELDS: &[Field] = &[
+    Field::required("q", Types::DOCUMENT),
+    Field::required("limit", Types::Any),
+    Field::optional("hint", Types::Any),
+    Field::optional("collation", Types::DOCUMENT),
+];
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let statements = request.documents("deletes").expect("the row requires deletes");
+    let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
+    write_reply::check_batch_size(statements.len())?;
+    let mut multi = Vec::with_capacity(statements.len());
+    for statement in &statements {
+        fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, *statement)?;
+        multi.push(is_multi(statement.get("limit").unwrap_or(Value::Null))?);
+    }
+    if !ctx.may_wait() && statements.len() > 1 {
+        return Ok(Outcome::ToPool);
+    }
+    if request.txn_number.is_some() && multi.contains(&true) {
+        return Err(multi_not_retryable("delete"));
+    }
+    let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
+    let ids = StatementIds::read(
+        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
+        request.arg("stmtIds").and_then(|ids| ids.as_array()),
+        statements.len(),
+    )?;
+    let collection = ctx.server.db.collection(&ns);
+    let mut op = writes::begin(ctx, request)?;
+    let mut deleted = 0;
+    let mut errors: Vec<(usize, Error)> = Vec::new();
+    for (index, fields) in statements.iter().enumerate() {
+        let statement = Statement {
+            query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
+            hint: fields.get("hint"),
+            collation: fields.get("collation"),
+            let_variables: request.arg("let"),
+            multi: multi[index],
+            number: ids.at(index),
+        };
+        match statement.run(ctx, collection.as_ref(), &mut op) {
+            Ok(Some(count)) => deleted += count,
+            Ok(None) => return Ok(Outcome::ToPool),
+            Err(error) if !ctx.may_wait() && writes::would_wait(&error) => return Ok(Outcome::ToPool),
+            Err(error) if write_reply::ends_command(&error) => return Err(error),
+            Err(error) => {
+                errors.push((index, error));
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
+    reply.append("n", clamp(deleted));
+    write_reply::write_errors(&errors, reply);
+    Ok(Outcome::Done)
+}
+
+/// Whether a statement's `limit` means all that match.
+fn is_multi(limit: Value<'_>) -> Result<bool> {
+    #[allow(clippy::cast_possible_truncation)]
+    match limit.as_f64().unwrap_or(0.0) as i64 {
+        0 => Ok(true),
+        1 => Ok(false),
+        other => Err(bad_limit(other)),
+    }
+}
+
+/// One statement of a `delete`.
+struct Statement<'a> {
+    query: Doc<'a>,
+    hint: Option<Value<'a>>,
+    collation: Option<Value<'a>>,
+    let_variables: Option<Value<'a>>,
+    multi: bool,
+    number: i32,
+}
+
+impl Statement<'_> {
+    /// Runs the statement; answers how many documents were deleted, or `None` where it is not for a network worker.
+    fn run(
+        &self,
+        ctx: &Context<'_>,
+        collection: Option<&Arc<Collection>>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Option<i64>> {
+        match op.numbered.as_ref().and_then(|numbered| numbered.done(self.number)) {
+            Some(Done::Deleted(count)) => return Ok(Some(*count)),
+            Some(_) => return Err(writes::mismatch(op, self.number)),
+            None => {}
+        }
+        let context = query_args::query_context(
+            ctx,
+            collection.map(|collection| &**collection),
+            self.collation,
+            self.let_variables,
+        )?;
+        let filter = Filter::parse(self.query, &context)?;
+        let Some(collection) = collection else {
+            op.record_only(&[(self.number, Done::Deleted(0))])?;
+            return Ok(Some(0));
+        };
+        writes::check_not_view(collection)?;
+        let mut execution = match query::id_equality(self.query) {
+            Some(id) if self.hint.is_none() && context.collation.is_none() => {
+                let query = Query::new(Filter::everything(&context), context);
+                Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query)
+            }
+            _ => {
+                let mut query = Query::new(filter.clone(), context);
+                query.hint = query_args::parse_hint(self.hint)?;
+                let (plan, query) = planner::plan(&collection.state(), query)?;
+                Execution::new(collection.clone(), plan, query)
+            }
+        };
+        if !op.may_wait && (self.multi || !execution.plan().is_short()) {
+            return Ok(None);
+        }
+        if self.multi {
+            return delete_all(ctx, &filter, &mut execution, op).map(Some);
+        }
+        execution.give_candidates();
+        let done = || Done::Deleted(1);
+        while let Some(record) = next_record(ctx, &mut execution)? {
+            let statement = Some((self.number, &done as &dyn Fn() -> Done));
+            if op.delete(collection, &record, &mut |doc| filter.matches(doc), statement)? {
+                return Ok(Some(1));
+            }
+        }
+        op.record_only(&[(self.number, Done::Deleted(0))])?;
+        Ok(Some(0))
+    }
+}
+
+/// Deletes every document that matches, a batch of records at a time.
+fn delete_all(
+    ctx: &Context<'_>,
+    filter: &Filter,
+    execution: &mut Execution,
+    op: &mut WriteOp<'_>,
+) -> Result<i64> {
+    let mut deleted = 0;
+    loop {
+        let (records, end) = gather(ctx, execution)?;
+        for record in &records {
+            let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
+            deleted += i64::from(op.delete(execution.collection(), record, &mut is_wanted, None)?);
+            ctx.check_interrupt()?;
+        }
+        if end == End::Exhausted {
+            return Ok(deleted);
+        }
+    }
+}

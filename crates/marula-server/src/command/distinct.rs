@@ -1,0 +1,145 @@
+//! `distinct`: the different values that a field has in the documents that match.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use marula_bson::{ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order};
+use marula_error::{Result, errors};
+use marula_plan::{Emit, Execution, planner};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
+use crate::context::Context;
+use crate::query_args;
+use crate::request::Request;
+
+/// The most bytes of values in one reply. Source: manual "distinct": the result fits a document.
+const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+errors! {
+    too_big() = 17_217, "distinct too big, 16mb cap";
+    key_with_nul() = 31_032, "Key field cannot contain an embedded null byte";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "distinct",
+    help: "Gives the different values of a field in the documents that match a query.",
+    read_concern: ReadConcernLevels::Snapshot,
+    in_transaction: true,
+    fields: Fields::Strict {
+        place: "distinct",
+        fields: &[
+            Field::required("key", Types::STRING),
+            Field::optional("query", Types::DOCUMENT),
+            Field::optional("collation", Types::DOCUMENT),
+            Field::optional("hint", Types::Any),
+            Field::optional("queryOptions", Types::DOCUMENT),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("maxTimeMS", Types::NUMBER),
+        ],
+    },
+    auth: Auth::Collection(&["find"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let key = request.text("key").unwrap_or_default();
+    if key.contains(&0) {
+        return Err(key_with_nul());
+    }
+    let path = FieldPath::new(key.as_bytes());
+    let collection = ctx.server.db.collection(&ns);
+    let context = query_args::query_context(
+        ctx,
+        collection.as_deref(),
+        request.arg("collation"),
+        None,
+    )?;
+    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
+    let mut query = query_args::parse_query(filter, context.clone())?;
+    query.hint = query_args::parse_hint(request.arg("hint"))?;
+    let mut values = Values::new(context.collator());
+    if let Some(collection) = collection {
+        if collection.state().options.view.is_some() {
+            let mut stages = Vec::new();
+            ArrayWriter::new(&mut stages).begin_doc().append("$match", filter);
+            let stages = DocBuf::trusted(stages);
+            let mut add = |doc: Doc<'_>| values.add(&path, doc);
+            super::aggregate::scan(ctx, &ns, &stages, context.clone(), &mut add)?;
+        } else {
+            let (plan, query) = planner::plan(&collection.state(), query)?;
+            let mut execution = Execution::new(collection, plan, query);
+            execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+                values.add(&path, found.doc)?;
+                Ok(Emit::Taken)
+            })?;
+        }
+    }
+    values.write(&mut reply.begin_array("values"));
+    Ok(Outcome::Done)
+}
+
+/// Values, each once.
+struct Values<'c> {
+    collator: Option<&'c dyn Collator>,
+    values: Vec<ValueBuf>,
+    /// Which values have the same hash.
+    by_hash: HashMap<u64, Vec<usize>>,
+    hashing: RandomState,
+    bytes: usize,
+}
+
+impl<'c> Values<'c> {
+    fn new(collator: Option<&'c dyn Collator>) -> Self {
+        Values {
+            collator,
+            values: Vec::new(),
+            by_hash: HashMap::new(),
+            hashing: RandomState::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Adds the values of a path in a document: those of an array one by one.
+    fn add(&mut self, path: &FieldPath, doc: Doc<'_>) -> Result<()> {
+        let mut outcome = Ok(());
+        let _ = path.walk(doc, |leaf| {
+            match (leaf.expanding_array(), leaf.value) {
+                (Some(array), _) => array.values().for_each(|value| self.push(value)),
+                (None, Some(value)) => self.push(value.get()),
+                (None, None) => {}
+            }
+            if self.bytes > VALUES_BYTES_MAX {
+                outcome = Err(too_big());
+                return std::ops::ControlFlow::Break(());
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        outcome
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        let mut hasher = self.hashing.build_hasher();
+        order::hash(value, self.collator, &mut hasher);
+        let same_hash = self.by_hash.entry(hasher.finish()).or_default();
+        let is_known = same_hash
+            .iter()
+            .any(|&known| order::equal(self.values[known].get(), value, self.collator));
+        if !is_known {
+            same_hash.push(self.values.len());
+            let value = value.to_buf();
+            self.bytes += value.as_raw().bytes().len() + 8;
+            self.values.push(value);
+        }
+    }
+
+    /// Appends the values in ascending order.
+    fn write(&mut self, out: &mut ArrayWriter<'_>) {
+        self.values.sort_by(|a, b| order::compare(a.get(), b.get(), self.collator));
+        self.values.iter().for_each(|value| {
+            out.push(value);
+        });
+    }
+}

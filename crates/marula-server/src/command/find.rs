@@ -1,0 +1,283 @@
+//! `find`: documents that match a filter, in batches.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocWriter, Value};
+use marula_db::{Collection, Namespace};
+use marula_error::{Result, errors};
+use marula_plan::{Execution, Query, planner, query};
+use marula_query::filter::Filter;
+use marula_query::projection::{Policy, Projection};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use crate::context::Context;
+use crate::cursor::{self, Filled, Parked, Source};
+use crate::find_source::{FindSource, Tail};
+use crate::query_args;
+use crate::request::Request;
+
+/// The documents of a first batch, unless the client says how many.
+pub const FIRST_BATCH_DOCUMENTS: usize = 101;
+
+errors! {
+    await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
+    tailable_single_batch() = FailedToParse, "Cannot use tailable option with the 'singleBatch' option";
+    tailable_sort() = FailedToParse, "cannot use tailable option with a sort other than {{$natural: 1}}";
+    tailable_not_capped(ns: &Namespace, filter: &str) = BadValue, "error processing query: ns={ns}Tree: {filter}\nSort: {{}}\nProj: {{}}\n tailable cursor requested on non capped collection";
+    return_key_with_sort_key() = BadValue, "Cannot specify 'returnKey' and 'sortKey' $meta projection in same query";
+    invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "find",
+    help: "Gives the documents that match a filter, sorted, projected and in batches as asked.",
+    place: Place::Decides,
+    kind: Kind::Query,
+    read_concern: ReadConcernLevels::Snapshot,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "FindCommandRequest",
+        fields: &[
+            Field::optional("filter", Types::Any),
+            Field::optional("projection", Types::Any),
+            Field::optional("sort", Types::Any),
+            Field::optional("hint", Types::Any),
+            Field::optional("collation", Types::DOCUMENT),
+            Field::optional("skip", Types::NUMBER),
+            Field::optional("limit", Types::NUMBER),
+            Field::optional("batchSize", Types::NUMBER),
+            Field::optional("ntoreturn", Types::NUMBER),
+            Field::optional("singleBatch", Types::FLAG),
+            Field::optional("allowDiskUse", Types::FLAG),
+            Field::optional("min", Types::DOCUMENT),
+            Field::optional("max", Types::DOCUMENT),
+            Field::optional("returnKey", Types::FLAG),
+            Field::optional("showRecordId", Types::FLAG),
+            Field::optional("$queryOptions", Types::DOCUMENT),
+            Field::optional("tailable", Types::FLAG),
+            Field::optional("oplogReplay", Types::FLAG),
+            Field::optional("noCursorTimeout", Types::FLAG),
+            Field::optional("awaitData", Types::FLAG),
+            Field::optional("allowPartialResults", Types::FLAG),
+            Field::optional("let", Types::DOCUMENT),
+            Field::optional("options", Types::Any),
+            Field::optional("term", Types::NUMBER),
+            Field::optional("readOnce", Types::FLAG),
+            Field::optional("allowSpeculativeMajorityRead", Types::FLAG),
+            Field::optional("$_requestReshardingResumeToken", Types::FLAG),
+            Field::optional("$_requestResumeToken", Types::FLAG),
+            Field::optional("$_resumeAfter", Types::DOCUMENT),
+            Field::optional("maxTimeMS", Types::NUMBER),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("encryptionInformation", Types::DOCUMENT),
+        ],
+    },
+    auth: Auth::Collection(&["find"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    if ns.collection().contains('$') {
+        return Err(invalid_collection_name(ns.as_str()));
+    }
+    let collection = ctx.server.db.collection(&ns);
+    let args = FindArgs::parse(request)?;
+    let Some(collection) = collection else {
+        args.check_without_collection(ctx, request)?;
+        let mut cursor = reply.begin_doc("cursor");
+        cursor.begin_array("firstBatch").finish();
+        cursor.append("id", 0_i64).append("ns", ns.as_str());
+        return Ok(Outcome::Done);
+    };
+    if collection.state().options.view.is_some() {
+        return super::aggregate::find_on_view(ctx, request, &ns, reply);
+    }
+    let Some(mut source) = args.open(ctx, request, &collection)? else { return Ok(Outcome::ToPool) };
+
+    let mut cursor = reply.begin_doc("cursor");
+    let mut batch = cursor.begin_array("firstBatch");
+    let wanted = args.batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS);
+    let filled = source.fill(ctx, wanted, &mut batch)?;
+    let count = batch.count();
+    batch.finish();
+    ctx.server.counters.documents_returned.add(count as u64);
+    // A tailable cursor over a collection that is empty has no place to stand on, and is closed.
+    let stays_open = match args.tail {
+        Tail::No => filled == Filled::More,
+        Tail::Tailable | Tail::AwaitData => count > 0 || collection.count() > 0,
+    };
+    let id = if stays_open && !args.single_batch {
+        let parked = Parked {
+            source: Box::new(source),
+            namespace: ns.clone(),
+            lsid: request.lsid,
+            no_timeout: args.no_cursor_timeout,
+            origin: request.body.to_buf(),
+        };
+        ctx.server.cursors.open(parked, ctx.now_ms)?
+    } else {
+        0
+    };
+    cursor.append("id", id).append("ns", ns.as_str());
+    Ok(Outcome::Done)
+}
+
+/// The arguments of `find`, checked for shape.
+struct FindArgs<'a> {
+    filter: Doc<'a>,
+    projection: Doc<'a>,
+    sort: Doc<'a>,
+    hint: Option<Value<'a>>,
+    skip: u64,
+    limit: u64,
+    batch_size: Option<usize>,
+    single_batch: bool,
+    no_cursor_timeout: bool,
+    tail: Tail,
+}
+
+impl<'a> FindArgs<'a> {
+    fn parse(request: &Request<'a>) -> Result<Self> {
+        let tail = match (request.flag("tailable"), request.flag("awaitData")) {
+            (true, true) => Tail::AwaitData,
+            (true, false) => Tail::Tailable,
+            (false, true) => return Err(await_without_tailable()),
+            (false, false) => Tail::No,
+        };
+        let batch_size = match request.arg("batchSize") {
+            None => None,
+            size => Some(usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX)),
+        };
+        let args = FindArgs {
+            filter: query_args::doc_or_empty("filter", request.arg("filter"))?,
+            projection: query_args::doc_or_empty("projection", request.arg("projection"))?,
+            sort: query_args::doc_or_empty("sort", request.arg("sort"))?,
+            hint: request.arg("hint"),
+            skip: query_args::count_or_zero("skip", request.arg("skip"))?,
+            limit: query_args::count_or_zero("limit", request.arg("limit"))?,
+            batch_size,
+            single_batch: request.flag("singleBatch"),
+            no_cursor_timeout: request.flag("noCursorTimeout"),
+            tail,
+        };
+        if args.tail != Tail::No {
+            if args.single_batch {
+                return Err(tailable_single_batch());
+            }
+            if !args.sort.is_empty() && args.sort.get("$natural").and_then(|n| n.as_exact_i64()) != Some(1) {
+                return Err(tailable_sort());
+            }
+        }
+        Ok(args)
+    }
+
+    /// Makes the complaints that do not depend on what is stored.
+    fn check_without_collection(
+        &self,
+        ctx: &Context<'_>,
+        request: &Request<'_>,
+    ) -> Result<()> {
+        let context =
+            query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
+        let filter = Filter::parse(self.filter, &context)?;
+        Projection::parse(self.projection, Policy::Find, Some(&filter), &context)?;
+        let mut query = Query::new(filter, context);
+        query_args::apply_sort(&mut query, self.sort)?;
+        query_args::parse_hint(self.hint)?;
+        Ok(())
+    }
+
+    /// Plans the query; `None` where it is not for a network worker.
+    fn open(
+        &self,
+        ctx: &Context<'_>,
+        request: &Request<'_>,
+        collection: &Arc<Collection>,
+    ) -> Result<Option<FindSource>> {
+        let state = collection.state();
+        let context =
+            query_args::query_context(ctx, Some(collection), request.arg("collation"), request.arg("let"))?;
+        if let Some(id) = query::id_equality(self.filter)
+            && context.collation.is_none()
+            && self.is_plain(request)
+        {
+            let mut query = Query::new(Filter::everything(&context), context);
+            query.skip = self.skip;
+            query.limit = Some(self.limit).filter(|&limit| limit > 0);
+            let execution = Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query);
+            return Ok(Some(FindSource::new(execution)));
+        }
+        let filter = Filter::parse(self.filter, &context)?;
+        let projection =
+            Projection::parse(self.projection, Policy::Find, Some(&filter), &context)?;
+        if self.tail != Tail::No && state.options.capped.is_none() {
+            let tree = filter.to_doc().as_doc().to_string();
+            return Err(tailable_not_capped(&collection.namespace(), &tree));
+        }
+        let position_filter = projection.needs_position().then(|| filter.clone());
+        let mut query = Query::new(filter, context);
+        query.hint = query_args::parse_hint(self.hint)?;
+        query_args::apply_sort(&mut query, self.sort)?;
+        query.skip = self.skip;
+        query.limit = Some(self.limit).filter(|&limit| limit > 0);
+        query.min = request.arg("min").and_then(|min| min.as_doc()).filter(|min| !min.is_empty()).map(Doc::to_buf);
+        query.max = request.arg("max").and_then(|max| max.as_doc()).filter(|max| !max.is_empty()).map(Doc::to_buf);
+        let (plan, query) = planner::plan(&state, query)?;
+        if !ctx.may_wait() && !plan.is_short() {
+            return Ok(None);
+        }
+        let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
+        source.project(projection, position_filter);
+        source.return_key = request.flag("returnKey");
+        source.show_record_id = request.flag("showRecordId");
+        source.tail = self.tail;
+        Ok(Some(source))
+    }
+
+    /// Whether documents are given as they are, by no way that the client names.
+    fn is_plain(&self, request: &Request<'_>) -> bool {
+        self.projection.is_empty()
+            && self.hint.is_none()
+            && self.tail == Tail::No
+            && self.sort.is_empty()
+            && request.arg("min").is_none()
+            && request.arg("max").is_none()
+            && !request.flag("returnKey")
+            && !request.flag("showRecordId")
+    }
+}
+
+/// Appends the reply's cursor for documents that are at hand.
+pub(super) fn reply_cursor(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    mut source: Box<dyn Source>,
+    batch_size: Option<usize>,
+    reply: &mut DocWriter<'_>,
+) -> Result<()> {
+    let mut cursor = reply.begin_doc("cursor");
+    let mut batch = cursor.begin_array("firstBatch");
+    let filled = source.fill(ctx, batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS), &mut batch)?;
+    ctx.server.counters.documents_returned.add(batch.count() as u64);
+    batch.finish();
+    let id = match filled {
+        Filled::Exhausted => 0,
+        Filled::More => {
+            let parked = cursor::Parked {
+                source,
+                namespace: ns.clone(),
+                lsid: request.lsid,
+                no_timeout: false,
+                origin: request.body.to_buf(),
+            };
+            ctx.server.cursors.open(parked, ctx.now_ms)?
+        }
+    };
+    cursor.append("id", id).append("ns", ns.as_str());
+    Ok(())
+}

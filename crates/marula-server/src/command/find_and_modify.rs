@@ -1,0 +1,327 @@
+//! `findAndModify`: changes, replaces, inserts or removes one document and answers it.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, DocWriter, Value};
+use marula_db::session::Done;
+use marula_db::write::Written;
+use marula_db::{Change, Collection, Namespace, WriteOp};
+use marula_error::{Error, Result, codes, errors};
+use marula_plan::{Execution, Query, planner};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+use marula_query::projection::{Metadata, Policy, Projection};
+use marula_query::update::{Update, UpdateOptions};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome, Place};
+use crate::context::Context;
+use crate::query_args;
+use crate::request::Request;
+use crate::update_one::{change_if_matching, may_match_now, next_record, upsert};
+use crate::writes;
+
+/// How often an upsert starts again that lost a race to another insert.
+const UPSERT_ATTEMPTS_MAX: usize = 100;
+
+errors! {
+    nothing_to_do() = FailedToParse, "Either an update or remove=true must be specified";
+    update_and_remove() = FailedToParse, "Cannot specify both an update and remove=true";
+    upsert_and_remove() = FailedToParse, "Cannot specify both upsert=true and remove=true ";
+    new_and_remove() = FailedToParse, "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document";
+    array_filters_and_remove() = FailedToParse, "Cannot specify arrayFilters and remove=true";
+    array_filters_and_pipeline() = FailedToParse, "Cannot specify arrayFilters and a pipeline update";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "findAndModify",
+    aliases: &["findandmodify"],
+    help: "Changes or removes one document and answers it as it was, or as it is now.",
+    place: Place::Decides,
+    writes: true,
+    takes_write_concern: true,
+    is_retryable_write: true,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "findAndModify",
+        fields: &[
+            Field::optional("query", Types::DOCUMENT),
+            Field::optional("fields", Types::DOCUMENT),
+            Field::optional("sort", Types::DOCUMENT),
+            Field::optional("hint", Types::Any),
+            Field::optional("collation", Types::DOCUMENT),
+            Field::optional("arrayFilters", Types::ARRAY),
+            Field::optional("remove", Types::FLAG),
+            Field::optional("update", Types::Any),
+            Field::optional("upsert", Types::FLAG),
+            Field::optional("new", Types::FLAG),
+            Field::optional("bypassDocumentValidation", Types::FLAG),
+            Field::optional("let", Types::DOCUMENT),
+            Field::optional("runtimeConstants", Types::DOCUMENT),
+            Field::optional("stmtId", Types::Any),
+            Field::optional("maxTimeMS", Types::NUMBER),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("encryptionInformation", Types::DOCUMENT),
+        ],
+    },
+    auth: Auth::Collection(&["find", "update", "remove"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let args = Args::parse(request)?;
+    let mut op = writes::begin(ctx, request)?;
+    op.bypass_validation = request.flag("bypassDocumentValidation");
+    match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
+        Some(Done::FoundAndModified(done)) => {
+            reply.append_elements(done.as_doc().elements_bytes());
+            return Ok(Outcome::Done);
+        }
+        Some(_) => return Err(writes::mismatch(&op, args.statement)),
+        None => {}
+    }
+    match args.run(ctx, &ns, &mut op) {
+        Ok(Some(answer)) => {
+            reply.append_elements(answer.as_doc().elements_bytes());
+            Ok(Outcome::Done)
+        }
+        Ok(None) => Ok(Outcome::ToPool),
+        Err(error) if !ctx.may_wait() && writes::would_wait(&error) => Ok(Outcome::ToPool),
+        Err(error) => Err(error),
+    }
+}
+
+/// The arguments, checked for shape.
+struct Args<'a> {
+    query: Doc<'a>,
+    fields: Doc<'a>,
+    sort: Doc<'a>,
+    hint: Option<Value<'a>>,
+    collation: Option<Value<'a>>,
+    let_variables: Option<Value<'a>>,
+    array_filters: Option<Doc<'a>>,
+    /// `None` removes.
+    update: Option<Value<'a>>,
+    upsert: bool,
+    new: bool,
+    statement: i32,
+}
+
+impl<'a> Args<'a> {
+    fn parse(request: &Request<'a>) -> Result<Self> {
+        let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
+        let args = Args {
+            query: doc("query")?,
+            fields: doc("fields")?,
+            sort: doc("sort")?,
+            hint: request.arg("hint"),
+            collation: request.arg("collation"),
+            let_variables: request.arg("let"),
+            array_filters: request.arg("arrayFilters").and_then(|filters| filters.as_array()),
+            update: request.arg("update"),
+            upsert: request.flag("upsert"),
+            new: request.flag("new"),
+            statement: request
+                .arg("stmtId")
+                .and_then(|id| id.as_exact_i64())
+                .and_then(|id| i32::try_from(id).ok())
+                .unwrap_or(0),
+        };
+        match (&args.update, request.flag("remove")) {
+            (None, false) => return Err(nothing_to_do()),
+            (Some(_), true) => return Err(update_and_remove()),
+            (None, true) if args.upsert => return Err(upsert_and_remove()),
+            (None, true) if args.new => return Err(new_and_remove()),
+            (None, true) if args.array_filters.is_some() => return Err(array_filters_and_remove()),
+            (Some(Value::Array(_)), _) if args.array_filters.is_some() => {
+                return Err(array_filters_and_pipeline());
+            }
+            _ => {}
+        }
+        Ok(args)
+    }
+
+    /// Runs the command; `None` where it is not for a network worker, and nothing was done.
+    fn run(&self, ctx: &Context<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Option<DocBuf>> {
+        let mut collection = ctx.server.db.collection(ns);
+        let context =
+            query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
+        let filter = Filter::parse(self.query, &context)?;
+        let projection = Projection::parse(self.fields, Policy::Find, Some(&filter), &context)?;
+        let options = UpdateOptions {
+            array_filters: self.array_filters,
+            constants: None,
+            multi: false,
+        };
+        let update = self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
+        let job = Job { args: self, update: update.as_ref(), filter: &filter, projection: &projection, context: &context };
+        for _ in 0..UPSERT_ATTEMPTS_MAX {
+            if let Some(collection) = &collection {
+                writes::check_not_view(collection)?;
+                match job.modify(ctx, collection, op).map_err(executor_error)? {
+                    Modified::ToPool => return Ok(None),
+                    Modified::Answer(answer) => return Ok(Some(answer)),
+                    Modified::Nothing => {}
+                }
+            }
+            let Some(update) = update.as_ref().filter(|_| self.upsert) else {
+                return job.nothing(op).map(Some);
+            };
+            if !op.may_wait {
+                return Ok(None);
+            }
+            let target = match &collection {
+                Some(collection) => collection.clone(),
+                None => ctx.server.db.collection_or_create(ns)?,
+            };
+            match job.insert(&target, update, op) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {
+                    collection = Some(target);
+                }
+                Err(error) => return Err(executor_error(error)),
+            }
+        }
+        job.nothing(op).map(Some)
+    }
+}
+
+/// Says of an error that it came while the plan was carried out, as mongod does.
+fn executor_error(error: Error) -> Error {
+    if error.code() == codes::WriteConflict || crate::write_reply::ends_command(&error) {
+        return error;
+    }
+    error.caused_by("Plan executor error during findAndModify")
+}
+
+enum Modified {
+    /// It is not for a network worker.
+    ToPool,
+    /// Nothing matched.
+    Nothing,
+    /// The reply's fields.
+    Answer(DocBuf),
+}
+
+/// The command, parsed.
+struct Job<'j> {
+    args: &'j Args<'j>,
+    update: Option<&'j Update>,
+    filter: &'j Filter,
+    projection: &'j Projection,
+    context: &'j QueryContext,
+}
+
+impl Job<'_> {
+    fn modify(
+        &self,
+        ctx: &Context<'_>,
+        collection: &Arc<Collection>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Modified> {
+        let mut query = Query::new(self.filter.clone(), self.context.clone());
+        query.hint = query_args::parse_hint(self.args.hint)?;
+        query_args::apply_sort(&mut query, self.args.sort)?;
+        let (plan, query) = planner::plan(&collection.state(), query)?;
+        if !op.may_wait && !plan.is_short() {
+            return Ok(Modified::ToPool);
+        }
+        let mut execution = Execution::new(collection.clone(), plan, query);
+        execution.give_candidates();
+        while let Some(record) = next_record(ctx, &mut execution)? {
+            let answer = std::cell::RefCell::new(DocBuf::new());
+            let is_done = match self.update {
+                Some(update) => {
+                    let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+                        let change = change_if_matching(self.filter, update, self.context, doc, out)?;
+                        let shown = match &change {
+                            Change::Skip => return Ok(change),
+                            Change::Replace(_) if self.args.new => Doc::trusted(out),
+                            Change::Same | Change::Replace(_) => doc,
+                        };
+                        *answer.borrow_mut() = self.answer(Some(shown), Some(true), None)?;
+                        Ok(change)
+                    };
+                    let done = |_: Written| Done::FoundAndModified(answer.borrow().clone());
+                    let statement = Some((self.args.statement, &done as &dyn Fn(Written) -> Done));
+                    op.update(collection, &record, &mut change, statement)? != Written::Skipped
+                }
+                None => {
+                    let mut is_wanted = |doc: Doc<'_>| {
+                        let matches = self.filter.matches(doc)?;
+                        if matches {
+                            *answer.borrow_mut() = self.answer(Some(doc), None, None)?;
+                        }
+                        Ok(matches)
+                    };
+                    let done = || Done::FoundAndModified(answer.borrow().clone());
+                    let statement = Some((self.args.statement, &done as &dyn Fn() -> Done));
+                    op.delete(collection, &record, &mut is_wanted, statement)?
+                }
+            };
+            if is_done {
+                return Ok(Modified::Answer(answer.into_inner()));
+            }
+        }
+        Ok(Modified::Nothing)
+    }
+
+    fn insert(&self, collection: &Collection, update: &Update, op: &mut WriteOp<'_>) -> Result<DocBuf> {
+        let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
+        let done = |doc: Doc<'_>| {
+            let made = self.answer(Some(doc).filter(|_| self.args.new), Some(false), doc.get("_id"));
+            *answer.borrow_mut() = made.clone();
+            made.ok().map(|made| (self.args.statement, Done::FoundAndModified(made)))
+        };
+        upsert(collection, update, self.args.query, self.context, op, &done)?;
+        answer.into_inner()
+    }
+
+    /// The answer when there was nothing to modify.
+    fn nothing(&self, op: &mut WriteOp<'_>) -> Result<DocBuf> {
+        let answer = self.answer(None, self.update.map(|_| false), None)?;
+        op.record_only(&[(self.args.statement, Done::FoundAndModified(answer.clone()))])?;
+        Ok(answer)
+    }
+
+    /// The reply's fields: `updated_existing` is `None` for a removal.
+    fn answer(
+        &self,
+        shown: Option<Doc<'_>>,
+        updated_existing: Option<bool>,
+        upserted: Option<Value<'_>>,
+    ) -> Result<DocBuf> {
+        let value = match shown {
+            None => None,
+            Some(doc) if self.projection.is_identity() => Some(doc.to_buf()),
+            Some(doc) => {
+                let mut position = None;
+                if self.projection.needs_position() {
+                    self.filter.matches_noting(doc, &mut position)?;
+                }
+                let mut out = Vec::new();
+                self.projection.apply(doc, position, &Metadata::default(), self.context, &mut out)?;
+                Some(DocBuf::trusted(out))
+            }
+        };
+        let is_counted = shown.is_some() || upserted.is_some();
+        Ok(DocBuf::build(|reply| {
+            let mut last_error = reply.begin_doc("lastErrorObject");
+            last_error.append("n", i32::from(is_counted));
+            if let Some(updated_existing) = updated_existing {
+                last_error.append("updatedExisting", updated_existing);
+            }
+            if let Some(id) = upserted {
+                last_error.append("upserted", id);
+            }
+            drop(last_error);
+            match &value {
+                Some(value) => reply.append("value", value),
+                None => reply.append("value", Value::Null),
+            };
+        }))
+    }
+}

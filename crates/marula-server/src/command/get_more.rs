@@ -1,0 +1,122 @@
+//! `getMore`: the next batch of an open cursor.
+
+use std::time::{Duration, Instant};
+
+use marula_bson::{DocWriter, Type, Value};
+use marula_db::Namespace;
+use marula_error::{Result, errors};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::context::Context;
+use crate::cursor::{self, Filled, Parked};
+use crate::find_source::{FindSource, Tail};
+use crate::net::service::{Arm, Reason};
+use crate::request::Request;
+
+/// How long a cursor waits for data, unless the client says how long. Source: manual "getMore".
+const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+errors! {
+    batch_size_not_positive(size: i64) = BadValue, "Batch size for getMore must be positive, but received: {size}";
+    max_time_not_awaiting() = BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "getMore",
+    help: "Gives the next batch of a cursor that find, aggregate or a list command has opened.",
+    place: Place::Pool,
+    kind: Kind::GetMore,
+    own_max_time: true,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "getMore",
+        fields: &[
+            Field::required("collection", Types::STRING),
+            Field::optional("batchSize", Types::NUMBER),
+            Field::optional("maxTimeMS", Types::NUMBER),
+            Field::optional("term", Types::NUMBER),
+            Field::optional("lastKnownCommittedOpTime", Types::DOCUMENT),
+        ],
+    },
+    auth: Auth::User,
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let Value::Int64(id) = request.first.value.get() else {
+        let kind: Type = request.first.value.kind();
+        return Err(super::fields::wrong_type("getMore", "getMore".into(), kind.alias(), "type 'long'"));
+    };
+    let collection = request.text("collection").unwrap_or_default().to_string();
+    let ns = Namespace::new(request.db, &collection)?;
+    let documents_max = match request.arg("batchSize") {
+        None => usize::MAX,
+        Some(size) => {
+            #[allow(clippy::cast_possible_truncation)]
+            let size = size.as_f64().unwrap_or(0.0) as i64;
+            match usize::try_from(size) {
+                Ok(0) if size == 0 => usize::MAX,
+                Ok(size) => size,
+                Err(_) => return Err(batch_size_not_positive(size)),
+            }
+        }
+    };
+    let cursors = &ctx.server.cursors;
+    let mut cursor = cursors.take(id, &ns, request.lsid.as_ref())?;
+    let tail = tail_of(&mut cursor);
+    if request.max_time.is_some() && tail != Tail::AwaitData {
+        cursors.park(id, cursor, ctx.now_ms);
+        return Err(max_time_not_awaiting());
+    }
+    // The cursor's own listener is in place before it is read, so that nothing is missed in between.
+    let deadline = ctx.call.arrived + request.max_time.unwrap_or(AWAIT_DEFAULT);
+    let listening = (tail == Tail::AwaitData).then(|| listen(&mut cursor, deadline)).flatten();
+
+    let mut out = reply.begin_doc("cursor");
+    let mut batch = out.begin_array("nextBatch");
+    let filled = match cursor.source.fill(ctx, documents_max, &mut batch) {
+        Ok(filled) => filled,
+        Err(error) => {
+            cursors.finish(id);
+            return Err(error);
+        }
+    };
+    let count = batch.count();
+    batch.finish();
+    ctx.server.counters.documents_returned.add(count as u64);
+    let may_wait_longer = ctx.call.reason != Reason::Deadline && Instant::now() < deadline;
+    if count == 0
+        && may_wait_longer
+        && let Some(arm) = listening
+    {
+        cursors.park(id, cursor, ctx.now_ms);
+        return Ok(Outcome::Retry(arm, deadline));
+    }
+    let stays_open = match filled {
+        Filled::More => cursors.park(id, cursor, ctx.now_ms),
+        Filled::Exhausted => {
+            cursors.finish(id);
+            false
+        }
+    };
+    out.append("id", if stays_open { id } else { 0 }).append("ns", ns.as_str());
+    drop(out);
+    let streams = stays_open && request.message.exhaust_allowed();
+    Ok(if streams { Outcome::Stream } else { Outcome::Done })
+}
+
+fn tail_of(cursor: &mut Parked) -> Tail {
+    let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
+    source.map_or(Tail::No, |source| source.tail)
+}
+
+/// What wakes the request when documents come in. Only documents after this call wake it.
+fn listen(cursor: &mut Parked, until: Instant) -> Option<Arm> {
+    let source: &mut FindSource = cursor.source.as_any().downcast_mut()?;
+    let collection = source.execution().collection().clone();
+    let seen = collection.arrivals();
+    Some(Box::new(move |wake| collection.on_insert(seen, until, Box::new(move || wake.wake()))))
+}

@@ -1,0 +1,90 @@
+//! `insert`: adds documents to a collection, which it creates where there is none.
+
+use marula_bson::{Doc, DocWriter};
+use marula_db::write::InsertReport;
+use marula_error::Result;
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::context::Context;
+use crate::request::Request;
+use crate::write_reply::{self, StatementIds};
+use crate::writes;
+
+pub(super) static COMMAND: Command = Command {
+    name: "insert",
+    help: "Adds documents to a collection, which it creates where there is none.",
+    place: Place::Decides,
+    kind: Kind::Insert,
+    writes: true,
+    takes_write_concern: true,
+    is_retryable_write: true,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "insert",
+        fields: &[
+            Field::required("documents", Types::ARRAY),
+            Field::optional("ordered", Types::BOOLEAN),
+            Field::optional("bypassDocumentValidation", Types::FLAG),
+            Field::optional("stmtId", Types::Any),
+            Field::optional("stmtIds", Types::ARRAY),
+            Field::optional("maxTimeMS", Types::NUMBER),
+            Field::optional("collectionUUID", Types::Any),
+            Field::optional("let", Types::DOCUMENT),
+            Field::optional("encryptionInformation", Types::DOCUMENT),
+        ],
+    },
+    auth: Auth::Collection(&["insert"]),
+    run,
+    ..Command::DEFAULT
+};
+
+/// Documents that an insert writes on the network worker; more take long enough to delay others.
+const INLINE_DOCUMENTS_MAX: usize = 8;
+/// Bytes of a message that is handled on the network worker.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let documents = request.documents("documents").expect("the row requires documents");
+    // An array of anything else than documents fails as a whole, before any is written.
+    let documents: Vec<Doc<'_>> = documents.collect::<Result<_>>()?;
+    write_reply::check_batch_size(documents.len())?;
+    let is_inline = !ctx.may_wait();
+    let bytes: usize = documents.iter().map(|doc| doc.as_bytes().len()).sum();
+    let collection = ctx.server.db.collection(&ns);
+    if is_inline
+        && (collection.is_none() || documents.len() > INLINE_DOCUMENTS_MAX || bytes > INLINE_BYTES_MAX)
+    {
+        return Ok(Outcome::ToPool);
+    }
+    ns.check_creatable()?;
+    let collection = match collection {
+        Some(collection) => collection,
+        None => ctx.server.db.collection_or_create(&ns)?,
+    };
+    writes::check_not_view(&collection)?;
+    let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
+    let ids = StatementIds::read(
+        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
+        request.arg("stmtIds").and_then(|ids| ids.as_array()),
+        documents.len(),
+    )?;
+    let mut op = writes::begin(ctx, request)?;
+    op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.may_wait = !is_inline;
+    let mut report = InsertReport::default();
+    let outcome =
+        op.insert(&collection, &mut documents.iter().copied(), ordered, ids.at(0), &mut report);
+    if let Err(error) = outcome {
+        if is_inline && report.inserted == 0 && writes::would_wait(&error) {
+            return Ok(Outcome::ToPool);
+        }
+        return Err(error);
+    }
+    ctx.server.counters.documents_inserted.add(report.inserted as u64);
+    reply.append("n", i32::try_from(report.inserted).expect("a batch has at most 100,000 documents"));
+    write_reply::write_errors(&report.errors, reply);
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,161 @@
+//! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it finds.
+
+use marula_bson::{ArrayWriter, DocWriter, Type};
+use marula_db::index::entry;
+use marula_error::Result;
+use marula_plan::{Emit, End, Execution, Found};
+use marula_query::filter::Filter;
+use marula_query::projection::{Metadata, Projection};
+
+use crate::context::Context;
+use crate::cursor::{BATCH_BYTES_MAX, Filled, Source};
+
+/// Whether a cursor waits for what is added behind its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tail {
+    /// It ends with its documents.
+    No,
+    /// It stays open at the end.
+    Tailable,
+    /// It stays open at the end, and `getMore` waits there for a while.
+    AwaitData,
+}
+
+/// The documents of a `find`.
+pub struct FindSource {
+    execution: Execution,
+    projection: Option<Projection>,
+    /// The filter, where the projection's positional `$` needs to know which element matched.
+    position_filter: Option<Filter>,
+    /// Shows index entries in place of documents.
+    pub return_key: bool,
+    /// Shows each document's record id.
+    pub show_record_id: bool,
+    /// What happens at the end.
+    pub tail: Tail,
+    scratch: Vec<u8>,
+}
+
+impl FindSource {
+    /// The documents of `execution`, as they are.
+    pub fn new(execution: Execution) -> Self {
+        FindSource {
+            execution,
+            projection: None,
+            position_filter: None,
+            return_key: false,
+            show_record_id: false,
+            tail: Tail::No,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Shows documents through a projection.
+    pub fn project(&mut self, projection: Projection, position_filter: Option<Filter>) {
+        if !projection.is_identity() {
+            self.projection = Some(projection);
+            self.position_filter = position_filter;
+        }
+    }
+
+    /// The execution.
+    pub fn execution(&self) -> &Execution {
+        &self.execution
+    }
+}
+
+impl Source for FindSource {
+    fn fill(
+        &mut self,
+        ctx: &Context<'_>,
+        documents_max: usize,
+        batch: &mut ArrayWriter<'_>,
+    ) -> Result<Filled> {
+        if documents_max == 0 {
+            return Ok(Filled::More);
+        }
+        let Self { execution, projection, position_filter, scratch, .. } = self;
+        if self.tail != Tail::No && execution.is_exhausted() {
+            execution.reopen();
+        }
+        let context = execution.query().context.clone();
+        let mut shown = Shown {
+            projection: projection.as_ref(),
+            position_filter: position_filter.as_ref(),
+            context: &context,
+            return_key: self.return_key,
+            show_record_id: self.show_record_id,
+            scratch,
+        };
+        let is_plain = shown.projection.is_none() && !shown.return_key && !shown.show_record_id;
+        let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+            let bytes = if is_plain { found.doc.as_bytes() } else { shown.write(found)? };
+            if batch.count() > 0 && batch.size() + bytes.len() > BATCH_BYTES_MAX {
+                return Ok(Emit::Full);
+            }
+            batch.push_with(Type::Document, |out| out.extend_from_slice(bytes));
+            Ok(if batch.count() < documents_max { Emit::Taken } else { Emit::Enough })
+        })?;
+        Ok(match end {
+            End::Exhausted if self.tail == Tail::No => Filled::Exhausted,
+            _ => Filled::More,
+        })
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// How documents are shown.
+struct Shown<'s> {
+    projection: Option<&'s Projection>,
+    position_filter: Option<&'s Filter>,
+    context: &'s marula_query::context::Context,
+    return_key: bool,
+    show_record_id: bool,
+    scratch: &'s mut Vec<u8>,
+}
+
+impl Shown<'_> {
+    /// What the reply shows of a document.
+    fn write(&mut self, found: Found<'_>) -> Result<&[u8]> {
+        self.scratch.clear();
+        let record_id = record_id(found.record);
+        if self.return_key {
+            self.write_key(found);
+        } else if let Some(projection) = self.projection {
+            let mut position = None;
+            if let Some(filter) = self.position_filter {
+                filter.matches_noting(found.doc, &mut position)?;
+            }
+            let metadata = Metadata { record_id, ..Metadata::default() };
+            projection.apply(found.doc, position, &metadata, self.context, self.scratch)?;
+        } else {
+            self.scratch.extend_from_slice(found.doc.as_bytes());
+        }
+        if self.show_record_id && let Some(id) = record_id {
+            let mut doc = marula_bson::DocBuf::trusted(std::mem::take(self.scratch));
+            doc.push("$recordId", id);
+            *self.scratch = doc.into_bytes();
+        }
+        Ok(self.scratch)
+    }
+
+    fn write_key(&mut self, found: Found<'_>) {
+        match found.entry {
+            Some((index, entry)) => {
+                // An entry that is damaged shows as no fields; `validate` says what is wrong.
+                if entry::decode_values(index, &entry, self.scratch).is_none() {
+                    self.scratch.clear();
+                    DocWriter::new(self.scratch).finish();
+                }
+            }
+            None => DocWriter::new(self.scratch).finish(),
+        }
+    }
+}
+
+fn record_id(record: &[u8]) -> Option<i64> {
+    record.try_into().ok().map(i64::from_be_bytes)
+}

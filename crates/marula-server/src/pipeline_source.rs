@@ -1,0 +1,241 @@
+//! A running pipeline, for its cursor: the documents of a collection at one end, batches of a reply at the other.
+
+use std::sync::Arc;
+
+use marula_bson::{ArrayWriter, Doc};
+use marula_db::{Db, Namespace};
+use marula_error::Result;
+use marula_plan::{Emit, End, Execution, Query, planner};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+use marula_query::sort::SortPattern;
+use marula_query::stage::source::Documents;
+use marula_query::stage::world::STAGE_BYTES_MAX;
+use marula_query::stage::{Env, Kind, Pipeline, Source, Step, World};
+use parking_lot::Mutex;
+
+use crate::context::{Context, Interrupt};
+use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
+
+/// Bytes of documents that are read ahead of the pipeline.
+const READ_AHEAD_BYTES: usize = 256 * 1024;
+
+/// The collections around a pipeline, and whether its operation may go on.
+pub struct Surroundings {
+    db: Arc<Db>,
+    database: String,
+    context: Arc<QueryContext>,
+    interrupt: Mutex<Interrupt>,
+}
+
+impl World for Surroundings {
+    fn aggregate(
+        self: Arc<Self>,
+        database: Option<&str>,
+        collection: &str,
+        pipeline: Pipeline,
+    ) -> Result<Box<dyn Source>> {
+        let ns = Namespace::new(database.unwrap_or(&self.database), collection)?;
+        start(self, &ns, pipeline, None)
+    }
+
+    fn check_interrupt(&self) -> Result<()> {
+        self.interrupt.lock().check()
+    }
+}
+
+/// A running pipeline.
+pub struct PipelineSource {
+    source: Box<dyn Source>,
+    surroundings: Arc<Surroundings>,
+    /// The document that did not fit the last batch is still the source's.
+    is_held: bool,
+}
+
+impl PipelineSource {
+    /// Starts a pipeline on a collection; `hint` is how the client says to read it.
+    pub fn start(
+        ctx: &Context<'_>,
+        ns: &Namespace,
+        pipeline: Pipeline,
+        context: QueryContext,
+        hint: Option<marula_plan::Hint>,
+    ) -> Result<Self> {
+        let surroundings = Arc::new(Surroundings {
+            db: ctx.server.db.clone(),
+            database: ns.db().to_owned(),
+            context: Arc::new(context),
+            interrupt: Mutex::new(ctx.interrupt()),
+        });
+        let source = start(surroundings.clone(), ns, pipeline, hint)?;
+        Ok(PipelineSource { source, surroundings, is_held: false })
+    }
+}
+
+impl PipelineSource {
+    /// Shows `take` every document.
+    pub fn for_each(&mut self, take: &mut dyn FnMut(Doc<'_>) -> Result<()>) -> Result<()> {
+        while self.source.advance()? == Step::Document {
+            take(self.source.doc())?;
+        }
+        Ok(())
+    }
+}
+
+impl cursor::Source for PipelineSource {
+    fn fill(
+        &mut self,
+        ctx: &Context<'_>,
+        documents_max: usize,
+        batch: &mut ArrayWriter<'_>,
+    ) -> Result<Filled> {
+        *self.surroundings.interrupt.lock() = ctx.interrupt();
+        while batch.count() < documents_max {
+            if !self.is_held {
+                match self.source.advance()? {
+                    Step::Document => {}
+                    Step::Pause => return Ok(Filled::More),
+                    Step::End => return Ok(Filled::Exhausted),
+                }
+            }
+            let doc = self.source.doc();
+            self.is_held = batch.count() > 0 && batch.size() + doc.as_bytes().len() > BATCH_BYTES_MAX;
+            if self.is_held {
+                break;
+            }
+            batch.push(doc);
+        }
+        Ok(Filled::More)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// Starts a pipeline: what stands at its front and the planner can carry out becomes the way the collection is read.
+fn start(
+    surroundings: Arc<Surroundings>,
+    ns: &Namespace,
+    pipeline: Pipeline,
+    hint: Option<marula_plan::Hint>,
+) -> Result<Box<dyn Source>> {
+    let env = Env {
+        context: surroundings.context.clone(),
+        world: surroundings.clone(),
+        stage_bytes_max: STAGE_BYTES_MAX,
+    };
+    if pipeline.is_origin() {
+        return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
+    }
+    let Some(collection) = surroundings.db.collection(ns) else {
+        return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
+    };
+    let state = collection.state();
+    if let Some(view) = &state.options.view {
+        let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
+        let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
+        let on = Namespace::new(ns.db(), &view.on)?;
+        return start(surroundings, &on, Pipeline::from_stages(whole), hint);
+    }
+    let context = QueryContext::clone(&surroundings.context);
+    let (mut query, rest) = push_down(pipeline, context)?;
+    query.hint = hint;
+    let (plan, query) = planner::plan(&state, query)?;
+    let execution = Execution::new(collection, plan, query);
+    let input = CollectionSource::new(execution, surroundings);
+    rest.run(Box::new(input), &env)
+}
+
+/// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`.
+fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
+    let mut filter: Option<Filter> = None;
+    let mut sort: Option<SortPattern> = None;
+    let (mut skip, mut limit) = (0u64, None::<u64>);
+    let mut taken = 0;
+    for stage in pipeline.stages() {
+        match stage.kind() {
+            Kind::Match(found) if filter.is_none() && sort.is_none() && skip == 0 && limit.is_none() => {
+                filter = Some(found.clone());
+            }
+            Kind::Sort(pattern, wanted) if sort.is_none() && skip == 0 && limit.is_none() => {
+                sort = Some(pattern.clone());
+                limit = wanted;
+            }
+            Kind::Skip(count) if limit.is_none() => skip = skip.saturating_add(count),
+            Kind::Limit(count) => limit = Some(limit.unwrap_or(u64::MAX).min(count)),
+            _ => break,
+        }
+        taken += 1;
+    }
+    let (_, rest) = pipeline.split_at(taken);
+    let mut query = Query::new(filter.unwrap_or_else(|| Filter::everything(&context)), context);
+    query.sort = sort;
+    query.skip = skip;
+    query.limit = limit;
+    Ok((query, rest))
+}
+
+/// The documents of an execution, read ahead a little at a time.
+struct CollectionSource {
+    execution: Execution,
+    surroundings: Arc<Surroundings>,
+    bytes: Vec<u8>,
+    /// Where each document read ahead ends in `bytes`.
+    ends: Vec<usize>,
+    next: usize,
+    is_exhausted: bool,
+}
+
+impl CollectionSource {
+    fn new(execution: Execution, surroundings: Arc<Surroundings>) -> Self {
+        CollectionSource {
+            execution,
+            surroundings,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            next: 0,
+            is_exhausted: false,
+        }
+    }
+
+    fn read_ahead(&mut self) -> Result<()> {
+        self.bytes.clear();
+        self.ends.clear();
+        self.next = 0;
+        let (bytes, ends) = (&mut self.bytes, &mut self.ends);
+        let surroundings = &self.surroundings;
+        let end = self.execution.run(
+            &surroundings.db,
+            &mut || surroundings.check_interrupt(),
+            &mut |found| {
+                bytes.extend_from_slice(found.doc.as_bytes());
+                ends.push(bytes.len());
+                Ok(if bytes.len() < READ_AHEAD_BYTES { Emit::Taken } else { Emit::Enough })
+            },
+        )?;
+        self.is_exhausted = end == End::Exhausted;
+        Ok(())
+    }
+}
+
+impl Source for CollectionSource {
+    fn advance(&mut self) -> Result<Step> {
+        if self.next == self.ends.len() {
+            if self.is_exhausted {
+                return Ok(Step::End);
+            }
+            self.read_ahead()?;
+            if self.ends.is_empty() {
+                return Ok(Step::End);
+            }
+        }
+        self.next += 1;
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        let start = if self.next < 2 { 0 } else { self.ends[self.next - 2] };
+        Doc::trusted(&self.bytes[start..self.ends[self.next - 1]])
+    }
+}

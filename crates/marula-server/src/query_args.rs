@@ -1,0 +1,127 @@
+//! What `find`, `update`, `delete`, `count` and their siblings say alike: filter, sort, hint, collation, `let`.
+//!
+//! Source: manual "find", "update", "delete"; messages recorded from mongod 6.0.
+
+use marula_bson::{Doc, DocBuf, Value};
+use marula_db::Collection;
+use marula_error::{Result, errors};
+use marula_plan::{Hint, Query};
+use marula_query::collation::Collation;
+use marula_query::context::Context as QueryContext;
+use marula_query::expression::scope::check_user_variable;
+use marula_query::expression::{Arena, Expression, Frame, Scope};
+use marula_query::filter::Filter;
+use marula_query::sort::SortPattern;
+
+use crate::context::Context;
+
+errors! {
+    not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
+    bad_hint() = FailedToParse, "Hint must be a string or an object";
+    negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
+    natural_with_others() = BadValue, "$natural sort cannot be set to a value other than -1 or 1.";
+}
+
+/// The surroundings of the language for one operation on `collection`.
+pub fn query_context(
+    ctx: &Context<'_>,
+    collection: Option<&Collection>,
+    collation: Option<Value<'_>>,
+    let_variables: Option<Value<'_>>,
+) -> Result<QueryContext> {
+    let collation = match collation {
+        Some(Value::Document(spec)) if !spec.is_empty() => Collation::parse(spec, "collation")?,
+        _ => collection.and_then(|collection| collection.state().options.collation.clone()),
+    };
+    let mut context = QueryContext {
+        collation,
+        now_ms: ctx.now_ms,
+        cluster_time: cluster_time(ctx),
+        let_variables: None,
+    };
+    if let Some(Value::Document(variables)) = let_variables {
+        context.let_variables = Some(evaluate_let(variables, &context)?);
+    }
+    Ok(context)
+}
+
+/// `$$CLUSTER_TIME`: a member of a replica set has one.
+fn cluster_time(ctx: &Context<'_>) -> Option<u64> {
+    let server = ctx.server;
+    server.options.repl_set.as_ref().map(|_| server.db.newest_timestamp(ctx.now_ms))
+}
+
+/// The values of a command's `let`, which may hold expressions but no fields of documents.
+fn evaluate_let(variables: Doc<'_>, context: &QueryContext) -> Result<DocBuf> {
+    let mut values = DocBuf::new();
+    for element in variables {
+        check_user_variable(&element.name.to_string())?;
+        let arena = Arena::new();
+        // A variable may refer to those before it.
+        let known = QueryContext { let_variables: Some(values.clone()), ..context.clone() };
+        let expression = Expression::parse(element.value.get(), &mut Scope::new(&known))?;
+        let frame = Frame::new(Doc::EMPTY, &arena, &known);
+        if let Some(value) = expression.eval(&frame)? {
+            values.push(element.name, value);
+        }
+    }
+    Ok(values)
+}
+
+/// The document of an argument; the empty one where it is left out.
+pub fn doc_or_empty<'a>(field: &str, value: Option<Value<'a>>) -> Result<Doc<'a>> {
+    match value {
+        None => Ok(Doc::EMPTY),
+        Some(Value::Document(doc)) => Ok(doc),
+        Some(_) => Err(not_an_object(field)),
+    }
+}
+
+/// A whole number that is not negative.
+pub fn count_or_zero(field: &str, value: Option<Value<'_>>) -> Result<u64> {
+    let Some(value) = value else { return Ok(0) };
+    #[allow(clippy::cast_possible_truncation)]
+    let number = value.as_f64().unwrap_or(0.0) as i64;
+    u64::try_from(number).map_err(|_| negative(field, number))
+}
+
+/// Reads a hint: an index's name or key pattern, or `{ $natural: 1 }`.
+pub fn parse_hint(value: Option<Value<'_>>) -> Result<Option<Hint>> {
+    match value {
+        None => Ok(None),
+        Some(Value::String(name)) => Ok(Some(Hint::Name(name.to_string()))),
+        Some(Value::Document(key)) if key.is_empty() => Ok(None),
+        Some(Value::Document(key)) => match natural(key)? {
+            Some(hint) => Ok(Some(hint)),
+            None => Ok(Some(Hint::Key(key.to_buf()))),
+        },
+        Some(_) => Err(bad_hint()),
+    }
+}
+
+/// Adds a sort to a query; `{ $natural: ±1 }` is a direction of the walk, not an order of values.
+pub fn apply_sort(query: &mut Query, sort: Doc<'_>) -> Result<()> {
+    if sort.is_empty() {
+        return Ok(());
+    }
+    match natural(sort)? {
+        Some(hint) => query.hint = Some(hint),
+        None => query.sort = Some(SortPattern::parse(sort, &query.context)?),
+    }
+    Ok(())
+}
+
+fn natural(doc: Doc<'_>) -> Result<Option<Hint>> {
+    let Some(value) = doc.get("$natural") else { return Ok(None) };
+    match value.as_exact_i64() {
+        Some(1) => Ok(Some(Hint::Natural { backward: false })),
+        Some(-1) => Ok(Some(Hint::Natural { backward: true })),
+        _ => Err(natural_with_others()),
+    }
+}
+
+/// Parses a filter in a context.
+pub fn parse_query(filter: Doc<'_>, context: QueryContext) -> Result<Query> {
+    let filter = Filter::parse(filter, &context)?;
+    Ok(Query::new(filter, context))
+}

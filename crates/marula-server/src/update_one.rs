@@ -1,0 +1,311 @@
+//! Carrying out one update statement: find, change, or insert where nothing matched.
+
+use std::sync::Arc;
+
+use marula_bson::{Collator, Doc, DocBuf, Element, Value, ValueBuf, order};
+use marula_db::session::Done;
+use marula_db::write::{Written, check_id, new_id};
+use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
+use marula_error::{Error, Result, codes};
+use marula_plan::{Emit, End, Execution, Query, planner, query};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate};
+use marula_query::update::{Matched, Update, UpdateOptions};
+
+use crate::context::Context;
+use crate::query_args;
+use crate::writes;
+
+/// Records that a multi-document update or delete gathers before it writes them.
+pub const GATHERED_MAX: usize = 1_000;
+/// How often an upsert starts again that lost a race to another insert.
+const UPSERT_ATTEMPTS_MAX: usize = 100;
+
+/// One statement of an `update`.
+pub struct Statement<'a> {
+    /// Which documents.
+    pub query: Doc<'a>,
+    /// How they change.
+    pub update: Value<'a>,
+    /// Constants for a pipeline.
+    pub constants: Option<Doc<'a>>,
+    /// Conditions on array elements.
+    pub array_filters: Option<Doc<'a>>,
+    /// Which index to use.
+    pub hint: Option<Value<'a>>,
+    /// The collation.
+    pub collation: Option<Value<'a>>,
+    /// The command's variables.
+    pub let_variables: Option<Value<'a>>,
+    /// Whether all documents that match are changed.
+    pub multi: bool,
+    /// Whether a document is inserted where none matches.
+    pub upsert: bool,
+    /// The statement's number in its session.
+    pub number: i32,
+}
+
+/// What a statement did.
+#[derive(Debug, Default)]
+pub struct Updated {
+    /// Documents matched, or one upserted.
+    pub matched: i64,
+    /// Documents changed.
+    pub modified: i64,
+    /// The `_id` of an upserted document.
+    pub upserted: Option<ValueBuf>,
+}
+
+impl Statement<'_> {
+    /// Runs the statement. `None`: it is not for a network worker, and nothing was done.
+    pub fn run(
+        &self,
+        ctx: &Context<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Option<Updated>> {
+        let mut collection = ctx.server.db.collection(ns);
+        let context =
+            query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
+        let options = UpdateOptions {
+            array_filters: self.array_filters,
+            constants: self.constants,
+            multi: self.multi,
+        };
+        let update = Update::parse(self.update, &options, &context)?;
+        let filter = Filter::parse(self.query, &context)?;
+        for _ in 0..UPSERT_ATTEMPTS_MAX {
+            if let Some(collection) = &collection {
+                writes::check_not_view(collection)?;
+                let job = Job { statement: self, update: &update, filter: &filter, context: &context };
+                match job.update_matching(ctx, collection, op)? {
+                    None => return Ok(None),
+                    Some(updated) if updated.matched > 0 || !self.upsert => return Ok(Some(updated)),
+                    Some(_) => {}
+                }
+            } else if !self.upsert {
+                op.record_only(&[(self.number, Done::Updated { matched: 0, modified: 0, upserted: None })])?;
+                return Ok(Some(Updated::default()));
+            }
+            if !op.may_wait {
+                return Ok(None);
+            }
+            let target = match &collection {
+                Some(collection) => collection.clone(),
+                None => ctx.server.db.collection_or_create(ns)?,
+            };
+            let done = |doc: Doc<'_>| {
+                let upserted = doc.get("_id").map(|id| id.to_buf());
+                Some((self.number, Done::Updated { matched: 1, modified: 0, upserted }))
+            };
+            match upsert(&target, &update, self.query, &context, op, &done) {
+                Ok(doc) => {
+                    let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
+                    return Ok(Some(Updated { matched: 1, modified: 0, upserted }));
+                }
+                // Someone else inserted what this upsert would have: now it may match.
+                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {
+                    collection = Some(target);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Updated::default()))
+    }
+}
+
+/// A statement, parsed.
+struct Job<'j> {
+    statement: &'j Statement<'j>,
+    update: &'j Update,
+    filter: &'j Filter,
+    context: &'j QueryContext,
+}
+
+impl Job<'_> {
+    /// Changes what matches; `None` where that is not for a network worker.
+    fn update_matching(
+        &self,
+        ctx: &Context<'_>,
+        collection: &Arc<Collection>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Option<Updated>> {
+        let mut execution = self.execution(collection)?;
+        if !op.may_wait && (self.statement.multi || !execution.plan().is_short()) {
+            return Ok(None);
+        }
+        if self.statement.multi {
+            return self.update_all(ctx, &mut execution, op).map(Some);
+        }
+        execution.give_candidates();
+        let number = self.statement.number;
+        let done = |written| Done::Updated {
+            matched: 1,
+            modified: i64::from(written == Written::Changed),
+            upserted: None,
+        };
+        while let Some(record) = next_record(ctx, &mut execution)? {
+            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(doc, out);
+            match op.update(collection, &record, &mut change, Some((number, &done)))? {
+                Written::Skipped => {}
+                Written::Same => return Ok(Some(Updated { matched: 1, ..Updated::default() })),
+                Written::Changed => {
+                    return Ok(Some(Updated { matched: 1, modified: 1, upserted: None }));
+                }
+            }
+        }
+        if !self.statement.upsert {
+            let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
+            op.record_only(&[(number, nothing)])?;
+        }
+        Ok(Some(Updated::default()))
+    }
+
+    /// Changes every document that matches, a batch of records at a time.
+    fn update_all(
+        &self,
+        ctx: &Context<'_>,
+        execution: &mut Execution,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Updated> {
+        let mut updated = Updated::default();
+        execution.give_once();
+        loop {
+            let (records, end) = gather(ctx, execution)?;
+            for record in &records {
+                let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(doc, out);
+                let written = op.update(execution.collection(), record, &mut change, None)?;
+                updated.matched += i64::from(written != Written::Skipped);
+                updated.modified += i64::from(written == Written::Changed);
+                ctx.check_interrupt()?;
+            }
+            if end == End::Exhausted {
+                return Ok(updated);
+            }
+        }
+    }
+
+    fn execution(&self, collection: &Arc<Collection>) -> Result<Execution> {
+        let (statement, state) = (self.statement, collection.state());
+        if let Some(id) = query::id_equality(statement.query)
+            && statement.hint.is_none()
+            && self.context.collation.is_none()
+        {
+            let query = Query::new(Filter::everything(self.context), self.context.clone());
+            return Ok(Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query));
+        }
+        let mut query = Query::new(self.filter.clone(), self.context.clone());
+        query.hint = query_args::parse_hint(statement.hint)?;
+        let (plan, query) = planner::plan(&state, query)?;
+        Ok(Execution::new(collection.clone(), plan, query))
+    }
+
+    /// Changes one document if it still matches.
+    fn change(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Change> {
+        change_if_matching(self.filter, self.update, self.context, doc, out)
+    }
+}
+
+/// Changes a document if it matches.
+pub fn change_if_matching(
+    filter: &Filter,
+    update: &Update,
+    context: &QueryContext,
+    doc: Doc<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Change> {
+    let mut matched = Matched::default();
+    let matches = if update.needs_position() {
+        filter.matches_noting(doc, &mut matched.position)?
+    } else {
+        filter.matches(doc)?
+    };
+    if !matches {
+        return Ok(Change::Skip);
+    }
+    let applied = update.apply(doc, &matched, context, out)?;
+    Ok(if applied.changed { Change::Replace(applied.touched) } else { Change::Same })
+}
+
+/// The next record that an execution gives.
+pub fn next_record(ctx: &Context<'_>, execution: &mut Execution) -> Result<Option<RecordKey>> {
+    let mut record = None;
+    execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+        record = Some(RecordKey::new(found.record));
+        Ok(Emit::Enough)
+    })?;
+    Ok(record)
+}
+
+/// The next records that an execution gives, and whether there are more.
+pub fn gather(ctx: &Context<'_>, execution: &mut Execution) -> Result<(Vec<RecordKey>, End)> {
+    let mut records = Vec::new();
+    let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+        records.push(RecordKey::new(found.record));
+        Ok(if records.len() < GATHERED_MAX { Emit::Taken } else { Emit::Enough })
+    })?;
+    Ok((records, end))
+}
+
+/// Inserts what an upsert makes where nothing matched; answers its `_id`.
+pub fn upsert(
+    collection: &Collection,
+    update: &Update,
+    query: Doc<'_>,
+    context: &QueryContext,
+    op: &mut WriteOp<'_>,
+    done: &dyn Fn(Doc<'_>) -> Option<(i32, Done)>,
+) -> Result<DocBuf> {
+    let doc = upserted_document(update, query, context, op.now_ms)?;
+    let statement = done(doc.as_doc());
+    op.upsert(collection, doc.as_doc(), statement)?;
+    Ok(doc)
+}
+
+/// The document that an upsert inserts, with its `_id` at the front.
+fn upserted_document(
+    update: &Update,
+    query: Doc<'_>,
+    context: &QueryContext,
+    now_ms: i64,
+) -> Result<DocBuf> {
+    let mut made = Vec::new();
+    update.upsert(query, context, &mut made)?;
+    let made = Doc::trusted(&made);
+    let id = made.get("_id");
+    if let Some(id) = id {
+        check_id(id)?;
+    }
+    Ok(DocBuf::build(|doc| {
+        match id {
+            Some(id) => doc.append("_id", id),
+            None => doc.append("_id", new_id(now_ms)),
+        };
+        for element in made.iter().filter(|element| element.name != "_id") {
+            doc.append_raw(element.name, element.value);
+        }
+    }))
+}
+
+/// Whether the document that was in the way of an upsert's insert is one that the upsert's filter asks for by
+/// equality: then trying again finds it, instead of failing for ever.
+pub fn may_match_now(error: &Error, filter: &Filter) -> bool {
+    let fields = [&error.fields()[..], &[0]].concat();
+    let length = i32::try_from(fields.len() + 4).unwrap_or(i32::MAX).to_le_bytes();
+    let fields = [&length[..], &fields].concat();
+    let Some(Value::Document(key)) = Doc::trusted(&fields).get("keyValue") else { return false };
+    key.iter().all(|field| asks_for(filter.root(), field, filter.collator()))
+}
+
+/// Whether a filter asks, by equality, for what a field of a key holds.
+fn asks_for(node: &Node, field: Element<'_>, collator: Option<&dyn Collator>) -> bool {
+    match node {
+        Node::And(children) => children.iter().any(|child| asks_for(child, field, collator)),
+        Node::Path(PathNode { path, predicate: Predicate::Compare(compare) }) => {
+            compare.op == CompareOp::Eq
+                && path.to_string().as_bytes() == &field.name[..]
+                && order::equal(compare.value.get(), field.value.get(), collator)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,53 @@
+//! What the commands that write share: the session's number, the place, what may not be written.
+
+use marula_db::{Collection, WriteOp};
+use marula_error::{Error, Result, codes, errors};
+
+use crate::context::Context;
+use crate::net::service::Place;
+use crate::request::Request;
+
+errors! {
+    namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
+    /// A write of many documents is numbered, which only one of one document may be.
+    pub multi_not_retryable(command: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={command}";
+}
+
+impl Context<'_> {
+    /// Whether this thread may wait for others and may take its time.
+    pub fn may_wait(&self) -> bool {
+        self.call.place == Place::Pool
+    }
+}
+
+/// Starts a write: with the session's record where the request is numbered.
+///
+/// Errors: a number older than the session's newest.
+pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<WriteOp<'s>> {
+    let db = &*ctx.server.db;
+    let mut op = WriteOp::new(db, ctx.now_ms);
+    op.may_wait = ctx.may_wait();
+    if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
+        op.numbered = Some(db.sessions().begin(db.store(), lsid.key(), number, ctx.now_ms)?);
+    }
+    Ok(op)
+}
+
+/// Whether a write that may not wait failed because it would have had to: nothing was done.
+pub fn would_wait(error: &Error) -> bool {
+    error.code() == codes::WriteConflict
+}
+
+/// The error for a statement that an earlier attempt recorded as another kind of write.
+pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
+    let numbered = op.numbered.as_ref().expect("only numbered writes have records");
+    numbered.mismatch(statement)
+}
+
+/// Checks that documents can be written: a view has none of its own.
+pub fn check_not_view(collection: &Collection) -> Result<()> {
+    match collection.state().options.view {
+        Some(_) => Err(namespace_is_view(collection.namespace().as_str())),
+        None => Ok(()),
+    }
+}
