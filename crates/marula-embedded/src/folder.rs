@@ -13,10 +13,15 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use marula_storage::{Error, Result};
 
 const MARKER: &str = "MARULA";
+
+/// How long the lock of a folder is waited for.
+const LOCK_WAIT: Duration = Duration::from_millis(400);
 
 /// The version of the layout of folder and keys. A change that older programs cannot read raises it.
 const FORMAT: u32 = 1;
@@ -51,14 +56,7 @@ impl Folder {
             .truncate(false)
             .open(&marker_path)
             .map_err(|error| failed("open", &marker_path, error))?;
-        match marker.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let text = format!("another process has the data folder '{}' open", path.display());
-                return Err(Error::Unavailable(text));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed("lock", &marker_path, error)),
-        }
+        lock(&marker, path)?;
         check_or_write_marker(&mut marker, path)?;
         let folder = Folder { path: path.to_path_buf(), _marker: marker };
         folder.check_store()?;
@@ -139,6 +137,25 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Locks the marker, with a little patience: a process that ends, or one that this process is just starting and that
+/// has inherited the file for a moment, lets go of it soon.
+fn lock(marker: &File, path: &Path) -> Result<()> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match marker.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                thread::sleep(LOCK_WAIT / 20);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("another process has the data folder '{}' open", path.display());
+                return Err(Error::Unavailable(text));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed("lock", path, error)),
+        }
+    }
+}
+
 fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
     let marker_path = path.join(MARKER);
     let wanted = format!("marula data folder, format {FORMAT}\n");
@@ -151,14 +168,8 @@ fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
     }
     // A crash may have left the marker created and not written; the store does not exist then.
     if text.is_empty() && !path.join("store").exists() {
-        let write = || -> io::Result<()> {
-            marker.rewind()?;
-            marker.write_all(wanted.as_bytes())?;
-            marker.sync_all()?;
-            File::open(path)?.sync_all()
-        };
-        let mut write = write;
-        return write().map_err(|error| failed("write", &marker_path, error));
+        return write_marker(marker, path, &wanted)
+            .map_err(|error| failed("write", &marker_path, error));
     }
     let text = format!(
         "the data folder '{}' is marked {:?}; this program reads format {FORMAT}",
@@ -166,6 +177,13 @@ fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
         text.trim_end()
     );
     Err(Error::Unavailable(text))
+}
+
+fn write_marker(marker: &mut File, path: &Path, text: &str) -> io::Result<()> {
+    marker.rewind()?;
+    marker.write_all(text.as_bytes())?;
+    marker.sync_all()?;
+    File::open(path)?.sync_all()
 }
 
 /// An input/output error that says what was attempted on which file, of the same kind.
