@@ -80,7 +80,9 @@ impl ReadConcern {
                 (b"level", other) => {
                     return Err(wrong_type("level", "string", other.kind().alias()));
                 }
-                (b"afterClusterTime", Value::Timestamp(at)) => concern.after_cluster_time = Some(at),
+                (b"afterClusterTime", Value::Timestamp(at)) => {
+                    concern.after_cluster_time = Some(at)
+                }
                 (b"atClusterTime", Value::Timestamp(at)) => concern.at_cluster_time = Some(at),
                 (b"afterClusterTime" | b"atClusterTime", other) => {
                     return Err(wrong_type(&name.to_string(), "timestamp", other.kind().alias()));
@@ -262,7 +264,10 @@ mod tests {
     fn check_write(concern: DocBuf, expected: Result<bool, &str>) {
         let outcome = WriteConcern::parse(Value::Document(concern.as_doc()));
         let outcome = outcome.map(|concern| concern.wants_sync());
-        assert_eq!(outcome.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|text| *text));
+        assert_eq!(
+            outcome.as_ref().map_err(|error| error.message()),
+            expected.as_ref().map_err(|text| *text)
+        );
     }
 
     #[test]
@@ -272,25 +277,43 @@ mod tests {
         check_write(doc! { "w": 1, "j": true }, Ok(true));
         check_write(doc! { "fsync": true }, Ok(true));
         check_write(doc! { "w": 1.5 }, Ok(false));
-        check_write(doc! { "w": -1 }, Err("w has to be a non-negative number and not greater than 50; found: -1"));
-        check_write(doc! { "w": 51 }, Err("w has to be a non-negative number and not greater than 50; found: 51"));
+        check_write(
+            doc! { "w": -1 },
+            Err("w has to be a non-negative number and not greater than 50; found: -1"),
+        );
+        check_write(
+            doc! { "w": 51 },
+            Err("w has to be a non-negative number and not greater than 50; found: 51"),
+        );
         check_write(doc! { "w": {} }, Err("tagged write concern requires tags"));
         check_write(doc! { "w": [] }, Err("w has to be a number, string, or object; found: array"));
-        check_write(doc! { "j": true, "fsync": true }, Err("fsync and j options cannot be used together"));
-        check_write(doc! { "x": 1 }, Err("BSON field 'WriteConcernOptions.x' is an unknown field."));
+        check_write(
+            doc! { "j": true, "fsync": true },
+            Err("fsync and j options cannot be used together"),
+        );
+        check_write(
+            doc! { "x": 1 },
+            Err("BSON field 'WriteConcernOptions.x' is an unknown field."),
+        );
         check_write(doc! { "wtimeout": 1_i64 << 40 }, Err("wtimeout must be a 32-bit integer"));
     }
 
     fn check_read(concern: DocBuf, expected: Result<(), &str>) {
         let outcome = ReadConcern::parse(Value::Document(concern.as_doc())).map(|_| ());
-        assert_eq!(outcome.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|text| *text));
+        assert_eq!(
+            outcome.as_ref().map_err(|error| error.message()),
+            expected.as_ref().map_err(|text| *text)
+        );
     }
 
     #[test]
     fn read_concerns_are_checked() {
         check_read(doc! {}, Ok(()));
         check_read(doc! { "level": "majority", "afterClusterTime": Value::Timestamp(1) }, Ok(()));
-        check_read(doc! { "level": 5 }, Err("\"level\" had the wrong type. Expected string, found int"));
+        check_read(
+            doc! { "level": 5 },
+            Err("\"level\" had the wrong type. Expected string, found int"),
+        );
         check_read(doc! { "x": 5 }, Err("Unrecognized option in readConcern: x"));
         check_read(
             doc! { "atClusterTime": Value::Timestamp(1) },

@@ -73,7 +73,9 @@ impl Documents {
     /// [`Source::fill`], which for documents at hand neither waits nor fails.
     pub fn fill_now(&mut self, documents_max: usize, batch: &mut ArrayWriter<'_>) -> Filled {
         for _ in 0..documents_max {
-            let Some(document) = self.pushed_back.take().or_else(|| self.rest.next()) else { break };
+            let Some(document) = self.pushed_back.take().or_else(|| self.rest.next()) else {
+                break;
+            };
             if batch.count() > 0 && batch.size() + document.len() > BATCH_BYTES_MAX {
                 self.pushed_back = Some(document);
                 break;
@@ -117,9 +119,17 @@ pub struct Parked {
 }
 
 enum Entry {
-    Idle { cursor: Box<Parked>, last_use_ms: i64 },
+    Idle {
+        cursor: Box<Parked>,
+        last_use_ms: i64,
+    },
     /// A command reads it.
-    Taken { namespace: Namespace, lsid: Option<Lsid>, is_killed: bool, no_timeout: bool },
+    Taken {
+        namespace: Namespace,
+        lsid: Option<Lsid>,
+        is_killed: bool,
+        no_timeout: bool,
+    },
 }
 
 impl Entry {

@@ -98,7 +98,8 @@ fn run(
     let operation = connection.operation.clone();
     let mut context = Context { server, connection, call, deadline, now_ms };
     let mut body = reply.body();
-    let outcome = context.check_interrupt().and_then(|()| (command.run)(&mut context, request, &mut body));
+    let outcome =
+        context.check_interrupt().and_then(|()| (command.run)(&mut context, request, &mut body));
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
         Ok(Outcome::Stream) => {

@@ -14,9 +14,11 @@ pub mod counters;
 pub mod cursor;
 pub mod dispatch;
 pub mod find_source;
+pub mod host;
 pub mod log;
 pub mod net;
 pub mod operation;
+pub mod parameters;
 pub mod pipeline_source;
 pub mod query_args;
 pub mod request;
@@ -27,5 +29,6 @@ pub mod write_reply;
 pub mod writes;
 
 pub use context::Context;
+pub use host::host_name;
 pub use request::Request;
 pub use server::{Options, Server};

@@ -176,7 +176,8 @@ fn json_line(now: &Zoned, level: Level, target: &str, fields: &Fields) -> String
 }
 
 fn readable_line(now: &Zoned, level: Level, fields: &Fields) -> String {
-    let mut line = format!("{} {level:>5} {}", now.strftime("%Y-%m-%d %H:%M:%S%.3f"), fields.message);
+    let mut line =
+        format!("{} {level:>5} {}", now.strftime("%Y-%m-%d %H:%M:%S%.3f"), fields.message);
     for (name, value) in &fields.others {
         let _ = write!(line, " {name}={value}");
     }
@@ -189,7 +190,9 @@ fn component(target: &str) -> &'static str {
         STARTUP_WARNING => "CONTROL",
         _ if target.contains("::net") || target.contains("hello") => "NETWORK",
         _ if target.contains("::command") => "COMMAND",
-        _ if target.starts_with("marula_embedded") || target.starts_with("marula_storage") => "STORAGE",
+        _ if target.starts_with("marula_embedded") || target.starts_with("marula_storage") => {
+            "STORAGE"
+        }
         _ if target.starts_with("marula_db") => "STORAGE",
         _ if target.starts_with("marula_plan") => "QUERY",
         _ => "CONTROL",
@@ -199,7 +202,8 @@ fn component(target: &str) -> &'static str {
 /// A number that stays the same for the same message, as programs that read MongoDB's log expect.
 fn message_id(target: &str, message: &str) -> u32 {
     let bytes = target.bytes().chain(message.bytes());
-    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = bytes
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     // MongoDB's own ids have up to seven digits; these have eight.
     80_000_000 + hash % 10_000_000
 }
@@ -241,7 +245,9 @@ mod tests {
         let (lines, total) = log.lines();
         assert_eq!(total, 2);
         assert!(lines[0].starts_with("{\"t\":{\"$date\":\""));
-        assert!(lines[0].ends_with("\"msg\":\"ready\",\"attr\":{\"port\":27017,\"name\":\"a\\\"b\"}}"));
+        assert!(
+            lines[0].ends_with("\"msg\":\"ready\",\"attr\":{\"port\":27017,\"name\":\"a\\\"b\"}}")
+        );
         assert_eq!(log.startup_warnings().len(), 1);
         log.clear();
         assert_eq!(log.lines().0.len(), 0);

@@ -81,7 +81,13 @@ impl Operation {
     }
 
     /// Notes what the command is.
-    pub fn describe(&self, command: &'static Command, ns: String, body: Doc<'_>, lsid: Option<Lsid>) {
+    pub fn describe(
+        &self,
+        command: &'static Command,
+        ns: String,
+        body: Doc<'_>,
+        lsid: Option<Lsid>,
+    ) {
         let is_short = body.as_bytes().len() <= COMMAND_BYTES_MAX;
         let body = if is_short { body.to_buf() } else { DocBuf::new() };
         *self.detail.lock() = Some(Detail { command, ns, body, lsid, plan_summary: None });

@@ -129,7 +129,8 @@ impl<'a> Request<'a> {
         let Some(first) = body.iter().next() else {
             return Err(no_such_command("".into()));
         };
-        let (index, command) = command::find(first.name).ok_or_else(|| no_such_command(first.name))?;
+        let (index, command) =
+            command::find(first.name).ok_or_else(|| no_such_command(first.name))?;
         let mut request = Request {
             command,
             index,
@@ -185,9 +186,17 @@ impl<'a> Request<'a> {
                 fields::check(SESSION_PLACE, SESSION_FIELDS, name, value.kind())?;
                 session.read(name, value.get());
             }
-            b"$clusterTime" | b"$configServerState" | b"$client" | b"$audit" | b"$queryOptions"
-            | b"$configTime" | b"$topologyTime" | b"$oplogQueryData" | b"$replData"
-            | b"allowImplicitCollectionCreation" | b"clientOperationKey" => {}
+            b"$clusterTime"
+            | b"$configServerState"
+            | b"$client"
+            | b"$audit"
+            | b"$queryOptions"
+            | b"$configTime"
+            | b"$topologyTime"
+            | b"$oplogQueryData"
+            | b"$replData"
+            | b"allowImplicitCollectionCreation"
+            | b"clientOperationKey" => {}
             b"databaseVersion" | b"shardVersion" => {
                 if value.kind() != Type::Document {
                     return Err(expected_object(&name.to_string()));
@@ -231,7 +240,8 @@ impl<'a> Request<'a> {
     }
 
     fn read_session(&mut self, session: &SessionFields<'a>) -> Result<()> {
-        self.lsid = session.lsid.map(|lsid| Lsid::parse("OperationSessionInfo.lsid", lsid)).transpose()?;
+        self.lsid =
+            session.lsid.map(|lsid| Lsid::parse("OperationSessionInfo.lsid", lsid)).transpose()?;
         self.txn_number = session.txn_number;
         match (session.txn_number, session.autocommit, session.start_transaction) {
             (None, None, None) => return Ok(()),
@@ -412,7 +422,11 @@ fn check_read_preference(value: Value<'_>) -> Result<()> {
         Some(Value::String(mode))
             if !matches!(
                 mode.as_bytes(),
-                b"primary" | b"primaryPreferred" | b"secondary" | b"secondaryPreferred" | b"nearest"
+                b"primary"
+                    | b"primaryPreferred"
+                    | b"secondary"
+                    | b"secondaryPreferred"
+                    | b"nearest"
             ) =>
         {
             Err(read_preference_mode(mode))

@@ -1,11 +1,13 @@
 //! What all connections share.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::{DocBuf, DocWriter, ObjectId, Value};
 use marula_db::Db;
+use marula_wire::Compressors;
 use parking_lot::{Condvar, Mutex};
 
 use crate::counters::Counters;
@@ -14,6 +16,7 @@ use crate::log::Log;
 use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::operation::Operations;
+use crate::parameters::Parameters;
 use crate::session::Sessions;
 
 /// How a server is set up.
@@ -29,6 +32,10 @@ pub struct Options {
     pub parsed: DocBuf,
     /// The data folder; `None` when data is in memory alone.
     pub dbpath: Option<String>,
+    /// The log file, where there is one.
+    pub log_path: Option<PathBuf>,
+    /// The compressors that are offered.
+    pub compressors: Compressors,
 }
 
 /// What all connections share.
@@ -39,6 +46,8 @@ pub struct Server {
     pub options: Options,
     /// The log.
     pub log: Arc<Log>,
+    /// What can be set while it runs.
+    pub parameters: Parameters,
     /// Open cursors.
     pub cursors: Cursors,
     /// Logical sessions.
@@ -67,6 +76,7 @@ impl Server {
             db,
             options,
             log,
+            parameters: Parameters::default(),
             cursors: Cursors::default(),
             sessions: Sessions::default(),
             operations: Operations::default(),
@@ -112,6 +122,7 @@ fn unix_ms() -> i64 {
 #[derive(Default)]
 pub struct Shutdown {
     is_requested: AtomicBool,
+    is_forced: AtomicBool,
     lock: Mutex<()>,
     told: Condvar,
 }
@@ -122,6 +133,17 @@ impl Shutdown {
         let _lock = self.lock.lock();
         self.is_requested.store(true, Ordering::Release);
         self.told.notify_all();
+    }
+
+    /// Asks the server to end without waiting for what runs.
+    pub fn force(&self) {
+        self.is_forced.store(true, Ordering::Release);
+        self.request();
+    }
+
+    /// Whether what runs is not waited for.
+    pub fn is_forced(&self) -> bool {
+        self.is_forced.load(Ordering::Acquire)
     }
 
     /// Whether the server is to end.

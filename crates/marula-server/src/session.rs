@@ -103,8 +103,8 @@ impl Lsid {
 
 /// SHA-256 of nothing: the digest of the user when there is none.
 const NOBODY: [u8; UID_BYTES] = [
-    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
-    0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
 fn subtype_name(subtype: u8) -> &'static str {
@@ -203,7 +203,10 @@ impl Sessions {
 
     /// Every session.
     pub fn all(&self) -> Vec<Arc<Session>> {
-        self.shards.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>())
+            .collect()
     }
 }
 
@@ -214,8 +217,12 @@ mod tests {
     use super::*;
 
     fn check(doc: &marula_bson::DocBuf, expected: Result<usize, &str>) {
-        let outcome = Lsid::parse("OperationSessionInfo.lsid", doc.as_doc()).map(|lsid| lsid.key().len());
-        assert_eq!(outcome.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|text| *text));
+        let outcome =
+            Lsid::parse("OperationSessionInfo.lsid", doc.as_doc()).map(|lsid| lsid.key().len());
+        assert_eq!(
+            outcome.as_ref().map_err(|error| error.message()),
+            expected.as_ref().map_err(|text| *text)
+        );
     }
 
     #[test]
@@ -223,15 +230,25 @@ mod tests {
         let binary = |subtype, bytes| Binary { subtype, bytes };
         check(&doc! { "id": binary(4, &[1; 16]) }, Ok(16));
         check(&doc! { "id": binary(4, &[1; 16]), "uid": binary(0, &[2; 32]) }, Ok(48));
-        check(&doc! { "id": binary(4, &[1; 2]) }, Err("uuid must be a 16-byte binary field with UUID (4) subtype"));
+        check(
+            &doc! { "id": binary(4, &[1; 2]) },
+            Err("uuid must be a 16-byte binary field with UUID (4) subtype"),
+        );
         check(
             &doc! { "id": binary(3, &[1; 16]) },
-            Err("BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type 'UUID(deprecated)', expected type 'UUID'"),
+            Err(
+                "BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type 'UUID(deprecated)', expected type 'UUID'",
+            ),
         );
-        check(&doc! {}, Err("BSON field 'OperationSessionInfo.lsid.id' is missing but a required field"));
+        check(
+            &doc! {},
+            Err("BSON field 'OperationSessionInfo.lsid.id' is missing but a required field"),
+        );
         check(
             &doc! { "id": 5 },
-            Err("BSON field 'OperationSessionInfo.lsid.id' is the wrong type 'int', expected type 'binData'"),
+            Err(
+                "BSON field 'OperationSessionInfo.lsid.id' is the wrong type 'int', expected type 'binData'",
+            ),
         );
         check(
             &doc! { "id": binary(4, &[1; 16]), "x": 1 },

@@ -1,1 +1,57 @@
-fn main() {}
+//! The one binary: `marula serve`, `marula check`.
+//!
+//! This is the only place that picks an engine. A failure is one line on stderr and a non-zero exit.
+
+mod check;
+mod cli;
+mod config_file;
+mod engine;
+mod serve;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use cli::{Cli, Command};
+
+/// glibc's allocator keeps what many threads have freed and takes a lock where they meet; replies, requests and
+/// documents are allocated on one thread and often freed on another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What went wrong, as one line.
+type Failure = String;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::try_parse() {
+        Ok(Cli { command: Command::Serve(options) }) => serve::run(&options),
+        Ok(Cli { command: Command::Check(options) }) => check::run(&options),
+        Err(error) => return usage(&error),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("marula: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Help goes out whole; a mistake is one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        print!("{error}");
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        eprint!("{error}");
+        return ExitCode::from(2);
+    }
+    let text = error.to_string();
+    let line: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let line = line.join(" ");
+    eprintln!("marula: {} (see --help)", line.trim_start_matches("error: "));
+    ExitCode::from(2)
+}

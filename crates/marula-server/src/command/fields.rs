@@ -94,13 +94,8 @@ impl Types {
     pub const NUMBER: Types =
         Types::Of(&[Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
     /// A boolean, or a number that stands for one.
-    pub const FLAG: Types = Types::Of(&[
-        Type::Boolean,
-        Type::Int64,
-        Type::Int32,
-        Type::Decimal128,
-        Type::Double,
-    ]);
+    pub const FLAG: Types =
+        Types::Of(&[Type::Boolean, Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
 
     fn accepts(self, kind: Type) -> bool {
         match self {
@@ -168,7 +163,8 @@ mod tests {
     ];
 
     fn check_case(doc: marula_bson::DocBuf, expected: Result<(), &str>) {
-        let outcome = check_doc("x", FIELDS, doc.as_doc()).map_err(|error| error.message().to_owned());
+        let outcome =
+            check_doc("x", FIELDS, doc.as_doc()).map_err(|error| error.message().to_owned());
         assert_eq!(outcome.as_ref().map_err(String::as_str).copied(), expected);
     }
 
@@ -185,7 +181,9 @@ mod tests {
         );
         check_case(
             doc! { "a": "s", "b": "t" },
-            Err("BSON field 'x.b' is the wrong type 'string', expected types '[long, int, decimal, double']"),
+            Err(
+                "BSON field 'x.b' is the wrong type 'string', expected types '[long, int, decimal, double']",
+            ),
         );
         check_case(doc! { "a": "s", "a": "t" }, Err("BSON field 'x.a' is a duplicate field"));
     }

@@ -125,7 +125,10 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
         Some(Value::String(user)) if !user.contains(&b'.') => return Err(bad_user_name()),
         _ => {}
     }
-    if request.arg("speculativeAuthenticate").is_some_and(|value| value.as_doc() == Some(Doc::EMPTY)) {
+    if request
+        .arg("speculativeAuthenticate")
+        .is_some_and(|value| value.as_doc() == Some(Doc::EMPTY))
+    {
         return Err(empty_authenticate());
     }
     if let Some(compression) = request.arg("compression").and_then(|value| value.as_array()) {
@@ -135,7 +138,8 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
                 let kind = element.value.kind().alias();
                 return Err(compressor_type(request.command.name, element.name, kind));
             };
-            let known = Compressor::from_name(name).filter(|&found| found != Compressor::Noop);
+            let offered = context.server.options.compressors;
+            let known = Compressor::from_name(name).filter(|&found| offered.has(found));
             if let Some(compressor) = known
                 && !context.connection.compressors.contains(&compressor)
             {

@@ -42,6 +42,9 @@ pub fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
 /// Length, first, middle and last byte tell command names apart well enough to need no hash of the whole.
 fn place(name: &[u8]) -> usize {
     let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or(0));
-    let mixed = name.len() * 7 + byte(0) * 31 + byte(name.len() / 2) * 131 + byte(name.len().wrapping_sub(1)) * 523;
+    let mixed = name.len() * 7
+        + byte(0) * 31
+        + byte(name.len() / 2) * 131
+        + byte(name.len().wrapping_sub(1)) * 523;
     mixed % SLOTS
 }

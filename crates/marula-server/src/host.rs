@@ -1,0 +1,70 @@
+//! What the machine and the process say of themselves, for `hostInfo` and `serverStatus`.
+
+use std::fs;
+
+/// The machine's name.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// A number in kB from a file such as `/proc/meminfo`, in bytes.
+pub fn proc_bytes(file: &str, field: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The operating system's release, such as `5.15.0`.
+pub fn kernel_release() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
+/// The name and version of the distribution.
+pub fn distribution() -> (String, String) {
+    let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        line.unwrap_or_default().trim_matches('"').to_owned()
+    };
+    (field("NAME"), field("VERSION_ID"))
+}
+
+/// The processors' model.
+pub fn processor_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.and_then(|line| line.split_once(':'))
+        .map_or_else(String::new, |(_, model)| model.trim().to_owned())
+}
+
+/// The processors' frequency in MHz, as the system prints it.
+pub fn processor_mhz() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz"));
+    line.and_then(|line| line.split_once(':'))
+        .map_or_else(String::new, |(_, mhz)| mhz.trim().to_owned())
+}
+
+/// Processor time and page faults of this process: user µs, system µs, minor faults, major faults.
+pub fn usage() -> (i64, i64, i64, i64) {
+    // Fields of /proc/self/stat behind the name, which may hold blanks: state is the first of them.
+    const TICK_US: i64 = 10_000;
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let number =
+        |at: usize| fields.get(at).and_then(|field| field.parse::<i64>().ok()).unwrap_or(0);
+    (number(11) * TICK_US, number(12) * TICK_US, number(7), number(9))
+}
+
+/// Used and total bytes of the file system that holds `path`; `None` where they cannot be told.
+pub fn file_system(path: &str) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    let total = stat.f_blocks.checked_mul(stat.f_frsize)?;
+    let free = stat.f_bfree.checked_mul(stat.f_frsize)?;
+    Some((total.saturating_sub(free), total))
+}

@@ -1,0 +1,149 @@
+//! The command line.
+//!
+//! Options have mongod's spellings too (`--bind_ip`, `--replSet`), so that scripts need no change.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A document database that speaks MongoDB's wire protocol.
+#[derive(Parser, Debug)]
+#[command(
+    name = "marula",
+    version,
+    after_help = "Start a server:        marula serve --dbpath ./data\n\
+                  Connect to it:         mongosh mongodb://127.0.0.1:27017\n\
+                  Try it without a disk: marula serve --storage-engine memory"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve a data folder to MongoDB's drivers and tools.
+    Serve(Box<ServeArgs>),
+    /// Check a data folder that no server has open: every document, index and counter.
+    Check(CheckArgs),
+}
+
+#[derive(Args, Debug, Default)]
+#[command(
+    after_help = "Options of mongod that Marula does not have are refused rather than ignored.\n\
+                        Everything here can be said in a configuration file (mongod.conf) too: --config."
+)]
+pub(crate) struct ServeArgs {
+    /// The data folder; it is made if it is not there [default: ./data]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dbpath: Option<PathBuf>,
+
+    /// The port to listen on; 0 takes a free one [default: 27017]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+
+    /// The addresses to listen on, with commas between [default: 127.0.0.1]
+    #[arg(long, alias = "bind_ip", value_name = "ADDRESS,…")]
+    pub(crate) bind_ip: Option<String>,
+
+    /// Listen on every address of this machine
+    #[arg(long, alias = "bind_ip_all")]
+    pub(crate) bind_ip_all: bool,
+
+    /// Also listen on a Unix socket at this path
+    #[arg(long, value_name = "FILE")]
+    pub(crate) unix_socket: Option<PathBuf>,
+
+    /// A configuration file in the form of mongod.conf; options given here win over it
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where data is: rocksdb (on disk) or memory (gone at the end) [default: rocksdb]
+    #[arg(long, alias = "storageEngine", value_name = "ENGINE")]
+    pub(crate) storage_engine: Option<String>,
+
+    /// Memory for the cache of data, such as 512MB or 2GB [default: half of the memory beyond 1 GB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cache_size: Option<String>,
+
+    /// The same in gigabytes, by mongod's name
+    #[arg(long = "wiredTigerCacheSizeGB", value_name = "GB", hide = true)]
+    pub(crate) wired_tiger_cache_size_gb: Option<f64>,
+
+    /// Present a replica set of this name whose only member this is; without it, look like a mongos
+    #[arg(long, alias = "replSet", value_name = "NAME")]
+    pub(crate) repl_set: Option<String>,
+
+    /// The most connections at one time
+    #[arg(long, alias = "maxConns", value_name = "COUNT")]
+    pub(crate) max_connections: Option<usize>,
+
+    /// Compressors to offer: snappy, zstd, zlib, with commas between, or disabled
+    #[arg(long, alias = "networkMessageCompressors", value_name = "NAME,…")]
+    pub(crate) compressors: Option<String>,
+
+    /// Set a server parameter; may be given several times
+    #[arg(long, alias = "setParameter", value_name = "NAME=VALUE")]
+    pub(crate) set_parameter: Vec<String>,
+
+    /// How log lines look: readable, or json in the shape of MongoDB's log
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+
+    /// Write the log to this file instead of stderr
+    #[arg(long, aliases = ["logpath", "log_path"], value_name = "FILE")]
+    pub(crate) log_path: Option<PathBuf>,
+
+    /// Add to an existing log file; it is the only way, the option is there for mongod's scripts
+    #[arg(long, alias = "logappend", hide = true)]
+    pub(crate) log_append: bool,
+
+    /// Log more; -vv logs most
+    #[arg(short = 'v', long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Log only what is wrong
+    #[arg(long)]
+    pub(crate) quiet: bool,
+
+    /// Write the number of the process to this file
+    #[arg(long, alias = "pidfilepath", value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) refused: RefusedArgs,
+}
+
+/// Options of mongod that are known in order to be refused with a reason, or because they ask for what is so anyway.
+#[derive(Args, Debug, Default)]
+pub(crate) struct RefusedArgs {
+    #[arg(long, hide = true)]
+    pub(crate) auth: bool,
+    #[arg(long, hide = true)]
+    pub(crate) noauth: bool,
+    #[arg(long, hide = true)]
+    pub(crate) journal: bool,
+    #[arg(long, hide = true)]
+    pub(crate) nojournal: bool,
+    #[arg(long, hide = true)]
+    pub(crate) nounixsocket: bool,
+    #[arg(long, hide = true)]
+    pub(crate) fork: bool,
+    #[arg(long, hide = true)]
+    pub(crate) shardsvr: bool,
+    #[arg(long, hide = true)]
+    pub(crate) configsvr: bool,
+    #[arg(long, hide = true)]
+    pub(crate) directoryperdb: bool,
+    #[arg(long = "keyFile", hide = true)]
+    pub(crate) key_file: Option<String>,
+    #[arg(long = "tlsMode", alias = "sslMode", hide = true)]
+    pub(crate) tls_mode: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The data folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dbpath: PathBuf,
+}

@@ -1,0 +1,38 @@
+//! Opening a store: the only place that knows the engines by name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use marula_storage::Store;
+use marula_storage::memory::Memory;
+
+use crate::Failure;
+use crate::settings::EngineKind;
+
+/// Opens the store in the folder `dbpath`, which is made if it is not there.
+pub(crate) fn open(
+    kind: EngineKind,
+    dbpath: &Path,
+    cache_bytes: Option<usize>,
+) -> Result<Arc<dyn Store>, Failure> {
+    match kind {
+        EngineKind::Memory => Ok(Arc::new(Memory::new())),
+        EngineKind::RocksDb => open_folder(dbpath, cache_bytes),
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+fn open_folder(dbpath: &Path, cache_bytes: Option<usize>) -> Result<Arc<dyn Store>, Failure> {
+    let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
+    if let Some(cache_bytes) = cache_bytes {
+        options.cache_bytes = cache_bytes;
+    }
+    let store = marula_embedded::Embedded::open(options)
+        .map_err(|error| format!("cannot open data folder '{}': {error}", dbpath.display()))?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "rocksdb"))]
+fn open_folder(_: &Path, _: Option<usize>) -> Result<Arc<dyn Store>, Failure> {
+    Err("this build has no engine for data on disk; say --storage-engine memory".to_owned())
+}

@@ -1,0 +1,183 @@
+//! `marula serve`: opens the data, listens, and ends cleanly.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use marula_db::Db;
+use marula_server::dispatch::Frame;
+use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
+use marula_server::net::{self, Listener};
+use marula_server::{Options, Server};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::cli::ServeArgs;
+use crate::settings::{EngineKind, Settings};
+use crate::{Failure, engine};
+
+/// How often what has been idle for too long is looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
+/// How long requests that are out may finish when the server ends.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+
+/// Serves until told to end.
+pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let settings = Settings::gather(args)?;
+    // The sockets come first: a port in use is then found before anything is touched.
+    let mut listeners = Vec::new();
+    for address in settings.addresses()? {
+        listeners.push(listen(address)?);
+    }
+    if let Some(path) = &settings.unix_socket {
+        let listener = Listener::unix(path)
+            .map_err(|error| format!("cannot listen on '{}': {error}", path.display()))?;
+        listeners.push(listener);
+    }
+    let address = listeners.first().and_then(Listener::local_addr);
+    let store = engine::open(settings.engine, &settings.dbpath, settings.cache_bytes)?;
+    let log = start_log(&settings)?;
+    let db = Db::open(store)
+        .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
+    let db = Arc::new(db);
+    let server = Arc::new(Server::new(db.clone(), options(&settings, address), log));
+    for (name, value) in &settings.parameters {
+        server.set_parameter_at_startup(name, value)?;
+    }
+    let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|error| format!("cannot wait for signals: {error}"))?;
+    let mut network = net::Options::for_this_machine();
+    network.connections_max = settings.connections_max.unwrap_or(network.connections_max);
+    network.compressors = settings.compressors;
+    let handle = net::start(listeners, Arc::new(Frame(server.clone())), network)
+        .map_err(|error| format!("cannot start the network: {error}"))?;
+    // Nobody else sets it.
+    let _ = server.network.set(handle.counters());
+    warn_of_open_access(&settings);
+    for address in handle.local_addrs() {
+        tracing::info!(%address, took_ms = began.elapsed().as_millis() as u64, "ready for connections");
+    }
+
+    let asked = server.clone();
+    let signals_handle = signals.handle();
+    let signal_thread = std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            tracing::info!(signal, "asked to end by a signal");
+            asked.shutdown.request();
+        }
+    });
+    while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
+        server.expire();
+    }
+    signals_handle.close();
+    let _ = signal_thread.join();
+    server.topology_waiters.lock().clear();
+    handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
+    db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
+    tracing::info!("ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listen(address: SocketAddr) -> Result<Listener, Failure> {
+    Listener::tcp(address).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => format!("cannot listen on {address}: another process does"),
+        io::ErrorKind::PermissionDenied => format!("cannot listen on {address}: not permitted"),
+        _ => format!("cannot listen on {address}: {error}"),
+    })
+}
+
+fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
+    let port = address.map_or(settings.port, |address| address.port());
+    let host = match address.map(|address| address.ip()) {
+        Some(ip) if !ip.is_unspecified() => SocketAddr::new(ip, port).to_string(),
+        _ => format!("{}:{port}", marula_server::host_name()),
+    };
+    Options {
+        repl_set: settings.repl_set.clone(),
+        host,
+        argv: std::env::args().collect(),
+        parsed: settings.document(),
+        dbpath: match settings.engine {
+            EngineKind::Memory => None,
+            EngineKind::RocksDb => Some(settings.dbpath.display().to_string()),
+        },
+        log_path: settings.log_path.clone(),
+        compressors: settings.compressors,
+    }
+}
+
+fn start_log(settings: &Settings) -> Result<Arc<Log>, Failure> {
+    let out: Box<dyn Write + Send> = match &settings.log_path {
+        None => Box::new(io::stderr()),
+        Some(path) => Box::new(open_log(path)?),
+    };
+    let format = settings.log_format.unwrap_or(match settings.log_path {
+        // A file is read by programs, a terminal by eyes.
+        Some(_) => Format::Json,
+        None => Format::Readable,
+    });
+    let level = match settings.verbosity {
+        ..0 => LevelFilter::WARN,
+        0 => LevelFilter::INFO,
+        1 => LevelFilter::DEBUG,
+        2.. => LevelFilter::TRACE,
+    };
+    let log = Log::new(format, out);
+    let subscriber = Registry::default().with(LogLayer(log.clone()).with_filter(level));
+    tracing::subscriber::set_global_default(subscriber)
+        .map_err(|error| format!("cannot start the log: {error}"))?;
+    Ok(log)
+}
+
+fn open_log(path: &Path) -> Result<File, Failure> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(|error| format!("cannot write log file '{}': {error}", path.display()))
+}
+
+fn warn_of_open_access(settings: &Settings) {
+    tracing::warn!(
+        target: STARTUP_WARNING,
+        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted"
+    );
+    let is_local = |ip: &String| ip == "localhost" || ip.starts_with("127.") || ip == "::1";
+    if !settings.bind_ips.iter().all(is_local) {
+        tracing::warn!(
+            target: STARTUP_WARNING,
+            addresses = settings.bind_ips.join(","),
+            "This server can be reached from other machines"
+        );
+    }
+    if settings.engine == EngineKind::Memory {
+        tracing::warn!(target: STARTUP_WARNING, "Data is in memory alone and is gone when the server ends");
+    }
+}
+
+/// The file that holds the number of this process, removed at the end.
+struct PidFile<'a>(&'a Path);
+
+impl<'a> PidFile<'a> {
+    fn write(path: &'a Path) -> Result<Self, Failure> {
+        fs::write(path, format!("{}\n", std::process::id()))
+            .map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
+        Ok(PidFile(path))
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        // Leaving it behind harms nobody.
+        let _ = fs::remove_file(self.0);
+    }
+}

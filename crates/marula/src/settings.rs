@@ -1,0 +1,383 @@
+//! What a server is started with: defaults, then the configuration file, then the command line.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use marula_bson::{DocBuf, DocWriter, ValueBuf};
+use marula_server::log::Format;
+use marula_wire::{Compressor, Compressors};
+
+use crate::Failure;
+use crate::cli::{RefusedArgs, ServeArgs};
+use crate::config_file;
+
+/// The engines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EngineKind {
+    RocksDb,
+    Memory,
+}
+
+/// What a server is started with.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) dbpath: PathBuf,
+    pub(crate) port: u16,
+    pub(crate) bind_ips: Vec<String>,
+    pub(crate) unix_socket: Option<PathBuf>,
+    pub(crate) engine: EngineKind,
+    pub(crate) cache_bytes: Option<usize>,
+    pub(crate) repl_set: Option<String>,
+    pub(crate) connections_max: Option<usize>,
+    pub(crate) compressors: Compressors,
+    pub(crate) parameters: Vec<(String, String)>,
+    pub(crate) log_format: Option<Format>,
+    pub(crate) log_path: Option<PathBuf>,
+    pub(crate) verbosity: i8,
+    pub(crate) pid_file: Option<PathBuf>,
+    /// What was set, by its dotted name in mongod.conf, for `getCmdLineOpts`.
+    pub(crate) named: BTreeMap<String, ValueBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            dbpath: PathBuf::from("data"),
+            port: 27_017,
+            bind_ips: vec!["127.0.0.1".to_owned()],
+            unix_socket: None,
+            engine: EngineKind::RocksDb,
+            cache_bytes: None,
+            repl_set: None,
+            connections_max: None,
+            compressors: Compressors::DEFAULT,
+            parameters: Vec::new(),
+            log_format: None,
+            log_path: None,
+            verbosity: 0,
+            pid_file: None,
+            named: BTreeMap::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Gathers the settings of a command line and of the file that it names.
+    pub(crate) fn gather(args: &ServeArgs) -> Result<Settings, Failure> {
+        let mut settings = Settings::default();
+        if let Some(path) = &args.config {
+            config_file::read(path, &mut settings)?;
+        }
+        refuse(&args.refused)?;
+        let path_text = |path: &PathBuf| path.display().to_string();
+        for (name, value) in [
+            ("storage.dbPath", args.dbpath.as_ref().map(path_text)),
+            ("net.port", args.port.map(|port| port.to_string())),
+            ("net.bindIp", args.bind_ip.clone()),
+            ("net.bindIpAll", args.bind_ip_all.then(|| "true".to_owned())),
+            ("net.unixDomainSocket.path", args.unix_socket.as_ref().map(path_text)),
+            ("net.maxIncomingConnections", args.max_connections.map(|count| count.to_string())),
+            ("net.compression.compressors", args.compressors.clone()),
+            ("storage.engine", args.storage_engine.clone()),
+            (
+                "storage.wiredTiger.engineConfig.cacheSizeGB",
+                args.wired_tiger_cache_size_gb.map(|gigabytes| gigabytes.to_string()),
+            ),
+            ("storage.cacheSize", args.cache_size.clone()),
+            ("replication.replSetName", args.repl_set.clone()),
+            ("systemLog.format", args.log_format.clone()),
+            ("systemLog.path", args.log_path.as_ref().map(path_text)),
+            ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
+            ("systemLog.verbosity", (args.verbose > 0).then(|| args.verbose.to_string())),
+            ("processManagement.pidFilePath", args.pid_file.as_ref().map(path_text)),
+        ] {
+            if let Some(value) = value {
+                settings.set(name, &value)?;
+            }
+        }
+        for assignment in &args.set_parameter {
+            let (name, value) = assignment.split_once('=').ok_or_else(|| {
+                format!("--set-parameter '{assignment}' is not of the form name=value")
+            })?;
+            settings.set(&format!("setParameter.{name}"), value)?;
+        }
+        Ok(settings)
+    }
+
+    /// Sets one setting by its name in mongod.conf.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        let mut shown = ValueBuf::from(value);
+        match name {
+            "storage.dbPath" => self.dbpath = PathBuf::from(value),
+            "storage.engine" => self.engine = parse_engine(value)?,
+            "storage.cacheSize" => self.cache_bytes = Some(parse_bytes(name, value)?),
+            "storage.wiredTiger.engineConfig.cacheSizeGB" => {
+                let gigabytes: f64 = parse(name, value)?;
+                if !(0.0..=10_000.0).contains(&gigabytes) {
+                    return Err(format!("{name} '{value}' is not a size in gigabytes"));
+                }
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                let bytes = (gigabytes * f64::from(1 << 30)) as usize;
+                self.cache_bytes = Some(bytes);
+                shown = ValueBuf::from(gigabytes);
+            }
+            "storage.journal.enabled" => need(name, value, "true", "the journal is always on")?,
+            "storage.directoryPerDB" => {
+                need(name, value, "false", "all databases share one folder")?;
+            }
+            "net.port" => {
+                self.port = parse(name, value)?;
+                shown = ValueBuf::from(i32::from(self.port));
+            }
+            "net.bindIp" => {
+                self.bind_ips = value.split(',').map(|ip| ip.trim().to_owned()).collect();
+            }
+            "net.bindIpAll" => {
+                let all: bool = parse(name, value)?;
+                if all {
+                    self.bind_ips = vec!["*".to_owned()];
+                }
+                shown = ValueBuf::from(all);
+            }
+            "net.unixDomainSocket.path" => self.unix_socket = Some(PathBuf::from(value)),
+            "net.unixDomainSocket.enabled" => {
+                need(name, value, "false", "say --unix-socket FILE to have one")?;
+            }
+            "net.ipv6" => shown = ValueBuf::from(parse::<bool>(name, value)?),
+            "net.maxIncomingConnections" => {
+                let count: usize = parse(name, value)?;
+                self.connections_max = Some(count);
+                shown = ValueBuf::from(i32::try_from(count).unwrap_or(i32::MAX));
+            }
+            "net.compression.compressors" => self.compressors = parse_compressors(value)?,
+            "net.tls.mode" | "net.ssl.mode" => {
+                need(name, value, "disabled", "TLS is not there yet")?
+            }
+            "replication.replSetName" | "replication.replSet" => {
+                if value.is_empty() {
+                    return Err(format!("{name} must not be empty"));
+                }
+                self.repl_set = Some(value.to_owned());
+            }
+            "security.authorization" => {
+                need(name, value, "disabled", "access control is not there yet")?;
+            }
+            "security.javascriptEnabled" => {
+                need(name, value, "false", "server-side JavaScript is not there yet")?;
+            }
+            "systemLog.destination" => match value {
+                "file" | "stderr" => {}
+                other => return Err(format!("{name} '{other}' is not one of file, stderr")),
+            },
+            "systemLog.path" => self.log_path = Some(PathBuf::from(value)),
+            "systemLog.logAppend" => shown = ValueBuf::from(parse::<bool>(name, value)?),
+            "systemLog.format" => {
+                self.log_format = Some(match value {
+                    "readable" => Format::Readable,
+                    "json" => Format::Json,
+                    other => {
+                        return Err(format!("log format '{other}' is not one of readable, json"));
+                    }
+                });
+            }
+            "systemLog.quiet" => {
+                let quiet: bool = parse(name, value)?;
+                if quiet {
+                    self.verbosity = -1;
+                }
+                shown = ValueBuf::from(quiet);
+            }
+            "systemLog.verbosity" => {
+                self.verbosity = parse(name, value)?;
+                shown = ValueBuf::from(i32::from(self.verbosity));
+            }
+            "processManagement.pidFilePath" => self.pid_file = Some(PathBuf::from(value)),
+            "processManagement.fork" => need(name, value, "false", FORK_REASON)?,
+            "processManagement.timeZoneInfo" => {
+                return Err(format!("{name} cannot be chosen: the time zones are built in"));
+            }
+            _ => match name.strip_prefix("setParameter.") {
+                Some(parameter) => self.parameters.push((parameter.to_owned(), value.to_owned())),
+                None => return Err(format!("option '{name}' is not known to this server")),
+            },
+        }
+        self.named.insert(name.to_owned(), shown);
+        Ok(())
+    }
+
+    /// The addresses to listen on.
+    pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for ip in &self.bind_ips {
+            let found: Vec<SocketAddr> = match ip.as_str() {
+                "*" => vec![(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port).into()],
+                "::" => vec![(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port).into()],
+                // Only the IPv4 address: mongod takes IPv6 when it is asked to.
+                "localhost" => vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port).into()],
+                name => (name, self.port)
+                    .to_socket_addrs()
+                    .map_err(|error| format!("cannot listen on '{name}': {error}"))?
+                    .collect(),
+            };
+            let new: Vec<_> =
+                found.into_iter().filter(|found| !addresses.contains(found)).collect();
+            addresses.extend(new);
+        }
+        Ok(addresses)
+    }
+
+    /// What was set, nested as in mongod.conf.
+    pub(crate) fn document(&self) -> DocBuf {
+        let named: Vec<(&str, &ValueBuf)> =
+            self.named.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        DocBuf::build(|out| write_nested(&named, out))
+    }
+}
+
+/// Writes sorted dotted names as nested documents.
+fn write_nested(named: &[(&str, &ValueBuf)], out: &mut DocWriter<'_>) {
+    let mut rest = named;
+    while let Some((first, _)) = rest.first() {
+        let section = first.split('.').next().unwrap_or(first);
+        let is_in = |name: &str| name.split('.').next() == Some(section);
+        let count = rest.iter().take_while(|(name, _)| is_in(name)).count();
+        let (here, after) = rest.split_at(count);
+        rest = after;
+        let inner: Vec<_> = here
+            .iter()
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix(section)?.strip_prefix('.')?, *value))
+            })
+            .collect();
+        if inner.is_empty() {
+            here.iter().for_each(|(_, value)| {
+                out.append(section, *value);
+            });
+        } else {
+            write_nested(&inner, &mut out.begin_doc(section));
+        }
+    }
+}
+
+const FORK_REASON: &str = "run it under a service manager, or with & in a shell";
+
+fn refuse(refused: &RefusedArgs) -> Result<(), Failure> {
+    let no = |option: &str, reason: &str| Err(format!("{option} is refused: {reason}"));
+    match refused {
+        RefusedArgs { auth: true, .. } => no("--auth", "access control is not there yet"),
+        RefusedArgs { key_file: Some(_), .. } => no("--keyFile", "access control is not there yet"),
+        RefusedArgs { nojournal: true, .. } => no("--nojournal", "the journal is always on"),
+        RefusedArgs { fork: true, .. } => no("--fork", FORK_REASON),
+        RefusedArgs { shardsvr: true, .. } => no("--shardsvr", "a node stands alone"),
+        RefusedArgs { configsvr: true, .. } => no("--configsvr", "a node stands alone"),
+        RefusedArgs { directoryperdb: true, .. } => {
+            no("--directoryperdb", "all databases share one folder")
+        }
+        RefusedArgs { tls_mode: Some(mode), .. } if mode != "disabled" => {
+            no("--tlsMode", "TLS is not there yet")
+        }
+        // What these ask for is so anyway.
+        RefusedArgs { noauth: _, journal: _, nounixsocket: _, .. } => Ok(()),
+    }
+}
+
+fn need(name: &str, value: &str, only: &str, reason: &str) -> Result<(), Failure> {
+    match value == only {
+        true => Ok(()),
+        false => Err(format!("{name} '{value}' is refused: {reason}")),
+    }
+}
+
+fn parse<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure> {
+    value.parse().map_err(|_| format!("{name} '{value}' is not a valid value"))
+}
+
+fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
+    match value {
+        "rocksdb" | "embedded" => Ok(EngineKind::RocksDb),
+        "memory" | "inMemory" | "ephemeralForTest" => Ok(EngineKind::Memory),
+        other => Err(format!("storage engine '{other}' is not one of rocksdb, memory")),
+    }
+}
+
+/// A size such as `512MB`, `2GB`, `1.5GB` or a number of bytes.
+fn parse_bytes(name: &str, value: &str) -> Result<usize, Failure> {
+    let wrong = || format!("{name} '{value}' is not a size such as 512MB or 2GB");
+    let split = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+    let (number, unit) = value.split_at(split);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let scale: f64 = match unit.trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 1.0,
+        "K" | "KB" | "KIB" => 1024.0,
+        "M" | "MB" | "MIB" => 1_048_576.0,
+        "G" | "GB" | "GIB" => 1_073_741_824.0,
+        _ => return Err(wrong()),
+    };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let bytes = (number * scale) as usize;
+    Ok(bytes)
+}
+
+fn parse_compressors(value: &str) -> Result<Compressors, Failure> {
+    let mut compressors = Compressors::NONE;
+    if value == "disabled" {
+        return Ok(compressors);
+    }
+    for name in value.split(',').map(str::trim) {
+        let compressor = Compressor::from_name(name.as_bytes())
+            .ok_or_else(|| format!("compressor '{name}' is not one of snappy, zstd, zlib"))?;
+        compressors = compressors.with(compressor);
+    }
+    Ok(compressors)
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in
+            [("512MB", 512 << 20), ("2GB", 2 << 30), ("1.5g", 3 << 29), ("4096", 4096)]
+        {
+            assert_eq!(parse_bytes("x", text), Ok(bytes), "{text}");
+        }
+        for text in ["", "x", "5TB", "-1", "1..5"] {
+            assert!(parse_bytes("x", text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_set_is_shown_as_in_the_file() {
+        let mut settings = Settings::default();
+        settings.set("net.port", "5").unwrap();
+        settings.set("net.bindIp", "127.0.0.1,::1").unwrap();
+        settings.set("storage.dbPath", "/x").unwrap();
+        settings.set("setParameter.ttlMonitorEnabled", "false").unwrap();
+        let expected = doc! {
+            "net": { "bindIp": "127.0.0.1,::1", "port": 5 },
+            "setParameter": { "ttlMonitorEnabled": "false" },
+            "storage": { "dbPath": "/x" },
+        };
+        assert_eq!(settings.document(), expected);
+        assert_eq!(settings.addresses().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused() {
+        for (name, value) in [
+            ("security.authorization", "enabled"),
+            ("net.tls.mode", "requireTLS"),
+            ("storage.engine", "wiredTiger"),
+            ("storage.journal.enabled", "false"),
+            ("net.port", "70000"),
+            ("nope.nope", "1"),
+        ] {
+            assert!(Settings::default().set(name, value).is_err(), "{name}");
+        }
+        Settings::default().set("security.authorization", "disabled").unwrap();
+    }
+}
