@@ -1,0 +1,120 @@
+"""Cursors: batches, kills, time limits, tails of capped collections."""
+import threading
+import time
+
+import pytest
+from bson import Int64
+from pymongo import CursorType
+from pymongo.errors import CursorNotFound, ExecutionTimeout, OperationFailure
+
+
+@pytest.fixture
+def many(c):
+    c.insert_many([{"_id": i} for i in range(2500)])
+    return c
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100, 101, 102, 1000, 2500, 5000])
+def test_batches_add_up_and_keep_order(many, batch_size):
+    filter = {"_id": {"$lt": 300}}
+    assert [d["_id"] for d in many.find(filter).batch_size(batch_size).sort("_id")] == list(range(300))
+
+
+def test_the_first_batch_is_101_and_the_rest_follows(many):
+    first = many.database.command("find", "c")["cursor"]
+    assert (len(first["firstBatch"]), first["id"] != 0, first["ns"]) == (101, True, many.full_name)
+    more = many.database.command("getMore", first["id"], collection="c")["cursor"]
+    assert (len(more["nextBatch"]), more["id"]) == (2399, 0)
+
+
+def test_a_batch_is_at_most_16_megabytes(c):
+    c.insert_many([{"_id": i, "t": "x" * 1_000_000} for i in range(40)])
+    cursor = c.database.command("find", "c", batchSize=1000)["cursor"]
+    assert len(cursor["firstBatch"]) <= 16 and cursor["id"] != 0
+    assert sum(1 for _ in c.find()) == 40
+
+
+def test_limit_and_single_batch_leave_no_cursor(many):
+    for options in ({"limit": 5}, {"singleBatch": True, "batchSize": 5}, {"limit": 5, "batchSize": 5}):
+        cursor = many.database.command("find", "c", **options)["cursor"]
+        assert (len(cursor["firstBatch"]), cursor["id"]) == (5, 0), options
+
+
+def test_a_cursor_of_batch_size_zero_waits(many):
+    cursor = many.database.command("find", "c", batchSize=0)["cursor"]
+    assert cursor["firstBatch"] == [] and cursor["id"] != 0
+    many.database.command("killCursors", "c", cursors=[cursor["id"]])
+
+
+def test_a_killed_cursor_is_gone(many):
+    db = many.database
+    cursor = db.command("find", "c", batchSize=2)["cursor"]["id"]
+    reply = db.command("killCursors", "c", cursors=[cursor, Int64(12345)])
+    assert (reply["cursorsKilled"], reply["cursorsNotFound"]) == ([cursor], [12345])
+    with pytest.raises(CursorNotFound):
+        db.command("getMore", cursor, collection="c")
+
+
+def test_a_cursor_belongs_to_its_collection(many):
+    db = many.database
+    cursor = db.command("find", "c", batchSize=2)["cursor"]["id"]
+    with pytest.raises(OperationFailure) as error:
+        db.command("getMore", cursor, collection="other")
+    assert error.value.code == 13
+
+
+def test_a_cursor_sees_the_end_of_a_dropped_collection(many):
+    cursor = many.find(batch_size=2)
+    next(cursor)
+    many.drop()
+    with pytest.raises(OperationFailure) as error:
+        list(cursor)
+    assert error.value.code in (43, 175)
+
+
+def test_aggregation_cursors_have_batches_too(many):
+    cursor = many.aggregate([{"$match": {"_id": {"$gte": 500}}}, {"$sort": {"_id": 1}}], batchSize=7)
+    assert [d["_id"] for d in cursor] == list(range(500, 2500))
+
+
+def test_a_time_limit_ends_a_scan(c):
+    c.insert_many([{"_id": i, "t": "x" * 500} for i in range(20_000)])
+    with pytest.raises(ExecutionTimeout) as error:
+        list(c.find({"t": {"$regex": "(x+x+)+y"}}).max_time_ms(5))
+    assert error.value.code == 50
+    assert c.find_one({"_id": 1}, max_time_ms=10_000)
+
+
+def test_a_tail_of_a_capped_collection_waits_for_data(db):
+    db.create_collection("log", capped=True, size=100_000)
+    db.log.insert_many([{"_id": i} for i in range(3)])
+    cursor = db.log.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(3000)
+    assert [next(cursor)["_id"] for _ in range(3)] == [0, 1, 2]
+    inserter = threading.Timer(0.3, lambda: db.log.insert_one({"_id": "late"}))
+    began = time.monotonic()
+    inserter.start()
+    assert next(cursor)["_id"] == "late"
+    assert 0.2 < time.monotonic() - began < 2.5
+    # Without news the wait ends after its time, and the cursor lives on.
+    cursor = db.log.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(300)
+    assert len([next(cursor) for _ in range(4)]) == 4
+    began = time.monotonic()
+    with pytest.raises(StopIteration):
+        next(cursor)
+    assert 0.2 < time.monotonic() - began < 2 and cursor.alive
+    cursor.close()
+
+
+def test_a_plain_tail_does_not_wait(db):
+    db.create_collection("log", capped=True, size=4096, max=3)
+    db.log.insert_many([{"_id": i} for i in range(5)])
+    cursor = db.log.find(cursor_type=CursorType.TAILABLE)
+    assert [d["_id"] for d in cursor] == [2, 3, 4]
+    db.log.insert_one({"_id": 5})
+    assert [d["_id"] for d in cursor] == [5]
+
+
+def test_only_a_capped_collection_can_be_tailed(many):
+    with pytest.raises(OperationFailure) as error:
+        list(many.find(cursor_type=CursorType.TAILABLE))
+    assert error.value.code == 2

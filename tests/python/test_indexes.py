@@ -1,0 +1,136 @@
+"""Indexes: made, listed, used, unique, dropped."""
+import pytest
+from pymongo import ASCENDING, DESCENDING, HASHED, IndexModel
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+
+
+def test_indexes_are_listed_as_they_were_made(c):
+    c.create_index([("a", ASCENDING), ("b.c", DESCENDING)])
+    c.create_indexes([IndexModel("u", unique=True, name="mine"), IndexModel("s", sparse=True),
+                      IndexModel("p", partialFilterExpression={"p": {"$gt": 5}}),
+                      IndexModel("d", expireAfterSeconds=3600)])
+    listed = {i["name"]: i for i in c.list_indexes()}
+    assert dict(listed["_id_"]) == {"v": 2, "key": {"_id": 1}, "name": "_id_"}
+    assert dict(listed["a_1_b.c_-1"]) == {"v": 2, "key": {"a": 1, "b.c": -1}, "name": "a_1_b.c_-1"}
+    assert listed["mine"]["unique"] is True and listed["s_1"]["sparse"] is True
+    assert listed["p_1"]["partialFilterExpression"] == {"p": {"$gt": 5}}
+    assert listed["d_1"]["expireAfterSeconds"] == 3600
+    c.drop_index("mine")
+    c.drop_index([("s", 1)])
+    assert sorted(c.index_information()) == ["_id_", "a_1_b.c_-1", "d_1", "p_1"]
+    c.drop_indexes()
+    assert sorted(c.index_information()) == ["_id_"]
+
+
+def test_a_unique_violation_names_key_and_value(c):
+    c.create_index([("a", 1), ("b", -1)], unique=True)
+    c.insert_one({"a": 1, "b": "x"})
+    with pytest.raises(DuplicateKeyError) as error:
+        c.insert_one({"a": 1, "b": "x"})
+    assert error.value.details["keyPattern"] == {"a": 1, "b": -1}
+    assert error.value.details["keyValue"] == {"a": 1, "b": "x"}
+    assert error.value.details["errmsg"] == (
+        "E11000 duplicate key error collection: %s index: a_1_b_-1 dup key: { a: 1, b: \"x\" }" % c.full_name)
+    c.insert_one({"_id": 2, "a": 2, "b": "x"})
+    with pytest.raises(DuplicateKeyError):
+        c.update_one({"_id": 2}, {"$set": {"a": 1}})
+    assert c.find_one({"_id": 2})["a"] == 2
+
+
+def test_a_unique_index_over_duplicates_is_refused(c):
+    c.insert_many([{"a": 1}, {"a": 1}])
+    with pytest.raises(DuplicateKeyError):
+        c.create_index("a", unique=True)
+    assert sorted(c.index_information()) == ["_id_"]
+
+
+def test_missing_counts_as_null_unless_sparse(c):
+    c.create_index("a", unique=True)
+    c.create_index("s", unique=True, sparse=True)
+    c.insert_one({"x": 1})
+    with pytest.raises(DuplicateKeyError):
+        c.insert_one({"x": 2})
+    c.insert_one({"a": 1})
+
+
+def test_an_unordered_bulk_goes_on_after_a_violation(c):
+    c.create_index("a", unique=True)
+    with pytest.raises(BulkWriteError) as error:
+        c.insert_many([{"a": 1}, {"a": 1}, {"a": 2}], ordered=False)
+    assert error.value.details["nInserted"] == 2
+    assert error.value.details["writeErrors"][0]["keyValue"] == {"a": 1}
+
+
+def winning(explained):
+    """The stages of the winning plan, outermost first."""
+    plan, stages = explained["queryPlanner"]["winningPlan"], []
+    plan = plan.get("queryPlan", plan)
+    while plan:
+        stages.append(plan["stage"])
+        plan = plan.get("inputStage")
+    return stages
+
+
+def test_an_index_is_used(c):
+    c.insert_many([{"_id": i, "a": i % 10, "b": i} for i in range(1000)])
+    assert "COLLSCAN" in winning(c.find({"a": 3}).explain())
+    c.create_index([("a", 1), ("b", 1)])
+    assert winning(c.find({"a": 3}).explain()) == ["FETCH", "IXSCAN"]
+    explained = c.database.command("explain", {"find": "c", "filter": {"a": 3, "b": {"$lt": 100}}},
+                                   verbosity="executionStats")["executionStats"]
+    assert (explained["nReturned"], explained["totalKeysExamined"], explained["totalDocsExamined"]) == (10, 10, 10)
+    assert [d["b"] for d in c.find({"a": 3}).sort("b", -1).limit(2)] == [993, 983]
+    assert "SORT" not in winning(c.find({"a": 3}).sort("b", -1).explain())
+    assert list(c.find({"a": 3, "b": 13}, {"_id": 0, "a": 1, "b": 1})) == [{"a": 3, "b": 13}]
+    assert c.count_documents({"a": 3}) == 100
+    assert c.count_documents({"a": 3}, hint="a_1_b_1") == 100
+
+
+def test_answers_are_the_same_with_and_without_an_index(c):
+    values = [None, 1, 1.5, "a", "B", [], [1, 2], [[1]], {"x": 1}, True, float("nan"), [None], ["a", 1]]
+    c.insert_many([{"_id": i, "v": v} for i, v in enumerate(values)] + [{"_id": 99}])
+    filters = [{"v": f} for f in (
+        None, 1, [1, 2], {"$gt": 0}, {"$lte": 1.5}, {"$in": ["a", None]}, {"$ne": 1}, {"$exists": False},
+        {"$gte": "B"}, {"$type": "array"}, {"$not": {"$lt": 2}}, {"$elemMatch": {"$gt": 1}}, {"x": 1}, [], float("nan"),
+        {"$nin": [1, "a"]}, {"$size": 2}, {"$all": [1, 2]})]
+    plain = [sorted(d["_id"] for d in c.find(f)) for f in filters]
+    order = [d["_id"] for d in c.find().sort([("v", 1), ("_id", 1)])]
+    c.create_index([("v", 1), ("_id", 1)])
+    for f, expected in zip(filters, plain):
+        assert sorted(d["_id"] for d in c.find(f).hint("v_1__id_1")) == expected, f
+    assert [d["_id"] for d in c.find().sort([("v", 1), ("_id", 1)])] == order
+
+
+def test_a_hashed_index_finds_what_is_equal(c):
+    c.create_index([("h", HASHED)])
+    c.insert_many([{"_id": i, "h": "k%d" % i} for i in range(50)])
+    assert c.find_one({"h": "k7"})["_id"] == 7
+
+
+@pytest.mark.parametrize("key, options, code", [
+    ({"a": 0}, {}, 67), ({"a": "nope"}, {}, 67), ({"": 1}, {}, 67), ({"a": 1}, {"name": ""}, 67),
+    ({"a.$b": 1}, {}, 67), ({"a": 1}, {"expireAfterSeconds": -1}, 67), ({"_id": 1}, {"sparse": True}, 197)])
+def test_bad_indexes_are_refused(c, key, options, code):
+    c.insert_one({})
+    spec = {"key": key, "name": "bad", **options}
+    with pytest.raises(OperationFailure) as error:
+        c.database.command("createIndexes", "c", indexes=[spec])
+    assert error.value.code == code
+
+
+def test_the_same_index_twice_is_one_and_another_of_its_name_an_error(c):
+    c.create_index("a")
+    assert c.create_index("a") == "a_1"
+    for key, options, code in ((("b", 1), {"name": "a_1"}, 86), (("a", 1), {"unique": True}, 86),
+                               (("a", 1), {"name": "z"}, 85)):
+        with pytest.raises(OperationFailure) as error:
+            c.create_index([key], **options)
+        assert error.value.code == code, options
+
+
+def test_an_index_over_existing_documents_finds_them(c):
+    c.insert_many([{"_id": i, "t": ["x%d" % i, "all"]} for i in range(3000)])
+    c.create_index("t")
+    assert c.find_one({"t": "x2999"})["_id"] == 2999
+    assert sum(1 for _ in c.find({"t": "all"})) == 3000
+    assert c.database.command("validate", "c", full=True)["valid"] is True

@@ -1,0 +1,111 @@
+"""Databases and collections: made, renamed, listed, measured, dropped; views and validators."""
+import pytest
+from pymongo.errors import CollectionInvalid, OperationFailure, WriteError
+
+
+def test_collections_appear_and_go(client, db):
+    assert db.name not in client.list_database_names()
+    db.a.insert_one({})
+    db.create_collection("b", capped=True, size=4096)
+    assert db.name in client.list_database_names()
+    assert sorted(db.list_collection_names()) == ["a", "b"]
+    infos = {i["name"]: i for i in db.list_collections()}
+    assert infos["b"]["options"] == {"capped": True, "size": 4096}
+    assert infos["a"]["type"] == "collection" and infos["a"]["idIndex"]["name"] == "_id_"
+    with pytest.raises(CollectionInvalid):
+        db.create_collection("b")
+    db.b.drop()
+    db.drop_collection("never was")
+    assert db.list_collection_names() == ["a"]
+    client.drop_database(db.name)
+    assert db.name not in client.list_database_names()
+
+
+def test_rename_moves_documents_and_indexes(client, db):
+    db.a.insert_many([{"_id": i, "x": i} for i in range(10)])
+    db.a.create_index("x")
+    db.a.rename("b")
+    assert db.list_collection_names() == ["b"] and db.b.count_documents({"x": {"$gte": 5}}) == 5
+    assert "x_1" in db.b.index_information()
+    db.c.insert_one({})
+    with pytest.raises(OperationFailure) as error:
+        db.b.rename("c")
+    assert error.value.code == 48
+    db.b.rename("c", dropTarget=True)
+    assert db.c.count_documents({}) == 10
+    with pytest.raises(OperationFailure) as error:
+        db.nothing.rename("d")
+    assert error.value.code == 26
+
+
+def test_statistics(db):
+    db.c.insert_many([{"_id": i, "t": "x" * 100} for i in range(100)])
+    db.c.create_index("t")
+    stats = db.command("collStats", "c")
+    assert (stats["ns"], stats["count"], stats["nindexes"]) == (db.name + ".c", 100, 2)
+    assert stats["size"] == 100 * stats["avgObjSize"] == 100 * len(__import__("bson").encode({"_id": 1, "t": "x" * 100}))
+    stats = db.command("dbStats")
+    assert (stats["db"], stats["collections"], stats["objects"], stats["indexes"]) == (db.name, 1, 100, 2)
+
+
+def test_counts_and_sizes_follow_every_write(db):
+    size = lambda: (lambda s: (s["count"], s["size"]))(db.command("collStats", "c"))  # noqa: E731
+    db.c.insert_many([{"_id": i, "t": "x"} for i in range(10)])
+    assert size() == (10, 230)
+    db.c.update_many({"_id": {"$lt": 5}}, {"$set": {"t": "xyz"}})
+    assert size() == (10, 240)
+    db.c.delete_many({"_id": {"$gte": 8}})
+    assert size() == (8, 194)
+    db.c.delete_many({})
+    assert size() == (0, 0)
+
+
+@pytest.mark.parametrize("name, code", [("", 73), ("a$b", 73), (".a", 73), ("a" * 300, 73), ("system.x", 73)])
+def test_names_that_are_refused(db, name, code):
+    with pytest.raises(OperationFailure) as error:
+        db.command("create", name)
+    assert error.value.code == code
+
+
+def test_a_view_shows_its_pipeline(db):
+    db.c.insert_many([{"_id": i, "n": i} for i in range(5)])
+    db.command("create", "v", viewOn="c", pipeline=[{"$match": {"n": {"$gt": 2}}}, {"$project": {"n": 0}}])
+    assert list(db.v.find().sort("_id")) == [{"_id": 3}, {"_id": 4}]
+    assert db.v.count_documents({}) == 2
+    with pytest.raises(OperationFailure) as error:
+        db.v.insert_one({})
+    assert error.value.code == 166
+
+
+def test_a_validator_refuses_what_does_not_match(db):
+    db.create_collection("c", validator={"n": {"$gt": 0}})
+    db.c.insert_one({"_id": 1, "n": 1})
+    for write in (lambda: db.c.insert_one({"n": 0}), lambda: db.c.update_one({"_id": 1}, {"$set": {"n": -1}})):
+        with pytest.raises(WriteError) as error:
+            write()
+        assert error.value.code == 121
+    db.command("collMod", "c", validator={})
+    db.c.insert_one({"n": 0})
+
+
+def test_a_capped_collection_forgets_its_oldest(db):
+    db.create_collection("log", capped=True, size=1_000_000, max=10)
+    db.log.insert_many([{"_id": i} for i in range(25)])
+    assert [d["_id"] for d in db.log.find()] == list(range(15, 25))
+    assert [d["_id"] for d in db.log.find().sort("$natural", -1).limit(1)] == [24]
+
+
+def test_diagnostics_answer(client, db):
+    assert client.admin.command("ping") == {"ok": 1.0}
+    info = client.admin.command("buildInfo")
+    assert info["versionArray"][:2] == [6, 0] and info["maxBsonObjectSize"] == 16 * 1024 * 1024
+    status = client.admin.command("serverStatus")
+    assert status["connections"]["current"] >= 1 and status["uptime"] >= 0
+    before = status["opcounters"]["insert"]
+    db.c.insert_many([{}] * 1 + [{"a": i} for i in range(9)])
+    assert client.admin.command("serverStatus")["opcounters"]["insert"] == before + 10
+    assert client.admin.command("hello")["maxWriteBatchSize"] == 100_000
+    assert client.admin.command("listCommands")["commands"]["find"]["help"]
+    assert client.admin.command("getLog", "global")["log"] is not None
+    assert client.admin.command("whatsmyuri")["you"].startswith("127.0.0.1:")
+    assert "find" in client.admin.command("listCommands")["commands"]

@@ -1,0 +1,158 @@
+"""Starting and ending: mistakes are one clear line and touch nothing; SIGTERM ends cleanly; the data is there again."""
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pymongo
+import pytest
+import server
+
+own_ways = pytest.mark.skipif(server.is_mongod(), reason="another server has other words for it")
+
+
+def attempt(*words, timeout=20):
+    """Runs a start that must fail; returns its exit status and what it said on stderr."""
+    done = subprocess.run([*server.serve_command(), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=timeout)
+    return done.returncode, done.stderr.strip()
+
+
+def content(folder):
+    found = {}
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(path, name), "rb") as f:
+                found[os.path.relpath(os.path.join(path, name), folder)] = f.read()
+    return found
+
+
+def refused(tmp_path, *words):
+    """One line, a non-zero status, an untouched folder."""
+    before = content(tmp_path)
+    status, said = attempt(*words)
+    assert status != 0
+    assert said and "\n" not in said, said
+    assert "panicked" not in said
+    assert content(tmp_path) == before
+    return said
+
+
+@own_ways
+def test_an_unknown_option(tmp_path):
+    assert "--nonsense" in refused(tmp_path, "--dbpath", str(tmp_path), "--nonsense")
+
+
+@own_ways
+def test_a_port_in_use(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = str(s.getsockname()[1])
+        assert port in refused(tmp_path, "--dbpath", str(tmp_path), "--port", port)
+
+
+@own_ways
+def test_a_folder_with_foreign_files(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear diary")
+    (tmp_path / "WiredTiger.wt").write_bytes(b"something else's")
+    said = refused(tmp_path, "--dbpath", str(tmp_path), "--port", str(server.free_port()))
+    assert str(tmp_path) in said
+
+
+@own_ways
+def test_a_file_instead_of_a_folder(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    refused(tmp_path, "--dbpath", str(path), "--port", str(server.free_port()))
+
+
+@own_ways
+def test_a_folder_that_another_server_has_open(tmp_path):
+    with server.Server() as first:
+        status, said = attempt("--dbpath", first.dbpath, "--port", str(server.free_port()))
+        assert status != 0 and said and "\n" not in said
+        with pymongo.MongoClient(first.uri) as client:
+            client.t.c.insert_one({"_id": 1})
+
+
+def test_sigterm_ends_cleanly_and_the_data_is_there_again():
+    with server.Server() as own:
+        with pymongo.MongoClient(own.uri) as client:
+            client.t.c.insert_many([{"_id": i} for i in range(1000)])
+            client.t.c.create_index("x")
+            cursor = client.t.c.find(batch_size=2)
+            next(cursor)
+            began = time.monotonic()
+            assert own.terminate() == 0
+            assert time.monotonic() - began < 15
+        assert own.start() < 5
+        with pymongo.MongoClient(own.uri) as client:
+            assert client.t.c.count_documents({}) == 1000
+            assert "x_1" in client.t.c.index_information()
+
+
+def test_the_shutdown_command_ends_the_server():
+    with server.Server() as own:
+        with pymongo.MongoClient(own.uri) as client:
+            with pytest.raises(pymongo.errors.AutoReconnect):
+                client.admin.command("shutdown")
+        assert own.process.wait(20) == 0
+
+
+def test_a_configuration_file_in_the_form_of_mongod_conf(tmp_path):
+    port, data, log = server.free_port(), tmp_path / "data", tmp_path / "server.log"
+    data.mkdir()
+    config = tmp_path / "mongod.conf"
+    config.write_text("""
+# as a package of mongod has it
+storage:
+  dbPath: %s
+net:
+  port: %d
+  bindIp: 127.0.0.1
+systemLog:
+  destination: file
+  path: %s
+  logAppend: true
+""" % (data, port, log))
+    process = subprocess.Popen([*server.serve_command(), "--config", str(config)], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        with pymongo.MongoClient("127.0.0.1", port, serverSelectionTimeoutMS=20_000) as client:
+            parsed = client.admin.command("getCmdLineOpts")["parsed"]
+            assert parsed["net"]["port"] == port and parsed["storage"]["dbPath"] == str(data)
+        assert log.read_text()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@own_ways
+@pytest.mark.parametrize("text, word", [
+    ("net:\n  prot: 1\n", "prot"), ("net: [1\n", "conf"), ("storage:\n  engine: stone\n", "stone"),
+    ("net:\n  port: many\n", "many")])
+def test_a_mistake_in_the_configuration_file(tmp_path, text, word):
+    config = tmp_path / "mongod.conf"
+    config.write_text(text)
+    assert word in refused(tmp_path, "--dbpath", str(tmp_path / "data"), "--config", str(config))
+
+
+@own_ways
+def test_help_and_version():
+    binary = server.serve_command()[0]
+    for words in (["--help"], ["serve", "--help"], ["--version"]):
+        done = subprocess.run([binary, *words], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout and not done.stderr
+    assert "--dbpath" in subprocess.run([binary, "serve", "--help"], capture_output=True, text=True).stdout
+
+
+@own_ways
+def test_memory_leaves_nothing_behind(tmp_path):
+    with server.Server("--storage-engine", "memory", dbpath=str(tmp_path)) as own:
+        with pymongo.MongoClient(own.uri) as client:
+            client.t.c.insert_one({"_id": 1})
+            assert client.t.c.find_one() == {"_id": 1}
+        assert own.terminate() == 0
+    assert content(tmp_path) == {}
