@@ -15,11 +15,12 @@ use crate::error::{closed, from_rocksdb};
 /// Bytes of a batch that holds nothing: its sequence number and count.
 const BATCH_HEADER_BYTES: usize = 12;
 
-/// A larger batch is not kept: a thread must not hold a bulk load's memory for ever.
-const KEPT_BATCH_BYTES_MAX: usize = 256 << 10;
+/// A larger batch is not kept: a thread must not hold much memory for ever. A thousand documents of a bulk load fit;
+/// growing their batch afresh each time would copy them twice.
+const KEPT_BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Batches that a thread keeps; more only serve threads with many transactions open at once.
-const KEPT_BATCHES_MAX: usize = 4;
+const KEPT_BATCHES_MAX: usize = 2;
 
 thread_local! {
     static BATCHES: RefCell<Vec<WriteBatch>> = const { RefCell::new(Vec::new()) };
