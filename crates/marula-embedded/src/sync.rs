@@ -152,8 +152,10 @@ impl Shared {
                 state.synced = newest;
             }
         }
+        // A background error was logged when it came; every sync fails until it is gone.
         if let Err(cause) = &outcome
             && waiters.is_empty()
+            && self.engine.health.error().is_none()
         {
             error!("could not sync the log: {cause}");
         }
