@@ -42,7 +42,7 @@ def c(db):
 
 @pytest.fixture(scope="session")
 def replica():
-    """A server that presents itself as a one-node replica set: sessions are retryable, transactions and watches work."""
+    """A server that presents itself as a one-node replica set: writes can be retried."""
     with server.Server("--replSet", "rs0") as own:
         with pymongo.MongoClient(own.uri) as client:
             try:

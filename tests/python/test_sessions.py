@@ -1,8 +1,13 @@
-"""Sessions, retryable writes, transactions and change streams, against a server that is a replica set of one."""
+"""Sessions, retryable writes, concerns and preferences, against a server that is a replica set of one."""
+import time
+
 import pymongo
 import pytest
 from bson import Binary, Int64
+from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+from raw import Raw
 
 
 @pytest.fixture
@@ -30,23 +35,66 @@ def test_a_session_lives_and_ends(rs):
         c.find_one({}, session=session)
 
 
-def test_a_retried_write_happens_once(rs):
-    db = rs.sessions
+def test_a_retried_write_happens_once(replica, rs):
     lsid = {"id": Binary(b"0123456789abcdef", 4)}
-    command = dict(documents=[{"_id": 1, "n": 0}, {"_id": 2, "n": 0}], lsid=lsid, txnNumber=Int64(1))
-    for _ in range(2):
-        assert db.command("insert", "c", **command)["n"] == 2
-    update = dict(updates=[{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}], lsid=lsid, txnNumber=Int64(2))
-    for _ in range(3):
-        reply = db.command("update", "c", **update)
-        assert (reply["n"], reply["nModified"]) == (1, 1)
-    change = dict(query={"_id": 2}, update={"$inc": {"n": 5}}, new=True, lsid=lsid, txnNumber=Int64(3))
-    for _ in range(2):
-        assert db.command("findAndModify", "c", **change)["value"] == {"_id": 2, "n": 5}
-    delete = dict(deletes=[{"q": {"_id": 2}, "limit": 1}], lsid=lsid, txnNumber=Int64(4))
-    for _ in range(2):
-        assert db.command("delete", "c", **delete)["n"] == 1
-    assert list(db.c.find()) == [{"_id": 1, "n": 1}]
-    with pytest.raises(OperationFailure) as error:
-        db.command("insert", "c", documents=[{}], lsid=lsid, txnNumber=Int64(1))
-    assert error.value.code == 225
+    with Raw(replica.port) as raw:
+        def run(number, **command):
+            return raw.command("sessions", **command, lsid=lsid, txnNumber=Int64(number))
+
+        for _ in range(2):
+            assert run(1, insert="c", documents=[{"_id": 1, "n": 0}, {"_id": 2, "n": 0}])["n"] == 2
+        for _ in range(3):
+            reply = run(2, update="c", updates=[{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}])
+            assert (reply["n"], reply["nModified"]) == (1, 1)
+        assert reply["retriedStmtIds"] == [0]
+        for _ in range(2):
+            reply = run(3, findAndModify="c", query={"_id": 2}, update={"$inc": {"n": 5}}, new=True)
+            assert reply["value"] == {"_id": 2, "n": 5}
+        for _ in range(2):
+            assert run(4, delete="c", deletes=[{"q": {"_id": 2}, "limit": 1}])["n"] == 1
+        assert list(rs.sessions.c.find()) == [{"_id": 1, "n": 1}]
+        # What came before is forgotten and refused; many documents at once cannot be retried.
+        assert run(1, insert="c", documents=[{}])["code"] == 225
+        assert run(5, update="c", updates=[{"q": {}, "u": {"$set": {"a": 1}}, "multi": True}])["writeErrors"][0]["code"] == 72
+
+
+def test_a_driver_retries_by_itself(rs):
+    c = rs.sessions.c
+    c.insert_one({"_id": 1})
+    with rs.start_session() as session:
+        for i in range(5):
+            c.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=session)
+        c.insert_many([{} for _ in range(10)], session=session)
+    assert c.find_one({"_id": 1})["n"] == 5 and c.count_documents({}) == 11
+
+
+def test_write_concerns(rs):
+    for concern in ({"w": 1}, {"w": "majority"}, {"w": 1, "j": True}, {"w": 1, "wtimeout": 1000}):
+        c = rs.sessions.get_collection("c", write_concern=pymongo.WriteConcern(**concern))
+        c.insert_one(concern)
+    reply = rs.sessions.command("insert", "c", documents=[{}], writeConcern={"w": 2, "wtimeout": 100}, check=False)
+    assert reply["n"] == 1 and reply["writeConcernError"]["code"] == 100
+    unacknowledged = rs.sessions.get_collection("c", write_concern=pymongo.WriteConcern(w=0))
+    assert unacknowledged.insert_one({"_id": "w0"}).acknowledged is False
+    assert wait_for(lambda: rs.sessions.c.find_one({"_id": "w0"}))
+
+
+def test_read_concerns_and_preferences(rs):
+    c = rs.sessions.c
+    c.with_options(write_concern=pymongo.WriteConcern("majority")).insert_one({"_id": 1})
+    for level in ("local", "available", "majority", "linearizable"):
+        assert c.with_options(read_concern=ReadConcern(level)).find_one({"_id": 1}), level
+    for preference in (ReadPreference.PRIMARY, ReadPreference.PRIMARY_PREFERRED, ReadPreference.SECONDARY_PREFERRED,
+                       ReadPreference.NEAREST):
+        assert c.with_options(read_preference=preference).find_one({"_id": 1}), preference
+    with pytest.raises(OperationFailure):
+        rs.sessions.command("find", "c", readConcern={"level": "nonsense"})
+
+
+def wait_for(condition):
+    for _ in range(200):
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    return None

@@ -1,0 +1,36 @@
+"""One connection without a driver: commands go out exactly as they are given, sessions and all."""
+import socket
+import struct
+
+import bson
+
+
+class Raw:
+    def __init__(self, port, host="127.0.0.1", timeout=30):
+        self.socket = socket.create_connection((host, port), timeout=timeout)
+
+    def command(self, db, **fields):
+        """Runs a command, its name the first field, and returns its reply, an error too."""
+        body = bson.encode({**fields, "$db": db})
+        self.socket.sendall(struct.pack("<iiiiI", 21 + len(body), 1, 0, 2013, 0) + b"\0" + body)
+        return bson.decode(self.receive()[5:])
+
+    def receive(self):
+        """The next message without its header."""
+        size = struct.unpack("<iiii", self.exactly(16))[0]
+        return self.exactly(size - 16)
+
+    def exactly(self, size):
+        data = b""
+        while len(data) < size:
+            chunk = self.socket.recv(min(1 << 20, size - len(data)))
+            if not chunk:
+                raise EOFError("the server hung up")
+            data += chunk
+        return data
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
