@@ -1,18 +1,28 @@
 //! Projections: which parts of a document an answer shows.
 //!
 //! [`Projection::parse`] reads a projection document once into a tree by field name;
-//! [`Projection::apply`] walks it along the document's bytes. `find` and the stages `$project`,
-//! `$addFields` and `$unset` share it under different [`Policy`]s.
+//! [`Projection::apply`] walks it along the document's bytes. A projection includes what it names, or shows
+//! all but what it names; new fields are computed by expressions. `find` and the stage `$project` share it
+//! under different [`Policy`]s.
+//!
+//! `tree` is what is parsed, `parse` the reading, `apply` the walk, `metadata` what `$meta` shows.
 
+mod apply;
 mod metadata;
+mod parse;
+mod slice;
+#[cfg(test)]
+mod tests;
+mod tree;
 
-use marula_bson::Doc;
+use marula_bson::{Doc, FieldPath};
 use marula_error::Result;
 
 use crate::context::Context;
-use crate::filter::Filter;
 
-pub use metadata::Metadata;
+pub use metadata::{Meta, Metadata};
+
+use tree::{Child, Computed, Node};
 
 /// Which language's rules a projection follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +35,39 @@ pub enum Policy {
 
 /// A parsed projection.
 #[derive(Debug)]
-pub struct Projection {}
+pub struct Projection {
+    root: Node,
+    /// Whether fields that are not named are left out.
+    inclusion: bool,
+    /// The path before a positional `$`.
+    positional: Option<Vec<Box<[u8]>>>,
+    metadata: Vec<Meta>,
+    needs: Option<Vec<FieldPath>>,
+}
 
 impl Projection {
     /// Parses a projection document.
     ///
-    /// `filter` is the query, which a positional `$` needs.
-    pub fn parse(
-        _doc: Doc<'_>,
-        _policy: Policy,
-        _filter: Option<&Filter>,
-        _context: &Context,
-    ) -> Result<Projection> {
-        todo!()
+    /// Errors: those of `parse`, and of the expressions in it.
+    pub fn parse(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Projection> {
+        let parsed = parse::parse(doc, policy, context)?;
+        let mut projection = Projection {
+            root: parsed.root,
+            inclusion: parsed.inclusion,
+            positional: parsed.positional,
+            metadata: parsed.metadata,
+            needs: None,
+        };
+        projection.needs = projection.find_needs();
+        if policy == Policy::Find {
+            projection.optimize(context)?;
+        }
+        Ok(projection)
+    }
+
+    /// Computes what needs no document. A `find` has it done while parsing.
+    pub fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.root.optimize(context)
     }
 
     /// Appends the projected document to `out`.
@@ -45,38 +75,73 @@ impl Projection {
     /// `position` is the array index that the filter noted, where [`Projection::needs_position`].
     pub fn apply(
         &self,
-        _doc: Doc<'_>,
-        _position: Option<usize>,
-        _metadata: &Metadata<'_>,
-        _context: &Context,
-        _out: &mut Vec<u8>,
+        doc: Doc<'_>,
+        position: Option<usize>,
+        metadata: &Metadata<'_>,
+        context: &Context,
+        out: &mut Vec<u8>,
     ) -> Result<()> {
-        todo!()
+        apply::apply(self, doc, position, metadata, context, out)
     }
 
     /// Whether every document is shown as it is.
     pub fn is_identity(&self) -> bool {
-        todo!()
+        !self.inclusion && self.root.children.len() == 0
     }
 
     /// Whether the result is documents' own fields alone, chosen by inclusion: an index that holds them all
     /// covers the query.
     pub fn is_plain_inclusion(&self) -> bool {
-        todo!()
+        self.inclusion && self.positional.is_none() && self.root.is_plain()
     }
 
-    /// The paths that the projection reads; `None` when it needs the whole document.
-    pub fn needs(&self) -> Option<&[marula_bson::FieldPath]> {
-        todo!()
+    /// The paths that the projection reads; `None` when it may need any part of the document.
+    pub fn needs(&self) -> Option<&[FieldPath]> {
+        self.needs.as_deref()
     }
 
     /// Whether the positional `$` is used, so that the whole filter has to be matched and note the array index.
     pub fn needs_position(&self) -> bool {
-        todo!()
+        self.positional.is_some()
     }
 
-    /// Whether `$meta` of any kind is asked for.
-    pub fn needs_metadata(&self) -> bool {
-        todo!()
+    /// The metadata asked for by `$meta`, in the order of the projection.
+    pub fn metadata(&self) -> &[Meta] {
+        &self.metadata
     }
+
+    fn find_needs(&self) -> Option<Vec<FieldPath>> {
+        if !self.inclusion {
+            return None;
+        }
+        let mut paths = Vec::new();
+        find_paths(&self.root, &mut Vec::new(), &mut paths).then_some(paths)
+    }
+}
+
+/// Gathers the paths that an inclusion reads; whether they can be told.
+fn find_paths(node: &Node, prefix: &mut Vec<u8>, paths: &mut Vec<FieldPath>) -> bool {
+    node.children.entries().iter().all(|(name, child)| {
+        let length = prefix.len();
+        if length > 0 {
+            prefix.push(b'.');
+        }
+        prefix.extend_from_slice(name);
+        let mut known = true;
+        match child {
+            Child::Keep | Child::Slice(_) => paths.push(FieldPath::new(&*prefix)),
+            Child::Drop => {}
+            Child::Inner(inner) => known = find_paths(inner, prefix, paths),
+            Child::Computed(Computed::Meta(_)) => {}
+            Child::Computed(Computed::ElemMatch { name, .. }) => paths.push(FieldPath::new(name)),
+            Child::Computed(Computed::Expression(expression)) => {
+                expression.for_each_path(&mut |path| {
+                    known &= !path.is_empty();
+                    paths.push(FieldPath::new(path.text()));
+                });
+            }
+        }
+        prefix.truncate(length);
+        known
+    })
 }

@@ -27,7 +27,7 @@ pub struct Project {
 impl Project {
     /// Parses a projection for the stage `name`.
     pub(super) fn parse(name: &str, spec: Doc<'_>, context: &Context) -> Result<Self> {
-        let projection = Projection::parse(spec, Policy::Aggregate, None, context)
+        let projection = Projection::parse(spec, Policy::Aggregate, context)
             .map_err(|error| error.caused_by(&format!("Invalid {name}")))?;
         Ok(Project { projection, spec: spec.to_buf() })
     }

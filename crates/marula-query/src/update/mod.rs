@@ -31,6 +31,7 @@ use crate::context::Context;
 pub use touched::Touched;
 pub use upsert::check_upsert_query;
 
+use array_filter::ArrayFilter;
 use operators::Operators;
 use pipeline::PipelineUpdate;
 use replacement::Replacement;
@@ -40,6 +41,8 @@ errors! {
     bad_update() = FailedToParse, "Update argument must be either an object or an array";
     /// A replacement document in an update of many documents.
     multi_replacement() = FailedToParse, "multi update is not supported for replacement-style update";
+    /// Constants beside something that is no pipeline.
+    constants_without_pipeline() = 51198, "Constant values may only be specified for pipeline updates";
     /// Array filters beside a pipeline.
     array_filters_with_pipeline() = FailedToParse, "arrayFilters may not be specified for pipeline-style updates";
 }
@@ -92,15 +95,22 @@ impl Update {
         options: &UpdateOptions<'_>,
         context: &Context,
     ) -> Result<Update> {
+        let array_filters = match options.array_filters {
+            Some(_) if matches!(update, Value::Array(_)) => {
+                return Err(array_filters_with_pipeline());
+            }
+            Some(filters) => ArrayFilter::parse_all(filters, context)?,
+            None => Vec::new(),
+        };
+        if options.constants.is_some() && !matches!(update, Value::Array(_)) {
+            return Err(constants_without_pipeline());
+        }
         let kind = match update {
             Value::Document(doc) if operators::begins_with_operator(doc) => {
-                Kind::Operators(Operators::parse(doc, options.array_filters, context)?)
+                Kind::Operators(Operators::parse(doc, array_filters, context)?)
             }
             Value::Document(_) if options.multi => return Err(multi_replacement()),
             Value::Document(doc) => Kind::Replacement(Replacement::new(doc)),
-            Value::Array(_) if options.array_filters.is_some() => {
-                return Err(array_filters_with_pipeline());
-            }
             Value::Array(stages) => {
                 Kind::Pipeline(PipelineUpdate::parse(stages, options.constants, context)?)
             }
@@ -142,9 +152,7 @@ impl Update {
             Kind::Operators(operators) => {
                 (operators.apply(doc, matched, context, out)?, operators.touched())
             }
-            Kind::Replacement(replacement) => {
-                (replacement.apply(doc, context, out)?, Touched::All)
-            }
+            Kind::Replacement(replacement) => (replacement.apply(doc, context, out)?, Touched::All),
             Kind::Pipeline(pipeline) => (pipeline.apply(doc, context, out)?, Touched::All),
         };
         if !changed {

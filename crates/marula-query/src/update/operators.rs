@@ -9,7 +9,6 @@ use marula_error::{Result, errors};
 use super::array_filter::ArrayFilter;
 use super::operator;
 use super::path::{self, Part};
-use super::stored;
 use super::tree::Fields;
 use super::walk::Walk;
 use super::{Matched, Touched};
@@ -51,13 +50,9 @@ struct Parser<'c> {
 impl Operators {
     pub(super) fn parse(
         doc: Doc<'_>,
-        array_filters: Option<Doc<'_>>,
+        array_filters: Vec<ArrayFilter>,
         context: &Context,
     ) -> Result<Operators> {
-        let array_filters = match array_filters {
-            Some(filters) => ArrayFilter::parse_all(filters, context)?,
-            None => Vec::new(),
-        };
         let mut parser = Parser {
             context,
             tree: Fields::default(),
@@ -129,16 +124,9 @@ impl Operators {
             id_is_fixed,
             context,
             array_filters: &self.array_filters,
-            dollar_names: Vec::new(),
             scratch: Vec::new(),
         };
-        let start = out.len();
-        let changed = walk.document(&self.tree, doc, None, out)?;
-        if !walk.dollar_names.is_empty() {
-            let is_written = |name: &[u8]| walk.dollar_names.iter().any(|other| **other == *name);
-            stored::check_dollar_names(Doc::trusted(&out[start..]), is_insert, is_written)?;
-        }
-        Ok(changed)
+        walk.document(&self.tree, doc, None, out)
     }
 }
 
@@ -158,7 +146,9 @@ impl Parser<'_> {
                 Some(operator) => self.field(operator, field)?,
                 None => {
                     let Parser { tree, touched, .. } = self;
-                    operator::add_rename(tree, field, &mut |path| touched.push(FieldPath::new(path)))?;
+                    operator::add_rename(tree, field, &mut |path| {
+                        touched.push(FieldPath::new(path))
+                    })?;
                 }
             }
         }
@@ -166,14 +156,15 @@ impl Parser<'_> {
     }
 
     fn field(&mut self, operator: &operator::Operator, field: Element<'_>) -> Result<()> {
-        let parts = path::parse(field.name)?;
+        path::check_names(field.name)?;
         let leaf = (operator.parse)(field, self.context)?;
+        let parts = path::parts(field.name)?;
+        self.tree.add(field.name, &parts, leaf)?;
         for part in &parts {
             if let Part::Elements(id) = *part {
                 self.identifier(id, field.name)?;
             }
         }
-        self.tree.add(field.name, &parts, leaf)?;
         self.touched.push(FieldPath::new(field.name));
         Ok(())
     }

@@ -41,9 +41,8 @@ impl<'p> Part<'p> {
     }
 }
 
-/// Splits a path and checks what holds for all operators.
-pub(super) fn parse(path: &[u8]) -> Result<Vec<Part<'_>>> {
-    check_names(path)?;
+/// Splits a path that [`check_names`] found good.
+pub(super) fn parts(path: &[u8]) -> Result<Vec<Part<'_>>> {
     let parts: Vec<Part<'_>> = split(path).collect();
     if let Some(Part::Elements(_)) = parts.first() {
         return Err(identifier_first(path.as_bstr()));
@@ -51,7 +50,7 @@ pub(super) fn parse(path: &[u8]) -> Result<Vec<Part<'_>>> {
     Ok(parts)
 }
 
-/// Checks that no part of the path is empty, and that `$` stands where it may.
+/// Checks what holds for the paths of all operators: no part is empty, and `$` stands where it may.
 pub(super) fn check_names(path: &[u8]) -> Result<()> {
     if path.is_empty() {
         return Err(path_empty());
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn parts_are_told_apart() {
-        let parts = parse(b"a.$.0.$[].$[id].$x.$[y").unwrap();
+        let parts = parts(b"a.$.0.$[].$[id].$x.$[y").unwrap();
         assert_eq!(
             parts,
             [
@@ -132,8 +131,26 @@ mod tests {
 
     #[test]
     fn names_are_ordered_as_mongod_adds_them() {
-        let ascending =
-            [" ", "-1", "001", "01", "1", "2", "9", "10", "1a", "9b", "10b", "18446744073709551615", "Z", "_", "a", "a1", "a10", "a2"];
+        let ascending = [
+            " ",
+            "-1",
+            "001",
+            "01",
+            "1",
+            "2",
+            "9",
+            "10",
+            "1a",
+            "9b",
+            "10b",
+            "18446744073709551615",
+            "Z",
+            "_",
+            "a",
+            "a1",
+            "a10",
+            "a2",
+        ];
         for (i, a) in ascending.iter().enumerate() {
             for (j, b) in ascending.iter().enumerate() {
                 assert_eq!(compare(a.as_bytes(), b.as_bytes()), i.cmp(&j), "{a} {b}");

@@ -20,7 +20,8 @@ errors! {
 }
 
 /// The stages that an update may have: each makes one document of one.
-const STAGES: &[&str] = &["$addFields", "$project", "$replaceRoot", "$replaceWith", "$set", "$unset"];
+const STAGES: &[&str] =
+    &["$addFields", "$project", "$replaceRoot", "$replaceWith", "$set", "$unset"];
 
 /// A parsed pipeline and the surroundings that it was parsed in.
 pub(super) struct PipelineUpdate {
@@ -55,17 +56,12 @@ impl PipelineUpdate {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let start = out.len();
-        self.write(old, old.get_raw(b"_id"), out)?;
+        self.write(old, false, out)?;
         Ok(&out[start..] != old.as_bytes())
     }
 
-    /// Appends what the pipeline makes of a document, with the given `_id` unless it has one itself.
-    pub(super) fn write(
-        &self,
-        doc: Doc<'_>,
-        id: Option<RawValue<'_>>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    /// Appends what the pipeline makes of a document, with the document's `_id` unless it makes one itself.
+    pub(super) fn write(&self, doc: Doc<'_>, is_insert: bool, out: &mut Vec<u8>) -> Result<()> {
         let input = Documents::new(vec![doc.to_buf()]);
         let env = Env {
             context: Arc::clone(&self.context),
@@ -77,11 +73,12 @@ impl PipelineUpdate {
         assert!(step == Step::Document, "every stage of an update makes one document of one");
         let new = output.doc();
         let own_id = new.get_raw(b"_id");
-        check_same_id(id, own_id)?;
-        if let Some(own_id) = own_id {
-            stored::check_id_no_array(own_id)?;
-            stored::check_id_names(own_id)?;
+        let id = doc.get_raw(b"_id");
+        if let Some(id) = own_id.or(id).filter(|_| is_insert) {
+            stored::check_id_no_array(id)?;
         }
+        own_id.map_or(Ok(()), stored::check_id)?;
+        check_same_id(id, own_id)?;
         stored::check_depth(new)?;
         write_id_first(new, own_id.or(id), out);
         Ok(())

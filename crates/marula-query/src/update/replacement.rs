@@ -32,7 +32,7 @@ impl Replacement {
         if self.doc.as_doc() == old && !self.has_zero_timestamp {
             return Ok(false);
         }
-        self.write(old.get_raw(b"_id"), context, out)?;
+        self.write(old.get_raw(b"_id"), false, context, out)?;
         Ok(true)
     }
 
@@ -40,16 +40,22 @@ impl Replacement {
     pub(super) fn write(
         &self,
         id: Option<RawValue<'_>>,
+        is_insert: bool,
         context: &Context,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let doc = self.doc.as_doc();
-        stored::check_dollar_names(doc, false, |_| true)?;
-        let own_id = doc.get_raw(b"_id");
-        check_same_id(id, own_id)?;
-        if let Some(own_id) = own_id {
-            stored::check_id_names(own_id)?;
+        if !is_insert {
+            stored::check_dollar_names(doc)?;
         }
+        let own_id = doc.get_raw(b"_id");
+        if let Some(id) = own_id.or(id).filter(|_| is_insert) {
+            stored::check_id_no_array(id)?;
+        }
+        if let Some(own_id) = own_id {
+            stored::check_id(own_id)?;
+        }
+        check_same_id(id, own_id)?;
         stored::check_depth(doc)?;
         let mut writer = DocWriter::new(out);
         if let Some(id) = own_id.or(id) {

@@ -52,38 +52,51 @@ pub(super) fn check_insert_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the fields at the top of a document whose names begin with a dollar sign, where `is_written` says that
-/// they were just written.
+/// Checks a field at the top of a document whose name begins with a dollar sign, where it was just written.
 ///
-/// A document that is inserted may have such fields, an update may not write them; the parts of a DBRef are
-/// taken where they are complete.
-pub(super) fn check_dollar_names(
-    doc: Doc<'_>,
-    is_insert: bool,
-    is_written: impl Fn(&[u8]) -> bool,
-) -> Result<()> {
-    let mut previous: &[u8] = b"";
-    let mut fields = doc.iter().peekable();
-    while let Some(element) = fields.next() {
-        let name = element.name;
-        if name.first() == Some(&b'$') && is_written(name) {
-            let is_string = element.value.kind() == Type::String;
-            let next = fields.peek().map(|next| next.name.as_bytes());
-            match name.as_bytes() {
-                b"$ref" | b"$db" if !is_string => {
-                    return Err(dbref_not_a_string(name, element.value.kind().alias()));
-                }
-                b"$ref" if next != Some(b"$id") => return Err(dbref_ref_alone()),
-                b"$id" if previous != b"$ref" => return Err(dbref_id_alone()),
-                b"$db" if previous != b"$id" => return Err(dbref_db_alone()),
-                b"$ref" | b"$id" | b"$db" => {}
-                _ if is_insert => {}
-                _ => return Err(dollar_name(name, &name.to_str_lossy())),
-            }
+/// The parts of a DBRef are taken where they stand in their order. A document that is inserted may have any
+/// such fields.
+pub(super) fn check_dollar_name(name: &[u8], kind: Type, neighbours: Neighbours<'_>) -> Result<()> {
+    match name {
+        b"$ref" | b"$db" if kind != Type::String => {
+            Err(dbref_not_a_string(name.as_bstr(), kind.alias()))
         }
-        previous = name.as_bytes();
+        b"$ref" if neighbours.next != Some(b"$id") => Err(dbref_ref_alone()),
+        b"$id" if neighbours.previous != Some(b"$ref") => Err(dbref_id_alone()),
+        b"$db" if neighbours.previous != Some(b"$id") => Err(dbref_db_alone()),
+        b"$ref" | b"$id" | b"$db" => Ok(()),
+        _ => Err(dollar_name(name.as_bstr(), &name.to_str_lossy())),
     }
-    Ok(())
+}
+
+/// The names of the fields before and after one.
+#[derive(Clone, Copy)]
+pub(super) struct Neighbours<'d> {
+    previous: Option<&'d [u8]>,
+    next: Option<&'d [u8]>,
+}
+
+impl<'d> Neighbours<'d> {
+    /// The neighbours of a field; those that it would have at the end, where there is none of that name.
+    pub(super) fn of(name: &[u8], doc: Doc<'d>) -> Self {
+        let mut previous = None;
+        let mut names = doc.iter().map(|element| element.name.as_bytes());
+        while let Some(other) = names.next() {
+            if other == name {
+                return Neighbours { previous, next: names.next() };
+            }
+            previous = Some(other);
+        }
+        Neighbours { previous, next: None }
+    }
+}
+
+/// Checks the names at the top of a document that is to replace another.
+pub(super) fn check_dollar_names(doc: Doc<'_>) -> Result<()> {
+    doc.iter().filter(|element| element.name.starts_with(b"$")).try_for_each(|element| {
+        let neighbours = Neighbours::of(element.name, doc);
+        check_dollar_name(element.name, element.value.kind(), neighbours)
+    })
 }
 
 /// Checks the depth of a whole document.

@@ -19,9 +19,7 @@ impl<'t> Trail<'t> {
     pub(super) fn below(parent: Option<&'t Trail<'t>>, name: &'t [u8]) -> Self {
         match parent {
             None => Trail { parent, name, depth: 1, under_id: name == b"_id" },
-            Some(above) => {
-                Trail { parent, name, depth: above.depth + 1, under_id: above.under_id }
-            }
+            Some(above) => Trail { parent, name, depth: above.depth + 1, under_id: above.under_id },
         }
     }
 

@@ -62,7 +62,8 @@ impl Fields {
 
     /// Whether `$` is used anywhere below.
     pub(super) fn uses_position(&self) -> bool {
-        self.positional.is_some() || self.children.entries().iter().any(|(_, node)| node.uses_position())
+        self.positional.is_some()
+            || self.children.entries().iter().any(|(_, node)| node.uses_position())
     }
 
     /// Whether `$` stands among the fields themselves.
@@ -116,7 +117,9 @@ impl Node {
         match self {
             Node::Leaf(_) => false,
             Node::Fields(fields) => fields.uses_position(),
-            Node::Elements(elements) => elements.children.iter().any(|(_, node)| node.uses_position()),
+            Node::Elements(elements) => {
+                elements.children.iter().any(|(_, node)| node.uses_position())
+            }
         }
     }
 }

@@ -73,13 +73,8 @@ pub(super) fn with_replacement(
     }
     equalities.sort()?;
     let id = equalities.found.first().map(|&(_, id)| id);
-    let start = out.len();
-    replacement.write(id, context, out)?;
-    if let Some(id) = Doc::trusted(&out[start..]).get_raw(b"_id") {
-        stored::check_id_no_array(id)?;
-        stored::check_id(id)?;
-    }
-    Ok(())
+    replacement.write(id, true, context, out)?;
+    id.map_or(Ok(()), stored::check_id)
 }
 
 pub(super) fn with_pipeline(
@@ -89,13 +84,7 @@ pub(super) fn with_pipeline(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let base = base_document(query, context)?;
-    let base = Doc::trusted(&base);
-    let start = out.len();
-    pipeline.write(base, base.get_raw(b"_id"), out)?;
-    match Doc::trusted(&out[start..]).get_raw(b"_id") {
-        Some(id) => stored::check_id(id),
-        None => Ok(()),
-    }
+    pipeline.write(Doc::trusted(&base), true, out)
 }
 
 /// The document that has just what the query demands, its fields in the order of their paths.
@@ -128,6 +117,10 @@ impl<'q> Equalities<'q> {
                     if let (Some(only), None) = (branches.next(), branches.next()) {
                         self.find(only, context)?;
                     }
+                }
+                // A part of a DBRef is a field's name, and what it is compared with is no object of operators.
+                [b'$', ..] if is_dbref_name(element.name) => {
+                    self.found.push((element.name, element.value));
                 }
                 [b'$', ..] => {}
                 _ => self.find_at(element.name, element.value, context),
@@ -191,9 +184,13 @@ fn branches(operand: RawValue<'_>) -> impl Iterator<Item = Doc<'_>> {
 
 /// Whether an object is of operators; a DBRef is not.
 fn begins_with_operator(doc: Doc<'_>) -> bool {
-    doc.iter().next().is_some_and(|first| {
-        first.name.starts_with(b"$") && !["$ref", "$id", "$db"].iter().any(|name| first.name == *name)
-    })
+    doc.iter()
+        .next()
+        .is_some_and(|first| first.name.starts_with(b"$") && !is_dbref_name(first.name))
+}
+
+fn is_dbref_name(name: &BStr) -> bool {
+    ["$ref", "$id", "$db"].iter().any(|part| name == *part)
 }
 
 /// The value of a `$in` whose values are all equal.

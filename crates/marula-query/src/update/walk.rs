@@ -12,6 +12,7 @@ use marula_error::{Error, Result, errors};
 
 use super::array_filter::ArrayFilter;
 use super::operator::Operation;
+use super::path;
 use super::stored;
 use super::trail::Trail;
 use super::tree::{Elements, Fields, Node, merge};
@@ -68,8 +69,6 @@ pub(super) struct Walk<'r> {
     pub(super) id_is_fixed: bool,
     pub(super) context: &'r Context,
     pub(super) array_filters: &'r [ArrayFilter],
-    /// The names with a dollar sign that were written at the top of the document.
-    pub(super) dollar_names: Vec<Box<[u8]>>,
     /// A buffer for the documents that array filters and conditions are tried on.
     pub(super) scratch: Vec<u8>,
 }
@@ -203,15 +202,17 @@ impl Walk<'_> {
                 Err(error) => first_failure.note(place, error),
             }
         }
-        for (place, (name, node)) in entries.iter().enumerate() {
-            let is_index = fields.by_index.iter().any(|&(_, other)| other == place);
-            if !is_index && !first_failure.is_before(place) {
-                let block = Block { parent: element, part: name };
+        first_failure.result()?;
+        end(start, out);
+        // The message shows the array with what was done to it so far.
+        let value = RawValue::new(Type::Array, &out[start..]);
+        let parent = Element { name: element.name, value };
+        for (name, node) in entries {
+            if path::index(name).is_none() {
+                let block = Block { parent, part: name };
                 self.blocked(node, &block, &Trail::below(Some(at), name))?;
             }
         }
-        first_failure.result()?;
-        end(start, out);
         Ok(changed)
     }
 
@@ -363,7 +364,7 @@ impl Walk<'_> {
         let mark = header(Type::Document, name, out);
         let value_start = out.len();
         let created = match node {
-            Node::Leaf(operation) => operation.make(self, at, out)?,
+            Node::Leaf(operation) => operation.make(self, out)?,
             Node::Fields(fields) => {
                 let fields = &*self.resolve(fields, Some(at))?;
                 let doc = begin(out);
@@ -384,7 +385,7 @@ impl Walk<'_> {
         let value = RawValue::new(kind, &out[value_start..]);
         match node {
             Node::Leaf(operation) => self.check_written(operation, at, value)?,
-            _ => self.note_name(at),
+            _ => self.check_name(at, kind)?,
         }
         Ok(true)
     }
@@ -427,7 +428,7 @@ impl Walk<'_> {
     }
 
     fn check_written(
-        &mut self,
+        &self,
         operation: &Operation,
         at: &Trail<'_>,
         value: RawValue<'_>,
@@ -435,14 +436,15 @@ impl Walk<'_> {
         if at.depth() + operation.inner_depth(value) > stored::DEPTH_MAX {
             return Err(stored::too_deep());
         }
-        self.note_name(at);
-        Ok(())
+        self.check_name(at, value.kind())
     }
 
-    fn note_name(&mut self, at: &Trail<'_>) {
-        if at.depth() == 1 && at.name().first() == Some(&b'$') {
-            self.dollar_names.push(at.name().into());
+    fn check_name(&self, at: &Trail<'_>, kind: Type) -> Result<()> {
+        if at.depth() == 1 && at.name().first() == Some(&b'$') && !self.is_insert {
+            let neighbours = stored::Neighbours::of(at.name(), self.root);
+            return stored::check_dollar_name(at.name(), kind, neighbours);
         }
+        Ok(())
     }
 
     /// Refuses a document or array under a fixed `_id` that an element was just added to.

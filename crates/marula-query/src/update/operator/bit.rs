@@ -93,7 +93,7 @@ impl Bit {
         out: &mut Vec<u8>,
     ) -> Result<Step> {
         let Some(current) = Integer::of(old.get()) else {
-            let id = IdOf { doc: walk.root };
+            let id = IdOf { doc: walk.root, missing: "INVALID-MUTABLE-ELEMENT" };
             return Err(value_not_an_integer(id, at.name().into(), old.kind().alias()));
         };
         let result = self.run(current);

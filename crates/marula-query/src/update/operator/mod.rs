@@ -120,12 +120,7 @@ impl Operation {
     }
 
     /// Appends the value that the operator makes where there is none; its type, or `None` when it makes none.
-    pub(super) fn make(
-        &self,
-        walk: &mut Walk<'_>,
-        _at: &Trail<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Type>> {
+    pub(super) fn make(&self, walk: &mut Walk<'_>, out: &mut Vec<u8>) -> Result<Option<Type>> {
         Ok(match self {
             Operation::Set(operand) => Some(operand.write(out)),
             Operation::SetOnInsert(operand) => walk.is_insert.then(|| operand.write(out)),
@@ -136,7 +131,9 @@ impl Operation {
             Operation::Push(push) => Some(push.make(walk, out)),
             Operation::AddToSet(add) => Some(add.make(out)),
             Operation::RenameTo(rename) => rename.make(walk, out)?,
-            Operation::Unset | Operation::RenameFrom | Operation::Pop(_) | Operation::Pull(_) => None,
+            Operation::Unset | Operation::RenameFrom | Operation::Pop(_) | Operation::Pull(_) => {
+                None
+            }
         })
     }
 
@@ -174,13 +171,20 @@ impl Operation {
 /// The `_id` of a document as messages show it: `{_id: 1}` without the braces.
 struct IdOf<'d> {
     doc: Doc<'d>,
+    missing: &'static str,
+}
+
+impl<'d> IdOf<'d> {
+    fn of(doc: Doc<'d>) -> Self {
+        IdOf { doc, missing: "no id" }
+    }
 }
 
 impl fmt::Display for IdOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.doc.get("_id") {
             Some(id) => write!(f, "_id: {id}"),
-            None => f.write_str("no id"),
+            None => f.write_str(self.missing),
         }
     }
 }

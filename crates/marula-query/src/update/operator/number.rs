@@ -43,8 +43,8 @@ pub(super) fn parse_mul(field: Element<'_>, _context: &Context) -> Result<Operat
 }
 
 fn parse(field: Element<'_>, kind: Kind) -> Result<Operation> {
-    let operand = Number::of(field.value.get())
-        .ok_or_else(|| operand_not_a_number(kind.verb(), field))?;
+    let operand =
+        Number::of(field.value.get()).ok_or_else(|| operand_not_a_number(kind.verb(), field))?;
     Ok(Operation::Arithmetic(Arithmetic { operand, kind }))
 }
 
@@ -72,8 +72,12 @@ impl Kind {
             (Pair::Long(a, b), Kind::Mul) => Number::Long(a.checked_mul(b)?),
             (Pair::Double(a, b), Kind::Inc) => Number::Double(a + b),
             (Pair::Double(a, b), Kind::Mul) => Number::Double(a * b),
-            (Pair::Decimal(a, b), Kind::Inc) => Number::Decimal(decimal_with(a, b, DecContext::add)),
-            (Pair::Decimal(a, b), Kind::Mul) => Number::Decimal(decimal_with(a, b, DecContext::mul)),
+            (Pair::Decimal(a, b), Kind::Inc) => {
+                Number::Decimal(decimal_with(a, b, DecContext::add))
+            }
+            (Pair::Decimal(a, b), Kind::Mul) => {
+                Number::Decimal(decimal_with(a, b, DecContext::mul))
+            }
         })
     }
 }
@@ -87,11 +91,11 @@ impl Arithmetic {
         out: &mut Vec<u8>,
     ) -> Result<Step> {
         let Some(current) = Number::of(old.get()) else {
-            let (id, kind) = (IdOf { doc: walk.root }, old.kind().alias());
+            let (id, kind) = (IdOf::of(walk.root), old.kind().alias());
             return Err(value_not_a_number(self.kind.name(), id, at.name().into(), kind));
         };
         let Some(result) = self.kind.combine(current, self.operand) else {
-            let id = IdOf { doc: walk.root };
+            let id = IdOf::of(walk.root);
             return Err(overflow(self.kind.name(), &debug_text(current), id));
         };
         if is_identical(current, result) {

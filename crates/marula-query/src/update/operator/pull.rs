@@ -1,7 +1,9 @@
 //! `$pull` and `$pullAll`: elements leave an array by condition or by value.
 
 use marula_bson::order;
-use marula_bson::{ArrayWriter, Collator, Doc, DocWriter, Element, RawValue, Type, Value, ValueBuf};
+use marula_bson::{
+    ArrayWriter, Collator, Doc, DocWriter, Element, RawValue, Type, Value, ValueBuf,
+};
 use marula_error::{Result, errors};
 
 use super::Operation;
@@ -83,7 +85,10 @@ pub(super) fn parse_pull_all(field: Element<'_>, _context: &Context) -> Result<O
 }
 
 fn begins_with_value_operator(condition: Doc<'_>) -> bool {
-    condition.iter().next().is_some_and(|first| VALUE_OPERATORS.iter().any(|name| first.name == *name))
+    condition
+        .iter()
+        .next()
+        .is_some_and(|first| VALUE_OPERATORS.iter().any(|name| first.name == *name))
 }
 
 /// Writes a document whose one field, with the empty name, is the value.

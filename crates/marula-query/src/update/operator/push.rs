@@ -85,7 +85,8 @@ impl Push {
 
     fn parse_clauses(&mut self, clauses: Doc<'_>) -> Result<()> {
         let known: [&[u8]; 4] = [b"$each", b"$slice", b"$sort", b"$position"];
-        if let Some(other) = clauses.iter().find(|clause| !known.contains(&clause.name.as_bytes())) {
+        if let Some(other) = clauses.iter().find(|clause| !known.contains(&clause.name.as_bytes()))
+        {
             return Err(unknown_clause(other.name));
         }
         let clause = |name: &str| clauses.get(name);
@@ -117,7 +118,7 @@ impl Push {
         out: &mut Vec<u8>,
     ) -> Result<Step> {
         let Value::Array(array) = old.get() else {
-            let id = IdOf { doc: walk.root }.to_string();
+            let id = IdOf::of(walk.root).to_string();
             return Err(not_an_array(at, old.kind().alias(), &id));
         };
         if self.only_appends() {
@@ -198,9 +199,7 @@ impl Sort {
             if descending { ordering.reverse() } else { ordering }
         };
         match self {
-            Sort::Whole { descending } => {
-                directed(order::compare_raw(a, b, collator), *descending)
-            }
+            Sort::Whole { descending } => directed(order::compare_raw(a, b, collator), *descending),
             Sort::Fields(fields) => fields.iter().fold(Ordering::Equal, |ordering, field| {
                 ordering.then_with(|| {
                     let (a, b) = (field.value_in(a), field.value_in(b));
@@ -222,7 +221,8 @@ impl SortField {
         if field.name.is_empty() {
             return Err(sort_field_empty());
         }
-        let parts: Vec<Box<[u8]>> = field.name.split(|&byte| byte == b'.').map(Into::into).collect();
+        let parts: Vec<Box<[u8]>> =
+            field.name.split(|&byte| byte == b'.').map(Into::into).collect();
         if parts.iter().any(|part| part.is_empty()) {
             return Err(sort_part_empty(field.name));
         }

@@ -46,6 +46,9 @@ pub(in crate::update) fn add_rename(
 ) -> Result<()> {
     let source = field.name;
     path::check_names(source)?;
+    if !path::is_dynamic(source) {
+        fields.add(source, &path::parts(source)?, Operation::RenameFrom)?;
+    }
     let Value::String(target) = field.value.get() else {
         return Err(target_not_a_string(field));
     };
@@ -66,8 +69,7 @@ pub(in crate::update) fn add_rename(
         return Err(target_dynamic(target));
     }
     let rename = RenameTo { source: source.as_bytes().into(), target: target.as_bytes().into() };
-    fields.add(source, &path::parse(source)?, Operation::RenameFrom)?;
-    fields.add(target, &path::parse(target)?, Operation::RenameTo(rename))?;
+    fields.add(target, &path::parts(target)?, Operation::RenameTo(rename))?;
     touch(source);
     touch(target);
     Ok(())
@@ -85,7 +87,7 @@ impl RenameTo {
         let Some(value) = find_source(root, &self.source)? else { return Ok(None) };
         for (which, path) in [("source", &self.source), ("destination", &self.target)] {
             if let Some(array) = array_on_path(root, path) {
-                let id = IdOf { doc: root };
+                let id = IdOf::of(root);
                 return Err(through_array(which, path.as_bstr(), id, array.as_bstr()));
             }
         }

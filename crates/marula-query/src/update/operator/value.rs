@@ -134,6 +134,10 @@ impl Extreme {
     pub(super) fn change(&self, walk: &Walk<'_>, old: RawValue<'_>, out: &mut Vec<u8>) -> Step {
         let ordering =
             order::compare_raw(self.operand.value.as_raw(), old, walk.context.collator());
-        if ordering == self.replaces_when { Step::Write(self.operand.write(out)) } else { Step::Keep }
+        if ordering == self.replaces_when {
+            Step::Write(self.operand.write(out))
+        } else {
+            Step::Keep
+        }
     }
 }

@@ -1,0 +1,335 @@
+//! Reading projection documents.
+
+use bstr::{BStr, ByteSlice};
+use marula_bson::{Doc, DocBuf, Element, Value};
+use marula_error::{Error, Result, errors};
+
+use super::Policy;
+use super::metadata::Meta;
+use super::slice::{Mismatch, Slice};
+use super::tree::{Child, Collision, Computed, Node};
+use crate::context::Context;
+use crate::expression::{Expression, Operator, Path, Scope};
+use crate::filter::Filter;
+
+errors! {
+    /// A stage's projection has no fields.
+    empty() = 51272, "projection specification must have at least one field";
+    /// A field's value is an empty object.
+    empty_object() = 51270, "An empty sub-projection is not a valid value. Found empty object at path";
+    /// A path leads into what another path names.
+    collision_below(path: &str, rest: &str) = 31249, "Path collision at {path} remaining portion {rest}";
+    /// A path names what another leads into, or the same.
+    collision_above(path: &str) = 31250, "Path collision at {path}";
+    /// A field is included where others are excluded.
+    inclusion_in_exclusion(name: &BStr) = 31253, "Cannot do inclusion on field {name} in exclusion projection";
+    /// A field is excluded where others are included.
+    exclusion_in_inclusion(name: &BStr) = 31254, "Cannot do exclusion on field {name} in inclusion projection";
+    /// A field is computed where others are excluded.
+    expression_in_exclusion() = 31252, "Cannot use expression other than $meta in exclusion projection";
+    /// A field gets a literal where others are excluded.
+    literal_in_exclusion(element: Element<'_>) = 31310, "Cannot use an expression {element} in an exclusion projection";
+    /// An object names no operator.
+    unknown_expression(name: &BStr) = 31325, "Unknown expression {name}";
+    /// `$` in the middle of a path.
+    positional_in_the_middle() = 31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional projection may only be used at the end, for example: a.b.$. If the query previously used a form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.";
+    /// `a.$: 0`.
+    positional_exclusion() = 31395, "positional projection cannot be used with exclusion";
+    /// `a.$: { … }`.
+    positional_object() = 31271, "positional projection cannot be used with an expression or sub object";
+    /// `a.$: "text"`.
+    positional_literal() = 31308, "positional projection cannot be used with a literal";
+    /// Two positional paths.
+    positional_twice() = 31276, "Cannot specify more than one positional projection per query.";
+    /// `$elemMatch` after a positional path.
+    elem_match_after_positional() = 31255, "Cannot specify positional operator and $elemMatch.";
+    /// A positional path after `$elemMatch`.
+    positional_after_elem_match() = 31256, "Cannot specify positional operator and $elemMatch.";
+    /// A positional path in a stage.
+    positional_in_stage() = 31324, "Cannot use positional projection in aggregation projection";
+    /// `$elemMatch` in a stage.
+    elem_match_in_stage() = InvalidPipelineOperator, "Cannot use $elemMatch in this context";
+    /// `$elemMatch` at a path with dots.
+    elem_match_nested() = 31275, "Cannot use $elemMatch projection on a nested field.";
+    /// `$elemMatch` with something that is no object.
+    elem_match_operand(kind: &str) = 31274, "elemMatch: Invalid argument, object required, but got {kind}";
+    /// `$where` in `$elemMatch`.
+    where_not_allowed() = BadValue, "$where is not allowed in this context";
+    /// `$slice` with neither a number nor an array.
+    slice_type() = 31273, "$slice only supports numbers and [skip, limit] arrays";
+    /// `$slice` with another array.
+    slice_array_shape() = 31272, "$slice array argument should be of form [skip, limit]";
+    /// `$meta` with something that is no string.
+    meta_not_a_string() = 17307, "$meta only supports string arguments";
+    /// `$meta` with a name of nothing.
+    meta_unknown(name: &BStr) = 17308, "Unsupported argument to $meta: {name}";
+}
+
+/// What is parsed.
+pub(super) struct Parsed {
+    pub(super) root: Node,
+    pub(super) inclusion: bool,
+    pub(super) positional: Option<Vec<Box<[u8]>>>,
+    pub(super) metadata: Vec<Meta>,
+}
+
+/// Whether a projection includes or excludes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Inclusion,
+    Exclusion,
+}
+
+struct Parser<'c> {
+    policy: Policy,
+    context: &'c Context,
+    scope: Scope<'c>,
+    root: Node,
+    /// Decided by the first field that is not `_id` and says so.
+    kind: Option<Kind>,
+    /// Whether `_id` itself was included or excluded.
+    id: Option<bool>,
+    positional: Option<Vec<Box<[u8]>>>,
+    has_elem_match: bool,
+    has_slice: bool,
+    metadata: Vec<Meta>,
+}
+
+pub(super) fn parse(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Parsed> {
+    if policy == Policy::Aggregate && doc.is_empty() {
+        return Err(empty());
+    }
+    let mut parser = Parser {
+        policy,
+        context,
+        scope: Scope::new(context),
+        root: Node::default(),
+        kind: None,
+        id: None,
+        positional: None,
+        has_elem_match: false,
+        has_slice: false,
+        metadata: Vec::new(),
+    };
+    for element in doc {
+        parser.element(&[], element)?;
+    }
+    parser.root.note_computes();
+    parser.finish()
+}
+
+impl Parser<'_> {
+    fn finish(mut self) -> Result<Parsed> {
+        // What neither includes nor excludes leaves the choice to `_id`. Computed fields alone are all that
+        // is shown, but for `$meta` in a find, which comes on top.
+        let undecided = match self.policy {
+            _ if self.id == Some(true) => Kind::Inclusion,
+            Policy::Find if self.has_elem_match && !self.has_slice => Kind::Inclusion,
+            Policy::Aggregate if !self.metadata.is_empty() => Kind::Inclusion,
+            _ => Kind::Exclusion,
+        };
+        let inclusion = self.kind.unwrap_or(undecided) == Kind::Inclusion;
+        if inclusion && self.root.children.find(b"_id").is_none() {
+            self.root.children.push(b"_id", Child::Keep);
+        }
+        Ok(Parsed {
+            root: self.root,
+            inclusion,
+            positional: self.positional,
+            metadata: self.metadata,
+        })
+    }
+
+    /// Parses one field of the projection, or of an object in it whose path is `prefix`.
+    fn element(&mut self, prefix: &[Box<[u8]>], element: Element<'_>) -> Result<()> {
+        let (text, is_positional) = self.split_positional(element.name)?;
+        if matches!(element.value.get(), Value::Document(doc) if doc.is_empty() && !is_positional) {
+            return Err(empty_object());
+        }
+        let path = Path::parse(text)?;
+        let at = At { prefix, parts: path.parts() };
+        match element.value.get() {
+            Value::Document(_) if is_positional => Err(positional_object()),
+            Value::Document(doc) => self.object(&at, doc, element),
+            Value::Boolean(flag) => self.choice(&at, flag, is_positional, element.name),
+            number if number.kind().is_number() => {
+                self.choice(&at, number.is_truthy(), is_positional, element.name)
+            }
+            _ if is_positional => Err(positional_literal()),
+            literal => {
+                let expression = Expression::parse(literal, &mut self.scope)?;
+                self.add(&at, Child::Computed(Computed::Expression(expression)))?;
+                if self.kind == Some(Kind::Exclusion) {
+                    return Err(literal_in_exclusion(element));
+                }
+                self.kind = Some(Kind::Inclusion);
+                Ok(())
+            }
+        }
+    }
+
+    /// The path without its `.$`, and whether it had one.
+    fn split_positional<'n>(&self, name: &'n BStr) -> Result<(&'n [u8], bool)> {
+        let name = name.as_bytes();
+        if name.contains_str(".$.") && !name.starts_with(b"$.$") {
+            return Err(positional_in_the_middle());
+        }
+        match (name.strip_suffix(b".$"), self.policy) {
+            (None, _) => Ok((name, false)),
+            (Some(_), Policy::Aggregate) => Err(positional_in_stage()),
+            (Some(path), Policy::Find) => Ok((path, true)),
+        }
+    }
+
+    /// `field: 1` and `field: 0`.
+    fn choice(
+        &mut self,
+        at: &At<'_>,
+        include: bool,
+        is_positional: bool,
+        name: &BStr,
+    ) -> Result<()> {
+        let is_id = at.prefix.is_empty() && matches!(at.parts, [only] if **only == *b"_id");
+        if is_positional && !include {
+            return Err(positional_exclusion());
+        }
+        self.add(at, if include { Child::Keep } else { Child::Drop })?;
+        if is_id && !is_positional {
+            self.id = Some(include);
+            return Ok(());
+        }
+        match (include, self.kind) {
+            (true, Some(Kind::Exclusion)) => return Err(inclusion_in_exclusion(name)),
+            (false, Some(Kind::Inclusion)) => return Err(exclusion_in_inclusion(name)),
+            (true, _) => self.kind = Some(Kind::Inclusion),
+            (false, _) => self.kind = Some(Kind::Exclusion),
+        }
+        if is_positional {
+            if self.positional.is_some() {
+                return Err(positional_twice());
+            }
+            if self.has_elem_match {
+                return Err(positional_after_elem_match());
+            }
+            self.positional = Some(at.full());
+        }
+        Ok(())
+    }
+
+    /// `field: { … }`.
+    fn object(&mut self, at: &At<'_>, doc: Doc<'_>, element: Element<'_>) -> Result<()> {
+        let mut fields = doc.iter();
+        let Some(first) = fields.next() else { return Err(empty_object()) };
+        if !first.name.starts_with(b"$") || fields.next().is_some() {
+            self.node(at.prefix)?.below(at.parts).map_err(|collision| at.collides(&collision))?;
+            let prefix = at.full();
+            return doc.iter().try_for_each(|inner| self.element(&prefix, inner));
+        }
+        let operand = first.value.get();
+        match (first.name.as_bytes(), self.policy) {
+            (b"$meta", _) => {
+                let meta = parse_meta(operand)?;
+                self.metadata.push(meta);
+                self.add(at, Child::Computed(Computed::Meta(meta)))
+            }
+            (b"$elemMatch", Policy::Aggregate) => Err(elem_match_in_stage()),
+            (b"$elemMatch", Policy::Find) => self.elem_match(at, operand),
+            (b"$slice", Policy::Find) => {
+                let Err(mismatch) = self.slice(at, operand) else { return Ok(()) };
+                self.expression(at, first.name, element)
+                    .map_err(|error| explain_slice(error, &mismatch, doc))
+            }
+            _ => self.expression(at, first.name, element),
+        }
+    }
+
+    /// `$slice` as the query language has it.
+    fn slice(&mut self, at: &At<'_>, operand: Value<'_>) -> Result<()> {
+        let slice = Slice::parse(operand).map_err(|mismatch| match mismatch {
+            Mismatch::Type => slice_type(),
+            Mismatch::ArrayShape => slice_array_shape(),
+        })?;
+        self.has_slice = true;
+        self.add(at, Child::Slice(slice))
+    }
+
+    fn expression(&mut self, at: &At<'_>, operator: &BStr, element: Element<'_>) -> Result<()> {
+        if self.kind == Some(Kind::Exclusion) {
+            return Err(expression_in_exclusion());
+        }
+        if Operator::find(operator).is_err() {
+            return Err(unknown_expression(operator));
+        }
+        self.kind = Some(Kind::Inclusion);
+        let expression = Expression::parse(element.value.get(), &mut self.scope)?;
+        self.add(at, Child::Computed(Computed::Expression(expression)))
+    }
+
+    fn elem_match(&mut self, at: &At<'_>, operand: Value<'_>) -> Result<()> {
+        let Value::Document(condition) = operand else {
+            return Err(elem_match_operand(operand.kind().alias()));
+        };
+        let ([], [name]) = (at.prefix, at.parts) else { return Err(elem_match_nested()) };
+        if self.positional.is_some() {
+            return Err(elem_match_after_positional());
+        }
+        if condition.get_raw(b"$where").is_some() {
+            return Err(where_not_allowed());
+        }
+        let query = DocBuf::build(|query| {
+            query.begin_doc(name).append("$elemMatch", condition);
+        });
+        let filter = Filter::parse(query.as_doc(), self.context)?;
+        self.has_elem_match = true;
+        let computed = Computed::ElemMatch { name: name.clone(), filter };
+        self.add(at, Child::Computed(computed))
+    }
+
+    /// The node for the fields of an object of the projection, which was made when the object was met.
+    fn node(&mut self, prefix: &[Box<[u8]>]) -> Result<&mut Node> {
+        let whole = At { prefix: &[], parts: prefix };
+        self.root.below(prefix).map_err(|collision| whole.collides(&collision))
+    }
+
+    fn add(&mut self, at: &At<'_>, child: Child) -> Result<()> {
+        self.node(at.prefix)?.add(at.parts, child).map_err(|collision| at.collides(&collision))
+    }
+}
+
+/// Where in the projection a field is.
+struct At<'p> {
+    /// The path of the object it stands in.
+    prefix: &'p [Box<[u8]>],
+    /// Its own path inside that.
+    parts: &'p [Box<[u8]>],
+}
+
+impl At<'_> {
+    fn full(&self) -> Vec<Box<[u8]>> {
+        [self.prefix, self.parts].concat()
+    }
+
+    /// The error of two paths that meet; it shows the path inside the object.
+    fn collides(&self, collision: &Collision) -> Error {
+        let text = |parts: &[Box<[u8]>]| parts.join(&b'.').to_str_lossy().into_owned();
+        match collision {
+            Collision::Above => collision_above(&text(self.parts)),
+            Collision::Below => collision_below(&text(self.parts), &text(&self.parts[1..])),
+        }
+    }
+}
+
+fn parse_meta(operand: Value<'_>) -> Result<Meta> {
+    let Value::String(name) = operand else { return Err(meta_not_a_string()) };
+    Meta::from_name(name).ok_or_else(|| meta_unknown(name))
+}
+
+/// The error of a `$slice` that is neither the query language's nor the expression's.
+fn explain_slice(error: Error, mismatch: &Error, spec: Doc<'_>) -> Error {
+    let (name, reason) = (mismatch.code().name(), mismatch.message());
+    let context = format!(
+        "Invalid $slice syntax. The given syntax {spec} did not match the find() syntax because :: \
+         {name}: {reason} :: The given syntax did not match the expression $slice syntax."
+    );
+    error.caused_by(&context)
+}
