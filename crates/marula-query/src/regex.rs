@@ -56,7 +56,7 @@ struct Inner {
 /// What does the matching.
 enum Program {
     /// The string contains the text.
-    Contains(memmem::Finder<'static>),
+    Contains(Box<memmem::Finder<'static>>),
     /// The string starts with the text.
     StartsWith(Box<[u8]>),
     /// PCRE2.
@@ -95,7 +95,9 @@ impl Regex {
         }
         let shape = literal::shape(pattern, options);
         let program = match &shape {
-            Shape::Contains(text) => Program::Contains(memmem::Finder::new(text).into_owned()),
+            Shape::Contains(text) => {
+                Program::Contains(Box::new(memmem::Finder::new(text).into_owned()))
+            }
             Shape::StartsWith { text, exact: true } => Program::StartsWith(text.clone()),
             _ => Program::Pcre(Box::new(Pcre::new(pattern, options)?)),
         };

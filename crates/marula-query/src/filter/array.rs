@@ -70,7 +70,7 @@ fn all_element(parser: &Parser<'_>, path: &BStr, value: Value<'_>) -> Result<Pre
 /// Parses `$elemMatch`, of either kind: a filter on elements that are documents, or operators on elements.
 pub(super) fn parse_elem_match(
     parser: &Parser<'_>,
-    path: &BStr,
+    _path: &BStr,
     operand: RawValue<'_>,
 ) -> Result<Predicate> {
     let Value::Document(doc) = operand.get() else {
@@ -78,7 +78,8 @@ pub(super) fn parse_elem_match(
     };
     let parser = parser.inside_element();
     if is_about_values(doc) {
-        parser.operators(path, doc).map(Predicate::ElemMatchValue)
+        // What stands inside has no path of its own; errors show none.
+        parser.operators(BStr::new(""), doc).map(Predicate::ElemMatchValue)
     } else {
         Ok(Predicate::ElemMatchObject(Box::new(parser.filter(doc)?)))
     }

@@ -62,7 +62,10 @@ fn and(children: Vec<Node>) -> Node {
     alone_or(flat, Node::And)
 }
 
-fn or(children: Vec<Node>, collator: Option<&dyn Collator>) -> Node {
+fn or(mut children: Vec<Node>, collator: Option<&dyn Collator>) -> Node {
+    if children.len() == 1 {
+        return children.remove(0);
+    }
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
         match child {

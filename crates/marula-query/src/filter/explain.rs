@@ -68,7 +68,7 @@ fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
         Predicate::Type(types) => write_types(*types, out),
         Predicate::Mod { divisor, remainder } => {
             let mut array = out.begin_array("$mod");
-            array.push(&narrow(*divisor)).push(&narrow(*remainder));
+            array.push(*divisor).push(*remainder);
         }
         Predicate::Size(size) => {
             out.append("$size", &narrow(*size));

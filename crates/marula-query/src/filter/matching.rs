@@ -209,10 +209,7 @@ impl Predicate {
     fn tries_elements(&self) -> bool {
         !matches!(
             self,
-            Predicate::Exists
-                | Predicate::Size(_)
-                | Predicate::ElemMatchObject(_)
-                | Predicate::ElemMatchValue(_)
+            Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_)
         )
     }
 }
@@ -230,8 +227,18 @@ fn holds_for_missing(predicate: &Predicate) -> bool {
 fn holds_for_nothing(constant: &Compare) -> bool {
     match constant.value.kind() {
         Type::Null => matches!(constant.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte),
-        Type::MinKey | Type::MaxKey => constant.op != CompareOp::Eq,
+        Type::MinKey | Type::MaxKey => holds_beside_end(constant),
         _ => false,
+    }
+}
+
+/// Whether a comparison with an end of the order holds for a value that is not that end. Unlike other
+/// constants, the ends compare with values of every class, and with what is missing.
+fn holds_beside_end(constant: &Compare) -> bool {
+    match constant.op {
+        CompareOp::Eq => false,
+        CompareOp::Gt | CompareOp::Gte => constant.value.kind() == Type::MinKey,
+        CompareOp::Lt | CompareOp::Lte => constant.value.kind() == Type::MaxKey,
     }
 }
 
@@ -249,7 +256,7 @@ fn compares(constant: &Compare, value: RawValue<'_>, collator: Option<&dyn Colla
         }
     } else if canonical_class(value.kind()) != canonical_class(kind) {
         return match kind {
-            Type::MinKey | Type::MaxKey => constant.op != CompareOp::Eq,
+            Type::MinKey | Type::MaxKey => holds_beside_end(constant),
             Type::Null if value.kind() == Type::Undefined => holds_for_nothing(constant),
             _ => false,
         };

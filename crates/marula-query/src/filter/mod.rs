@@ -21,6 +21,8 @@ mod parse;
 mod tests;
 pub(crate) mod types;
 
+use std::sync::Arc;
+
 use marula_bson::{Collator, Doc, DocBuf};
 use marula_error::Result;
 
@@ -37,6 +39,8 @@ use matching::Matcher;
 pub struct Filter {
     root: Node,
     collation: Option<Collation>,
+    /// The tree in the order of the text, kept where positions are asked for.
+    written: Option<Arc<Node>>,
 }
 
 impl Filter {
@@ -50,11 +54,20 @@ impl Filter {
         Filter::from_node(Node::AlwaysTrue, context)
     }
 
+    /// Parses a filter whose [positions](Filter::matches_noting) will be asked for. Of several conditions on
+    /// arrays the one written last gives the position, so the order of the text is kept beside the
+    /// canonical shape.
+    pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
+        let node = parse::parse(doc, context)?;
+        let written = Some(Arc::new(node.clone()));
+        Ok(Filter { written, ..Filter::from_node(node, context) })
+    }
+
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();
         let collator = collation.as_ref().map(Collation::collator);
-        Filter { root: canonical::canonical(root, collator), collation }
+        Filter { root: canonical::canonical(root, collator), collation, written: None }
     }
 
     /// The tree.
@@ -85,10 +98,11 @@ impl Filter {
 
     /// As [`matches`](Filter::matches), and notes which array element made it so: the index that the
     /// positional `$` of updates and projections stands for. `position` is `None` afterwards when no
-    /// array was involved or the document does not match.
+    /// array was involved or the document does not match. Exact for filters parsed by
+    /// [`parse_for_positions`](Filter::parse_for_positions); others take the canonical order.
     pub fn matches_noting(&self, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
         let mut matcher = self.matcher();
-        let matched = matcher.node(&self.root, doc)?;
+        let matched = matcher.node(self.written.as_deref().unwrap_or(&self.root), doc)?;
         *position = matcher.position.filter(|_| matched);
         Ok(matched)
     }

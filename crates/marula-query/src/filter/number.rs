@@ -92,8 +92,13 @@ pub(super) fn parse_non_negative_i64(name: &[u8], value: Value<'_>) -> Result<i6
 
 /// As [`parse_non_negative_i64`], without numbers that need more than 32 bits.
 pub(super) fn parse_non_negative_i32(name: &[u8], value: Value<'_>) -> Result<i32, String> {
-    let number = parse_non_negative_i64(name, value)?;
-    i32::try_from(number).map_err(|_| format!("Cannot represent {} in an int", shown(name, value)))
+    let number = parse_i64(name, value)?;
+    let number = i32::try_from(number)
+        .map_err(|_| format!("Cannot represent {} in an int", shown(name, value)))?;
+    if number < 0 {
+        return Err(format!("Expected a non-negative number in: {}", shown(name, value)));
+    }
+    Ok(number)
 }
 
 /// An operand with its name, as mongod shows it in errors: `$size: "x"`.

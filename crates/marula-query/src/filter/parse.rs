@@ -214,7 +214,8 @@ impl<'c> Parser<'c> {
         for element in doc {
             self.field(element, &mut children)?;
         }
-        Ok(Node::And(children))
+        // A lone condition stands for itself: `{ $alwaysTrue: 1 }` is not an `$and`, and prints as it is.
+        Ok(if children.len() == 1 { children.remove(0) } else { Node::And(children) })
     }
 
     fn field(&self, element: Element<'_>, children: &mut Vec<Node>) -> Result<()> {

@@ -16,7 +16,7 @@ errors! {
     /// A number that is no type's.
     type_unknown_number(shown: &str) = BadValue, "Invalid numerical type code: {shown}";
     /// Zero, which once was the end of a document.
-    type_zero() = BadValue, "Invalid numerical type code: 0. Instead use {{$exists:false}}.";
+    type_zero(shown: &str) = BadValue, "Invalid numerical type code: {shown}. Instead use {{$exists:false}}.";
     /// An empty array of types.
     type_empty(path: &BStr) = FailedToParse, "{path} must match at least one type";
 }
@@ -66,18 +66,13 @@ pub(crate) fn insert_alias(types: &mut TypeSet, alias: &BStr) -> Result<()> {
 
 fn of_number(number: Value<'_>) -> Result<Type> {
     let code = number.as_exact_i64();
+    let shown = || six_digits(number.as_f64().unwrap_or(f64::NAN));
     if code == Some(0) {
-        return Err(type_zero());
+        return Err(type_zero(&shown()));
     }
     every_type()
         .find(|&kind| code == Some(i64::from(code_of(kind))))
-        .ok_or_else(|| type_unknown_number(&code_text(number)))
-}
-
-/// A number as it stands in a message that speaks of a code: a whole double has no point.
-fn code_text(number: Value<'_>) -> String {
-    let text = number.to_string();
-    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+        .ok_or_else(|| type_unknown_number(&shown()))
 }
 
 /// The number of a type, as `$type` takes and `explain` prints it: `MinKey` is −1.
@@ -90,4 +85,27 @@ pub(crate) fn code_of(kind: Type) -> i32 {
 
 fn every_type() -> impl Iterator<Item = Type> {
     (0..=u8::MAX).filter_map(Type::from_tag)
+}
+
+/// A number with at most six significant digits, as messages show codes that are none.
+fn six_digits(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    let scientific = format!("{number:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let without_zeros = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..6).contains(&exponent) {
+        let decimals = usize::try_from(5 - exponent).unwrap_or(0);
+        return without_zeros(&format!("{number:.decimals$}"));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", without_zeros(digits), exponent.abs())
 }
