@@ -21,6 +21,7 @@ use marula_error::{Result, errors};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope};
 
+pub(crate) use collect::merged;
 pub(crate) use deviation::Deviation;
 pub(crate) use n::{Keep, parse_count, read_count};
 

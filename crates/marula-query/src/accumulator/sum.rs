@@ -7,7 +7,7 @@ use marula_bson::{Decimal128, Value};
 use marula_error::Result;
 
 use super::{Row, State, parse_nothing, parse_unary};
-use crate::expression::number::{DecContext, Number, decimal_with, int_or_long};
+use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
 use crate::expression::{Arena, Frame};
 
 pub(super) static ROWS: &[Row] = &[
@@ -133,17 +133,6 @@ impl Sum {
         }
         decimal_with(exact_decimal(sum.high), exact_decimal(sum.low), DecContext::add)
     }
-}
-
-/// A double with 34 digits rather than the 15 of a conversion.
-fn exact_decimal(number: f64) -> Decimal128 {
-    if number == 0.0 {
-        return Decimal128::ZERO;
-    }
-    let text = format!("{number:.33e}");
-    let decimal: Decimal128 = text.parse().expect("a finite double is a decimal");
-    // Trailing zeros of an exact number are not digits that it has.
-    crate::expression::number::reduce(decimal)
 }
 
 struct SumState(Sum);

@@ -8,6 +8,8 @@
 //! Each file below `operators` is one family of the manual: a table of rows and a function per row.
 //! Start with [`scope`], then [`frame`], then [`operator`].
 
+pub(crate) mod calendar;
+mod decimal_math;
 pub mod frame;
 pub(crate) mod number;
 pub mod operator;

@@ -116,6 +116,14 @@ impl Number {
         }
     }
 
+    /// The number as messages of numeric functions show it.
+    pub(crate) fn short_text(self) -> String {
+        match self {
+            Number::Decimal(number) => number.to_string(),
+            _ => short_double_text(self.to_f64()),
+        }
+    }
+
     /// Whether the number is zero.
     pub(crate) fn is_zero(self) -> bool {
         match self {
@@ -222,40 +230,90 @@ pub(crate) fn decimal_with(
     from_dec(operation(&mut DecContext::default(), to_dec(left), to_dec(right)))
 }
 
+/// Numbers of 90 digits: for functions whose result is rounded to 34.
+pub(crate) type Big = dec::Decimal<30>;
+
+/// Rounding and precision of the inner steps of a function.
+pub(crate) fn big_context() -> dec::Context<Big> {
+    let mut context = dec::Context::<Big>::default();
+    context.set_precision(80).expect("90 digits hold 80");
+    context
+}
+
+/// A BSON decimal as a number of 90 digits.
+pub(crate) fn to_big(number: Decimal128) -> Big {
+    Big::from(to_dec(number))
+}
+
+/// A number of 90 digits rounded to a BSON decimal.
+pub(crate) fn from_big(big: &Big) -> Decimal128 {
+    from_dec(DecContext::default().from_decimal(big))
+}
+
 /// The number without trailing zeros in its coefficient.
 pub(crate) fn reduce(number: Decimal128) -> Decimal128 {
     from_dec(DecContext::default().reduce(to_dec(number)))
 }
 
-/// A double as mongod's messages print it: the shortest text that `%.15g` or `%.17g` reads back.
-pub(crate) fn double_text(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
+/// A double with 34 digits rather than the 15 of a conversion.
+pub(crate) fn exact_decimal(number: f64) -> Decimal128 {
+    if !number.is_finite() || number == 0.0 {
+        return Decimal128::from_f64(number);
     }
-    if number.is_infinite() {
-        return if number < 0.0 { "-inf" } else { "inf" }.to_owned();
-    }
-    let short = general(number, 15);
-    if short.parse() == Ok(number) { short } else { general(number, 17) }
+    let text = format!("{number:.33e}");
+    let decimal: Decimal128 = text.parse().expect("a finite double is a decimal");
+    // Trailing zeros of an exact number are not digits that it has.
+    reduce(decimal)
 }
 
-/// C's `%.<digits>g`.
-fn general(number: f64, digits: usize) -> String {
-    if number == 0.0 {
-        return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
+/// A double as mongod prints it: the fewest digits that read back as the same number.
+pub(crate) fn double_text(number: f64) -> String {
+    if !number.is_finite() {
+        return special_text(number).to_owned();
     }
-    let scientific = format!("{:.*e}", digits - 1, number);
+    laid_out(&format!("{number:e}"), 16)
+}
+
+/// A double as C++ streams print it: six digits.
+fn short_double_text(number: f64) -> String {
+    if !number.is_finite() {
+        return special_text(number).to_owned();
+    }
+    laid_out(&format!("{number:.5e}"), 6)
+}
+
+fn special_text(number: f64) -> &'static str {
+    match number {
+        number if number.is_nan() => "nan",
+        number if number < 0.0 => "-inf",
+        _ => "inf",
+    }
+}
+
+/// Lays scientific notation out as C's `%g` does; from `exponent_max` on with an exponent.
+fn laid_out(scientific: &str, exponent_max: i32) -> String {
     let (mantissa, exponent) = scientific.split_once('e').expect("{:e} writes an exponent");
     let exponent: i32 = exponent.parse().expect("{:e} writes a number");
-    let trim = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(mantissa) => ("-", mantissa),
+        None => ("", mantissa),
     };
-    let digits = i32::try_from(digits).expect("digits are 15 or 17");
-    if exponent < -4 || exponent >= digits {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{}e{sign}{:02}", trim(mantissa), exponent.abs());
+    let mut digits: String = mantissa.chars().filter(|&c| c != '.').collect();
+    digits.truncate(digits.trim_end_matches('0').len().max(1));
+    let places =
+        usize::try_from(exponent.unsigned_abs()).expect("the exponent of a double is small");
+    if exponent < -4 || exponent >= exponent_max {
+        let (first, rest) = digits.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        let exponent_sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{sign}{first}{point}{rest}e{exponent_sign}{places:02}");
     }
-    let decimals = usize::try_from(digits - 1 - exponent).expect("the exponent is below digits");
-    trim(&format!("{number:.decimals$}"))
+    if exponent < 0 {
+        return format!("{sign}0.{}{digits}", "0".repeat(places - 1));
+    }
+    if digits.len() <= places + 1 {
+        return format!("{sign}{digits}{}", "0".repeat(places + 1 - digits.len()));
+    }
+    let (whole, fraction) = digits.split_at(places + 1);
+    format!("{sign}{whole}.{fraction}")
 }

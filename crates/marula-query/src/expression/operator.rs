@@ -9,7 +9,7 @@ use super::{Expression, Frame, Scope, operators, print};
 
 errors! {
     /// An operator with a fixed number of arguments gets another number.
-    pub(super) wrong_count(name: &str, want: usize, count: usize) = 16020, "Expression {name} takes exactly {want} arguments. {count} were passed in.";
+    pub(crate) wrong_count(name: &str, want: usize, count: usize) = 16020, "Expression {name} takes exactly {want} arguments. {count} were passed in.";
     /// An operator with a range of arguments gets too few or too many.
     count_out_of_range(name: &str, min: usize, max: usize, count: usize) = 28667, "Expression {name} takes at least {min} arguments, and at most {max}, but {count} were passed in.";
     /// There is no operator of this name.

@@ -1,10 +1,24 @@
 //! The operators, a file per family of the manual.
 
+mod accumulate;
 mod arithmetic;
+mod array;
 mod boolean;
 mod comparison;
 mod conditional;
+mod convert;
+mod date;
+mod date_arithmetic;
+mod date_text;
+mod iterate;
 mod literal;
+mod math;
+mod misc;
+mod object;
+mod set;
+mod string;
+mod text;
+mod trigonometry;
 mod variable;
 
 use std::collections::HashMap;
@@ -17,11 +31,25 @@ use super::{Expression, Frame, Operator};
 
 /// Every family's table.
 static FAMILIES: &[&[Operator]] = &[
+    accumulate::OPERATORS,
     arithmetic::OPERATORS,
+    array::OPERATORS,
     boolean::OPERATORS,
     comparison::OPERATORS,
     conditional::OPERATORS,
+    convert::OPERATORS,
+    date::OPERATORS,
+    date_arithmetic::OPERATORS,
+    date_text::OPERATORS,
+    iterate::OPERATORS,
     literal::OPERATORS,
+    math::OPERATORS,
+    misc::OPERATORS,
+    object::OPERATORS,
+    set::OPERATORS,
+    string::OPERATORS,
+    text::OPERATORS,
+    trigonometry::OPERATORS,
     variable::OPERATORS,
 ];
 

@@ -1,0 +1,346 @@
+//! Type operators: `$convert`, its short forms, `$type`, `$isNumber`.
+
+use marula_bson::{Decimal128, ObjectId, Type, Value};
+use marula_error::codes::ConversionFailure;
+use marula_error::{Error, Result, errors};
+
+use super::{kind, known};
+use crate::expression::number::double_text;
+use crate::expression::{Expression, Frame, Operator, Scope, print};
+
+pub(super) static OPERATORS: &[Operator] = &[
+    Operator::named("$convert", &["input", "to", "onError", "onNull"], parse_convert, convert),
+    Operator::exactly("$isNumber", 1, |args, frame| {
+        Ok(Some(args[0].eval(frame)?.is_some_and(|value| value.kind().is_number()).into()))
+    }),
+    to("$toBool", |args, frame| short(args, Type::Boolean, frame)),
+    to("$toDate", |args, frame| short(args, Type::DateTime, frame)),
+    to("$toDecimal", |args, frame| short(args, Type::Decimal128, frame)),
+    to("$toDouble", |args, frame| short(args, Type::Double, frame)),
+    to("$toInt", |args, frame| short(args, Type::Int32, frame)),
+    to("$toLong", |args, frame| short(args, Type::Int64, frame)),
+    to("$toObjectId", |args, frame| short(args, Type::ObjectId, frame)),
+    to("$toString", |args, frame| short(args, Type::String, frame)),
+    Operator::exactly("$type", 1, |args, frame| Ok(Some(kind(args[0].eval(frame)?).into()))),
+];
+
+errors! {
+    not_object(kind: &str) = FailedToParse, "$convert expects an object of named arguments but found: {kind}";
+    unknown_argument(name: &str) = FailedToParse, "$convert found an unknown argument: {name}";
+    missing_input() = FailedToParse, "Missing 'input' parameter to $convert";
+    missing_to() = FailedToParse, "Missing 'to' parameter to $convert";
+    one_argument(name: &str, count: usize) = 50723, "{name} requires a single argument, got {count}";
+    to_not_integer() = FailedToParse, "In $convert, numeric 'to' argument is not an integer";
+    to_not_a_type(number: i64) = FailedToParse, "In $convert, numeric value for 'to' does not correspond to a BSON type: {number}";
+    to_wrong_type(kind: &str) = FailedToParse, "$convert's 'to' argument must be a string or number, but is {kind}";
+    unknown_type(name: &str) = BadValue, "Unknown type name: {name}";
+    unsupported(from: &str, to: &str) = ConversionFailure, "Unsupported conversion from {from} to {to} in $convert with no onError value";
+    nan_to_integer() = ConversionFailure, "Attempt to convert NaN value to integer type in $convert with no onError value";
+    infinity_to_integer() = ConversionFailure, "Attempt to convert infinity value to integer type in $convert with no onError value";
+    overflow(text: &str) = ConversionFailure, "Conversion would overflow target type in $convert with no onError value: {text}";
+    hexadecimal(text: &str) = ConversionFailure, "Illegal hexadecimal input in $convert with no onError value: {text}";
+    bad_number(text: &str, why: &str) = ConversionFailure, "Failed to parse number '{text}' in $convert with no onError value: {why}";
+    bad_object_id(text: &str, why: &str) = ConversionFailure, "Failed to parse objectId '{text}' in $convert with no onError value: {why}";
+}
+
+const fn to(name: &'static str, eval: crate::expression::operator::Eval) -> Operator {
+    Operator::special(name, parse_short, eval)
+}
+
+/// Parses `{ $toInt: <expression> }`; of an array, its only element.
+fn parse_short(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let args = crate::expression::operator::parse_list(value, scope)?;
+    match args.len() {
+        1 => Ok(operator.call(args)),
+        count => Err(one_argument(operator.name, count)),
+    }
+}
+
+fn short<'a>(args: &'a [Expression], to: Type, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    match known(&args[0], frame)? {
+        None => Ok(Some(Value::Null)),
+        Some(input) => converted(input, to, frame).map(Some),
+    }
+}
+
+fn parse_convert(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(not_object(value.kind().alias()));
+    };
+    let (mut input, mut to, mut on_error, mut on_null) = (None, None, None, None);
+    for element in doc {
+        let slot = match &**element.name {
+            b"input" => &mut input,
+            b"to" => &mut to,
+            b"onError" => &mut on_error,
+            b"onNull" => &mut on_null,
+            _ => return Err(unknown_argument(&element.name.to_string())),
+        };
+        *slot = Some(Expression::parse(element.value.get(), scope)?);
+    }
+    let input = input.ok_or_else(missing_input)?;
+    let to = to.ok_or_else(missing_to)?;
+    // Whether onError is given matters even where it gives nothing, so it is a list of none or one.
+    let on_error = Expression::Array(on_error.into_iter().collect());
+    let on_null = on_null.unwrap_or_else(|| Value::Null.into());
+    Ok(operator.call([input, to, on_error, on_null]))
+}
+
+fn convert<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let to = known(&args[1], frame)?;
+    let input = known(&args[0], frame)?;
+    let target = match to {
+        None => None,
+        Some(to) => Some(target(to)?),
+    };
+    let Some(input) = input else {
+        return args[3].eval(frame);
+    };
+    let Some(target) = target else {
+        return Ok(Some(Value::Null));
+    };
+    let result = match target {
+        Some(target) => converted(input, target, frame),
+        None => Err(unsupported(input.kind().alias(), "missing")),
+    };
+    match result {
+        Err(error) if error.code() == ConversionFailure => match &args[2] {
+            Expression::Array(items) if items.is_empty() => Err(error),
+            Expression::Array(items) => items[0].eval(frame),
+            // Computed at parse time.
+            other => match other.as_constant() {
+                Some(Value::Array(items)) => {
+                    items.values().next().map_or(Err(error), |v| Ok(Some(v)))
+                }
+                _ => Err(error),
+            },
+        },
+        result => result.map(Some),
+    }
+}
+
+/// The type that `to` names; `None` is the type "missing", to which nothing converts.
+fn target(to: Value<'_>) -> Result<Option<Type>> {
+    match to {
+        Value::String(name) => {
+            let name = name.to_string();
+            if name == "missing" {
+                return Ok(None);
+            }
+            all_types()
+                .find(|kind| kind.alias() == name)
+                .map(Some)
+                .ok_or_else(|| unknown_type(&name))
+        }
+        _ if to.kind().is_number() => {
+            let number = to.as_exact_i64().ok_or_else(to_not_integer)?;
+            let tag = match number {
+                -1 => Some(0xFF),
+                0 => return Ok(None),
+                number => u8::try_from(number).ok().filter(|&tag| tag != 0xFF),
+            };
+            tag.and_then(Type::from_tag).map(Some).ok_or_else(|| to_not_a_type(number))
+        }
+        _ => Err(to_wrong_type(to.kind().alias())),
+    }
+}
+
+fn all_types() -> impl Iterator<Item = Type> {
+    (0..=u8::MAX).filter_map(Type::from_tag)
+}
+
+/// Converts a value to a type.
+///
+/// Errors: of code `ConversionFailure` where the value does not convert.
+fn converted<'a>(input: Value<'a>, to: Type, frame: &Frame<'a>) -> Result<Value<'a>> {
+    let no = || unsupported(input.kind().alias(), to.alias());
+    match to {
+        Type::Double => to_double(input).ok_or_else(no)?.map(Value::Double),
+        Type::String => to_string(input, frame, &no),
+        Type::ObjectId => match input {
+            Value::ObjectId(_) => Ok(input),
+            Value::String(text) => parse_object_id(&text.to_string()).map(Value::ObjectId),
+            _ => Err(no()),
+        },
+        Type::Boolean => Ok(Value::Boolean(input.is_truthy())),
+        Type::DateTime => to_date(input, &no).map(Value::DateTime),
+        Type::Int32 => to_integer(input, &no, i64::from(i32::MIN), i64::from(i32::MAX))
+            .map(|number| Value::Int32(i32::try_from(number).unwrap_or(0))),
+        Type::Int64 => match input {
+            Value::DateTime(ms) => Ok(Value::Int64(ms)),
+            _ => to_integer(input, &no, i64::MIN, i64::MAX).map(Value::Int64),
+        },
+        Type::Decimal128 => to_decimal(input, &no).map(Value::Decimal128),
+        _ => Err(no()),
+    }
+}
+
+/// `None` where the type does not convert.
+fn to_double(input: Value<'_>) -> Option<Result<f64>> {
+    Some(match input {
+        Value::Double(number) => Ok(number),
+        Value::Int32(number) => Ok(number.into()),
+        #[allow(clippy::cast_precision_loss)]
+        Value::Int64(number) | Value::DateTime(number) => Ok(number as f64),
+        Value::Decimal128(number) => {
+            let double = number.to_f64();
+            if double.is_infinite() && !number.is_infinite() {
+                return Some(Err(overflow(&number.to_string())));
+            }
+            Ok(double)
+        }
+        Value::Boolean(flag) => Ok(f64::from(u8::from(flag))),
+        Value::String(text) => parse_double(&text.to_string()),
+        _ => return None,
+    })
+}
+
+fn to_string<'a>(input: Value<'a>, frame: &Frame<'a>, no: &dyn Fn() -> Error) -> Result<Value<'a>> {
+    let text = match input {
+        Value::String(_) => return Ok(input),
+        Value::Double(number) => super::string::spelled_double(number),
+        Value::Int32(number) => number.to_string(),
+        Value::Int64(number) => number.to_string(),
+        Value::Decimal128(number) => number.to_string(),
+        Value::Boolean(flag) => flag.to_string(),
+        Value::ObjectId(id) => id.to_string(),
+        Value::DateTime(ms) => super::date::iso_text(ms)?,
+        _ => return Err(no()),
+    };
+    frame.arena.string(|out| out.extend_from_slice(text.as_bytes()))
+}
+
+fn to_date(input: Value<'_>, no: &dyn Fn() -> Error) -> Result<i64> {
+    match input {
+        Value::DateTime(ms) | Value::Int64(ms) => Ok(ms),
+        Value::Double(_) | Value::Decimal128(_) => to_integer(input, no, i64::MIN, i64::MAX),
+        Value::ObjectId(id) => Ok(i64::from(id.unix_seconds()) * 1000),
+        Value::Timestamp(bits) => Ok(i64::try_from(bits >> 32).unwrap_or(0) * 1000),
+        Value::String(text) => super::date_text::parse(&text.to_string()),
+        _ => Err(no()),
+    }
+}
+
+/// The whole number from `min` to `max` that a value converts to.
+fn to_integer(input: Value<'_>, no: &dyn Fn() -> Error, min: i64, max: i64) -> Result<i64> {
+    let whole = match input {
+        Value::Int32(number) => Some(i64::from(number)),
+        Value::Int64(number) => {
+            // mongod prints nothing for a long that overflows.
+            return if (min..=max).contains(&number) { Ok(number) } else { Err(overflow("")) };
+        }
+        Value::Boolean(flag) => Some(i64::from(flag)),
+        Value::Double(number) if number.is_nan() => return Err(nan_to_integer()),
+        Value::Double(number) if number.is_infinite() => return Err(infinity_to_integer()),
+        Value::Double(number) => marula_bson::value::exact_i64_of_double(number.trunc()),
+        Value::Decimal128(number) if number.is_nan() => return Err(nan_to_integer()),
+        Value::Decimal128(number) if number.is_infinite() => return Err(infinity_to_integer()),
+        Value::Decimal128(number) => {
+            super::arithmetic::round_decimal(number, dec::Rounding::Down).to_exact_i64()
+        }
+        Value::String(text) => return parse_integer(&text.to_string(), min, max),
+        _ => return Err(no()),
+    };
+    let text = || match input {
+        Value::Double(number) => double_text(number),
+        other => print::value(other),
+    };
+    whole.filter(|whole| (min..=max).contains(whole)).ok_or_else(|| overflow(&text()))
+}
+
+fn to_decimal(input: Value<'_>, no: &dyn Fn() -> Error) -> Result<Decimal128> {
+    Ok(match input {
+        Value::Decimal128(number) => number,
+        Value::Int32(number) => Decimal128::from_i64(number.into()),
+        Value::Int64(number) | Value::DateTime(number) => Decimal128::from_i64(number),
+        Value::Double(number) => Decimal128::from_f64(number),
+        Value::Boolean(flag) => Decimal128::from_i64(flag.into()),
+        Value::String(text) => return parse_decimal(&text.to_string()),
+        _ => return Err(no()),
+    })
+}
+
+fn is_hexadecimal(text: &str) -> bool {
+    text.starts_with("0x")
+}
+
+fn parse_integer(text: &str, min: i64, max: i64) -> Result<i64> {
+    if is_hexadecimal(text) {
+        return Err(hexadecimal(text));
+    }
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() {
+        return Err(bad_number(text, "No digits"));
+    }
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad_number(text, "Did not consume whole string."));
+    }
+    match text.parse::<i64>() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(bad_number(text, "Overflow")),
+    }
+}
+
+fn parse_double(text: &str) -> Result<f64> {
+    if is_hexadecimal(text) {
+        return Err(hexadecimal(text));
+    }
+    if text.is_empty() {
+        return Err(bad_number(text, "Empty string"));
+    }
+    if text.starts_with(|c: char| c.is_ascii_whitespace()) {
+        return Err(bad_number(text, "Leading whitespace"));
+    }
+    let Ok(number) = text.parse::<f64>() else {
+        return Err(bad_number(text, "Did not consume whole string."));
+    };
+    let names_infinity = text.bytes().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
+    if number.is_infinite() && !names_infinity {
+        return Err(bad_number(text, "Out of range"));
+    }
+    Ok(number)
+}
+
+fn parse_decimal(text: &str) -> Result<Decimal128> {
+    if is_hexadecimal(text) {
+        return Err(hexadecimal(text));
+    }
+    if text.is_empty() {
+        return Err(bad_number(text, "Empty string"));
+    }
+    if text.starts_with(|c: char| c.is_ascii_whitespace()) {
+        return Err(bad_number(text, "Leading whitespace"));
+    }
+    text.parse::<Decimal128>().map_err(|error| {
+        bad_number(
+            text,
+            match error {
+                marula_bson::decimal128::TextError::Malformed => {
+                    "Failed to parse string to decimal"
+                }
+                _ => "Conversion from string to decimal would overflow",
+            },
+        )
+    })
+}
+
+fn parse_object_id(text: &str) -> Result<ObjectId> {
+    if text.len() != 24 {
+        let count = text.len();
+        let why =
+            format!("Invalid string length for parsing to OID, expected 24 but found {count}");
+        return Err(bad_object_id(text, &why));
+    }
+    if let Some(bad) = text.chars().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(bad_object_id(text, &format!("Invalid character found in hex string: {bad}")));
+    }
+    ObjectId::parse_hex(text).ok_or_else(|| bad_object_id(text, ""))
+}

@@ -1,0 +1,496 @@
+//! Date operators that compute dates: `$dateAdd`, `$dateDiff`, `$dateTrunc`, `$dateFromParts`.
+
+use marula_bson::Value;
+use marula_error::{Error, Result, errors};
+
+use super::date::{as_date, given, zone};
+use super::known;
+use crate::expression::calendar::{
+    Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Zone, days_of, days_of_iso_week, month_length,
+};
+use crate::expression::{Expression, Frame, Operator, Scope, print};
+
+pub(super) static OPERATORS: &[Operator] = &[
+    Operator::named("$dateAdd", ADD, parse_add, |args, frame| add("$dateAdd", 1, args, frame)),
+    Operator::named(
+        "$dateDiff",
+        &["startDate", "endDate", "unit", "timezone", "startOfWeek"],
+        parse_diff,
+        diff,
+    ),
+    Operator::named("$dateFromParts", FROM_PARTS, parse_from_parts, from_parts),
+    Operator::named("$dateSubtract", ADD, parse_add, |args, frame| {
+        add("$dateSubtract", -1, args, frame)
+    }),
+    Operator::named(
+        "$dateTrunc",
+        &["date", "unit", "binSize", "timezone", "startOfWeek"],
+        parse_trunc,
+        trunc,
+    ),
+];
+
+const ADD: &[&str] = &["startDate", "unit", "amount", "timezone"];
+const FROM_PARTS: &[&str] = &[
+    "year",
+    "month",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "isoWeekYear",
+    "isoWeek",
+    "isoDayOfWeek",
+    "timezone",
+];
+
+errors! {
+    add_not_object(name: &str) = 5166400, "{name} expects an object as its argument";
+    add_unknown(name: &str, argument: &str) = 5166401, "Unrecognized argument to {name}: {argument}. Expected arguments are startDate, unit, amount, and optionally timezone.";
+    add_missing(name: &str) = 5166402, "{name} requires startDate, unit, and amount to be present";
+    add_not_date(name: &str) = 5166403, "{name} requires startDate to be convertible to a date";
+    add_unit_not_string(name: &str) = 5166404, "{name} expects string defining the time unit";
+    add_amount_not_integer(name: &str) = 5166405, "{name} expects integer amount of time units";
+    add_amount_too_large(amount: i64, unit: &str) = 5976500, "invalid dateAdd 'amount' parameter value: {amount} {unit}";
+    add_overflow(name: &str) = 5166406, "{name} overflowed";
+    unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
+    diff_not_object() = 5166301, "$dateDiff only supports an object as its argument";
+    diff_unknown(argument: &str) = 5166302, "Unrecognized argument to $dateDiff: {argument}";
+    diff_no_start() = 5166303, "Missing 'startDate' parameter to $dateDiff";
+    diff_no_end() = 5166304, "Missing 'endDate' parameter to $dateDiff";
+    diff_no_unit() = 5166305, "Missing 'unit' parameter to $dateDiff";
+    diff_not_date(which: &str, kind: &str) = 5166307, "$dateDiff requires '{which}' to be a date, but got {kind}";
+    diff_overflow() = 5166308, "dateDiff overflowed";
+    unit_not_string(name: &str, kind: &str) = 5439013, "{name} requires 'unit' to be a string, but got {kind}";
+    unit_unknown(name: &str, text: &str) = 5439014, "{name} parameter 'unit' value cannot be recognized as a time unit: {text}";
+    week_start_not_string(name: &str, kind: &str) = 5439015, "{name} requires 'startOfWeek' to be a string, but got {kind}";
+    week_start_unknown(name: &str, text: &str) = 5439016, "{name} parameter 'startOfWeek' value cannot be recognized as a day of a week: {text}";
+    trunc_not_object() = 5439007, "$dateTrunc only supports an object as its argument";
+    trunc_unknown(argument: &str) = 5439008, "Unrecognized argument to $dateTrunc: {argument}. Expected arguments are date, unit, and optionally, binSize, timezone, startOfWeek";
+    trunc_no_date() = 5439009, "Missing 'date' parameter to $dateTrunc";
+    trunc_no_unit() = 5439010, "Missing 'unit' parameter to $dateTrunc";
+    trunc_not_date(kind: &str) = 5439012, "$dateTrunc requires 'date' to be a date, but got {kind}";
+    trunc_bin_not_integer(text: &str, kind: &str) = 5439017, "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{text}' of type {kind}";
+    trunc_bin_not_positive(bin: i64) = 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {bin}";
+    trunc_overflow() = 5439005, "dateTrunc overflowed";
+    parts_not_object() = 40519, "$dateFromParts only supports an object as its argument";
+    parts_unknown(argument: &str) = 40518, "Unrecognized argument to $dateFromParts: {argument}";
+    parts_no_year() = 40516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present";
+    parts_iso_in_natural() = 40489, "$dateFromParts does not allow mixing natural dates with ISO dates";
+    parts_natural_in_iso() = 40525, "$dateFromParts does not allow mixing ISO dates with natural dates";
+    parts_not_integer(name: &str, kind: &str, text: &str) = 40515, "'{name}' must evaluate to an integer, found {kind} with value {text}";
+    parts_year_out_of_range(name: &str, year: i64) = 40523, "'{name}' must evaluate to an integer in the range 1 to 9999, found {year}";
+    parts_out_of_range(name: &str, value: i64) = 31034, "'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range";
+}
+
+/// A unit of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unit {
+    Year,
+    Quarter,
+    Month,
+    Week,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Millisecond,
+}
+
+impl Unit {
+    fn parse(name: &[u8]) -> Option<Unit> {
+        Some(match name {
+            b"year" => Unit::Year,
+            b"quarter" => Unit::Quarter,
+            b"month" => Unit::Month,
+            b"week" => Unit::Week,
+            b"day" => Unit::Day,
+            b"hour" => Unit::Hour,
+            b"minute" => Unit::Minute,
+            b"second" => Unit::Second,
+            b"millisecond" => Unit::Millisecond,
+            _ => return None,
+        })
+    }
+
+    /// How many months the unit has; `None` where it is counted in milliseconds.
+    fn months(self) -> Option<i64> {
+        match self {
+            Unit::Year => Some(12),
+            Unit::Quarter => Some(3),
+            Unit::Month => Some(1),
+            _ => None,
+        }
+    }
+
+    fn ms(self) -> i64 {
+        match self {
+            Unit::Year | Unit::Quarter | Unit::Month => 0,
+            Unit::Week => 7 * DAY_MS,
+            Unit::Day => DAY_MS,
+            Unit::Hour => HOUR_MS,
+            Unit::Minute => MINUTE_MS,
+            Unit::Second => SECOND_MS,
+            Unit::Millisecond => 1,
+        }
+    }
+
+    /// The largest amount that `$dateAdd` takes: what spans all dates, roughly.
+    fn amount_max(self) -> i64 {
+        match self.months() {
+            Some(months) => 600_000_000 * 12 / months,
+            None => i64::MAX / self.ms().max(1),
+        }
+    }
+}
+
+fn parse_add(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let name = operator.name;
+    let Value::Document(doc) = value else {
+        return Err(add_not_object(name));
+    };
+    let (mut start, mut unit, mut amount) = (None, None, None);
+    let mut zone = Expression::Missing;
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"startDate" => start = Some(Expression::parse(value, scope)?),
+            b"unit" => unit = Some(Expression::parse(value, scope)?),
+            b"amount" => amount = Some(Expression::parse(value, scope)?),
+            b"timezone" => zone = given(value, scope)?,
+            _ => return Err(add_unknown(name, &element.name.to_string())),
+        }
+    }
+    match (start, unit, amount) {
+        (Some(start), Some(unit), Some(amount)) => Ok(operator.call([start, unit, amount, zone])),
+        _ => Err(add_missing(name)),
+    }
+}
+
+fn add<'a>(
+    name: &str,
+    sign: i64,
+    args: &'a [Expression],
+    frame: &Frame<'a>,
+) -> Result<Option<Value<'a>>> {
+    let start = known(&args[0], frame)?;
+    let unit = known(&args[1], frame)?;
+    let amount = known(&args[2], frame)?;
+    let (Some(start), Some(unit), Some(amount)) = (start, unit, amount) else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(zone) = zone(&args[3], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let start = as_date(start).ok_or_else(|| add_not_date(name))?;
+    let Value::String(unit_name) = unit else {
+        return Err(add_unit_not_string(name));
+    };
+    let unit = Unit::parse(unit_name).ok_or_else(|| unknown_unit(&unit_name.to_string()))?;
+    let amount = amount.as_exact_i64().ok_or_else(|| add_amount_not_integer(name))?;
+    let amount = amount.checked_mul(sign).ok_or_else(|| add_overflow(name))?;
+    if amount.unsigned_abs() > unit.amount_max().unsigned_abs() {
+        return Err(add_amount_too_large(amount, &unit_name.to_string()));
+    }
+    let moved = moved(start, unit, amount, &zone).ok_or_else(|| add_overflow(name))?;
+    Ok(Some(Value::DateTime(moved)))
+}
+
+/// The date so many units later: days and longer keep the clock's reading.
+fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
+    if let Some(months) = unit.months() {
+        let civil = zone.civil(start);
+        let months =
+            (civil.year * 12 + civil.month - 1).checked_add(amount.checked_mul(months)?)?;
+        let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
+        let day = civil.day.min(month_length(year, month));
+        return Some(zone.moment(Civil { year, month, day, ..civil }.to_ms()?));
+    }
+    let delta = amount.checked_mul(unit.ms())?;
+    match unit {
+        Unit::Week | Unit::Day => Some(zone.moment(zone.local_ms(start).checked_add(delta)?)),
+        _ => start.checked_add(delta),
+    }
+}
+
+/// The unit that an argument names; `Ok(None)` where it is null.
+fn read_unit<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Unit>> {
+    match known(arg, frame)? {
+        None => Ok(None),
+        Some(Value::String(text)) => match Unit::parse(text) {
+            Some(unit) => Ok(Some(unit)),
+            None => Err(unit_unknown(name, &text.to_string())),
+        },
+        Some(value) => Err(unit_not_string(name, value.kind().alias())),
+    }
+}
+
+/// The first day of a week, from 0 on Monday; Sunday where none is given.
+fn read_week_start<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<i64>> {
+    const DAYS: [(&str, &str); 7] = [
+        ("monday", "mon"),
+        ("tuesday", "tue"),
+        ("wednesday", "wed"),
+        ("thursday", "thu"),
+        ("friday", "fri"),
+        ("saturday", "sat"),
+        ("sunday", "sun"),
+    ];
+    match arg.eval(frame)? {
+        None => Ok(Some(6)),
+        Some(value) if value.is_nullish() => Ok(None),
+        Some(Value::String(text)) => {
+            let text = text.to_string();
+            let lower = text.to_ascii_lowercase();
+            let day = DAYS.iter().position(|(long, short)| lower == *long || lower == *short);
+            match day.and_then(|day| i64::try_from(day).ok()) {
+                Some(day) => Ok(Some(day)),
+                None => Err(week_start_unknown(name, &text)),
+            }
+        }
+        Some(value) => Err(week_start_not_string(name, value.kind().alias())),
+    }
+}
+
+fn parse_diff(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(diff_not_object());
+    };
+    let (mut start, mut end, mut unit) = (None, None, None);
+    let (mut zone, mut week_start) = (Expression::Missing, Expression::Missing);
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"startDate" => start = Some(Expression::parse(value, scope)?),
+            b"endDate" => end = Some(Expression::parse(value, scope)?),
+            b"unit" => unit = Some(Expression::parse(value, scope)?),
+            b"timezone" => zone = given(value, scope)?,
+            b"startOfWeek" => week_start = given(value, scope)?,
+            _ => return Err(diff_unknown(&element.name.to_string())),
+        }
+    }
+    let start = start.ok_or_else(diff_no_start)?;
+    let end = end.ok_or_else(diff_no_end)?;
+    let unit = unit.ok_or_else(diff_no_unit)?;
+    Ok(operator.call([start, end, unit, zone, week_start]))
+}
+
+fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    const NAME: &str = "$dateDiff";
+    let start = known(&args[0], frame)?;
+    let end = known(&args[1], frame)?;
+    let (Some(start), Some(end)) = (start, end) else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(unit) = read_unit(NAME, &args[2], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(zone) = zone(&args[3], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    // The first day of the week is looked at only where weeks are counted.
+    let mut week_start = 6;
+    if unit == Unit::Week {
+        match read_week_start(NAME, &args[4], frame)? {
+            None => return Ok(Some(Value::Null)),
+            Some(day) => week_start = day,
+        }
+    }
+    let date = |which: &str, value: Value<'a>| {
+        as_date(value).ok_or_else(|| diff_not_date(which, value.kind().alias()))
+    };
+    let (start, end) = (date("startDate", start)?, date("endDate", end)?);
+    let count = |moment: i64| boundaries_before(moment, unit, &zone, week_start);
+    let difference = match unit {
+        Unit::Millisecond => end.checked_sub(start),
+        _ => count(end).checked_sub(count(start)),
+    };
+    difference.map(|difference| Some(difference.into())).ok_or_else(diff_overflow)
+}
+
+/// How many boundaries of a unit lie between a fixed moment and this one.
+fn boundaries_before(moment: i64, unit: Unit, zone: &Zone, week_start: i64) -> i64 {
+    let local = zone.local_ms(moment);
+    if let Some(months) = unit.months() {
+        let civil = Civil::of_ms(local);
+        return (civil.year * 12 + civil.month - 1).div_euclid(months);
+    }
+    match unit {
+        // 1970-01-01 was a Thursday: the third day after Monday.
+        Unit::Week => (local.div_euclid(DAY_MS) + 3 - week_start).div_euclid(7),
+        Unit::Day | Unit::Hour => local.div_euclid(unit.ms()),
+        _ => moment.div_euclid(unit.ms()),
+    }
+}
+
+fn parse_trunc(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(trunc_not_object());
+    };
+    let (mut date, mut unit) = (None, None);
+    let mut bin = Value::Int32(1).into();
+    let (mut zone, mut week_start) = (Expression::Missing, Expression::Missing);
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"date" => date = Some(Expression::parse(value, scope)?),
+            b"unit" => unit = Some(Expression::parse(value, scope)?),
+            b"binSize" => bin = Expression::parse(value, scope)?,
+            b"timezone" => zone = given(value, scope)?,
+            b"startOfWeek" => week_start = given(value, scope)?,
+            _ => return Err(trunc_unknown(&element.name.to_string())),
+        }
+    }
+    let date = date.ok_or_else(trunc_no_date)?;
+    Ok(operator.call([date, unit.ok_or_else(trunc_no_unit)?, bin, zone, week_start]))
+}
+
+fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    const NAME: &str = "$dateTrunc";
+    let date = known(&args[0], frame)?;
+    let bin = known(&args[2], frame)?;
+    let (Some(date), Some(bin)) = (date, bin) else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(unit) = read_unit(NAME, &args[1], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(zone) = zone(&args[3], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let mut week_start = 6;
+    if unit == Unit::Week {
+        match read_week_start(NAME, &args[4], frame)? {
+            None => return Ok(Some(Value::Null)),
+            Some(day) => week_start = day,
+        }
+    }
+    let date = as_date(date).ok_or_else(|| trunc_not_date(date.kind().alias()))?;
+    let size = bin
+        .as_exact_i64()
+        .ok_or_else(|| trunc_bin_not_integer(&print::value(bin), bin.kind().alias()))?;
+    if size <= 0 {
+        return Err(trunc_bin_not_positive(size));
+    }
+    let truncated = truncated(date, unit, size, &zone, week_start).ok_or_else(trunc_overflow)?;
+    Ok(Some(Value::DateTime(truncated)))
+}
+
+/// The start of the bin that a date is in. Bins are counted from 2000-01-01, weeks from the first
+/// that starts in 2000.
+fn truncated(date: i64, unit: Unit, size: i64, zone: &Zone, week_start: i64) -> Option<i64> {
+    let floor = |value: i64, bin: i64| value.div_euclid(bin).checked_mul(bin);
+    if let Some(months) = unit.months() {
+        let civil = zone.civil(date);
+        let since = (civil.year - 2000) * 12 + civil.month - 1;
+        let start = floor(since, size.checked_mul(months)?)?;
+        let local = days_of(2000, start.checked_add(1)?, 1).checked_mul(DAY_MS)?;
+        return Some(zone.moment(local));
+    }
+    let reference = days_of(2000, 1, 1);
+    let bin = size.checked_mul(unit.ms())?;
+    match unit {
+        Unit::Week | Unit::Day => {
+            let mut first = reference;
+            if unit == Unit::Week {
+                // The first such day of the week on or after the reference, which was a Saturday.
+                first += (week_start - 5).rem_euclid(7);
+            }
+            let first = first * DAY_MS;
+            let since = zone.local_ms(date).checked_sub(first)?;
+            Some(zone.moment(first.checked_add(floor(since, bin)?)?))
+        }
+        _ => {
+            let first = zone.moment(reference * DAY_MS);
+            first.checked_add(floor(date.checked_sub(first)?, bin)?)
+        }
+    }
+}
+
+fn parse_from_parts(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(parts_not_object());
+    };
+    let mut args: [Expression; 11] = [const { Expression::Missing }; 11];
+    let mut is_given = [false; 11];
+    for element in doc {
+        let at = FROM_PARTS.iter().position(|name| *name.as_bytes() == **element.name);
+        let at = at.ok_or_else(|| parts_unknown(&element.name.to_string()))?;
+        args[at] = given(element.value.get(), scope)?;
+        is_given[at] = true;
+    }
+    let [year, month, day, .., iso_year, iso_week, iso_day, _] = is_given;
+    match (year, iso_year) {
+        (false, false) => return Err(parts_no_year()),
+        (true, _) if iso_year || iso_week || iso_day => return Err(parts_iso_in_natural()),
+        (false, true) if month || day => return Err(parts_natural_in_iso()),
+        _ => {}
+    }
+    Ok(operator.call(args))
+}
+
+fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let is_iso = matches!(args[0], Expression::Missing);
+    let mut parts = [0, 1, 1, 0, 0, 0, 0, 0, 1, 1];
+    let mut has_null = false;
+    for (at, part) in parts.iter_mut().enumerate() {
+        if matches!(args[at], Expression::Missing) {
+            continue;
+        }
+        let name = FROM_PARTS[at];
+        match known(&args[at], frame)? {
+            None => has_null = true,
+            Some(value) => {
+                *part = value.as_exact_i64().ok_or_else(|| {
+                    parts_not_integer(name, value.kind().alias(), &print::value(value))
+                })?;
+                check_part(name, *part)?;
+            }
+        }
+        if has_null {
+            return Ok(Some(Value::Null));
+        }
+    }
+    let Some(zone) = zone(&args[10], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let [year, month, day, hour, minute, second, millisecond, iso_year, iso_week, iso_day] = parts;
+    let days = if is_iso {
+        days_of_iso_week(iso_year, iso_week, iso_day)
+    } else {
+        days_of(year, month, 1) + day - 1
+    };
+    let time = hour * HOUR_MS + minute * MINUTE_MS + second * SECOND_MS;
+    let local = days * DAY_MS + time;
+    let moment = zone.moment(local.saturating_add(millisecond));
+    Ok(Some(Value::DateTime(moment)))
+}
+
+fn check_part(name: &str, value: i64) -> Result<(), Error> {
+    match name {
+        "year" | "isoWeekYear" if !(1..=9999).contains(&value) => {
+            Err(parts_year_out_of_range(name, value))
+        }
+        // Seconds and milliseconds may be longer.
+        "second" | "millisecond" => Ok(()),
+        _ if !(-32768..=32767).contains(&value) => Err(parts_out_of_range(name, value)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,487 @@
+//! `$dateFromString`: dates read from text, by a format or in the usual spellings.
+
+use bstr::ByteSlice;
+use marula_bson::Value;
+use marula_error::codes::ConversionFailure;
+use marula_error::{Error, Result, errors};
+
+use super::date::{bad_format_character, given, unmatched_percent, zone};
+use crate::expression::calendar::{
+    Civil, DAY_MS, MINUTE_MS, Zone, days_of_iso_week, month_length, parse_offset,
+};
+use crate::expression::{Expression, Frame, Operator, Scope, print};
+
+pub(super) static OPERATORS: &[Operator] = &[Operator::named(
+    "$dateFromString",
+    &["dateString", "format", "timezone", "onNull", "onError"],
+    parse_operator,
+    date_from_string,
+)];
+
+errors! {
+    not_object(kind: &str) = 40540, "$dateFromString only supports an object as an argument, found: {kind}";
+    unknown_argument(name: &str) = 40541, "Unrecognized argument to $dateFromString: {name}";
+    no_date_string() = 40542, "Missing 'dateString' parameter to $dateFromString";
+    format_not_string(kind: &str, text: &str) = 40684, "$dateFromString requires that 'format' be a string, found: {kind} with value {text}";
+    text_not_string(kind: &str, text: &str) = ConversionFailure, "$dateFromString requires that 'dateString' be a string, found: {kind} with value {text}";
+    unreadable(text: &str, why: &str) = ConversionFailure, "Error parsing date string '{text}'; {why}";
+    incomplete(text: &str) = ConversionFailure, "an incomplete date/time string has been found, with elements missing: \"{text}\"";
+    zone_twice(zone: &str) = ConversionFailure, "you cannot pass in a date/time string with time zone information ('{zone}') together with a timezone argument";
+    offset_twice() = ConversionFailure, "you cannot pass in a date/time string with GMT offset together with a timezone argument";
+}
+
+fn parse_operator(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(not_object(value.kind().alias()));
+    };
+    let mut text = None;
+    let (mut format, mut zone) = (Expression::Missing, Expression::Missing);
+    let mut on_null = Value::Null.into();
+    let mut on_error = None;
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"dateString" => text = Some(Expression::parse(value, scope)?),
+            b"format" => format = given(value, scope)?,
+            b"timezone" => zone = given(value, scope)?,
+            b"onNull" => on_null = Expression::parse(value, scope)?,
+            b"onError" => on_error = Some(Expression::parse(value, scope)?),
+            _ => return Err(unknown_argument(&element.name.to_string())),
+        }
+    }
+    let text = text.ok_or_else(no_date_string)?;
+    if let Some(Value::String(format)) = format.as_constant() {
+        check_format(format)?;
+    }
+    let mut args = vec![text, format, zone, on_null];
+    args.extend(on_error);
+    Ok(operator.call(args))
+}
+
+fn date_from_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let text = args[0].eval(frame)?;
+    let format = match args[1].eval(frame)? {
+        None => None,
+        Some(Value::String(format)) => {
+            check_format(format)?;
+            Some(format)
+        }
+        Some(value) if value.is_nullish() => return Ok(Some(Value::Null)),
+        Some(value) => return Err(format_not_string(value.kind().alias(), &print::value(value))),
+    };
+    let has_zone = !matches!(args[2], Expression::Missing);
+    let Some(zone) = zone(&args[2], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(value) = text.filter(|value| !value.is_nullish()) else {
+        return args[3].eval(frame);
+    };
+    match read(value, format.map(|format| &**format), has_zone.then_some(&zone)) {
+        Err(error) if error.code() == ConversionFailure => match args.get(4) {
+            Some(on_error) => on_error.eval(frame),
+            None => Err(error),
+        },
+        result => result.map(|ms| Some(Value::DateTime(ms))),
+    }
+}
+
+fn read(value: Value<'_>, format: Option<&[u8]>, zone: Option<&Zone>) -> Result<i64> {
+    let Value::String(text) = value else {
+        return Err(text_not_string(value.kind().alias(), &print::value(value)));
+    };
+    let text = text.to_string();
+    let read = match format {
+        Some(format) => Reader::new(&text).read_by(format)?,
+        None => Reader::new(&text).read_free()?,
+    };
+    read.moment(&text, zone)
+}
+
+/// Reads a date as a conversion to a date does.
+pub(super) fn parse(text: &str) -> Result<i64> {
+    Reader::new(text).read_free()?.moment(text, None)
+}
+
+fn check_format(format: &[u8]) -> Result<()> {
+    let mut rest = format.iter();
+    while let Some(&byte) = rest.next() {
+        if byte != b'%' {
+            continue;
+        }
+        match rest.next() {
+            None => return Err(unmatched_percent()),
+            Some(b'd' | b'G' | b'H' | b'L' | b'm' | b'M' | b'S' | b'u' | b'V' | b'Y' | b'z')
+            | Some(b'Z' | b'%') => {}
+            Some(&other) => return Err(bad_format_character(char::from(other))),
+        }
+    }
+    Ok(())
+}
+
+/// The parts of a date that a text gave.
+#[derive(Default)]
+struct Parts {
+    year: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
+    iso_year: Option<i64>,
+    iso_week: Option<i64>,
+    iso_day: Option<i64>,
+    hour: i64,
+    minute: i64,
+    second: i64,
+    millisecond: i64,
+    /// How far ahead of UTC, and the name where the zone was named.
+    zone: Option<(i64, Option<String>)>,
+}
+
+impl Parts {
+    fn moment(self, text: &str, zone: Option<&Zone>) -> Result<i64> {
+        let at = text.len() + 1;
+        let invalid = || unreadable(text, &format!("{at}: The parsed date was invalid ' '"));
+        let time = Civil {
+            year: 1970,
+            month: 1,
+            day: 1,
+            hour: self.hour,
+            minute: self.minute,
+            second: self.second,
+            millisecond: self.millisecond,
+        };
+        let local = match (self.iso_year, self.year, self.month, self.day) {
+            (Some(year), ..) => {
+                let week = self.iso_week.unwrap_or(1);
+                let days = days_of_iso_week(year, week, self.iso_day.unwrap_or(1));
+                days * DAY_MS + time.of_day_ms()
+            }
+            (None, Some(year), Some(month), Some(day)) => {
+                if !(1..=12).contains(&month) || day < 1 || day > month_length(year, month) {
+                    return Err(invalid());
+                }
+                Civil { year, month, day, ..time }.to_ms().ok_or_else(invalid)?
+            }
+            _ => return Err(incomplete(text)),
+        };
+        match (self.zone, zone) {
+            (Some((_, Some(name))), Some(_)) => Err(zone_twice(&name)),
+            (Some((_, None)), Some(_)) => Err(offset_twice()),
+            (Some((offset, _)), None) => Ok(local - offset),
+            (None, Some(zone)) => Ok(zone.moment(local)),
+            (None, None) => Ok(local),
+        }
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    parts: Parts,
+}
+
+impl<'t> Reader<'t> {
+    fn new(text: &'t str) -> Self {
+        Reader { text, at: 0, parts: Parts::default() }
+    }
+
+    fn rest(&self) -> &'t [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or(&[])
+    }
+
+    /// An error at the place read to.
+    fn fail(&self, what: &str) -> Error {
+        let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or(' ');
+        unreadable(self.text, &format!("{}: {what} '{shown}'", self.at))
+    }
+
+    /// Reads from `min` to `max` digits.
+    fn digits(&mut self, min: usize, max: usize) -> Option<i64> {
+        let rest = self.rest();
+        let count = rest.iter().take(max).take_while(|byte| byte.is_ascii_digit()).count();
+        if count < min {
+            return None;
+        }
+        let number = rest[..count].to_str().ok()?.parse().ok()?;
+        self.at += count;
+        Some(number)
+    }
+
+    fn take(&mut self, wanted: &[u8]) -> bool {
+        match self.rest().first() {
+            Some(byte) if wanted.contains(byte) => {
+                self.at += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads a text by a format that was checked.
+    fn read_by(mut self, format: &[u8]) -> Result<Parts> {
+        let mut rest = format.iter();
+        while let Some(&byte) = rest.next() {
+            if self.rest().is_empty() {
+                return Err(self.fail("Not enough data available to satisfy format"));
+            }
+            if byte != b'%' {
+                if !self.take(&[byte]) {
+                    return Err(self.fail("Format literal not found"));
+                }
+                continue;
+            }
+            let letter = rest.next().copied().unwrap_or(b'%');
+            self.read_part(letter)?;
+        }
+        if !self.rest().is_empty() {
+            return Err(self.fail("Trailing data"));
+        }
+        Ok(self.parts)
+    }
+
+    fn read_part(&mut self, letter: u8) -> Result<()> {
+        let (min, max, what) = match letter {
+            b'Y' => (4, 4, "A four digit year could not be found"),
+            b'G' => (4, 4, "A four digit ISO year could not be found"),
+            b'm' => (1, 2, "A two digit month could not be found"),
+            b'd' => (1, 2, "A two digit day could not be found"),
+            b'H' => (1, 2, "A two digit hour could not be found"),
+            b'M' => (2, 2, "A two digit minute could not be found"),
+            b'S' => (2, 2, "A two digit second could not be found"),
+            b'L' => (1, 3, "A three digit millisecond could not be found"),
+            b'V' => (1, 2, "A two digit ISO week could not be found"),
+            b'u' => (1, 1, "A single digit ISO day of week could not be found"),
+            b'z' => {
+                let zone = self
+                    .offset()
+                    .ok_or_else(|| self.fail("The timezone could not be found in the database"))?;
+                self.parts.zone = Some((zone, None));
+                return Ok(());
+            }
+            b'Z' => {
+                let is_negative = self.rest().first() == Some(&b'-');
+                if !self.take(b"+-") {
+                    return Err(self.fail("Invalid timezone offset in minutes"));
+                }
+                let minutes = self
+                    .digits(1, 4)
+                    .ok_or_else(|| self.fail("Invalid timezone offset in minutes"))?;
+                let offset = minutes * MINUTE_MS;
+                self.parts.zone = Some((if is_negative { -offset } else { offset }, None));
+                return Ok(());
+            }
+            _ => {
+                return if self.take(b"%") {
+                    Ok(())
+                } else {
+                    Err(self.fail("Format literal not found"))
+                };
+            }
+        };
+        let number = self.digits(min, max).ok_or_else(|| self.fail(what))?;
+        let parts = &mut self.parts;
+        match letter {
+            b'Y' => parts.year = Some(number),
+            b'G' => parts.iso_year = Some(number),
+            b'm' => parts.month = Some(number),
+            b'd' => parts.day = Some(number),
+            b'H' => parts.hour = number,
+            b'M' => parts.minute = number,
+            b'S' => parts.second = number,
+            b'L' => parts.millisecond = number,
+            b'V' => parts.iso_week = Some(number),
+            _ => parts.iso_day = Some(number),
+        }
+        Ok(())
+    }
+
+    /// Reads the usual spellings: ISO 8601, `2024/02/29`, `02/29/2024`, `Feb 29, 2024`, `29 February 2024`.
+    fn read_free(mut self) -> Result<Parts> {
+        if self.text.is_empty() {
+            return Err(self.fail("Empty string"));
+        }
+        self.read_date()?;
+        if self.take(b"Tt ") {
+            while self.take(b" ") {}
+            self.read_time()?;
+        }
+        while self.take(b" ") {}
+        self.read_zone()?;
+        if !self.rest().is_empty() {
+            return Err(self.fail("Unexpected character"));
+        }
+        Ok(self.parts)
+    }
+
+    fn read_date(&mut self) -> Result<()> {
+        let rest = self.rest();
+        let leading = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if leading == 8 {
+            self.parts.year = self.digits(4, 4);
+            self.parts.month = self.digits(2, 2);
+            self.parts.day = self.digits(2, 2);
+            return Ok(());
+        }
+        if leading == 4 && matches!(rest.get(4), Some(b'-' | b'/')) {
+            return self.read_year_first();
+        }
+        if (leading == 1 || leading == 2) && rest.get(leading) == Some(&b'/') {
+            self.parts.month = self.digits(1, 2);
+            self.take(b"/");
+            self.parts.day = self.digits(1, 2);
+            if !self.take(b"/") {
+                return Err(self.fail("Unexpected character"));
+            }
+            self.parts.year = self.digits(4, 4);
+            return Ok(());
+        }
+        let leading_day = if leading == 1 || leading == 2 { self.digits(1, 2) } else { None };
+        while self.take(b" -.") {}
+        if let Some(month) = self.month_name() {
+            self.parts.month = Some(month);
+            while self.take(b" -.") {}
+            self.parts.day = leading_day.or_else(|| self.digits(1, 2));
+            while self.take(b" ,-.") {}
+            self.parts.year = self.digits(4, 4);
+            return Ok(());
+        }
+        let is_word = rest.iter().all(u8::is_ascii_alphanumeric);
+        Err(if is_word { incomplete(self.text) } else { self.fail("Unexpected character") })
+    }
+
+    fn read_year_first(&mut self) -> Result<()> {
+        self.parts.year = self.digits(4, 4);
+        self.take(b"-/");
+        let month = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
+        if month > 12 {
+            self.at -= 1;
+            return Err(self.fail("Unexpected character"));
+        }
+        self.parts.month = Some(month);
+        self.parts.day = Some(1);
+        if self.take(b"-/") {
+            let day = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
+            if day > 31 {
+                self.at -= 1;
+                return Err(self.fail("Unexpected character"));
+            }
+            self.parts.day = Some(day);
+        }
+        Ok(())
+    }
+
+    fn month_name(&mut self) -> Option<i64> {
+        const MONTHS: [&str; 12] = [
+            "january",
+            "february",
+            "march",
+            "april",
+            "may",
+            "june",
+            "july",
+            "august",
+            "september",
+            "october",
+            "november",
+            "december",
+        ];
+        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let word = self.rest()[..length].to_str().ok()?.to_ascii_lowercase();
+        let is_name = |name: &&str| word.len() == 3 && name.starts_with(&word) || **name == word;
+        let at = MONTHS.iter().position(|name| is_name(name))?;
+        self.at += length;
+        i64::try_from(at + 1).ok()
+    }
+
+    fn read_time(&mut self) -> Result<()> {
+        let is_compact =
+            self.rest().iter().take(4).filter(|byte| byte.is_ascii_digit()).count() == 4;
+        let hour = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
+        if hour > 24 {
+            self.at -= 1;
+            return Err(self.fail("Double time specification"));
+        }
+        self.parts.hour = hour;
+        if !is_compact && !self.take(b":") {
+            return Ok(());
+        }
+        let minute = self.digits(2, 2).filter(|minute| *minute < 60);
+        self.parts.minute = minute.ok_or_else(|| self.fail("Unexpected character"))?;
+        let has_second = if is_compact {
+            self.rest().first().is_some_and(u8::is_ascii_digit)
+        } else {
+            self.take(b":")
+        };
+        if has_second {
+            let second = self.digits(2, 2).filter(|second| *second < 60);
+            self.parts.second = second.ok_or_else(|| self.fail("Unexpected character"))?;
+            if self.take(b".,:") {
+                self.read_fraction()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads digits behind the point, of which three count.
+    fn read_fraction(&mut self) -> Result<()> {
+        let start = self.at;
+        let Some(number) = self.digits(1, 3) else {
+            return Err(self.fail("Unexpected character"));
+        };
+        let places = u32::try_from(self.at - start).unwrap_or(3);
+        self.parts.millisecond = number * 10_i64.pow(3 - places);
+        while self.rest().first().is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn offset(&mut self) -> Option<i64> {
+        if self.take(b"Z") {
+            return Some(0);
+        }
+        let rest = self.text.get(self.at..)?;
+        for length in [6, 5, 3] {
+            if let Some(offset) = rest.get(..length).and_then(parse_offset) {
+                self.at += length;
+                return Some(offset);
+            }
+        }
+        None
+    }
+
+    fn read_zone(&mut self) -> Result<()> {
+        /// Abbreviations that the usual parsers know, and how many hours they are ahead.
+        const ABBREVIATIONS: [(&str, i64); 11] = [
+            ("Z", 0),
+            ("UTC", 0),
+            ("GMT", 0),
+            ("EST", -5),
+            ("EDT", -4),
+            ("CST", -6),
+            ("CDT", -5),
+            ("MST", -7),
+            ("MDT", -6),
+            ("PST", -8),
+            ("PDT", -7),
+        ];
+        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        if length > 0 {
+            let word = self.text.get(self.at..self.at + length).unwrap_or_default();
+            let known = ABBREVIATIONS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+            let Some((_, hours)) = known else {
+                return Err(self
+                    .fail("passing a time zone identifier as part of the string is not allowed"));
+            };
+            self.parts.zone = Some((hours * 60 * MINUTE_MS, Some(word.to_ascii_uppercase())));
+            self.at += length;
+            return Ok(());
+        }
+        if let Some(offset) = self.offset() {
+            self.parts.zone = Some((offset, None));
+        }
+        Ok(())
+    }
+}

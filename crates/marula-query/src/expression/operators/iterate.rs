@@ -1,0 +1,409 @@
+//! Array operators that visit elements: `$map`, `$filter`, `$reduce`, `$sortArray`, `$zip`.
+
+use std::cmp::Ordering;
+
+use marula_bson::{Doc, Value, order};
+use marula_error::{Result, errors};
+
+use super::known;
+use crate::expression::scope::check_user_variable;
+use crate::expression::{Expression, Frame, Operator, Path, Scope, print};
+
+pub(super) static OPERATORS: &[Operator] = &[
+    Operator::named("$filter", &["input", "as", "cond", "limit"], parse_filter, filter)
+        .not_foldable(),
+    Operator::named("$map", &["input", "as", "in"], parse_map, map).not_foldable(),
+    Operator::named("$reduce", &["input", "initialValue", "in"], parse_reduce, reduce)
+        .not_foldable(),
+    Operator::named("$sortArray", &["input", "sortBy"], parse_sort_array, sort_array),
+    Operator::named("$zip", &["inputs", "defaults", "useLongestLength"], parse_zip, zip)
+        .not_foldable(),
+];
+
+errors! {
+    map_not_object() = 16878, "$map only supports an object as its argument";
+    map_unknown(name: &str) = 16879, "Unrecognized parameter to $map: {name}";
+    map_missing_input() = 16880, "Missing 'input' parameter to $map";
+    map_missing_in() = 16882, "Missing 'in' parameter to $map";
+    map_not_array(kind: &str) = 16883, "input to $map must be an array not {kind}";
+    filter_not_object() = 28646, "$filter only supports an object as its argument";
+    filter_unknown(name: &str) = 28647, "Unrecognized parameter to $filter: {name}";
+    filter_missing_input() = 28648, "Missing 'input' parameter to $filter";
+    filter_missing_cond() = 28650, "Missing 'cond' parameter to $filter";
+    filter_not_array(kind: &str) = 28651, "input to $filter must be an array not {kind}";
+    filter_limit_not_int(text: &str) = 327391, "$filter: limit must be represented as a 32-bit integral value: {text}";
+    filter_limit_not_positive(limit: i32) = 327392, "$filter: limit must be greater than 0: {limit}";
+    reduce_not_object(kind: &str) = 40075, "$reduce requires an object as an argument, found: {kind}";
+    reduce_unknown(name: &str) = 40076, "$reduce found an unknown argument: {name}";
+    reduce_missing_input() = 40077, "$reduce requires 'input' to be specified";
+    reduce_missing_initial() = 40078, "$reduce requires 'initialValue' to be specified";
+    reduce_missing_in() = 40079, "$reduce requires 'in' to be specified";
+    reduce_not_array(text: &str) = 40080, "$reduce requires that 'input' be an array, found: {text}";
+    sort_not_object(kind: &str) = 2942500, "$sortArray requires an object as an argument, found: {kind}";
+    sort_unknown(name: &str) = 2942501, "$sortArray found an unknown argument: {name}";
+    sort_missing_input() = 2942502, "$sortArray requires 'input' to be specified";
+    sort_missing_sort_by() = 2942503, "$sortArray requires 'sortBy' to be specified";
+    sort_not_array(kind: &str) = 2942504, "The input argument to $sortArray must be an array, but was of type: {kind}";
+    sort_bad_pattern(why: &str) = 2942505, "BadValue: {why}";
+    zip_not_object(kind: &str) = 34460, "$zip only supports an object as an argument, found {kind}";
+    zip_inputs_not_array(kind: &str) = 34461, "inputs must be an array of expressions, found {kind}";
+    zip_defaults_not_array(kind: &str) = 34462, "defaults must be an array of expressions, found {kind}";
+    zip_longest_not_bool(kind: &str) = 34463, "useLongestLength must be a bool, found {kind}";
+    zip_unknown(name: &str) = 34464, "$zip found an unknown argument: {name}";
+    zip_no_inputs() = 34465, "$zip requires at least one input array";
+    zip_defaults_alone() = 34466, "cannot specify defaults unless useLongestLength is true";
+    zip_defaults_count() = 34467, "defaults and inputs must have the same length";
+    zip_not_array(text: &str) = 34468, "$zip found a non-array expression in input: {text}";
+}
+
+fn name_of(value: Option<Value<'_>>) -> Result<String> {
+    let name = match value {
+        None => return Ok("this".to_owned()),
+        Some(Value::String(name)) => name.to_string(),
+        Some(_) => String::new(),
+    };
+    check_user_variable(&name)?;
+    Ok(name)
+}
+
+/// Parses `body` with `name` in sight.
+fn bound(name: &str, body: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
+    scope.bind(name);
+    let parsed = Expression::parse(body, scope);
+    scope.unbind(1);
+    parsed
+}
+
+fn parse_map(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(map_not_object());
+    };
+    let (mut input, mut name, mut body) = (None, None, None);
+    for element in doc {
+        match &**element.name {
+            b"input" => input = Some(element.value.get()),
+            b"as" => name = Some(element.value.get()),
+            b"in" => body = Some(element.value.get()),
+            _ => return Err(map_unknown(&element.name.to_string())),
+        }
+    }
+    let input = Expression::parse(input.ok_or_else(map_missing_input)?, scope)?;
+    let name = name_of(name)?;
+    let body = bound(&name, body.ok_or_else(map_missing_in)?, scope)?;
+    Ok(operator.call([input, Value::from(&*name).into(), body]))
+}
+
+fn map<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let items = match known(&args[0], frame)? {
+        None => return Ok(Some(Value::Null)),
+        Some(Value::Array(items)) => items,
+        Some(value) => return Err(map_not_array(value.kind().alias())),
+    };
+    let inner = frame.bind(None);
+    let mut values = frame.arena.values(0);
+    for item in items.values() {
+        inner.rebind(Some(item));
+        values.push(args[2].eval(&inner)?.unwrap_or(Value::Null));
+    }
+    frame.arena.array(values).map(Some)
+}
+
+fn parse_filter(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(filter_not_object());
+    };
+    let (mut input, mut name, mut condition, mut limit) = (None, None, None, None);
+    for element in doc {
+        match &**element.name {
+            b"input" => input = Some(element.value.get()),
+            b"as" => name = Some(element.value.get()),
+            b"cond" => condition = Some(element.value.get()),
+            b"limit" => limit = Some(element.value.get()),
+            _ => return Err(filter_unknown(&element.name.to_string())),
+        }
+    }
+    let input = Expression::parse(input.ok_or_else(filter_missing_input)?, scope)?;
+    let name = name_of(name)?;
+    let condition = bound(&name, condition.ok_or_else(filter_missing_cond)?, scope)?;
+    let limit = match limit {
+        Some(limit) => Expression::parse(limit, scope)?,
+        None => Expression::Missing,
+    };
+    Ok(operator.call([input, Value::from(&*name).into(), condition, limit]))
+}
+
+fn filter<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let items = match known(&args[0], frame)? {
+        None => return Ok(Some(Value::Null)),
+        Some(Value::Array(items)) => items,
+        Some(value) => return Err(filter_not_array(value.kind().alias())),
+    };
+    let limit = match known(&args[3], frame)? {
+        None => usize::MAX,
+        Some(value) => {
+            let limit = super::array::exact_i32(value)
+                .ok_or_else(|| filter_limit_not_int(&print::value(value)))?;
+            let positive = usize::try_from(limit).ok().filter(|&limit| limit > 0);
+            positive.ok_or_else(|| filter_limit_not_positive(limit))?
+        }
+    };
+    let inner = frame.bind(None);
+    let mut values = frame.arena.values(0);
+    for item in items.values() {
+        inner.rebind(Some(item));
+        if args[2].eval_truth(&inner)? {
+            values.push(item);
+            if values.len() >= limit {
+                break;
+            }
+        }
+    }
+    frame.arena.array(values).map(Some)
+}
+
+fn parse_reduce(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(reduce_not_object(value.kind().alias()));
+    };
+    let (mut input, mut initial, mut body) = (None, None, None);
+    for element in doc {
+        match &**element.name {
+            b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
+            b"initialValue" => initial = Some(Expression::parse(element.value.get(), scope)?),
+            b"in" => {
+                scope.bind("this");
+                scope.bind("value");
+                let parsed = Expression::parse(element.value.get(), scope);
+                scope.unbind(2);
+                body = Some(parsed?);
+            }
+            _ => return Err(reduce_unknown(&element.name.to_string())),
+        }
+    }
+    let input = input.ok_or_else(reduce_missing_input)?;
+    let initial = initial.ok_or_else(reduce_missing_initial)?;
+    Ok(operator.call([input, initial, body.ok_or_else(reduce_missing_in)?]))
+}
+
+fn reduce<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let items = match known(&args[0], frame)? {
+        None => return Ok(Some(Value::Null)),
+        Some(Value::Array(items)) => items,
+        Some(value) => return Err(reduce_not_array(&print::value(value))),
+    };
+    let this = frame.bind(None);
+    let both = this.bind(args[1].eval(frame)?);
+    let mut value = args[1].eval(frame)?;
+    for item in items.values() {
+        this.rebind(Some(item));
+        both.rebind(value);
+        value = args[2].eval(&both)?;
+    }
+    Ok(value)
+}
+
+fn parse_sort_array(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(sort_not_object(value.kind().alias()));
+    };
+    let (mut input, mut sort_by) = (None, None);
+    for element in doc {
+        match &**element.name {
+            b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
+            b"sortBy" => sort_by = Some(element.value.get()),
+            _ => return Err(sort_unknown(&element.name.to_string())),
+        }
+    }
+    let input = input.ok_or_else(sort_missing_input)?;
+    let sort_by = sort_by.ok_or_else(sort_missing_sort_by)?;
+    check_pattern(sort_by)?;
+    Ok(operator.call([input, sort_by.into()]))
+}
+
+fn check_pattern(sort_by: Value<'_>) -> Result<()> {
+    let is_direction = |value: Value<'_>| matches!(value.as_exact_i64(), Some(1 | -1));
+    match sort_by {
+        Value::Document(doc) if doc.is_empty() => {
+            Err(sort_bad_pattern("The sort pattern is empty when it should be a set of fields."))
+        }
+        Value::Document(doc) => {
+            for element in doc {
+                if element.name.is_empty() {
+                    return Err(sort_bad_pattern("The 'sortBy' field name must not be empty"));
+                }
+                if !is_direction(element.value.get()) {
+                    return Err(sort_bad_pattern("The sort element value must be either 1 or -1"));
+                }
+                Path::parse(element.name)?;
+            }
+            Ok(())
+        }
+        value if is_direction(value) => Ok(()),
+        value if value.kind().is_number() => {
+            Err(sort_bad_pattern("The sort element value must be either 1 or -1"))
+        }
+        _ => Err(sort_bad_pattern("The sort must be a number or an object")),
+    }
+}
+
+/// Sorts by the value of each element, or by the values at paths in it. An element that is not a document
+/// has nothing at a path, which sorts as null.
+fn sort_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let items = match known(&args[0], frame)? {
+        None => return Ok(Some(Value::Null)),
+        Some(Value::Array(items)) => items,
+        Some(value) => return Err(sort_not_array(value.kind().alias())),
+    };
+    let mut values = frame.arena.values(0);
+    values.extend(items.values());
+    let collator = frame.context.collator();
+    match args[1].as_constant() {
+        Some(Value::Document(pattern)) => {
+            let mut failed = None;
+            values.sort_by(|a, b| {
+                compare_by(pattern, *a, *b, frame).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    Ordering::Equal
+                })
+            });
+            if let Some(error) = failed {
+                return Err(error);
+            }
+        }
+        Some(direction) if direction.as_exact_i64() == Some(-1) => {
+            values.sort_by(|a, b| order::compare(*b, *a, collator));
+        }
+        _ => values.sort_by(|a, b| order::compare(*a, *b, collator)),
+    }
+    frame.arena.array(values).map(Some)
+}
+
+fn compare_by(pattern: Doc<'_>, a: Value<'_>, b: Value<'_>, frame: &Frame<'_>) -> Result<Ordering> {
+    for part in pattern {
+        let path = Path::parse(part.name)?;
+        let collator = frame.context.collator();
+        let (left, right) = (value_at(&path, a), value_at(&path, b));
+        let order = order::compare(left, right, collator);
+        if order.is_ne() {
+            let is_descending = part.value.get().as_exact_i64() == Some(-1);
+            return Ok(if is_descending { order.reverse() } else { order });
+        }
+    }
+    Ok(Ordering::Equal)
+}
+
+fn value_at<'v>(path: &Path, value: Value<'v>) -> Value<'v> {
+    let Value::Document(doc) = value else {
+        return Value::Null;
+    };
+    let parts = path.parts().split_last();
+    parts
+        .and_then(|(last, init)| {
+            init.iter().try_fold(doc, |doc, part| doc.get(part)?.as_doc())?.get(last)
+        })
+        .unwrap_or(Value::Null)
+}
+
+fn parse_zip(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::Document(doc) = value else {
+        return Err(zip_not_object(value.kind().alias()));
+    };
+    let mut inputs = Vec::new();
+    let mut defaults: Option<Vec<Expression>> = None;
+    let mut longest = false;
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"inputs" => {
+                let Value::Array(items) = value else {
+                    return Err(zip_inputs_not_array(value.kind().alias()));
+                };
+                for item in items.values() {
+                    inputs.push(Expression::parse(item, scope)?);
+                }
+            }
+            b"defaults" => {
+                let Value::Array(items) = value else {
+                    return Err(zip_defaults_not_array(value.kind().alias()));
+                };
+                let parsed: Result<_> =
+                    items.values().map(|item| Expression::parse(item, scope)).collect();
+                defaults = Some(parsed?);
+            }
+            b"useLongestLength" => match value {
+                Value::Boolean(flag) => longest = flag,
+                // mongod names the type of the whole argument here.
+                _ => return Err(zip_longest_not_bool("object")),
+            },
+            _ => return Err(zip_unknown(&element.name.to_string())),
+        }
+    }
+    if inputs.is_empty() {
+        return Err(zip_no_inputs());
+    }
+    if let Some(defaults) = &defaults {
+        if !longest {
+            return Err(zip_defaults_alone());
+        }
+        if defaults.len() != inputs.len() {
+            return Err(zip_defaults_count());
+        }
+    }
+    let defaults = defaults.map_or(Expression::Missing, |list| Expression::Array(list.into()));
+    let longest = Expression::from(Value::Boolean(longest));
+    Ok(operator.call([Expression::Array(inputs.into()), defaults, longest]))
+}
+
+fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let Some(Value::Array(inputs)) = args[0].eval(frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let mut lists = frame.arena.list();
+    for input in inputs.values() {
+        match input {
+            Value::Null | Value::Undefined => return Ok(Some(Value::Null)),
+            Value::Array(items) => {
+                let mut values = frame.arena.values(0);
+                values.extend(items.values());
+                lists.push(values);
+            }
+            value => return Err(zip_not_array(&print::value(value))),
+        }
+    }
+    let mut defaults = frame.arena.values(0);
+    if let Some(Value::Array(items)) = args[1].eval(frame)? {
+        defaults.extend(items.values());
+    }
+    let longest = args[2].eval_truth(frame)?;
+    let lengths = lists.iter().map(|list| list.len());
+    let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
+    let mut rows = frame.arena.values(length);
+    for row in 0..length {
+        let values = lists.iter().enumerate().map(|(column, list)| {
+            let default = defaults.get(column).copied().unwrap_or(Value::Null);
+            list.get(row).copied().unwrap_or(default)
+        });
+        rows.push(frame.arena.array(values)?);
+    }
+    frame.arena.array(rows).map(Some)
+}

@@ -1,0 +1,146 @@
+//! Set operators: arrays taken as sets, by the equality of the query language.
+
+use marula_bson::Value;
+use marula_error::{Result, errors};
+
+use super::{kind, known};
+use crate::expression::operator::parse_list;
+use crate::expression::set::BorrowedSet;
+use crate::expression::{Expression, Frame, Operator, Scope};
+
+pub(super) static OPERATORS: &[Operator] = &[
+    Operator::exactly("$allElementsTrue", 1, all_elements_true),
+    Operator::exactly("$anyElementTrue", 1, any_element_true),
+    Operator::exactly("$setDifference", 2, set_difference),
+    Operator::special("$setEquals", parse_set_equals, set_equals),
+    Operator::any("$setIntersection", set_intersection),
+    Operator::exactly("$setIsSubset", 2, set_is_subset),
+    Operator::any("$setUnion", set_union),
+];
+
+errors! {
+    all_not_array(kind: &str) = 17040, "$allElementsTrue's argument must be an array, but is {kind}";
+    any_not_array(kind: &str) = 17041, "$anyElementTrue's argument must be an array, but is {kind}";
+    subset_second(kind: &str) = 17042, "both operands of $setIsSubset must be arrays. Second argument is of type: {kind}";
+    union_not_array(kind: &str) = 17043, "All operands of $setUnion must be arrays. One argument is of type: {kind}";
+    equals_not_array(at: usize, kind: &str) = 17044, "All operands of $setEquals must be arrays. {at}-th argument is of type: {kind}";
+    equals_constant_not_array(at: usize, kind: &str) = 5887502, "All operands of $setEquals must be arrays. {at}-th argument is of type: {kind}";
+    equals_too_few(count: usize) = 17045, "$setEquals needs at least two arguments had: {count}";
+    intersection_not_array(kind: &str) = 17047, "All operands of $setIntersection must be arrays. One argument is of type: {kind}";
+    difference_first(kind: &str) = 17048, "both operands of $setDifference must be arrays. First argument is of type: {kind}";
+    difference_second(kind: &str) = 17049, "both operands of $setDifference must be arrays. Second argument is of type: {kind}";
+    subset_first(kind: &str) = 17310, "both operands of $setIsSubset must be arrays. First argument is of type: {kind}";
+}
+
+fn all_elements_true<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    match args[0].eval(frame)? {
+        Some(Value::Array(items)) => Ok(Some(items.values().all(|item| item.is_truthy()).into())),
+        other => Err(all_not_array(kind(other))),
+    }
+}
+
+fn any_element_true<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    match args[0].eval(frame)? {
+        Some(Value::Array(items)) => Ok(Some(items.values().any(|item| item.is_truthy()).into())),
+        other => Err(any_not_array(kind(other))),
+    }
+}
+
+fn set_difference<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let left = known(&args[0], frame)?;
+    let right = known(&args[1], frame)?;
+    let (Some(left), Some(right)) = (left, right) else {
+        return Ok(Some(Value::Null));
+    };
+    let left = left.as_array().ok_or_else(|| difference_first(left.kind().alias()))?;
+    let right = right.as_array().ok_or_else(|| difference_second(right.kind().alias()))?;
+    let mut seen = BorrowedSet::new(right.values(), frame.context.collator());
+    frame.arena.array(left.values().filter(|value| seen.insert(*value))).map(Some)
+}
+
+fn parse_set_equals(
+    operator: &'static Operator,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    let args = parse_list(value, scope)?;
+    if args.len() < 2 {
+        return Err(equals_too_few(args.len()));
+    }
+    Ok(operator.call(args))
+}
+
+fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let collator = frame.context.collator();
+    let mut first: Option<BorrowedSet<'_, '_>> = None;
+    let mut all_equal = true;
+    for (at, arg) in args.iter().enumerate() {
+        let value = arg.eval(frame)?;
+        let Some(Value::Array(items)) = value else {
+            return Err(match arg {
+                Expression::Constant(_) => equals_constant_not_array(at + 1, kind(value)),
+                _ => equals_not_array(at + 1, kind(value)),
+            });
+        };
+        let set = BorrowedSet::new(items.values(), collator);
+        match &first {
+            None => first = Some(set),
+            Some(first) => {
+                all_equal &= first.values().len() == set.values().len()
+                    && set.values().iter().all(|value| first.contains(*value));
+            }
+        }
+    }
+    Ok(Some(all_equal.into()))
+}
+
+fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let collator = frame.context.collator();
+    let mut common: Option<Vec<Value<'a>>> = None;
+    for arg in args {
+        let Some(value) = known(arg, frame)? else {
+            return Ok(Some(Value::Null));
+        };
+        let items = value.as_array().ok_or_else(|| intersection_not_array(value.kind().alias()))?;
+        let set = BorrowedSet::new(items.values(), collator);
+        common = Some(match common {
+            None => set.values().to_vec(),
+            Some(common) => common.into_iter().filter(|value| set.contains(*value)).collect(),
+        });
+    }
+    sorted(common.unwrap_or_default(), frame)
+}
+
+fn set_union<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let mut union = BorrowedSet::new([], frame.context.collator());
+    for arg in args {
+        let Some(value) = known(arg, frame)? else {
+            return Ok(Some(Value::Null));
+        };
+        let items = value.as_array().ok_or_else(|| union_not_array(value.kind().alias()))?;
+        for item in items.values() {
+            union.insert(item);
+        }
+    }
+    sorted(union.values().to_vec(), frame)
+}
+
+/// A set in the order of its values, so that equal sets look equal.
+fn sorted<'a>(mut values: Vec<Value<'a>>, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let collator = frame.context.collator();
+    values.sort_by(|a, b| marula_bson::order::compare(*a, *b, collator));
+    frame.arena.array(values).map(Some)
+}
+
+fn set_is_subset<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let left = args[0].eval(frame)?;
+    let right = args[1].eval(frame)?;
+    let Some(Value::Array(left)) = left else {
+        return Err(subset_first(kind(left)));
+    };
+    let Some(Value::Array(right)) = right else {
+        return Err(subset_second(kind(right)));
+    };
+    let set = BorrowedSet::new(right.values(), frame.context.collator());
+    Ok(Some(left.values().all(|value| set.contains(value)).into()))
+}

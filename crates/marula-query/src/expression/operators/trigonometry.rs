@@ -1,0 +1,142 @@
+//! Trigonometry operators: angles are radians.
+
+use marula_bson::Value;
+use marula_error::{Result, errors};
+
+use super::arithmetic::only_number;
+use super::known;
+use super::math::apply;
+use crate::expression::decimal_math as decimal;
+use crate::expression::number::{Number, Pair};
+use crate::expression::{Expression, Frame, Operator};
+
+pub(super) static OPERATORS: &[Operator] = &[
+    Operator::exactly("$acos", 1, |args, frame| {
+        function("$acos", Domain::UNIT, f64::acos, decimal::acos, args, frame)
+    }),
+    Operator::exactly("$acosh", 1, |args, frame| {
+        function("$acosh", Domain::FROM_ONE, f64::acosh, decimal::acosh, args, frame)
+    }),
+    Operator::exactly("$asin", 1, |args, frame| {
+        function("$asin", Domain::UNIT, f64::asin, decimal::asin, args, frame)
+    }),
+    Operator::exactly("$asinh", 1, |args, frame| {
+        function("$asinh", Domain::ALL, f64::asinh, decimal::asinh, args, frame)
+    }),
+    Operator::exactly("$atan", 1, |args, frame| {
+        function("$atan", Domain::ALL, f64::atan, decimal::atan, args, frame)
+    }),
+    Operator::exactly("$atan2", 2, atan2),
+    Operator::exactly("$atanh", 1, |args, frame| {
+        function("$atanh", Domain::UNIT, f64::atanh, decimal::atanh, args, frame)
+    }),
+    Operator::exactly("$cos", 1, |args, frame| {
+        function("$cos", Domain::FINITE, f64::cos, decimal::cos, args, frame)
+    }),
+    Operator::exactly("$cosh", 1, |args, frame| {
+        function("$cosh", Domain::ALL, f64::cosh, decimal::cosh, args, frame)
+    }),
+    Operator::exactly("$degreesToRadians", 1, |args, frame| {
+        function(
+            "$degreesToRadians",
+            Domain::ALL,
+            |x| x * (std::f64::consts::PI / 180.0),
+            decimal::to_radians,
+            args,
+            frame,
+        )
+    }),
+    Operator::exactly("$radiansToDegrees", 1, |args, frame| {
+        function(
+            "$radiansToDegrees",
+            Domain::ALL,
+            |x| x * (180.0 / std::f64::consts::PI),
+            decimal::to_degrees,
+            args,
+            frame,
+        )
+    }),
+    Operator::exactly("$sin", 1, |args, frame| {
+        function("$sin", Domain::FINITE, f64::sin, decimal::sin, args, frame)
+    }),
+    Operator::exactly("$sinh", 1, |args, frame| {
+        function("$sinh", Domain::ALL, f64::sinh, decimal::sinh, args, frame)
+    }),
+    Operator::exactly("$tan", 1, |args, frame| {
+        function("$tan", Domain::FINITE, f64::tan, decimal::tan, args, frame)
+    }),
+    Operator::exactly("$tanh", 1, |args, frame| {
+        function("$tanh", Domain::ALL, f64::tanh, decimal::tanh, args, frame)
+    }),
+];
+
+errors! {
+    out_of_domain(name: &str, text: &str, domain: &str) = 50989, "cannot apply {name} to {text}, value must be in {domain}";
+    atan2_first(kind: &str) = 51044, "$atan2 only supports numeric types, not {kind}";
+    atan2_second(kind: &str) = 51045, "$atan2 only supports numeric types, not {kind}";
+}
+
+/// The numbers that a function takes.
+#[derive(Clone, Copy)]
+struct Domain {
+    min: f64,
+    max: f64,
+    has_ends: bool,
+    text: &'static str,
+}
+
+impl Domain {
+    const ALL: Domain =
+        Domain { min: f64::NEG_INFINITY, max: f64::INFINITY, has_ends: true, text: "" };
+    const FINITE: Domain =
+        Domain { min: f64::NEG_INFINITY, max: f64::INFINITY, has_ends: false, text: "(-inf,inf)" };
+    const FROM_ONE: Domain =
+        Domain { min: 1.0, max: f64::INFINITY, has_ends: true, text: "[1,inf]" };
+    const UNIT: Domain = Domain { min: -1.0, max: 1.0, has_ends: true, text: "[-1,1]" };
+
+    fn contains(self, number: f64) -> bool {
+        if self.has_ends {
+            (self.min..=self.max).contains(&number)
+        } else {
+            self.min < number && number < self.max
+        }
+    }
+}
+
+fn function<'a>(
+    name: &str,
+    domain: Domain,
+    double: fn(f64) -> f64,
+    decimal: fn(marula_bson::Decimal128) -> marula_bson::Decimal128,
+    args: &'a [Expression],
+    frame: &Frame<'a>,
+) -> Result<Option<Value<'a>>> {
+    let Some(number) = only_number(name, args, frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    // A large decimal is finite although its double is not.
+    let as_double = match number {
+        Number::Decimal(number) if !number.is_infinite() => {
+            number.to_f64().clamp(f64::MIN, f64::MAX)
+        }
+        number => number.to_f64(),
+    };
+    if !number.is_nan() && !domain.contains(as_double) {
+        return Err(out_of_domain(name, &number.short_text(), domain.text));
+    }
+    Ok(Some(apply(number, double, decimal)))
+}
+
+fn atan2<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let y = known(&args[0], frame)?;
+    let x = known(&args[1], frame)?;
+    let (Some(y), Some(x)) = (y, x) else {
+        return Ok(Some(Value::Null));
+    };
+    let y = Number::of(y).ok_or_else(|| atan2_first(y.kind().alias()))?;
+    let x = Number::of(x).ok_or_else(|| atan2_second(x.kind().alias()))?;
+    Ok(Some(match Number::pair(y, x) {
+        Pair::Decimal(y, x) => decimal::atan2(y, x).into(),
+        _ => y.to_f64().atan2(x.to_f64()).into(),
+    }))
+}
