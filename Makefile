@@ -44,7 +44,7 @@ python: build ## black box through pymongo, crash rounds included (ARGS="-k curs
 	@"$$(tools/setup python)" -m pytest -q tests/python tests/crash $(ARGS)
 
 node: build ## black box through the Node driver and mongosh
-	@NODE_PATH="$$(tools/setup node)" node --test --test-reporter=spec tests/node/ $(ARGS)
+	@NODE_PATH="$$(tools/setup node)" node --test --test-reporter=spec tests/node/*.test.js $(ARGS)
 
 rust: build ## black box through the official Rust driver
 	@cargo test --quiet --manifest-path tests/rust/Cargo.toml --target-dir $(abspath $(target)) $(ARGS)

@@ -1,0 +1,105 @@
+// What a person types into mongosh, and what they read there.
+'use strict';
+const assert = require('node:assert/strict');
+const { execFile } = require('node:child_process');
+const { mkdtempSync, rmSync } = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const { after, before, test } = require('node:test');
+const { start } = require('./server');
+
+const mongosh = path.join(process.env.NODE_PATH || path.join(__dirname, 'node_modules'), '.bin', 'mongosh');
+const database = `t_sh_${process.pid}`;
+// A home of its own: mongosh keeps history and settings there.
+const home = mkdtempSync(path.join(os.tmpdir(), 'marula-mongosh-'));
+let server;
+before(async () => { server = await start(); });
+after(async () => {
+  await type('db.dropDatabase()');
+  rmSync(home, { recursive: true, force: true });
+  await server?.stop();
+});
+
+// Types lines into a shell, as at the prompt, and returns what it printed, without prompts.
+function type(...lines) {
+  const uri = server.uri.replace('/?', `/${database}?`);
+  return new Promise((resolve, reject) => {
+    const child = execFile(mongosh, ['--quiet', '--norc', uri], { env: { ...process.env, HOME: home }, timeout: 60000 },
+      (error, stdout, stderr) => (error ? reject(new Error(`${error.message}\n${stdout}${stderr}`)) : resolve(stdout)));
+    child.stdin.end(`${lines.join('\n')}\nexit\n`);
+  }).then((text) => text.replaceAll(/^.*?> /gm, ''));
+}
+
+// Runs a script and returns its last value.
+function run(script) {
+  const uri = server.uri.replace('/?', `/${database}?`);
+  return new Promise((resolve, reject) => {
+    execFile(mongosh, ['--quiet', '--norc', '--json=relaxed', uri, '--eval', script],
+      { env: { ...process.env, HOME: home }, timeout: 60000 },
+      (error, stdout, stderr) => (error ? reject(new Error(`${error.message}\n${stdout}${stderr}`)) : resolve(JSON.parse(stdout))));
+  });
+}
+
+test('documents are written, shown and counted', async () => {
+  const text = await type(
+    'db.people.insertOne({ _id: 1, name: "Ada", born: 1815 })',
+    'db.people.insertMany([{ _id: 2, name: "Alan", born: 1912 }, { _id: 3, name: "Grace", born: 1906 }])',
+    'db.people.find({ born: { $gt: 1900 } }, { name: 1 }).sort({ born: 1 })',
+    'db.people.updateOne({ _id: 1 }, { $set: { field: "mathematics" } })',
+    'db.people.countDocuments()');
+  assert.match(text, /acknowledged: true, insertedId: 1/);
+  assert.match(text, /\[ \{ _id: 3, name: 'Grace' \}, \{ _id: 2, name: 'Alan' \} \]/);
+  assert.match(text, /matchedCount: 1,\s+modifiedCount: 1/);
+  assert.match(text, /^3$/m);
+});
+
+test('show dbs, show collections, use', async () => {
+  const text = await type('db.shown.insertOne({ a: 1 })', 'show dbs', 'show collections', 'use another', 'db.getName()');
+  assert.match(text, new RegExp(`^${database}\\s+[\\d.]+ [KM]iB$`, 'm'));
+  assert.match(text, /^shown$/m);
+  assert.match(text, /switched to db another/);
+});
+
+test('a script of statistics and administration', async () => {
+  const stats = await run('db.counted.insertMany([{}, {}, {}]); db.stats()');
+  assert.equal(stats.db, database);
+  assert.equal(stats.ok, 1);
+  assert.equal((await run('db.counted.stats()')).count, 3);
+  assert.equal((await run('db.serverStatus()')).ok, 1);
+  assert.match((await run('db.version()')), /^6\.0\./);
+  assert.equal((await run('db.hello()')).isWritablePrimary, true);
+  assert.equal((await run('db.counted.validate({ full: true })')).valid, true);
+});
+
+test('indexes and explain', async () => {
+  assert.equal(await run('db.i.createIndex({ a: 1 })'), 'a_1');
+  assert.deepEqual((await run('db.i.getIndexes()')).map((index) => index.name), ['_id_', 'a_1']);
+  assert.equal((await run('db.i.find({ a: 1 }).explain().queryPlanner.winningPlan.inputStage')).stage, 'IXSCAN');
+});
+
+test('a mistake is told in words', async () => {
+  const text = await type('db.m.insertOne({ _id: 1 })', 'db.m.insertOne({ _id: 1 })', 'db.m.find({ $nope: 1 })');
+  assert.match(text, /MongoServerError.*E11000 duplicate key error collection: .*\.m index: _id_ dup key: \{ _id: 1 \}/);
+  assert.match(text, /MongoServerError.*unknown top level operator: \$nope/);
+});
+
+test('help of the shell and of the server', async () => {
+  assert.match(await type('help'), /show databases/i);
+  const commands = (await run('db.adminCommand({ listCommands: 1 })')).commands;
+  for (const name of ['find', 'insert', 'update', 'delete', 'aggregate']) assert.ok(commands[name].help, name);
+});
+
+test('a cursor of many documents goes on with it', async () => {
+  const text = await type('db.many.insertMany(Array.from({ length: 30 }, (_, i) => ({ _id: i }))).acknowledged',
+    'db.many.find()', 'it');
+  assert.match(text, /Type "it" for more/);
+  assert.match(text, /_id: 29/);
+});
+
+test('aggregation, bulk and findAndModify', async () => {
+  const script = `db.b.bulkWrite([{ insertOne: { document: { _id: 1, v: 1 } } },
+    { updateOne: { filter: { _id: 2 }, update: { $set: { v: 5 } }, upsert: true } }]);
+    db.b.findOneAndUpdate({ _id: 1 }, { $inc: { v: 1 } });
+    db.b.aggregate([{ $group: { _id: null, sum: { $sum: '$v' } } }]).toArray()`;
+  assert.deepEqual(await run(script), [{ _id: null, sum: 7 }]);
+});
