@@ -148,15 +148,6 @@ impl Entry {
     }
 }
 
-/// What `killCursors` answers for one id.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Killed {
-    /// It is closed, or will be when the command that reads it ends.
-    Yes,
-    /// There is no such cursor in this namespace.
-    NotFound,
-}
-
 /// `serverStatus.metrics.cursor`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
@@ -265,15 +256,15 @@ impl Cursors {
         matches!(self.shard(id).lock().get(&id), None | Some(Entry::Taken { is_killed: true, .. }))
     }
 
-    /// Closes a cursor of this namespace.
-    pub fn kill(&self, id: i64, namespace: &Namespace) -> Killed {
+    /// Closes a cursor; answers whether there was one. mongod does not look at its namespace.
+    pub fn kill(&self, id: i64) -> bool {
         let mut shard = self.shard(id).lock();
-        match shard.get_mut(&id) {
-            Some(entry) if entry.namespace() == namespace => {}
-            _ => return Killed::NotFound,
-        }
+        let is_open = match shard.get(&id) {
+            None | Some(Entry::Taken { is_killed: true, .. }) => false,
+            Some(_) => true,
+        };
         kill_entry(&mut shard, id);
-        Killed::Yes
+        is_open
     }
 
     /// Closes the cursors for which `condemned` holds; answers how many.
@@ -382,11 +373,11 @@ mod tests {
         assert_eq!(cursors.take(id, &ns, None).err().unwrap().code().number(), 143);
         assert!(cursors.park(id, taken, 0));
         let taken = cursors.take(id, &ns, None).unwrap();
-        assert_eq!(cursors.kill(id, &ns), Killed::Yes);
+        assert!(cursors.kill(id));
         assert!(cursors.is_killed(id));
         assert!(!cursors.park(id, taken, 0));
         assert_eq!(cursors.take(id, &ns, None).err().unwrap().code().number(), 43);
-        assert_eq!(cursors.kill(id, &ns), Killed::NotFound);
+        assert!(!cursors.kill(id));
     }
 
     #[test]

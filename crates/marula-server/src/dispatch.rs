@@ -102,6 +102,12 @@ fn run(
         context.check_interrupt().and_then(|()| (command.run)(&mut context, request, &mut body));
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
+        Ok(Outcome::Failed(message)) => {
+            server.counters.of(request.index).failed.add(1);
+            body.append("ok", 0.0).append("errmsg", message.as_str());
+            append_cluster_time(server, Some(request), &mut body);
+            Step::Reply
+        }
         Ok(Outcome::Stream) => {
             append_tail(server, request, &mut body);
             Step::Stream

@@ -197,6 +197,11 @@ impl IndexSpec {
         })
     }
 
+    /// Whether a specification may hold this field.
+    pub fn is_option(name: &[u8]) -> bool {
+        OPTIONS.iter().any(|option| option.as_bytes() == name)
+    }
+
     /// Whether the key pattern is that of the `_id` index.
     pub fn is_id(&self) -> bool {
         is_id_pattern(self.key.as_doc())

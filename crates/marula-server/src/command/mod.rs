@@ -11,16 +11,31 @@ mod table;
 
 mod aggregate;
 mod build_info;
+mod coll_stats;
+mod compact;
 mod count;
+mod create;
+mod create_indexes;
+mod db_stats;
 mod delete;
 mod distinct;
+mod drop;
+mod drop_database;
+mod drop_indexes;
 mod find;
 mod find_and_modify;
 mod get_more;
 mod hello;
 mod insert;
+mod kill_cursors;
+mod list_collections;
+mod list_databases;
+mod list_indexes;
 mod ping;
+mod rename_collection;
+mod sessions;
 mod update;
+mod validate;
 
 use std::time::Instant;
 
@@ -38,17 +53,37 @@ pub use table::find;
 pub static COMMANDS: &[&Command] = &[
     &aggregate::COMMAND,
     &build_info::COMMAND,
+    &coll_stats::COMMAND,
+    &compact::COMMAND,
     &count::COMMAND,
+    &create::COMMAND,
+    &create_indexes::COMMAND,
+    &db_stats::COMMAND,
     &delete::COMMAND,
     &distinct::COMMAND,
+    &drop::COMMAND,
+    &drop_database::COMMAND,
+    &drop_indexes::COMMAND,
+    &sessions::END,
     &find::COMMAND,
     &find_and_modify::COMMAND,
     &get_more::COMMAND,
     &hello::HELLO,
     &insert::COMMAND,
     &hello::IS_MASTER,
+    &sessions::KILL_ALL,
+    &sessions::KILL_ALL_BY_PATTERN,
+    &kill_cursors::COMMAND,
+    &sessions::KILL,
+    &list_collections::COMMAND,
+    &list_databases::COMMAND,
+    &list_indexes::COMMAND,
     &ping::COMMAND,
+    &sessions::REFRESH,
+    &rename_collection::COMMAND,
+    &sessions::START,
     &update::COMMAND,
+    &validate::COMMAND,
 ];
 
 /// A command's row: what the frame must know of it.
@@ -164,6 +199,9 @@ pub enum Auth {
 pub enum Outcome {
     /// The reply's fields are written.
     Done,
+    /// The reply's fields are written, and it ends with `ok: 0` and this message: a failure that has no code,
+    /// as some old commands have.
+    Failed(String),
     /// The reply's fields are written, and the client takes a stream: call again with the same request.
     Stream,
     /// Nothing was done: call again on a pool thread.

@@ -1,0 +1,127 @@
+//! `collStats`: how many documents a collection has, and what they and its indexes take.
+
+use marula_bson::{DocWriter, Type, Value};
+use marula_db::{Collection, Db, Namespace};
+use marula_error::{Error, Result, errors};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::{storage_size, writes};
+
+errors! {
+    scale_too_small(scale: i64) = 51_024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
+    name_type(kind: Type) = InvalidNamespace, "collection name has invalid type {kind}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "collStats",
+    aliases: &["collstats"],
+    help: "Returns how many documents a collection has and how much they and its indexes take.",
+    fields: Fields::Known {
+        place: "collStats",
+        fields: &[Field::optional("scale", Types::NUMBER)],
+    },
+    auth: Auth::Collection(&["collStats"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let ns = namespace(request)?;
+    let scale = scale(request)?;
+    write(&context.server.db, &ns, scale, reply)?;
+    Ok(Outcome::Done)
+}
+
+/// The collection named by a command that answers another error than most for a name that is none.
+pub(super) fn namespace(request: &Request<'_>) -> Result<Namespace> {
+    let of_type = |_: Error| name_type(request.first.value.kind());
+    Namespace::new(request.db, request.collection_name().map_err(of_type)?)
+}
+
+fn scale(request: &Request<'_>) -> Result<i64> {
+    let Some(scale) = request.arg("scale").and_then(|scale: Value<'_>| scale.as_f64()) else {
+        return Ok(1);
+    };
+    #[allow(clippy::cast_possible_truncation)]
+    let scale = scale as i64;
+    if scale < 1 { Err(scale_too_small(scale)) } else { Ok(scale) }
+}
+
+/// Writes the statistics of `ns`, sizes divided by `scale`.
+pub(crate) fn write(db: &Db, ns: &Namespace, scale: i64, out: &mut DocWriter<'_>) -> Result<()> {
+    out.append("ns", ns.as_str());
+    let Some(collection) = db.collection(ns) else {
+        write_absent(scale, out);
+        return Ok(());
+    };
+    writes::check_not_view(&collection)?;
+    write_present(db, &collection, scale, out)
+}
+
+fn write_absent(scale: i64, out: &mut DocWriter<'_>) {
+    for name in
+        ["size", "count", "numOrphanDocs", "storageSize", "totalSize", "nindexes", "totalIndexSize"]
+    {
+        out.append(name, 0);
+    }
+    out.begin_doc("indexDetails").finish();
+    out.begin_doc("indexSizes").finish();
+    whole(out, "scaleFactor", scale);
+}
+
+fn write_present(
+    db: &Db,
+    collection: &Collection,
+    scale: i64,
+    out: &mut DocWriter<'_>,
+) -> Result<()> {
+    let state = collection.state();
+    let (count, size) = (collection.count(), collection.size_bytes());
+    whole(out, "size", size / scale);
+    whole(out, "count", count);
+    if count > 0 {
+        whole(out, "avgObjSize", size / count);
+    }
+    out.append("numOrphanDocs", 0);
+    let storage = storage_size::of_documents(db, collection)?;
+    whole(out, "storageSize", storage / scale);
+    out.append("freeStorageSize", 0);
+    out.append("capped", state.options.capped.is_some());
+    if let Some(capped) = state.options.capped {
+        whole(out, "max", capped.documents_max.unwrap_or(i64::from(i32::MAX)));
+        whole(out, "maxSize", capped.size_bytes_max / scale);
+    }
+    whole(out, "nindexes", i64::try_from(state.indexes.len()).expect("at most 64 indexes"));
+    let mut details = out.begin_doc("indexDetails");
+    for index in &state.indexes {
+        let mut detail = details.begin_doc(&index.spec.name);
+        detail.append("type", "lsm");
+    }
+    drop(details);
+    out.begin_array("indexBuilds").finish();
+    let indexes = storage_size::of_indexes(db, collection)?;
+    whole(out, "totalIndexSize", indexes / scale);
+    whole(out, "totalSize", (storage + indexes) / scale);
+    let mut sizes = out.begin_doc("indexSizes");
+    for index in &state.indexes {
+        whole(&mut sizes, &index.spec.name, storage_size::of_index(db, index)? / scale);
+    }
+    drop(sizes);
+    whole(out, "scaleFactor", scale);
+    Ok(())
+}
+
+/// An int where it fits, else a long.
+fn whole(out: &mut DocWriter<'_>, name: &str, number: i64) {
+    match i32::try_from(number) {
+        Ok(small) => out.append(name, small),
+        Err(_) => out.append(name, number),
+    };
+}

@@ -1,0 +1,57 @@
+//! `compact`: rewrites a collection and its indexes in their most compact form.
+
+use marula_bson::DocWriter;
+use marula_db::storage_error::ForClient;
+use marula_error::{Result, errors};
+use marula_storage::Space;
+
+use super::coll_stats;
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::storage_size;
+
+errors! {
+    no_collection() = NamespaceNotFound, "collection does not exist";
+    view() = CommandNotSupportedOnView, "can't compact a view";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "compact",
+    help: "Rewrites a collection and its indexes in their most compact form, as long as it takes.",
+    auth: Auth::Collection(&["compact"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let ns = coll_stats::namespace(request)?;
+    let db = &context.server.db;
+    let collection = db.collection(&ns).ok_or_else(no_collection)?;
+    let state = collection.state();
+    if state.options.view.is_some() {
+        return Err(view());
+    }
+    let size = || -> Result<i64> {
+        Ok(storage_size::of_documents(db, &collection)?
+            + storage_size::of_indexes(db, &collection)?)
+    };
+    let before = size()?;
+    let ranges = std::iter::once((Space::Records, collection.ident()))
+        .chain(state.indexes.iter().map(|index| (Space::Indexes, index.ident)));
+    for (space, ident) in ranges {
+        let mut go_on = || context.check_interrupt().is_ok();
+        db.store().compact(space, &ident.range(), &mut go_on).for_client()?;
+        context.check_interrupt()?;
+    }
+    let freed = (before - size()?).max(0);
+    match i32::try_from(freed) {
+        Ok(small) => reply.append("bytesFreed", small),
+        Err(_) => reply.append("bytesFreed", freed),
+    };
+    Ok(Outcome::Done)
+}

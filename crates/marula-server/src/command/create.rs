@@ -1,0 +1,252 @@
+//! `create`: makes a collection or a view.
+
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_db::{CollectionOptions, Namespace};
+use marula_error::{Result, errors};
+
+use super::fields::{self, Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::view;
+
+errors! {
+    size_without_capped() = InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
+    number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
+    pipeline_without_view() = InvalidOptions, "'pipeline' requires 'viewOn' to also be specified";
+    view_on_empty() = BadValue, "'viewOn' cannot be empty";
+    pub bad_enumeration(value: &str, field: &str) = BadValue, "Enumeration value '{value}' for field '{field}' is not a valid value.";
+    clustered_key() = InvalidIndexSpecificationOption, "The clusteredIndex option is only supported for key: {{_id: 1}}";
+    clustered_legacy() = 5_979_703, "The 'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is only supported for specific internal collections and vice versa";
+    clustered_not_unique() = 5_979_700, "The clusteredIndex option requires unique: true to be specified";
+    clustered_on_capped() = InvalidOptions, "The 'clusteredIndex' option is not supported with 'capped'";
+    id_index_key(key: &Doc<'_>) = BadValue, "The field 'key' for an _id index must be {{_id: 1}}, but got {key}";
+    auto_index_id(ns: &Namespace) = 50_001, "autoIndexId:false is not allowed for collection {ns} because it can be replicated";
+    temp() = InvalidOptions, "the 'temp' field is an invalid option";
+    expire_unclustered() = InvalidOptions, "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified";
+    time_series() = CommandNotSupported, "time-series collections are not available on this server";
+    encrypted() = CommandNotSupported, "encrypted collections are not available on this server";
+}
+
+const FIELDS: &[Field] = &[
+    Field::optional("capped", Types::FLAG),
+    Field::optional("autoIndexId", Types::FLAG),
+    Field::optional("idIndex", Types::DOCUMENT),
+    Field::optional("size", Types::NUMBER),
+    Field::optional("max", Types::NUMBER),
+    Field::optional("storageEngine", Types::DOCUMENT),
+    Field::optional("validator", Types::DOCUMENT),
+    Field::optional("validationLevel", Types::STRING),
+    Field::optional("validationAction", Types::STRING),
+    Field::optional("indexOptionDefaults", Types::DOCUMENT),
+    Field::optional("viewOn", Types::STRING),
+    Field::optional("pipeline", Types::ARRAY),
+    Field::optional("collation", Types::DOCUMENT),
+    Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
+    Field::optional("timeseries", Types::DOCUMENT),
+    Field::optional("clusteredIndex", Types::Of(&[Type::Document, Type::Boolean])),
+    Field::optional("expireAfterSeconds", Types::NUMBER),
+    Field::optional("encryptedFields", Types::DOCUMENT),
+    Field::optional("temp", Types::FLAG),
+    Field::optional("flags", Types::NUMBER),
+];
+
+const CLUSTERED_FIELDS: &[Field] = &[
+    Field::optional("v", Types::NUMBER),
+    Field::required("key", Types::DOCUMENT),
+    Field::optional("name", Types::STRING),
+    Field::required("unique", Types::FLAG),
+];
+
+pub(super) static COMMAND: Command = Command {
+    name: "create",
+    help: "Makes a collection, with options such as a size, a validator or a collation, or a view.",
+    writes: true,
+    takes_write_concern: true,
+    in_api_v1: true,
+    fields: Fields::Strict { place: "create", fields: FIELDS },
+    auth: Auth::Collection(&["createCollection"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let options = options(context, request, &ns)?;
+    let options = CollectionOptions::parse(options.as_doc())?;
+    context.server.db.create_collection(&ns, options)?;
+    if request.arg("autoIndexId").is_some() {
+        reply.append(
+            "note",
+            "The autoIndexId option is deprecated and will be removed in a future release",
+        );
+    }
+    Ok(Outcome::Done)
+}
+
+/// The options that the collection is made with, checked, in the order that `listCollections` shows.
+fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
+    if request.arg("timeseries").is_some() {
+        return Err(time_series());
+    }
+    if request.arg("encryptedFields").is_some() {
+        return Err(encrypted());
+    }
+    if request.arg("temp").is_some() {
+        return Err(temp());
+    }
+    let is_capped = request.flag("capped");
+    if !is_capped && (request.arg("size").is_some() || request.arg("max").is_some()) {
+        return Err(size_without_capped());
+    }
+    check_view(context, request, ns)?;
+    let clustered = clustered(request)?;
+    if clustered.is_some() && is_capped {
+        return Err(clustered_on_capped());
+    }
+    if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
+        return Err(expire_unclustered());
+    }
+    if request.arg("autoIndexId").is_some_and(|flag| !flag.is_truthy()) && ns.db() != "local" {
+        return Err(auto_index_id(ns));
+    }
+    if let Some(Value::Document(id_index)) = request.arg("idIndex") {
+        check_id_index(id_index)?;
+    }
+    let level = enumeration(request, "validationLevel", &["off", "strict", "moderate"])?;
+    let action = enumeration(request, "validationAction", &["error", "warn"])?;
+    let mut options = Vec::new();
+    let mut out = DocWriter::new(&mut options);
+    if is_capped {
+        out.append("capped", true);
+        append_number(request, "size", 1, &mut out)?;
+        append_max(request, &mut out)?;
+    }
+    if request.arg("autoIndexId").is_some() {
+        out.append("autoIndexId", true);
+    }
+    for name in ["storageEngine", "indexOptionDefaults", "validator"] {
+        if let Some(Value::Document(value)) = request.arg(name)
+            && !value.is_empty()
+        {
+            out.append(name, value);
+        }
+    }
+    for (name, value) in [("validationLevel", level), ("validationAction", action)] {
+        if let Some(value) = value {
+            out.append(name, value);
+        }
+    }
+    if let Some(on) = request.arg("viewOn") {
+        out.append("viewOn", on);
+        out.append("pipeline", request.arg("pipeline").unwrap_or(Value::Array(Doc::EMPTY)));
+    }
+    for name in ["collation", "changeStreamPreAndPostImages"] {
+        if let Some(value) = request.arg(name) {
+            out.append(name, value);
+        }
+    }
+    if let Some(clustered) = &clustered {
+        out.append("clusteredIndex", clustered);
+    }
+    append_number(request, "expireAfterSeconds", 0, &mut out)?;
+    out.finish();
+    Ok(DocBuf::trusted(options))
+}
+
+fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
+    let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
+    match (request.text("viewOn"), pipeline) {
+        (None, None) => Ok(()),
+        (None, Some(_)) => Err(pipeline_without_view()),
+        (Some(on), _) if on.is_empty() => Err(view_on_empty()),
+        (Some(on), pipeline) => {
+            let pipeline = pipeline.unwrap_or(Doc::EMPTY);
+            view::check(context.server, "create", ns, &on.to_string(), pipeline)
+        }
+    }
+}
+
+/// The clustered index as it is shown: version and name filled in.
+fn clustered(request: &Request<'_>) -> Result<Option<DocBuf>> {
+    let spec = match request.arg("clusteredIndex") {
+        None => return Ok(None),
+        Some(Value::Document(spec)) => spec,
+        Some(_) => return Err(clustered_legacy()),
+    };
+    fields::check_doc("create", CLUSTERED_FIELDS, spec)?;
+    let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
+    if !is_id_key(key) {
+        return Err(clustered_key());
+    }
+    if !spec.get("unique").is_some_and(|unique| unique.is_truthy()) {
+        return Err(clustered_not_unique());
+    }
+    let name = spec.get("name").unwrap_or("_id_".into());
+    Ok(Some(marula_bson::doc! { "v": 2, "key": key, "name": name, "unique": true }))
+}
+
+fn is_id_key(key: Doc<'_>) -> bool {
+    let mut fields = key.iter();
+    match (fields.next(), fields.next()) {
+        (Some(only), None) => only.name == "_id" && only.value.get().as_f64() == Some(1.0),
+        _ => false,
+    }
+}
+
+fn check_id_index(id_index: Doc<'_>) -> Result<()> {
+    match id_index.get("key") {
+        Some(Value::Document(key)) if !is_id_key(key) => Err(id_index_key(&key)),
+        _ => Ok(()),
+    }
+}
+
+/// The field's value, where it is one of `values`.
+fn enumeration(
+    request: &Request<'_>,
+    name: &str,
+    values: &[&'static str],
+) -> Result<Option<&'static str>> {
+    let Some(text) = request.text(name) else { return Ok(None) };
+    match values.iter().find(|value| text == **value) {
+        Some(value) => Ok(Some(value)),
+        None => Err(bad_enumeration(&text.to_string(), &format!("create.{name}"))),
+    }
+}
+
+fn append_number(
+    request: &Request<'_>,
+    name: &str,
+    least: i64,
+    out: &mut DocWriter<'_>,
+) -> Result<()> {
+    let Some(number) = request.arg(name).and_then(|value| value.as_f64()) else { return Ok(()) };
+    #[allow(clippy::cast_possible_truncation)]
+    let number = number as i64;
+    if number < least {
+        return Err(number_too_small(name, least, number));
+    }
+    append_whole(name, number, out);
+    Ok(())
+}
+
+/// A bound on documents that is none of a positive i32 is no bound; mongod shows it as the greatest.
+fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) -> Result<()> {
+    let Some(max) = request.arg("max").and_then(|value| value.as_f64()) else { return Ok(()) };
+    #[allow(clippy::cast_possible_truncation)]
+    let max = max as i64;
+    let is_bound = (1..=i64::from(i32::MAX)).contains(&max);
+    append_whole("max", if is_bound { max } else { i64::from(i32::MAX) }, out);
+    Ok(())
+}
+
+fn append_whole(name: &str, number: i64, out: &mut DocWriter<'_>) {
+    match i32::try_from(number) {
+        Ok(small) => out.append(name, small),
+        Err(_) => out.append(name, number),
+    };
+}

@@ -1,0 +1,130 @@
+//! `createIndexes`: builds the indexes that do not exist yet.
+
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_db::{Collection, IndexSpec, Namespace};
+use marula_error::{Error, Result, errors};
+use marula_query::collation::Collation;
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::writes;
+
+errors! {
+    no_indexes() = BadValue, "Must specify at least one index to create";
+    ttl_negative(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option cannot be less than 0. Index spec: {spec}";
+    ttl_too_large(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number. Index spec: {spec}";
+    name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
+    view_catalogue(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "createIndexes",
+    help: "Builds the indexes that do not exist yet; makes the collection if it is not there.",
+    writes: true,
+    takes_write_concern: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "createIndexes",
+        fields: &[
+            Field::optional("v", Types::NUMBER),
+            Field::required("indexes", Types::ARRAY),
+            Field::optional("ignoreUnknownIndexOptions", Types::FLAG),
+            Field::optional(
+                "commitQuorum",
+                Types::Of(&[
+                    Type::Int32,
+                    Type::Int64,
+                    Type::Double,
+                    Type::Decimal128,
+                    Type::String,
+                ]),
+            ),
+        ],
+    },
+    auth: Auth::Collection(&["createIndex"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    if ns.collection() == "system.views" {
+        return Err(view_catalogue(&ns));
+    }
+    let server = context.server.clone();
+    let existing = server.db.collection(&ns);
+    if let Some(collection) = &existing {
+        writes::check_not_view(collection)?;
+    }
+    let specs = specs(request, existing.as_deref())?;
+    let is_new = existing.is_none();
+    let collection = server.db.collection_or_create(&ns)?;
+    let mut go_on = || context.check_interrupt();
+    let (before, after) = server.db.create_indexes(&collection, specs, &mut go_on)?;
+    let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
+    reply.append("numIndexesBefore", count(before));
+    reply.append("numIndexesAfter", count(after));
+    if before == after {
+        reply.append("note", "all indexes already exist");
+        return Ok(Outcome::Done);
+    }
+    reply.append("createdCollectionAutomatically", is_new);
+    if server.options.repl_set.is_some() {
+        reply.append("commitQuorum", request.arg("commitQuorum").unwrap_or("votingMembers".into()));
+    }
+    Ok(Outcome::Done)
+}
+
+fn specs(request: &Request<'_>, collection: Option<&Collection>) -> Result<Vec<IndexSpec>> {
+    let documents = request.documents("indexes").ok_or_else(no_indexes)?;
+    let documents: Vec<Doc<'_>> = documents.collect::<Result<_>>()?;
+    if documents.is_empty() {
+        return Err(no_indexes());
+    }
+    let state = collection.map(|collection| collection.state());
+    let default_collation = state.as_ref().and_then(|state| state.options.collation.as_ref());
+    let ignores_unknown = request.flag("ignoreUnknownIndexOptions");
+    documents
+        .into_iter()
+        .map(|document| parse(document, default_collation, ignores_unknown))
+        .collect()
+}
+
+fn parse(
+    document: Doc<'_>,
+    default_collation: Option<&Collation>,
+    ignores_unknown: bool,
+) -> Result<IndexSpec> {
+    let known: DocBuf;
+    let mut kept = document;
+    if ignores_unknown {
+        known = DocBuf::build(|out| {
+            for element in document.iter().filter(|element| IndexSpec::is_option(element.name)) {
+                out.append_raw(element.name, element.value);
+            }
+        });
+        kept = known.as_doc();
+    }
+    let in_specification =
+        |error: Error| error.caused_by(&format!("Error in specification {document}"));
+    let spec = IndexSpec::parse(kept, default_collation).map_err(in_specification)?;
+    check_ttl(document)?;
+    if document.get("name") == Some("_id_".into()) && !spec.is_id() {
+        return Err(name_reserved(&spec.key.as_doc()));
+    }
+    Ok(spec)
+}
+
+fn check_ttl(spec: Doc<'_>) -> Result<()> {
+    match spec.get("expireAfterSeconds").and_then(|value: Value<'_>| value.as_f64()) {
+        Some(seconds) if seconds < 0.0 => Err(ttl_negative(&spec)),
+        Some(seconds) if seconds > f64::from(i32::MAX) => Err(ttl_too_large(&spec)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,118 @@
+//! `dbStats`: how many collections and documents a database has, and what they take.
+
+use marula_bson::{BStr, DocWriter, Value};
+use marula_error::{Result, errors};
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::{host, storage_size};
+
+errors! {
+    invalid_name(db: &str, name: &BStr) = InvalidNamespace, "Invalid db name: {db}.{name}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "dbStats",
+    aliases: &["dbstats"],
+    help: "Returns how many collections, documents and indexes a database has and how much they take.",
+    auth: Auth::Database(&["dbStats"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if let Value::String(name) = request.first.value.get() {
+        return Err(invalid_name(request.db, name));
+    }
+    let scale = match request.arg("scale") {
+        None => 1.0,
+        Some(scale) => match scale.as_f64() {
+            None => return Ok(Outcome::Failed("scale has to be a number > 0".to_owned())),
+            Some(scale) if scale < 1.0 => {
+                return Ok(Outcome::Failed("scale has to be > 0".to_owned()));
+            }
+            Some(scale) => scale.trunc(),
+        },
+    };
+    let server = context.server;
+    let collections = server.db.catalog().collections(request.db);
+    reply.append("db", request.db);
+    if collections.is_empty() {
+        // Of a database that is not there, even the sizes are ints.
+        for name in EMPTY_NAMES {
+            reply.append(name, i32::from(*name == "scaleFactor"));
+        }
+        return Ok(Outcome::Done);
+    }
+    let (mut real, mut views, mut indexes) = (0, 0, 0_usize);
+    let (mut objects, mut data_size, mut storage, mut index_size) = (0_i64, 0_i64, 0_i64, 0_i64);
+    for collection in &collections {
+        let state = collection.state();
+        if state.options.view.is_some() {
+            views += 1;
+            continue;
+        }
+        real += 1;
+        indexes += state.indexes.len();
+        objects += collection.count();
+        data_size += collection.size_bytes();
+        storage += storage_size::of_documents(&server.db, collection)?;
+        index_size += storage_size::of_indexes(&server.db, collection)?;
+    }
+    #[allow(clippy::cast_precision_loss)]
+    let scaled = |bytes: i64| bytes as f64 / scale;
+    reply.append("collections", real);
+    reply.append("views", views);
+    whole(reply, "objects", objects);
+    #[allow(clippy::cast_precision_loss)]
+    let average = if objects == 0 { 0.0 } else { data_size as f64 / objects as f64 };
+    reply.append("avgObjSize", average);
+    reply.append("dataSize", scaled(data_size));
+    reply.append("storageSize", scaled(storage));
+    let asks_free = request.flag("freeStorage");
+    if asks_free {
+        reply.append("freeStorageSize", 0.0);
+    }
+    whole(reply, "indexes", i64::try_from(indexes).unwrap_or(i64::MAX));
+    reply.append("indexSize", scaled(index_size));
+    if asks_free {
+        reply.append("indexFreeStorageSize", 0.0);
+    }
+    reply.append("totalSize", scaled(storage + index_size));
+    if asks_free {
+        reply.append("totalFreeStorageSize", 0.0);
+    }
+    reply.append("scaleFactor", scale);
+    let path = server.options.dbpath.as_deref().unwrap_or(".");
+    let (used, total) = host::file_system(path).unwrap_or_default();
+    #[allow(clippy::cast_precision_loss)]
+    reply.append("fsUsedSize", used as f64 / scale).append("fsTotalSize", total as f64 / scale);
+    Ok(Outcome::Done)
+}
+
+const EMPTY_NAMES: &[&str] = &[
+    "collections",
+    "views",
+    "objects",
+    "avgObjSize",
+    "dataSize",
+    "storageSize",
+    "indexes",
+    "indexSize",
+    "totalSize",
+    "scaleFactor",
+    "fsUsedSize",
+    "fsTotalSize",
+];
+
+fn whole(out: &mut DocWriter<'_>, name: &str, number: i64) {
+    match i32::try_from(number) {
+        Ok(small) => out.append(name, small),
+        Err(_) => out.append(name, number),
+    };
+}

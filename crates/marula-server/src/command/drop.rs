@@ -1,0 +1,51 @@
+//! `drop`: removes a collection or a view.
+
+use marula_bson::DocWriter;
+use marula_db::Namespace;
+use marula_error::{Result, errors};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    system_collection(ns: &Namespace) = IllegalOperation, "can't drop system collection {ns}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "drop",
+    help: "Removes a collection with its documents and indexes, or a view.",
+    writes: true,
+    takes_write_concern: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "drop",
+        fields: &[Field::optional("collectionUUID", Types::One(marula_bson::Type::Binary))],
+    },
+    auth: Auth::Collection(&["dropCollection"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let db = &context.server.db;
+    if ns.db() == "admin" && ns.is_system() && db.collection(&ns).is_some() {
+        return Err(system_collection(&ns));
+    }
+    let dropped = db.drop_collection(&ns)?;
+    context.server.cursors.kill_where(|cursor_ns, _| *cursor_ns == ns);
+    let state = dropped.state();
+    if state.options.view.is_none() {
+        let indexes =
+            i32::try_from(state.indexes.len()).expect("a collection has at most 64 indexes");
+        reply.append("nIndexesWas", indexes);
+    }
+    reply.append("ns", ns.as_str());
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,55 @@
+//! `dropDatabase`: removes every collection of a database.
+
+use marula_bson::DocWriter;
+use marula_error::{Result, errors};
+
+use super::fields::{self, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    not_one() = 5_255_100, "Have to pass 1 as 'drop' parameter";
+    admin() = IllegalOperation, "Dropping the 'admin' database is prohibited.";
+    local() = IllegalOperation, "Cannot drop 'local' database while replication is active";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "dropDatabase",
+    help: "Removes a database: all its collections, documents, indexes and views.",
+    writes: true,
+    takes_write_concern: true,
+    in_api_v1: true,
+    fields: Fields::Strict { place: "dropDatabase", fields: &[] },
+    auth: Auth::Database(&["dropDatabase"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let first = request.first;
+    fields::check(
+        "dropDatabase",
+        &[fields::Field::required("dropDatabase", Types::NUMBER)],
+        first.name,
+        first.value.kind(),
+    )?;
+    if first.value.get().as_f64() != Some(1.0) {
+        return Err(not_one());
+    }
+    match request.db {
+        "admin" => return Err(admin()),
+        "local" if context.server.options.repl_set.is_some() => return Err(local()),
+        _ => {}
+    }
+    let dropped = context.server.db.drop_database(request.db)?;
+    context.server.cursors.kill_where(|ns, _| ns.db() == request.db);
+    if dropped > 0 {
+        reply.append("dropped", request.db);
+    }
+    Ok(Outcome::Done)
+}

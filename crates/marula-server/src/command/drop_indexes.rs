@@ -1,0 +1,72 @@
+//! `dropIndexes`: removes indexes by name, by key, or all but the one on `_id`.
+
+use marula_bson::{DocWriter, Value};
+use marula_db::Namespace;
+use marula_db::catalog::ddl::DropSelector;
+use marula_error::{Result, errors};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::writes;
+
+errors! {
+    no_collection(ns: &Namespace) = NamespaceNotFound, "ns not found {ns}";
+    wrong_type(kind: &str) = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type '{kind}', expected types '[string, object']";
+    not_strings() = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type 'array', expected types '[string']";
+    id_index() = InvalidOptions, "cannot drop _id index";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "dropIndexes",
+    aliases: &["deleteIndexes"],
+    help: "Removes indexes of a collection: by name, by key, or all but the one on _id.",
+    writes: true,
+    takes_write_concern: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "dropIndexes",
+        fields: &[Field::required("index", Types::Any)],
+    },
+    auth: Auth::Collection(&["dropIndex"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let selector = selector(request)?;
+    let ns = request.namespace()?;
+    let db = &context.server.db;
+    let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
+    writes::check_not_view(&collection)?;
+    let was = db.drop_indexes(&collection, &selector)?;
+    reply.append("nIndexesWas", i32::try_from(was).expect("a collection has at most 64 indexes"));
+    if matches!(selector, DropSelector::All) {
+        reply.append("msg", "non-_id indexes dropped for collection");
+    }
+    Ok(Outcome::Done)
+}
+
+fn selector<'a>(request: &Request<'a>) -> Result<DropSelector<'a>> {
+    match request.arg("index") {
+        Some(Value::String(name)) if name == "*" => Ok(DropSelector::All),
+        Some(Value::String(name)) => Ok(DropSelector::Names(vec![name.to_string()])),
+        Some(Value::Document(key)) => Ok(DropSelector::Key(key)),
+        Some(Value::Array(names)) => {
+            let names: Option<Vec<String>> =
+                names.values().map(|name| name.as_str().map(|name| name.to_string())).collect();
+            let names = names.ok_or_else(not_strings)?;
+            match names.as_slice() {
+                [only] if only == "*" => Ok(DropSelector::All),
+                _ if names.iter().any(|name| name == "_id_") => Err(id_index()),
+                _ => Ok(DropSelector::Names(names)),
+            }
+        }
+        other => Err(wrong_type(other.unwrap_or(Value::Null).kind().alias())),
+    }
+}

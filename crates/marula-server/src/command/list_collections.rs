@@ -1,0 +1,93 @@
+//! `listCollections`: the collections and views of a database.
+
+use std::sync::Arc;
+
+use marula_bson::{Binary, DocBuf, DocWriter, Value, doc};
+use marula_db::{Collection, Namespace};
+use marula_error::Result;
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::listing;
+use crate::request::Request;
+
+pub(super) static COMMAND: Command = Command {
+    name: "listCollections",
+    help: "Lists the collections and views of a database with their options, filtered if asked.",
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "listCollections",
+        fields: &[
+            Field::optional("cursor", Types::DOCUMENT),
+            Field::optional("filter", Types::DOCUMENT),
+            Field::optional("nameOnly", Types::BOOLEAN),
+            Field::optional("authorizedCollections", Types::BOOLEAN),
+        ],
+    },
+    auth: Auth::Database(&["listCollections"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let name_only = request.flag("nameOnly");
+    let filter = match request.arg("filter") {
+        Some(Value::Document(filter)) if !filter.is_empty() => {
+            Some(Filter::parse(filter, &QueryContext::default())?)
+        }
+        _ => None,
+    };
+    let mut documents = Vec::new();
+    for collection in context.server.db.catalog().collections(request.db) {
+        // The filter sees what it is asked about, also when only names are shown.
+        let whole = describe(&collection);
+        if let Some(filter) = &filter
+            && !filter.matches(whole.as_doc())?
+        {
+            continue;
+        }
+        documents.push(if name_only { name_of(&collection) } else { whole });
+    }
+    let ns = Namespace::new(request.db, "$cmd.listCollections")?;
+    listing::reply(context, request, ns, documents, reply)?;
+    Ok(Outcome::Done)
+}
+
+fn kind(collection: &Collection) -> &'static str {
+    match collection.state().options.view {
+        Some(_) => "view",
+        None => "collection",
+    }
+}
+
+fn name_of(collection: &Collection) -> DocBuf {
+    doc! { "name": collection.namespace().collection(), "type": kind(collection) }
+}
+
+/// `{ name, type, options, info, idIndex }`.
+fn describe(collection: &Arc<Collection>) -> DocBuf {
+    let state = collection.state();
+    DocBuf::build(|out| {
+        out.append("name", collection.namespace().collection());
+        out.append("type", kind(collection));
+        out.append("options", &state.options.document);
+        let mut info = out.begin_doc("info");
+        if state.options.view.is_some() {
+            info.append("readOnly", true);
+            return;
+        }
+        info.append("readOnly", false);
+        info.append("uuid", Binary { subtype: 4, bytes: collection.uuid() });
+        drop(info);
+        if let Some(id_index) = state.indexes.iter().find(|index| index.is_id()) {
+            out.append("idIndex", &id_index.spec.document);
+        }
+    })
+}

@@ -1,0 +1,68 @@
+//! `listDatabases`: the databases and their sizes.
+
+use marula_bson::{DocBuf, DocWriter, Value, doc};
+use marula_error::Result;
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::storage_size;
+
+pub(super) static COMMAND: Command = Command {
+    name: "listDatabases",
+    help: "Lists the databases with their sizes, or their names alone.",
+    admin_only: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "listDatabases",
+        fields: &[
+            Field::optional("nameOnly", Types::FLAG),
+            Field::optional("filter", Types::DOCUMENT),
+            Field::optional("authorizedDatabases", Types::FLAG),
+        ],
+    },
+    auth: Auth::Cluster(&["listDatabases"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let name_only = request.flag("nameOnly");
+    let filter = match request.arg("filter") {
+        Some(Value::Document(filter)) => Some(Filter::parse(filter, &QueryContext::default())?),
+        _ => None,
+    };
+    let db = &context.server.db;
+    let mut total = 0;
+    let mut databases = reply.begin_array("databases");
+    for name in db.catalog().databases() {
+        let mut entry: DocBuf = doc! { "name": name.as_str() };
+        // A filter may ask for the size even where only names are shown.
+        let needs_size = !name_only || filter.is_some();
+        let size = if needs_size { storage_size::of_database(db, &name)? } else { 0 };
+        let whole = doc! { "name": name.as_str(), "sizeOnDisk": size, "empty": false };
+        if let Some(filter) = &filter
+            && !filter.matches(whole.as_doc())?
+        {
+            continue;
+        }
+        if !name_only {
+            entry = whole;
+            total += size;
+        }
+        databases.push(&entry);
+    }
+    drop(databases);
+    if !name_only {
+        reply.append("totalSize", total);
+        reply.append("totalSizeMb", total / (1024 * 1024));
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,57 @@
+//! `renameCollection`: gives a collection another name, in the same database or another.
+
+use marula_bson::{DocWriter, Type};
+use marula_db::Namespace;
+use marula_error::{Error, Result, errors};
+
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
+    bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
+    source_is_view(ns: &Namespace) = CommandNotSupportedOnView, "cannot rename view: {ns}";
+    target_is_view(ns: &Namespace) = NamespaceExists, "a view already exists with that name: {ns}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "renameCollection",
+    help: "Gives a collection another name, in its database or another.",
+    admin_only: true,
+    writes: true,
+    takes_write_concern: true,
+    fields: Fields::Strict {
+        place: "renameCollection",
+        fields: &[
+            Field::required("to", Types::STRING),
+            Field::optional("dropTarget", Types::Of(&[Type::Boolean, Type::Binary])),
+            Field::optional("stayTemp", Types::BOOLEAN),
+            Field::optional("collectionUUID", Types::One(Type::Binary)),
+        ],
+    },
+    auth: Auth::Cluster(&["renameCollection"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    let from = Namespace::parse(request.collection_name()?)?;
+    let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
+    let to = Namespace::parse(&to).map_err(|_| invalid_target(&to))?;
+    to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
+    let db = &context.server.db;
+    let is_view = |ns: &Namespace| {
+        db.collection(ns).is_some_and(|collection| collection.state().options.view.is_some())
+    };
+    if is_view(&from) {
+        return Err(source_is_view(&from));
+    }
+    if is_view(&to) && from != to {
+        return Err(target_is_view(&to));
+    }
+    db.rename_collection(&from, &to, request.flag("dropTarget"))?;
+    context.server.cursors.kill_where(|ns, _| *ns == from || *ns == to);
+    Ok(Outcome::Done)
+}

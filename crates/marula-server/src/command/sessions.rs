@@ -1,0 +1,215 @@
+//! The commands of logical sessions: `startSession`, `refreshSessions`, `endSessions`, `killSessions`,
+//! `killAllSessions`, `killAllSessionsByPattern`.
+//!
+//! A session that ends takes its cursors with it, one that is killed its operations too.
+//! Source: driver specification "Sessions"; manual "Sessions Commands"; errors recorded from mongod 6.0.
+
+use marula_bson::{BStr, Binary, Doc, DocWriter, Type, Value};
+use marula_error::{Result, errors};
+
+use super::fields::{self, Field, Types};
+use super::{Auth, Command, Fields, Outcome, Place};
+use crate::context::Context;
+use crate::request::Request;
+use crate::session::{Lsid, TIMEOUT_MINUTES};
+
+errors! {
+    not_an_array(place: &str, field: &str, kind: &str) = TypeMismatch, "BSON field '{place}.{field}' is the wrong type '{kind}', expected type 'array'";
+    not_a_document(place: &str, at: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.{at}' is the wrong type '{kind}', expected type 'object'";
+    no_user(user: &str, db: &str) = UserNotFound, "Could not find user \"{user}\" for db \"{db}\"";
+}
+
+const SESSION: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
+
+pub(super) static START: Command = Command {
+    name: "startSession",
+    help: "Makes a logical session and returns its id; drivers make their ids themselves.",
+    run: start,
+    ..SESSION
+};
+
+pub(super) static REFRESH: Command = Command {
+    name: "refreshSessions",
+    help: "Keeps sessions alive.",
+    in_api_v1: true,
+    fields: Fields::Strict { place: "refreshSessions", fields: &[] },
+    run: refresh,
+    ..SESSION
+};
+
+pub(super) static END: Command = Command {
+    name: "endSessions",
+    help: "Ends sessions and closes their cursors.",
+    in_api_v1: true,
+    fields: Fields::Strict { place: "endSessions", fields: &[] },
+    run: end,
+    ..SESSION
+};
+
+pub(super) static KILL: Command = Command {
+    name: "killSessions",
+    help: "Ends sessions of one's own, their cursors and their operations.",
+    run: kill,
+    ..SESSION
+};
+
+pub(super) static KILL_ALL: Command = Command {
+    name: "killAllSessions",
+    help: "Ends the sessions of these users, or of all, with their cursors and operations.",
+    run: kill_all,
+    ..SESSION
+};
+
+pub(super) static KILL_ALL_BY_PATTERN: Command = Command {
+    name: "killAllSessionsByPattern",
+    help: "Ends the sessions that match a pattern, or all, with their cursors and operations.",
+    run: kill_all_by_pattern,
+    ..SESSION
+};
+
+const USER_FIELDS: &[Field] =
+    &[Field::required("user", Types::STRING), Field::required("db", Types::STRING)];
+
+const PATTERN_FIELDS: &[Field] = &[
+    Field::optional("lsid", Types::DOCUMENT),
+    Field::optional("uid", Types::One(Type::Binary)),
+    Field::optional("users", Types::ARRAY),
+    Field::optional("roles", Types::ARRAY),
+];
+
+const PATTERN_LSID_FIELDS: &[Field] = &[
+    Field::required("id", Types::One(Type::Binary)),
+    Field::required("uid", Types::One(Type::Binary)),
+];
+
+fn start(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    const VERSION: u8 = 0x40;
+    const VARIANT: u8 = 0x80;
+    let mut uuid: [u8; 16] = rand::random();
+    uuid[6] = uuid[6] & 0x0F | VERSION;
+    uuid[8] = uuid[8] & 0x3F | VARIANT;
+    context.server.sessions.touch(&Lsid::of_uuid(uuid), context.now_ms)?;
+    let mut id = reply.begin_doc("id");
+    id.append("id", Binary { subtype: 4, bytes: &uuid });
+    drop(id);
+    reply.append("timeoutMinutes", TIMEOUT_MINUTES);
+    Ok(Outcome::Done)
+}
+
+fn refresh(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    for lsid in lsids(request, "refreshSessions", "refreshSessions.refreshSessionsFromClient")? {
+        context.server.sessions.touch(&lsid, context.now_ms)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn end(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ended = lsids(request, "endSessions", "endSessions.endSessionsFromClient")?;
+    for lsid in &ended {
+        context.server.sessions.end(lsid);
+    }
+    if !ended.is_empty() {
+        close_cursors(context, &|lsid| ended.contains(lsid));
+    }
+    Ok(Outcome::Done)
+}
+
+fn kill(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let killed = lsids(request, "KillSessionsCmd", "KillSessionsCmd.killSessions")?;
+    // None named: all of the user's own, and without users all are everyone's.
+    kill_where(context, &|lsid| killed.is_empty() || killed.contains(lsid));
+    Ok(Outcome::Done)
+}
+
+fn kill_all(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    const PLACE: &str = "KillAllSessionsCmd.killAllSessions";
+    for user in documents(request, "KillAllSessionsCmd", PLACE)? {
+        fields::check_doc(PLACE, USER_FIELDS, user)?;
+        let text =
+            |name: &str| user.get(name).map(|text| text.as_str().unwrap_or_default().to_string());
+        return Err(no_user(&text("user").unwrap_or_default(), &text("db").unwrap_or_default()));
+    }
+    kill_where(context, &|_| true);
+    Ok(Outcome::Done)
+}
+
+fn kill_all_by_pattern(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    const PLACE: &str = "KillAllSessionsByPatternCmd.killAllSessionsByPattern";
+    let patterns = documents(request, "KillAllSessionsByPatternCmd", PLACE)?;
+    let mut condemned = Vec::new();
+    for pattern in &patterns {
+        fields::check_doc(PLACE, PATTERN_FIELDS, *pattern)?;
+        let lsid = match pattern.get("lsid") {
+            Some(Value::Document(lsid)) => {
+                fields::check_doc(&format!("{PLACE}.lsid"), PATTERN_LSID_FIELDS, lsid)?;
+                Some(Lsid::parse(&format!("{PLACE}.lsid"), lsid)?)
+            }
+            _ => None,
+        };
+        let uid = match pattern.get("uid") {
+            Some(Value::Binary(Binary { bytes, .. })) => Some(bytes),
+            _ => None,
+        };
+        condemned.push((lsid, uid));
+    }
+    let is_condemned = |lsid: &Lsid| {
+        condemned.is_empty()
+            || condemned.iter().any(|(wanted, uid)| {
+                wanted.is_none_or(|wanted| wanted == *lsid)
+                    && uid.is_none_or(|uid| lsid.uid().is_some_and(|own| own == uid))
+            })
+    };
+    kill_where(context, &is_condemned);
+    Ok(Outcome::Done)
+}
+
+fn kill_where(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
+    let server = context.server;
+    for session in server.sessions.all() {
+        if condemned(&session.lsid) {
+            server.sessions.end(&session.lsid);
+        }
+    }
+    server.operations.kill_sessions(condemned);
+    close_cursors(context, condemned);
+}
+
+fn close_cursors(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
+    context.server.cursors.kill_where(|_, lsid| lsid.is_some_and(condemned));
+}
+
+/// The session ids in the array that is the command's value.
+fn lsids(request: &Request<'_>, place: &str, item_place: &str) -> Result<Vec<Lsid>> {
+    let documents = documents(request, place, item_place)?;
+    documents.into_iter().map(|lsid| Lsid::parse(item_place, lsid)).collect()
+}
+
+/// The documents in the array that is the command's value.
+fn documents<'a>(request: &Request<'a>, place: &str, item_place: &str) -> Result<Vec<Doc<'a>>> {
+    let Value::Array(items) = request.first.value.get() else {
+        return Err(not_an_array(place, request.command.name, request.first.value.kind().alias()));
+    };
+    items
+        .iter()
+        .map(|item| match item.value.get() {
+            Value::Document(doc) => Ok(doc),
+            other => Err(not_a_document(item_place, item.name, other.kind().alias())),
+        })
+        .collect()
+}

@@ -1,0 +1,76 @@
+//! `validate`: checks a collection's documents, indexes and counters.
+
+use marula_bson::DocWriter;
+use marula_db::{Namespace, validate};
+use marula_error::{Result, errors};
+
+use super::coll_stats;
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    no_collection(ns: &Namespace) = NamespaceNotFound, "Collection '{ns}' does not exist to validate.";
+    view() = CommandNotSupportedOnView, "Cannot validate a view";
+    full_in_background() = InvalidOptions, "Running the validate command with both {{ background: true }} and {{ full: true }} is not supported.";
+    repair_in_set() = InvalidOptions, "Running the validate command with {{ repair: true }} can only be performed in standalone mode.";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "validate",
+    help: "Checks that every document is well formed, that every index has exactly its entries, and that the counters are exact.",
+    auth: Auth::Collection(&["validate"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let ns = coll_stats::namespace(request)?;
+    if request.flag("background") && request.flag("full") {
+        return Err(full_in_background());
+    }
+    if request.flag("repair") && context.server.options.repl_set.is_some() {
+        return Err(repair_in_set());
+    }
+    let db = &context.server.db;
+    let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
+    if collection.state().options.view.is_some() {
+        return Err(view());
+    }
+    let report = validate::check(db.store(), &collection, &mut || context.check_interrupt())?;
+    let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
+    reply.append("ns", ns.as_str());
+    if !request.flag("metadata") {
+        reply.append("nInvalidDocuments", report.invalid_documents);
+        reply.append("nNonCompliantDocuments", 0_i64);
+        reply.append("nrecords", report.records);
+        reply.append("nIndexes", number(i64::try_from(report.keys_per_index.len()).unwrap_or(0)));
+        let mut keys = reply.begin_doc("keysPerIndex");
+        for (name, count) in &report.keys_per_index {
+            keys.append(name, *count);
+        }
+        drop(keys);
+        let mut details = reply.begin_doc("indexDetails");
+        for (name, _) in &report.keys_per_index {
+            let start = format!("index '{name}'");
+            let is_valid = !report.errors.iter().any(|error| error.starts_with(&start));
+            details.begin_doc(name).append("valid", is_valid);
+        }
+    }
+    reply.append("valid", report.is_valid());
+    reply.append("repaired", false);
+    reply.begin_array("warnings").finish();
+    let mut errors = reply.begin_array("errors");
+    for error in &report.errors {
+        errors.push(error.as_str());
+    }
+    drop(errors);
+    for name in ["extraIndexEntries", "missingIndexEntries", "corruptRecords"] {
+        reply.begin_array(name).finish();
+    }
+    Ok(Outcome::Done)
+}
