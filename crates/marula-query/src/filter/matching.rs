@@ -39,8 +39,22 @@ impl Matcher<'_> {
     }
 
     fn all(&mut self, children: &[Node], doc: Doc<'_>) -> Result<bool> {
+        // Finding the field is most of the work, and a range has two conditions on it.
+        let mut last: Option<(&[u8], Option<RawValue<'_>>)> = None;
         for child in children {
-            if !self.node(child, doc)? {
+            let matched = match child {
+                Node::Path(at) if at.path.is_single() => {
+                    let name = at.path.first();
+                    let value = match last {
+                        Some((known, value)) if known == name => value,
+                        _ => doc.get_raw(name),
+                    };
+                    last = Some((name, value));
+                    self.field(&at.predicate, value)?
+                }
+                other => self.node(other, doc)?,
+            };
+            if !matched {
                 return Ok(false);
             }
         }
@@ -64,7 +78,30 @@ impl Matcher<'_> {
         result
     }
 
+    /// Tries the predicate on a field of the document, which may be missing.
+    #[inline]
+    fn field(&mut self, predicate: &Predicate, value: Option<RawValue<'_>>) -> Result<bool> {
+        match predicate {
+            Predicate::Not(inner) => self.silent(|m| m.field(inner, value)).map(|matched| !matched),
+            Predicate::All(list) => {
+                for inner in list {
+                    if !self.field(inner, value)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            _ => match value {
+                Some(value) => self.leaf(predicate, value, true, None),
+                None => Ok(holds_for_missing(predicate)),
+            },
+        }
+    }
+
     fn path(&mut self, path: &FieldPath, predicate: &Predicate, doc: Doc<'_>) -> Result<bool> {
+        if path.is_single() {
+            return self.field(predicate, doc.get_raw(path.first()));
+        }
         match predicate {
             Predicate::Not(inner) => {
                 return self.silent(|m| m.path(path, inner, doc)).map(|matched| !matched);
@@ -78,12 +115,6 @@ impl Matcher<'_> {
                 return Ok(true);
             }
             _ => {}
-        }
-        if path.is_single() {
-            return match doc.get_raw(path.first()) {
-                Some(value) => self.leaf(predicate, value, true, None),
-                None => Ok(holds_for_missing(predicate)),
-            };
         }
         let walked = path.walk(doc, |leaf| {
             let matched = match leaf.value {
