@@ -5,6 +5,7 @@
 //! their own children. The order and the rewritings are those that mongod 6.0 shows in `parsedQuery`.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use marula_bson::{Collator, FieldPath, ValueBuf};
 
@@ -121,25 +122,30 @@ fn is_always_true(node: &Node) -> bool {
 
 /// Turns equalities and patterns on one path, two or more of them, into one `$in`.
 fn join_equalities(children: Vec<Node>, collator: Option<&dyn Collator>) -> Vec<Node> {
-    let mut groups: Vec<(FieldPath, Vec<Node>)> = Vec::new();
+    // By a map, because a client may send a hundred thousand branches; in the order of first mention.
+    let mut places: HashMap<FieldPath, usize> = HashMap::new();
+    let mut groups: Vec<Vec<Node>> = Vec::new();
     let mut rest = Vec::new();
     for child in children {
         match &child {
-            Node::Path(at) if is_equality(&at.predicate) => {
-                match groups.iter_mut().find(|(path, _)| *path == at.path) {
-                    Some((_, group)) => group.push(child),
-                    None => groups.push((at.path.clone(), vec![child])),
+            Node::Path(at) if is_equality(&at.predicate) => match places.get(&at.path) {
+                Some(&place) => groups[place].push(child),
+                None => {
+                    places.insert(at.path.clone(), groups.len());
+                    groups.push(vec![child]);
                 }
-            }
+            },
             _ => rest.push(child),
         }
     }
-    for (path, group) in groups {
-        if group.len() == 1 {
-            rest.extend(group);
-        } else {
-            let predicate = Predicate::In(joined(group, collator));
-            rest.push(Node::Path(PathNode { path, predicate }));
+    for group in groups {
+        match group.first() {
+            Some(Node::Path(at)) if group.len() > 1 => {
+                let path = at.path.clone();
+                let predicate = Predicate::In(joined(group, collator));
+                rest.push(Node::Path(PathNode { path, predicate }));
+            }
+            _ => rest.extend(group),
         }
     }
     rest

@@ -189,12 +189,7 @@ static TOP_OPERATORS: &[TopOperator] = &[
         name: "$jsonSchema",
         parse: |parser, operand| crate::json_schema::parse(operand, parser.context).map(Some),
     },
-    TopOperator {
-        name: "$text",
-        parse: |parser, _| {
-            Err(parser.only_at_the_top("$text").err().unwrap_or_else(|| not_implemented("$text")))
-        },
-    },
+    TopOperator { name: "$text", parse: |parser, _| parser.text() },
 ];
 
 /// Reads a whole filter.
@@ -273,6 +268,11 @@ impl<'c> Parser<'c> {
             Place::Top => Ok(()),
             Place::Element => Err(top_level_only(name)),
         }
+    }
+
+    fn text(&self) -> Result<Option<Node>> {
+        self.only_at_the_top("$text")?;
+        Err(not_implemented("$text"))
     }
 
     fn near(&self, name: &str) -> Error {

@@ -148,3 +148,39 @@ fn wrong_filters_are_refused_in_the_words_of_mongod() {
         differences[..differences.len().min(80)].join("\n")
     );
 }
+
+#[test]
+fn filters_of_one_shape_share_a_hash() {
+    let hash = |text: &str| {
+        let doc = ext_json::parse(text).unwrap();
+        Filter::parse(doc.as_doc(), &Context::default()).unwrap().shape_hash()
+    };
+    let same = [
+        [r#"{"a": 1, "b": {"$gt": 2}}"#, r#"{"b": {"$gt": 7}, "a": 2.5}"#],
+        [r#"{"$or": [{"a": 1, "b": 1}]}"#, r#"{"$and": [{"a": 2}, {"b": 3}]}"#],
+        [r#"{"a": {"$in": [3]}}"#, r#"{"a": 1}"#],
+    ];
+    let different = [
+        [r#"{"a": 1}"#, r#"{"b": 1}"#],
+        [r#"{"a": 1}"#, r#"{"a": null}"#],
+        [r#"{"a": {"$gt": 1}}"#, r#"{"a": {"$gte": 1}}"#],
+        [r#"{"$or": [{"a": 1}, {"b": 1}]}"#, r#"{"$and": [{"a": 1}, {"b": 1}]}"#],
+        [r#"{"a": {"$elemMatch": {"b": 1}}}"#, r#"{"a": {"$elemMatch": {"c": 1}}}"#],
+    ];
+    for [a, b] in same {
+        assert_eq!(hash(a), hash(b), "{a} and {b}");
+    }
+    for [a, b] in different {
+        assert_ne!(hash(a), hash(b), "{a} and {b}");
+    }
+}
+
+#[test]
+fn an_or_of_very_many_branches_is_joined_at_once() {
+    let branches: Vec<String> = (0..60_000).map(|at| format!("{{\"f{at}\": 1}}")).collect();
+    let text = format!("{{\"$or\": [{}]}}", branches.join(","));
+    let doc = ext_json::parse(&text).unwrap();
+    let filter = Filter::parse(doc.as_doc(), &Context::default()).unwrap();
+    let matching = ext_json::parse(r#"{"f59999": 1}"#).unwrap();
+    assert!(filter.matches(matching.as_doc()).unwrap());
+}
