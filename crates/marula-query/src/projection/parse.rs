@@ -1,7 +1,7 @@
 //! Reading projection documents.
 
 use bstr::{BStr, ByteSlice};
-use marula_bson::{Doc, DocBuf, Element, Value};
+use marula_bson::{Doc, DocBuf, Element, Type, Value};
 use marula_error::{Error, Result, errors};
 
 use super::Policy;
@@ -143,29 +143,35 @@ impl Parser<'_> {
     /// Parses one field of the projection, or of an object in it whose path is `prefix`.
     fn element(&mut self, prefix: &[Box<[u8]>], element: Element<'_>) -> Result<()> {
         let (text, is_positional) = self.split_positional(element.name)?;
-        if matches!(element.value.get(), Value::Document(doc) if doc.is_empty() && !is_positional) {
-            return Err(empty_object());
-        }
+        let value = element.value.get();
+        // These complain before the path does.
+        let literal = match value {
+            Value::Document(doc) if doc.is_empty() && !is_positional => return Err(empty_object()),
+            Value::Document(_) | Value::Boolean(_) => None,
+            _ if value.kind().is_number() || is_positional => None,
+            literal => Some(Expression::parse(literal, &mut self.scope)?),
+        };
         let path = Path::parse(text)?;
         let at = At { prefix, parts: path.parts() };
-        match element.value.get() {
-            Value::Document(_) if is_positional => Err(positional_object()),
-            Value::Document(doc) => self.object(&at, doc, element),
-            Value::Boolean(flag) => self.choice(&at, flag, is_positional, element.name),
-            number if number.kind().is_number() => {
-                self.choice(&at, number.is_truthy(), is_positional, element.name)
+        match (value, literal) {
+            (_, Some(expression)) => self.literal(&at, expression, element),
+            (Value::Document(_), _) if is_positional => Err(positional_object()),
+            (Value::Document(doc), _) => self.object(&at, doc, element),
+            (choice, _) if choice.kind().is_number() || choice.kind() == Type::Boolean => {
+                self.choice(&at, choice.is_truthy(), is_positional, element.name)
             }
-            _ if is_positional => Err(positional_literal()),
-            literal => {
-                let expression = Expression::parse(literal, &mut self.scope)?;
-                self.add(&at, Child::Computed(Computed::Expression(expression)))?;
-                if self.kind == Some(Kind::Exclusion) {
-                    return Err(literal_in_exclusion(element));
-                }
-                self.kind = Some(Kind::Inclusion);
-                Ok(())
-            }
+            _ => Err(positional_literal()),
         }
+    }
+
+    /// `field: "text"` and `field: "$path"`.
+    fn literal(&mut self, at: &At<'_>, expression: Expression, element: Element<'_>) -> Result<()> {
+        self.add(at, Child::Computed(Computed::Expression(expression)))?;
+        if self.kind == Some(Kind::Exclusion) {
+            return Err(literal_in_exclusion(element));
+        }
+        self.kind = Some(Kind::Inclusion);
+        Ok(())
     }
 
     /// The path without its `.$`, and whether it had one.
@@ -254,11 +260,11 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self, at: &At<'_>, operator: &BStr, element: Element<'_>) -> Result<()> {
-        if self.kind == Some(Kind::Exclusion) {
-            return Err(expression_in_exclusion());
-        }
         if Operator::find(operator).is_err() {
             return Err(unknown_expression(operator));
+        }
+        if self.kind == Some(Kind::Exclusion) {
+            return Err(expression_in_exclusion());
         }
         self.kind = Some(Kind::Inclusion);
         let expression = Expression::parse(element.value.get(), &mut self.scope)?;

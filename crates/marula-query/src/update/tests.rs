@@ -5,7 +5,7 @@
 //! was an upsert into an empty collection; and the answer: `r` the document afterwards (of an upsert without
 //! the `_id` that the server made) and `n` whether it counted as modified, or `e` with the error's code and message.
 
-use marula_bson::{Doc, Value};
+use marula_bson::{Doc, DocBuf, Value, doc};
 
 use super::*;
 use crate::filter::Filter;
@@ -99,4 +99,104 @@ fn updates_do_what_mongod_does() {
     assert!(count > 1000, "the file is there");
     let shown = differences.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} of {count} differ:\n{shown}", differences.len());
+}
+
+/// The context of a moment, with a variable.
+fn moment() -> Context {
+    Context { now_ms: 1_600_000_000_500, ..Context::default() }
+}
+
+fn applied(update: Value<'_>, old: &DocBuf, options: &UpdateOptions<'_>) -> Result<DocBuf> {
+    let context = moment();
+    let update = Update::parse(update, options, &context)?;
+    let mut out = Vec::new();
+    let applied = update.apply(old.as_doc(), &Matched::default(), &context, &mut out)?;
+    Ok(if applied.changed { DocBuf::trusted(out) } else { old.clone() })
+}
+
+const PLAIN: UpdateOptions<'static> =
+    UpdateOptions { array_filters: None, constants: None, multi: false };
+
+#[test]
+fn the_present_moment_comes_from_the_context() {
+    let seconds = 1_600_000_000_u64;
+    let old = doc! { "_id": 1 };
+    let update = doc! { "$currentDate": { "a": true, "b": { "$type": "timestamp" } } };
+    let new = applied(Value::from(&update), &old, &PLAIN).unwrap();
+    assert_eq!(new.as_doc().get("a"), Some(Value::DateTime(1_600_000_000_500)));
+    assert_eq!(new.as_doc().get("b"), Some(Value::Timestamp(seconds << 32 | 1)));
+
+    // Only at the top, and only zero.
+    let replacement = doc! {
+        "a": Value::Timestamp(0),
+        "b": { "c": Value::Timestamp(0) },
+        "d": Value::Timestamp(7),
+    };
+    let new = applied(Value::from(&replacement), &old, &PLAIN).unwrap();
+    let expected = doc! {
+        "_id": 1,
+        "a": Value::Timestamp(seconds << 32 | 1),
+        "b": { "c": Value::Timestamp(0) },
+        "d": Value::Timestamp(7),
+    };
+    assert_eq!(new, expected);
+}
+
+#[test]
+fn pipelines_and_options_are_checked() {
+    let old = doc! { "_id": 1, "a": 2 };
+    let pipeline = doc! { "p": [{ "$set": { "b": "$$x" } }, { "$unset": "a" }] };
+    let constants = doc! { "x": 5 };
+    let filters = doc! { "0": { "i": 1 } };
+    let stages = pipeline.as_doc().get("p").unwrap();
+    let with_constants = UpdateOptions { constants: Some(constants.as_doc()), ..PLAIN };
+    assert_eq!(applied(stages, &old, &with_constants).unwrap(), doc! { "_id": 1, "b": 5 });
+    assert_eq!(applied(stages, &old, &PLAIN).unwrap_err().code().number(), 17276);
+    let set = doc! { "$set": { "a": 1 } };
+    let replacement = doc! { "a": 1 };
+    let with_filters = UpdateOptions { array_filters: Some(filters.as_doc()), ..PLAIN };
+    let multi = UpdateOptions { multi: true, ..PLAIN };
+    for (update, options, code) in [
+        (Value::from(&set), with_constants, 51198),
+        (stages, with_filters, 9),
+        (Value::from(&replacement), multi, 9),
+        (Value::Int32(1), PLAIN, 9),
+    ] {
+        let error = applied(update, &old, &options).unwrap_err();
+        assert_eq!(error.code().number(), code, "{error:?}");
+    }
+    for (stage, code) in [
+        (doc! { "p": [{ "$match": {} }] }, 72),
+        (doc! { "p": [{ "$nope": {} }] }, 40324),
+        (doc! { "p": [{ "$set": { "_id": 2 } }] }, 66),
+        (doc! { "p": [{ "$set": { "_id": [1] } }] }, 53),
+    ] {
+        let error = applied(stage.as_doc().get("p").unwrap(), &old, &PLAIN).unwrap_err();
+        assert_eq!(error.code().number(), code, "{error:?}");
+    }
+}
+
+#[test]
+fn depth_size_and_padding_have_limits() {
+    let old = doc! { "_id": 1, "a": [1] };
+    let set = |path: &str, value: Value<'_>| {
+        let update = DocBuf::build(|update| {
+            update.begin_doc("$set").append(path, value);
+        });
+        applied(Value::from(&update), &old, &PLAIN).map_err(|error| error.code().number())
+    };
+    let path = |count: usize| vec!["y"; count].join(".");
+    assert!(set(&path(180), Value::Null).is_ok());
+    assert_eq!(set(&path(181), Value::Null), Err(15));
+    assert_eq!(set(&path(100_000), Value::Null), Err(15));
+    let nested = doc! { "b": 1 };
+    assert!(set(&path(179), Value::from(&nested)).is_ok());
+    assert_eq!(set(&path(180), Value::from(&nested)), Err(15));
+    assert!(set("a.1500001", Value::Null).is_ok());
+    assert_eq!(set("a.1500002", Value::Null), Err(34));
+    let text = "x".repeat(16 * 1024 * 1024);
+    assert_eq!(set("b", Value::from(text.as_str())), Err(17419));
+    // Two spellings of one index.
+    let update = doc! { "$set": { "a.0": 5, "a.00": 6 } };
+    assert_eq!(applied(Value::from(&update), &old, &PLAIN).unwrap_err().code().number(), 40);
 }

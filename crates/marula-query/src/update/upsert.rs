@@ -155,6 +155,7 @@ impl<'q> Equalities<'q> {
 
     /// Sorts by path, and refuses paths that meet.
     fn sort(&mut self) -> Result<()> {
+        self.found.sort_by_key(|&(path, _)| path);
         for (at, (path, _)) in self.found.iter().enumerate() {
             if path.is_empty() {
                 return Err(empty_path());
@@ -166,12 +167,8 @@ impl<'q> Equalities<'q> {
                 if is_inside(path, other) {
                     return Err(matched_inside(path, other));
                 }
-                if is_inside(other, path) {
-                    return Err(matched_inside(other, path));
-                }
             }
         }
-        self.found.sort_by_key(|&(path, _)| path);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! the one that counts.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use marula_bson::{Doc, Element, RawValue, Type};
 use marula_error::{Error, Result, errors};
@@ -155,6 +156,9 @@ impl Walk<'_> {
     ) -> Result<bool> {
         let fields = &*self.resolve(fields, Some(at))?;
         let entries = fields.children.entries();
+        let first_index = fields.by_index.iter().map(|&(_, place)| place).min();
+        let before_indexes = first_index.unwrap_or(entries.len());
+        self.blocked_names(&entries[..before_indexes], element, at)?;
         let array = Doc::trusted(element.value.bytes());
         let body = array.elements_bytes();
         let start = begin(out);
@@ -206,13 +210,7 @@ impl Walk<'_> {
         end(start, out);
         // The message shows the array with what was done to it so far.
         let value = RawValue::new(Type::Array, &out[start..]);
-        let parent = Element { name: element.name, value };
-        for (name, node) in entries {
-            if path::index(name).is_none() {
-                let block = Block { parent, part: name };
-                self.blocked(node, &block, &Trail::below(Some(at), name))?;
-            }
-        }
+        self.blocked_names(&entries[before_indexes..], Element { value, ..element }, at)?;
         Ok(changed)
     }
 
@@ -279,8 +277,8 @@ impl Walk<'_> {
         elements: &'n Elements,
         value: RawValue<'_>,
         at: &Trail<'_>,
-    ) -> Result<Option<Cow<'n, std::sync::Arc<Node>>>> {
-        let mut chosen: Option<Cow<'n, std::sync::Arc<Node>>> = None;
+    ) -> Result<Option<Cow<'n, Arc<Node>>>> {
+        let mut chosen: Option<Cow<'n, Arc<Node>>> = None;
         for (id, node) in &elements.children {
             if !id.is_empty() && !self.matches_array_filter(id, value)? {
                 continue;
@@ -388,6 +386,19 @@ impl Walk<'_> {
             _ => self.check_name(at, kind)?,
         }
         Ok(true)
+    }
+
+    /// Asks the operators at names that are no indexes of the array `parent`.
+    fn blocked_names(
+        &mut self,
+        entries: &[(Box<[u8]>, Arc<Node>)],
+        parent: Element<'_>,
+        at: &Trail<'_>,
+    ) -> Result<()> {
+        for (name, node) in entries.iter().filter(|(name, _)| path::index(name).is_none()) {
+            self.blocked(node, &Block { parent, part: name }, &Trail::below(Some(at), name))?;
+        }
+        Ok(())
     }
 
     fn blocked_fields(

@@ -134,15 +134,14 @@ pub(super) fn parse_pop(field: Element<'_>, _context: &Context) -> Result<Operat
     if !value.kind().is_number() {
         return Err(pop_not_a_number(field));
     }
+    let is_double = value.kind() == Type::Double;
     match value.as_exact_i64() {
         Some(1) => Ok(Operation::Pop(Pop::Last)),
         Some(-1) => Ok(Operation::Pop(Pop::First)),
         Some(other) => Err(pop_other(other)),
         None => Err(match value.as_f64() {
-            Some(number) if number.is_nan() => pop_nan(field),
-            Some(number) if value.kind() == Type::Double && number.abs() < LONG_LIMIT => {
-                pop_not_an_integer(field)
-            }
+            Some(number) if is_double && number.is_nan() => pop_nan(field),
+            Some(number) if is_double && number.abs() < LONG_LIMIT => pop_not_an_integer(field),
             _ => pop_out_of_range(field),
         }),
     }

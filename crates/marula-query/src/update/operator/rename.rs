@@ -46,9 +46,7 @@ pub(in crate::update) fn add_rename(
 ) -> Result<()> {
     let source = field.name;
     path::check_names(source)?;
-    if !path::is_dynamic(source) {
-        fields.add(source, &path::parts(source)?, Operation::RenameFrom)?;
-    }
+    fields.add(source, &path::parts(source)?, Operation::RenameFrom)?;
     let Value::String(target) = field.value.get() else {
         return Err(target_not_a_string(field));
     };
