@@ -2,7 +2,7 @@
 
 use marula_bson::Decimal128;
 
-use super::number::{Big, big_context, from_big, to_big};
+use super::number::{Big, DecContext, big_context, decimal_with, from_big, to_big};
 
 /// π with more digits than the inner steps have.
 const PI: &str =
@@ -80,6 +80,11 @@ fn negated(x: Decimal128) -> Decimal128 {
     Decimal128::from_bytes(bytes)
 }
 
+/// The one of functions that are even: 1.000000000000000000000000000000000.
+fn one_with_all_digits() -> Decimal128 {
+    "1.000000000000000000000000000000000".parse().expect("the constant is a number")
+}
+
 fn rounded_pi(divisor: i32) -> Decimal128 {
     let mut context = big_context();
     let pi = pi(&mut context);
@@ -138,7 +143,7 @@ pub(super) fn sin(x: Decimal128) -> Decimal128 {
 /// The cosine.
 pub(super) fn cos(x: Decimal128) -> Decimal128 {
     if x.is_zero() {
-        return Decimal128::from_i64(1);
+        return one_with_all_digits();
     }
     odd(x, Decimal128::NAN, big_cos)
 }
@@ -291,7 +296,7 @@ pub(super) fn sinh(x: Decimal128) -> Decimal128 {
 /// The hyperbolic cosine.
 pub(super) fn cosh(x: Decimal128) -> Decimal128 {
     if x.is_zero() {
-        return Decimal128::from_i64(1);
+        return one_with_all_digits();
     }
     if x.is_infinite() {
         return Decimal128::INFINITY;
@@ -362,20 +367,16 @@ pub(super) fn atanh(x: Decimal128) -> Decimal128 {
 
 /// Degrees as radians.
 pub(super) fn to_radians(x: Decimal128) -> Decimal128 {
-    odd(x, Decimal128::INFINITY, |context, x| {
-        let pi = pi(context);
-        let half_turn = number(context, 180);
-        let product = times(context, x, &pi);
-        over(context, &product, &half_turn)
-    })
+    // π/180 with 34 digits: the product is rounded once more, as mongod's is.
+    scaled(x, "0.01745329251994329576923690768488613")
 }
 
 /// Radians as degrees.
 pub(super) fn to_degrees(x: Decimal128) -> Decimal128 {
-    odd(x, Decimal128::INFINITY, |context, x| {
-        let pi = pi(context);
-        let half_turn = number(context, 180);
-        let product = times(context, x, &half_turn);
-        over(context, &product, &pi)
-    })
+    scaled(x, "57.29577951308232087679815481410517")
+}
+
+fn scaled(x: Decimal128, factor: &str) -> Decimal128 {
+    let factor = factor.parse().expect("the constant is a number");
+    decimal_with(x, factor, DecContext::mul)
 }

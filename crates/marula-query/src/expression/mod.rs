@@ -185,7 +185,7 @@ impl Variable {
             Variable::Now => Value::DateTime(frame.context.now_ms),
             Variable::ClusterTime => match frame.context.cluster_time {
                 Some(time) => Value::Timestamp(time),
-                None => return Err(variable_not_available("$CLUSTER_TIME")),
+                None => return Err(variable_not_available("CLUSTER_TIME")),
             },
             Variable::Unavailable(name) => return Err(variable_not_available(name)),
         }))

@@ -118,10 +118,7 @@ impl Number {
 
     /// The number as messages of numeric functions show it.
     pub(crate) fn short_text(self) -> String {
-        match self {
-            Number::Decimal(number) => number.to_string(),
-            _ => short_double_text(self.to_f64()),
-        }
+        short_double_text(self.to_f64())
     }
 
     /// Whether the number is zero.
@@ -230,6 +227,29 @@ pub(crate) fn decimal_with(
     from_dec(operation(&mut DecContext::default(), to_dec(left), to_dec(right)))
 }
 
+/// The remainder of a division of decimals, exact whatever their exponents.
+pub(crate) fn decimal_remainder(left: Decimal128, right: Decimal128) -> Decimal128 {
+    let remainder = decimal_with(left, right, DecContext::rem);
+    // libdecnumber gives up where the quotient has more than 34 digits.
+    let (
+        Parts::Finite { negative, exponent, coefficient },
+        Parts::Finite { exponent: unit, coefficient: modulus, .. },
+    ) = (left.parts(), right.parts())
+    else {
+        return remainder;
+    };
+    if !remainder.is_nan() || modulus == 0 || exponent < unit {
+        return remainder;
+    }
+    let mut rest = coefficient % modulus;
+    for _ in unit..exponent {
+        // A remainder has at most 34 digits, so ten times it fits 128 bits.
+        rest = rest * 10 % modulus;
+    }
+    Decimal128::from_parts(Parts::Finite { negative, exponent: unit, coefficient: rest })
+        .unwrap_or(remainder)
+}
+
 /// Numbers of 90 digits: for functions whose result is rounded to 34.
 pub(crate) type Big = dec::Decimal<30>;
 
@@ -237,6 +257,9 @@ pub(crate) type Big = dec::Decimal<30>;
 pub(crate) fn big_context() -> dec::Context<Big> {
     let mut context = dec::Context::<Big>::default();
     context.set_precision(80).expect("90 digits hold 80");
+    // The largest exponents with which libdecnumber computes functions.
+    context.set_max_exponent(999_999).expect("the limit is within the library's");
+    context.set_min_exponent(-999_999).expect("the limit is within the library's");
     context
 }
 

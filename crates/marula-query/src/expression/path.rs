@@ -21,8 +21,8 @@ errors! {
     path_part_empty() = 15998, "FieldPath field names may not be empty strings.";
     /// A part of a path starts with a dollar sign.
     path_part_dollar() = 16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.";
-    /// A part of a path has a NUL byte.
-    path_part_nul() = 16411, "FieldPath field names may not contain '\0'. Consider using $getField or $setField.";
+    /// A part of a path has a NUL byte, at which mongod's message ends.
+    path_part_nul() = 16411, "FieldPath field names may not contain '";
 }
 
 /// A dotted path, split at parse time; it may have no parts and then is the whole value.

@@ -80,7 +80,7 @@ impl Variable {
             Variable::Root => "ROOT",
             Variable::Now => "NOW",
             Variable::ClusterTime => "CLUSTER_TIME",
-            Variable::Unavailable(name) => name.trim_start_matches('$'),
+            Variable::Unavailable(name) => name,
             Variable::Bound { name, .. } => name,
         }
     }
@@ -164,7 +164,13 @@ fn write_value(out: &mut String, value: Value<'_>, spelling: Spelling) {
             Spelling::Computed => write!(out, "{id}"),
         },
         Value::Boolean(flag) => write!(out, "{flag}"),
-        Value::DateTime(ms) => write!(out, "new Date({ms})"),
+        Value::DateTime(ms) => match spelling {
+            Spelling::Bson => write!(out, "new Date({ms})"),
+            Spelling::Computed => match super::operators::iso_text(ms) {
+                Ok(text) => write!(out, "{text}"),
+                Err(_) => write!(out, "{ms}"),
+            },
+        },
         Value::Null => write!(out, "null"),
         Value::Regex { pattern, options } => write!(out, "/{pattern}/{options}"),
         Value::DbPointer { ns, id } => write!(out, "DBRef('{ns}',{id})"),

@@ -19,6 +19,8 @@ errors! {
     name_bad_start(name: &str) = FailedToParse, "'{name}' starts with an invalid character for a user variable name";
     /// A variable's name has a sign in it.
     name_bad_character(name: &str, character: char) = FailedToParse, "'{name}' contains an invalid character for a variable name: '{character}'";
+    /// `$$SEARCH_META`, which only `$search` gives.
+    no_search() = 6347903, "Can't access $$SEARCH_META without a $search stage earlier in the pipeline";
     /// A variable that nobody binds.
     variable_undefined(name: &str) = 17276, "Use of undefined variable: {name}";
 }
@@ -99,8 +101,9 @@ impl<'c> Scope<'c> {
             "NOW" => Variable::Now,
             "CLUSTER_TIME" => Variable::ClusterTime,
             "REMOVE" => return Ok(Expression::Missing),
-            "JS_SCOPE" => Variable::Unavailable("$JS_SCOPE"),
-            "IS_MR" => Variable::Unavailable("$IS_MR"),
+            "JS_SCOPE" => Variable::Unavailable("JS_SCOPE"),
+            "IS_MR" => Variable::Unavailable("IS_MR"),
+            "SEARCH_META" => return Err(no_search()),
             "DESCEND" | "PRUNE" | "KEEP" if self.redact => {
                 return Ok(Value::from(&*name.to_ascii_lowercase()).into());
             }

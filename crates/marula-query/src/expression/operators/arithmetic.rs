@@ -6,7 +6,7 @@ use marula_error::{Result, errors};
 
 use super::kind;
 use crate::expression::number::{
-    DecContext, Number, Pair, decimal_with, from_dec, int_or_long, to_dec,
+    DecContext, Number, Pair, decimal_remainder, decimal_with, from_dec, int_or_long, to_dec,
 };
 use crate::expression::{Expression, Frame, Operator};
 
@@ -24,7 +24,7 @@ pub(super) static OPERATORS: &[Operator] = &[
 errors! {
     add_wrong_type(kind: &str) = TypeMismatch, "$add only supports numeric or date types, not {kind}";
     add_two_dates() = 16612, "only one date allowed in an $add expression";
-    date_overflow(operator: &str) = Overflow, "date overflow in {operator}";
+    date_overflow() = Overflow, "date overflow";
     multiply_wrong_type(kind: &str) = TypeMismatch, "$multiply only supports numeric types, not {kind}";
     subtract_wrong_types(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
     divide_wrong_types(left: &str, right: &str) = TypeMismatch, "$divide only supports numeric types, not {left} and {right}";
@@ -53,10 +53,11 @@ pub(super) fn only_number<'a>(
 
 fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let mut sum = Number::Int(0);
+    // Where a date is among the operands, each of the others counts in whole milliseconds.
     let mut has_date = false;
+    let mut sum_ms = Some(0_i64);
     for arg in args {
-        let value = arg.eval(frame)?;
-        let number = match value {
+        let number = match arg.eval(frame)? {
             None | Some(Value::Null | Value::Undefined) => return Ok(Some(Value::Null)),
             Some(Value::DateTime(_)) if has_date => return Err(add_two_dates()),
             Some(Value::DateTime(ms)) => {
@@ -65,12 +66,13 @@ fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
             }
             Some(value) => Number::of(value).ok_or_else(|| add_wrong_type(value.kind().alias()))?,
         };
+        sum_ms = sum_ms.and_then(|sum| sum.checked_add(to_date_ms(number)?));
         sum = sum.add(number);
     }
-    if !has_date {
-        return Ok(Some(sum.into()));
+    if has_date {
+        return sum_ms.map(|ms| Some(Value::DateTime(ms))).ok_or_else(date_overflow);
     }
-    to_date_ms(sum).map(|ms| Some(Value::DateTime(ms))).ok_or_else(|| date_overflow("$add"))
+    Ok(Some(sum.into()))
 }
 
 /// The milliseconds that a number is, rounded half away from zero.
@@ -119,7 +121,7 @@ fn subtract_from_date<'a>(ms: i64, right: Value<'a>) -> Result<Value<'a>> {
             to_date_ms(number).and_then(|delta| ms.checked_sub(delta)).map(Value::DateTime)
         }
     }
-    .ok_or_else(|| date_overflow("$subtract"))
+    .ok_or_else(|| date_overflow())
 }
 
 fn divide<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -159,7 +161,7 @@ fn modulo<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
         Pair::Int(a, b) => Ok(Some(a.wrapping_rem(b).into())),
         Pair::Long(a, b) => Ok(Some(a.wrapping_rem(b).into())),
         Pair::Double(x, y) => Ok(Some(modulo_doubles(a, x, y))),
-        Pair::Decimal(a, b) => Ok(Some(decimal_with(a, b, DecContext::rem).into())),
+        Pair::Decimal(a, b) => Ok(Some(decimal_remainder(a, b).into())),
     }
 }
 
@@ -201,6 +203,7 @@ fn floor<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     Ok(Some(number.map_or(Value::Null, |number| whole(number, f64::floor, Rounding::Floor).into())))
 }
 
+/// A number rounded to a whole one; of decimals, those beyond 34 digits give NaN, as in mongod.
 fn whole(number: Number, double: fn(f64) -> f64, rounding: Rounding) -> Number {
     match number {
         Number::Double(number) => Number::Double(double(number)),
@@ -216,5 +219,5 @@ pub(super) fn round_decimal(
 ) -> marula_bson::Decimal128 {
     let mut context = DecContext::default();
     context.set_rounding(rounding);
-    from_dec(context.round(to_dec(number)))
+    from_dec(context.quantize(to_dec(number), to_dec(marula_bson::Decimal128::ZERO)))
 }

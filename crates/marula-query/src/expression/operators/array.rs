@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::{kind, known};
 use crate::accumulator::{Keep, parse_count, read_count};
+use crate::expression::number::Number;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 
 pub(super) static OPERATORS: &[Operator] = &[
@@ -86,6 +87,11 @@ pub(super) fn exact_i32(value: Value<'_>) -> Option<i32> {
     i32::try_from(value.as_exact_i64()?).ok()
 }
 
+/// A number as the messages of `$arrayElemAt` and `$slice` show it: as a double.
+fn number_text(value: Value<'_>) -> String {
+    Number::of(value).map(Number::short_text).unwrap_or_default()
+}
+
 /// The element at `index`, which counts from the end where it is negative.
 fn element_at(items: Doc<'_>, index: i32) -> Option<Value<'_>> {
     let at = match usize::try_from(index) {
@@ -110,7 +116,7 @@ fn array_elem_at<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     if !index.kind().is_number() {
         return Err(elem_at_not_number(index.kind().alias()));
     }
-    let index = exact_i32(index).ok_or_else(|| elem_at_not_int(&print::value(index)))?;
+    let index = exact_i32(index).ok_or_else(|| elem_at_not_int(&number_text(index)))?;
     Ok(element_at(items, index))
 }
 
@@ -312,7 +318,7 @@ fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     if !second.kind().is_number() {
         return Err(slice_second_not_number(second.kind().alias()));
     }
-    let second = exact_i32(second).ok_or_else(|| slice_second_not_int(&print::value(second)))?;
+    let second = exact_i32(second).ok_or_else(|| slice_second_not_int(&number_text(second)))?;
     let length = i64::try_from(items.iter().count()).unwrap_or(i64::MAX);
     let second = i64::from(second);
     let (start, count) = match args.get(2) {
@@ -325,8 +331,7 @@ fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
             if !third.kind().is_number() {
                 return Err(slice_third_not_number(third.kind().alias()));
             }
-            let count =
-                exact_i32(third).ok_or_else(|| slice_third_not_int(&print::value(third)))?;
+            let count = exact_i32(third).ok_or_else(|| slice_third_not_int(&number_text(third)))?;
             if count <= 0 {
                 return Err(slice_third_not_positive(count));
             }

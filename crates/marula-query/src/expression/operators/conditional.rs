@@ -26,7 +26,7 @@ errors! {
     switch_branch_no_then() = 40065, "$switch requires each branch have a 'then' expression.";
     switch_no_match() = 40066, "$switch could not find a matching branch for an input, and no default was specified.";
     switch_unknown(name: &str) = 40067, "$switch found an unknown argument: {name}";
-    switch_no_branches() = 40068, "$switch requires at least one branch.";
+    switch_no_branches() = 40068, "$switch requires at least one branch";
 }
 
 fn parse_cond(

@@ -192,7 +192,9 @@ fn to_double(input: Value<'_>) -> Option<Result<f64>> {
         Value::Int64(number) | Value::DateTime(number) => Ok(number as f64),
         Value::Decimal128(number) => {
             let double = number.to_f64();
-            if double.is_infinite() && !number.is_infinite() {
+            let is_out =
+                double.is_infinite() && !number.is_infinite() || double == 0.0 && !number.is_zero();
+            if is_out {
                 return Some(Err(overflow(&number.to_string())));
             }
             Ok(double)
@@ -244,6 +246,7 @@ fn to_integer(input: Value<'_>, no: &dyn Fn() -> Error, min: i64, max: i64) -> R
         Value::Decimal128(number) if number.is_nan() => return Err(nan_to_integer()),
         Value::Decimal128(number) if number.is_infinite() => return Err(infinity_to_integer()),
         Value::Decimal128(number) => {
+            // Beyond 34 digits nothing is an integer that fits either.
             super::arithmetic::round_decimal(number, dec::Rounding::Down).to_exact_i64()
         }
         Value::String(text) => return parse_integer(&text.to_string(), min, max),
@@ -300,10 +303,21 @@ fn parse_double(text: &str) -> Result<f64> {
         return Err(bad_number(text, "Leading whitespace"));
     }
     let Ok(number) = text.parse::<f64>() else {
-        return Err(bad_number(text, "Did not consume whole string."));
+        let unsigned = text.trim_start_matches(['+', '-']);
+        let unsigned = unsigned.strip_prefix('.').unwrap_or(unsigned);
+        let has_digits = unsigned.starts_with(|c: char| c.is_ascii_digit());
+        return Err(bad_number(
+            text,
+            match has_digits {
+                true => "Did not consume whole string.",
+                false => "Did not consume any digits",
+            },
+        ));
     };
     let names_infinity = text.bytes().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
-    if number.is_infinite() && !names_infinity {
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let has_digit = mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+    if number.is_infinite() && !names_infinity || number == 0.0 && has_digit {
         return Err(bad_number(text, "Out of range"));
     }
     Ok(number)

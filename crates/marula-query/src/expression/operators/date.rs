@@ -59,7 +59,7 @@ errors! {
     to_parts_not_object() = 40524, "$dateToParts only supports an object as its argument";
 }
 
-/// The default format where no zone is given; with a zone, the Z is left out.
+/// The default format; the Z stands there whatever the zone.
 const ISO_FORMAT: &[u8] = b"%Y-%m-%dT%H:%M:%S.%LZ";
 
 const fn part(name: &'static str, eval: crate::expression::operator::Eval) -> Operator {
@@ -262,7 +262,6 @@ fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
             return Err(to_string_format_not_string(value.kind().alias(), &print::value(value)));
         }
     };
-    let is_utc = matches!(args[2], Expression::Missing);
     let Some(zone) = zone(&args[2], frame)? else {
         return args[3].eval(frame);
     };
@@ -270,9 +269,7 @@ fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
         return args[3].eval(frame);
     };
     let ms = as_date(date).ok_or_else(|| not_a_date(date.kind().alias()))?;
-    let is_utc = is_utc || matches!(zone, Zone::Fixed(0));
-    let default = if is_utc { ISO_FORMAT } else { &ISO_FORMAT[..ISO_FORMAT.len() - 1] };
-    let text = format_date(ms, &zone, format.map_or(default, |text| text))?;
+    let text = format_date(ms, &zone, format.map_or(ISO_FORMAT, |text| text))?;
     frame.arena.string(|out| out.extend_from_slice(text.as_bytes())).map(Some)
 }
 
@@ -322,6 +319,7 @@ fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
                 let sign = if offset < 0 { '-' } else { '+' };
                 write!(text, "{sign}{:02}{:02}", offset.abs() / 60, offset.abs() % 60)
             }
+            Some(b'Z') if offset == 0 => write!(text, "0"),
             Some(b'Z') => write!(text, "{offset:+}"),
             _ => write!(text, "%"),
         };
@@ -335,7 +333,7 @@ fn check_year(year: i64) -> Result<i64> {
 }
 
 /// A date as a conversion to a string spells it.
-pub(super) fn iso_text(ms: i64) -> Result<String> {
+pub(crate) fn iso_text(ms: i64) -> Result<String> {
     format_date(ms, &Zone::UTC, ISO_FORMAT)
 }
 

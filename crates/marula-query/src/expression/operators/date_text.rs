@@ -135,14 +135,16 @@ struct Parts {
     minute: i64,
     second: i64,
     millisecond: i64,
+    /// Whether a format was given: mongod then counts places differently.
+    has_format: bool,
     /// How far ahead of UTC, and the name where the zone was named.
     zone: Option<(i64, Option<String>)>,
 }
 
 impl Parts {
     fn moment(self, text: &str, zone: Option<&Zone>) -> Result<i64> {
-        let at = text.len() + 1;
-        let invalid = || unreadable(text, &format!("{at}: The parsed date was invalid ' '"));
+        let at = text.len() + usize::from(!self.has_format);
+        let invalid = || unreadable(text, &format!("{at}: The parsed date was invalid '\0'"));
         let time = Civil {
             year: 1970,
             month: 1,
@@ -193,7 +195,7 @@ impl<'t> Reader<'t> {
 
     /// An error at the place read to.
     fn fail(&self, what: &str) -> Error {
-        let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or(' ');
+        let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('\0');
         unreadable(self.text, &format!("{}: {what} '{shown}'", self.at))
     }
 
@@ -221,6 +223,7 @@ impl<'t> Reader<'t> {
 
     /// Reads a text by a format that was checked.
     fn read_by(mut self, format: &[u8]) -> Result<Parts> {
+        self.parts.has_format = true;
         let mut rest = format.iter();
         while let Some(&byte) = rest.next() {
             if self.rest().is_empty() {

@@ -1,6 +1,7 @@
 //! Arithmetic operators that are functions: powers, logarithms, rounding.
 
 use dec::Rounding;
+use marula_bson::decimal128::{COEFFICIENT_MAX, EXPONENT_MIN, Parts};
 use marula_bson::{Decimal128, Value};
 use marula_error::{Error, Result, errors};
 
@@ -71,7 +72,13 @@ fn check_positive(number: Number, error: fn(&str) -> Error) -> Result<()> {
 fn exp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let number = only_number("$exp", args, frame)?;
     Ok(Some(number.map_or(Value::Null, |number| {
-        apply(number, f64::exp, |decimal| big(decimal, |context, value| context.exp(value)))
+        apply(number, f64::exp, |decimal| {
+            // One in all digits, and then it is written as one.
+            if decimal.to_f64().abs() < 1e-40 {
+                return Decimal128::from_i64(1);
+            }
+            big(decimal, |context, value| context.exp(value))
+        })
     })))
 }
 
@@ -79,6 +86,9 @@ fn ln<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>
     let Some(number) = only_number("$ln", args, frame)? else {
         return Ok(Some(Value::Null));
     };
+    if number.is_nan() {
+        return Ok(Some(f64::NAN.into()));
+    }
     check_positive(number, ln_not_positive)?;
     Ok(Some(apply(number, f64::ln, |decimal| big(decimal, |context, value| context.ln(value)))))
 }
@@ -87,6 +97,9 @@ fn log10<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let Some(number) = only_number("$log10", args, frame)? else {
         return Ok(Some(Value::Null));
     };
+    if number.is_nan() {
+        return Ok(Some(f64::NAN.into()));
+    }
     check_positive(number, log10_not_positive)?;
     Ok(Some(apply(number, f64::log10, |decimal| {
         big(decimal, |context, value| context.log10(value))
@@ -101,6 +114,9 @@ fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     };
     let argument = Number::of(argument).ok_or_else(|| log_not_number(argument.kind().alias()))?;
     let base = Number::of(base).ok_or_else(|| log_base_not_number(base.kind().alias()))?;
+    if argument.is_nan() || base.is_nan() {
+        return Ok(Some(f64::NAN.into()));
+    }
     check_positive(argument, log_not_positive)?;
     check_positive(base, log_bad_base)?;
     if base.to_f64() == 1.0 && base.subtract(Number::Int(1)).is_zero() {
@@ -136,7 +152,7 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     Ok(Some(match (base, exponent) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             let exponent = to_big(exponent.to_decimal());
-            big(base.to_decimal(), |context, value| context.pow(value, &exponent)).into()
+            padded(big(base.to_decimal(), |context, value| context.pow(value, &exponent))).into()
         }
         (Number::Int(base), Number::Int(exponent)) => {
             pow_integers(base.into(), exponent.into(), true)
@@ -146,6 +162,18 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
         (Number::Long(base), Number::Long(exponent)) => pow_integers(base, exponent, false),
         _ => base.to_f64().powf(exponent.to_f64()).into(),
     }))
+}
+
+/// The number with all its 34 digits, zeros behind the others.
+fn padded(number: Decimal128) -> Decimal128 {
+    let Parts::Finite { negative, mut exponent, mut coefficient } = number.parts() else {
+        return number;
+    };
+    while coefficient != 0 && coefficient <= COEFFICIENT_MAX / 10 && exponent > EXPONENT_MIN {
+        coefficient *= 10;
+        exponent -= 1;
+    }
+    Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient }).unwrap_or(number)
 }
 
 /// An integer where the result is one that fits a long, else a double.
@@ -240,7 +268,8 @@ fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal
         coefficient: 1,
     })
     .expect("the exponent is between -100 and 20");
-    if number_dec.is_finite() && number_dec.exponent() >= exponent && number_dec.exponent() > 0 {
+    let has_exponent = number_dec.exponent() >= exponent && number_dec.exponent() > 0;
+    if number_dec.is_finite() && has_exponent && !number_dec.is_zero() {
         return number;
     }
     let rounded = context.quantize(number_dec, to_dec(one));

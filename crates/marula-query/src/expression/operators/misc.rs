@@ -111,6 +111,10 @@ fn parse_meta(
     }
 }
 
-fn meta<'a>(_: &'a [Expression], _: &Frame<'a>) -> Result<Option<Value<'a>>> {
+fn meta<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let name = args[0].as_constant().and_then(|name| name.as_str());
+    if name.is_some_and(|name| **name == *b"sortKey") {
+        return frame.arena.array([]).map(Some);
+    }
     Ok(None)
 }

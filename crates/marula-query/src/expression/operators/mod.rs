@@ -29,6 +29,8 @@ use marula_error::Result;
 
 use super::{Expression, Frame, Operator};
 
+pub(super) use date::iso_text;
+
 /// Every family's table.
 static FAMILIES: &[&[Operator]] = &[
     accumulate::OPERATORS,

@@ -49,14 +49,22 @@ errors! {
 
 fn merge_objects<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let mut all = marula_bson::DocBuf::new();
-    for arg in args {
-        match known(arg, frame)? {
-            None => {}
-            Some(Value::Document(doc)) => all = merged(all.as_doc(), doc),
-            Some(value) => {
-                return Err(merge_not_object(&print::value(value), value.kind().alias()));
-            }
+    let mut merge = |value: Option<Value<'a>>| match value {
+        None => Ok(()),
+        Some(value) if value.is_nullish() => Ok(()),
+        Some(Value::Document(doc)) => {
+            all = merged(all.as_doc(), doc);
+            Ok(())
         }
+        Some(value) => Err(merge_not_object(&print::value(value), value.kind().alias())),
+    };
+    match args {
+        // A single argument that is an array stands for its elements.
+        [only] => match only.eval(frame)? {
+            Some(Value::Array(items)) => items.values().try_for_each(|item| merge(Some(item)))?,
+            value => merge(value)?,
+        },
+        _ => args.iter().try_for_each(|arg| merge(arg.eval(frame)?))?,
     }
     frame.arena.keep(Value::Document(all.as_doc())).map(Some)
 }
@@ -162,12 +170,12 @@ fn parse_get_field(
         }
         value => (value, scope.variable(b"CURRENT")?),
     };
+    let parsed = Expression::parse(field, scope)?;
     if let Some(path) = as_path(field) {
         return Err(get_field_is_path(&path));
     }
-    let name = match constant(field, scope)? {
-        None => return Err(get_field_not_constant()),
-        Some(name) => name,
+    let Expression::Constant(name) = parsed else {
+        return Err(get_field_not_constant());
     };
     match name.get() {
         Value::String(_) => Ok(operator.call([Expression::Constant(name), input])),
@@ -181,16 +189,6 @@ fn as_path(value: Value<'_>) -> Option<String> {
     let name = text.strip_prefix(b"$")?;
     let name = name.to_str_lossy();
     Some(if name.starts_with('$') { name.into_owned() } else { format!("$CURRENT.{name}") })
-}
-
-/// The constant that an expression comes to, if it is one.
-fn constant(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Option<marula_bson::ValueBuf>> {
-    let mut expression = Expression::parse(value, scope)?;
-    expression.optimize(scope.context)?;
-    Ok(match expression {
-        Expression::Constant(value) => Some(value),
-        _ => None,
-    })
 }
 
 fn get_field<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -247,10 +245,13 @@ fn parse_fields(
         return Err(set_field_no_value(name));
     }
     let input = input.ok_or_else(|| set_field_no_input(name))?;
+    let parsed = Expression::parse(field, scope)?;
     if let Some(path) = as_path(field) {
         return Err(set_field_is_path(&path));
     }
-    let field = constant(field, scope)?.ok_or_else(set_field_not_constant)?;
+    let Expression::Constant(field) = parsed else {
+        return Err(set_field_not_constant());
+    };
     match field.get() {
         Value::String(_) => Ok((Expression::Constant(field), input, new)),
         other => Err(set_field_not_string(other.kind().alias())),

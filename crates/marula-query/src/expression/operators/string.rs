@@ -63,7 +63,7 @@ pub(super) fn coerced(value: Option<Value<'_>>) -> Result<Cow<'_, [u8]>> {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => Cow::Borrowed(&**text),
         Value::Int32(number) => number.to_string().into_bytes().into(),
         Value::Int64(number) => number.to_string().into_bytes().into(),
-        Value::Double(number) => spelled_double(number).into_bytes().into(),
+        Value::Double(number) => double_text(number).into_bytes().into(),
         Value::Decimal128(number) => number.to_string().into_bytes().into(),
         Value::DateTime(ms) => super::date::iso_text(ms)?.into_bytes().into(),
         Value::Timestamp(bits) => super::date::timestamp_text(bits).into_bytes().into(),
@@ -133,6 +133,9 @@ fn index_of_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<V
     };
     let start = search_index("$indexOfCP", "starting", args.get(2), frame)?.unwrap_or(0);
     let end = search_index("$indexOfCP", "ending", args.get(3), frame)?.unwrap_or(usize::MAX);
+    if text.is_empty() && wanted.is_empty() && start == 0 {
+        return Ok(Some(index_value(Some(0))));
+    }
     let starts = text.char_indices().map(|(at, _, _)| at);
     let found = starts
         .enumerate()

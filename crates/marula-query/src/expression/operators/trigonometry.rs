@@ -15,20 +15,20 @@ pub(super) static OPERATORS: &[Operator] = &[
         function("$acos", Domain::UNIT, f64::acos, decimal::acos, args, frame)
     }),
     Operator::exactly("$acosh", 1, |args, frame| {
-        function("$acosh", Domain::FROM_ONE, f64::acosh, decimal::acosh, args, frame)
+        function("$acosh", Domain::FROM_ONE, libm::acosh, decimal::acosh, args, frame)
     }),
     Operator::exactly("$asin", 1, |args, frame| {
         function("$asin", Domain::UNIT, f64::asin, decimal::asin, args, frame)
     }),
     Operator::exactly("$asinh", 1, |args, frame| {
-        function("$asinh", Domain::ALL, f64::asinh, decimal::asinh, args, frame)
+        function("$asinh", Domain::ALL, libm::asinh, decimal::asinh, args, frame)
     }),
     Operator::exactly("$atan", 1, |args, frame| {
         function("$atan", Domain::ALL, f64::atan, decimal::atan, args, frame)
     }),
     Operator::exactly("$atan2", 2, atan2),
     Operator::exactly("$atanh", 1, |args, frame| {
-        function("$atanh", Domain::UNIT, f64::atanh, decimal::atanh, args, frame)
+        function("$atanh", Domain::UNIT, libm::atanh, decimal::atanh, args, frame)
     }),
     Operator::exactly("$cos", 1, |args, frame| {
         function("$cos", Domain::FINITE, f64::cos, decimal::cos, args, frame)
@@ -128,13 +128,14 @@ fn function<'a>(
 }
 
 fn atan2<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let y = known(&args[0], frame)?;
-    let x = known(&args[1], frame)?;
+    let number = |value: Value<'a>, error: fn(&str) -> marula_error::Error| {
+        Number::of(value).ok_or_else(|| error(value.kind().alias()))
+    };
+    let y = known(&args[0], frame)?.map(|y| number(y, atan2_first)).transpose()?;
+    let x = known(&args[1], frame)?.map(|x| number(x, atan2_second)).transpose()?;
     let (Some(y), Some(x)) = (y, x) else {
         return Ok(Some(Value::Null));
     };
-    let y = Number::of(y).ok_or_else(|| atan2_first(y.kind().alias()))?;
-    let x = Number::of(x).ok_or_else(|| atan2_second(x.kind().alias()))?;
     Ok(Some(match Number::pair(y, x) {
         Pair::Decimal(y, x) => decimal::atan2(y, x).into(),
         _ => y.to_f64().atan2(x.to_f64()).into(),
