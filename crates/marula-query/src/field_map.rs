@@ -1,18 +1,27 @@
-//! A small map from field names, made for walking a document's fields through it.
+//! A map from field names, made for walking a document's fields through it.
 //!
-//! Every field of a document is looked up, and most are not there. Names are therefore compared by a
-//! word made of their ends and length first; the words lie side by side.
+//! Every field of a document is looked up, and most are not there. The usual few names are therefore compared
+//! by a word made of their ends and length first; the words lie side by side. Many names, which only an
+//! unusual client sends, are found by hashing.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// How many names are looked through one by one.
+const LINEAR_MAX: usize = 64;
 
 /// Items by field name, in an order of the caller's.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldMap<T> {
     words: Vec<u64>,
     entries: Vec<(Box<[u8]>, T)>,
+    /// The places of all names, where they are more than [`LINEAR_MAX`].
+    places: HashMap<Box<[u8]>, usize>,
 }
 
 impl<T> Default for FieldMap<T> {
     fn default() -> Self {
-        FieldMap { words: Vec::new(), entries: Vec::new() }
+        FieldMap { words: Vec::new(), entries: Vec::new(), places: HashMap::new() }
     }
 }
 
@@ -20,6 +29,9 @@ impl<T> FieldMap<T> {
     /// Where the item of this name is.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
+        if self.entries.len() > LINEAR_MAX {
+            return self.places.get(name).copied();
+        }
         let word = word(name);
         let mut from = 0;
         loop {
@@ -31,15 +43,26 @@ impl<T> FieldMap<T> {
         }
     }
 
-    /// Puts an item at a place; the name must not be there yet.
-    pub(crate) fn insert(&mut self, at: usize, name: &[u8], item: T) {
-        self.words.insert(at, word(name));
-        self.entries.insert(at, (name.into(), item));
-    }
-
     /// Puts an item after all others; the name must not be there yet.
     pub(crate) fn push(&mut self, name: &[u8], item: T) {
-        self.insert(self.len(), name, item);
+        self.words.push(word(name));
+        self.entries.push((name.into(), item));
+        match self.entries.len() {
+            count if count > LINEAR_MAX + 1 => {
+                self.places.insert(name.into(), count - 1);
+            }
+            count if count > LINEAR_MAX => self.note_places(),
+            _ => {}
+        }
+    }
+
+    /// Brings the items into the order of their names.
+    pub(crate) fn sort_by(&mut self, compare: impl Fn(&[u8], &[u8]) -> Ordering) {
+        self.entries.sort_by(|(a, _), (b, _)| compare(a, b));
+        self.words = self.entries.iter().map(|(name, _)| word(name)).collect();
+        if self.entries.len() > LINEAR_MAX {
+            self.note_places();
+        }
     }
 
     /// The names and items in order.
@@ -55,6 +78,11 @@ impl<T> FieldMap<T> {
     /// How many items there are.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    fn note_places(&mut self) {
+        let names = self.entries.iter().enumerate();
+        self.places = names.map(|(place, (name, _))| (name.clone(), place)).collect();
     }
 }
 
@@ -138,6 +166,26 @@ mod tests {
         // These differ in the middle alone, so they share a word.
         assert_eq!(word(b"field1234567890_x"), word(b"field1234567890_x"));
         assert_eq!(map.find(b"field12_4567890"), None);
+    }
+
+    #[test]
+    fn many_names_are_found_before_and_after_they_are_sorted() {
+        for count in [LINEAR_MAX, LINEAR_MAX + 1, LINEAR_MAX + 2, 1000] {
+            let name = |number: usize| format!("name {number}").into_bytes();
+            let mut map = FieldMap::default();
+            (0..count).rev().for_each(|number| map.push(&name(number), number));
+            let check = |map: &FieldMap<usize>| {
+                for number in 0..count {
+                    let at = map.find(&name(number)).unwrap();
+                    assert_eq!(map.entries()[at].1, number);
+                }
+                assert_eq!(map.find(&name(count)), None);
+            };
+            check(&map);
+            map.sort_by(|a, b| a.len().cmp(&b.len()).then(a.cmp(b)));
+            assert_eq!(map.entries()[0].1, 0);
+            check(&map);
+        }
     }
 
     #[test]

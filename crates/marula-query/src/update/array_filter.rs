@@ -1,5 +1,7 @@
 //! `arrayFilters`: conditions on array elements, named by an identifier that `$[id]` refers to.
 
+use std::collections::HashSet;
+
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, DocWriter, RawValue, Type};
 use marula_error::{Result, errors};
@@ -38,13 +40,13 @@ pub(super) struct ArrayFilter {
 impl ArrayFilter {
     /// Parses the command's `arrayFilters`, an array of documents.
     pub(super) fn parse_all(filters: Doc<'_>, context: &Context) -> Result<Vec<ArrayFilter>> {
-        let mut parsed: Vec<ArrayFilter> = Vec::new();
+        let (mut parsed, mut ids) = (Vec::new(), HashSet::new());
         for element in filters {
             if element.value.kind() != Type::Document {
                 return Err(not_an_object(element.name, element.value.kind().alias()));
             }
             let filter = ArrayFilter::parse(Doc::trusted(element.value.bytes()), context)?;
-            if parsed.iter().any(|other| other.id == filter.id) {
+            if !ids.insert(filter.id.clone()) {
                 return Err(same_identifier(filter.id.as_bstr()));
             }
             parsed.push(filter);

@@ -68,6 +68,7 @@ impl Operators {
                 return Err(unused_identifier(filter.id.as_bstr(), doc));
             }
         }
+        parser.tree.finish();
         Ok(Operators {
             tree: parser.tree,
             array_filters: parser.array_filters,

@@ -82,13 +82,13 @@ impl Fields {
         let mut fields =
             Fields { children: self.children.clone(), by_index: Vec::new(), positional: None };
         fields.merge_child(position.to_string().as_bytes(), node, at)?;
-        fields.note_indexes();
+        fields.settle();
         Ok(fields)
     }
 
     fn merge_child(&mut self, name: &[u8], node: &Arc<Node>, at: Option<&Trail<'_>>) -> Result<()> {
         match self.children.find(name) {
-            None => self.insert(name, Arc::clone(node)),
+            None => self.children.push(name, Arc::clone(node)),
             Some(place) => {
                 let item = self.children.item_mut(place);
                 *item = merge(item, node, &Trail::below(at, name))?;
@@ -97,20 +97,37 @@ impl Fields {
         Ok(())
     }
 
-    fn insert(&mut self, name: &[u8], node: Arc<Node>) {
-        let entries = self.children.entries();
-        let place = entries.partition_point(|(other, _)| path::compare(other, name).is_lt());
-        self.children.insert(place, name, node);
-        self.note_indexes();
-    }
-
-    fn note_indexes(&mut self) {
+    /// Orders the children, of which some were added.
+    fn settle(&mut self) {
+        self.children.sort_by(path::compare);
         let entries = self.children.entries().iter().enumerate();
         self.by_index =
             entries.filter_map(|(place, (name, _))| Some((path::index(name)?, place))).collect();
         self.by_index.sort_unstable();
     }
+
+    /// Orders all children when everything was added.
+    pub(super) fn finish(&mut self) {
+        for place in 0..self.children.len() {
+            finish(self.children.item_mut(place));
+        }
+        if let Some(node) = &mut self.positional {
+            finish(node);
+        }
+        self.settle();
+    }
 }
+
+fn finish(node: &mut Arc<Node>) {
+    match Arc::get_mut(node).expect(NOT_SHARED) {
+        Node::Leaf(_) => {}
+        Node::Fields(fields) => fields.finish(),
+        Node::Elements(elements) => elements.children.iter_mut().for_each(|(_, node)| finish(node)),
+    }
+}
+
+/// Why a node can be changed while the tree is built.
+const NOT_SHARED: &str = "the tree is not shared while it is built";
 
 impl Node {
     fn uses_position(&self) -> bool {
@@ -136,7 +153,7 @@ pub(super) fn merge(a: &Arc<Node>, b: &Arc<Node>, at: &Trail<'_>) -> Result<Arc<
                 (Some(a), Some(b)) => Some(merge(a, b, &Trail::below(Some(at), b"$"))?),
                 (a, b) => a.clone().or_else(|| b.clone()),
             };
-            merged.note_indexes();
+            merged.settle();
             Ok(Arc::new(Node::Fields(merged)))
         }
         (Node::Elements(a), Node::Elements(b)) => {
@@ -201,7 +218,7 @@ fn add_to_fields(fields: &mut Fields, full: &Full<'_>, at: usize, leaf: Operatio
     match full.parts[at] {
         Part::Name(name) => match fields.children.find(name) {
             Some(place) => add_below(fields.children.item_mut(place), full, at, leaf)?,
-            None => fields.insert(name, Arc::new(full.chain(at + 1, leaf)?)),
+            None => fields.children.push(name, Arc::new(full.chain(at + 1, leaf)?)),
         },
         Part::Positional => match &mut fields.positional {
             Some(node) => add_below(node, full, at, leaf)?,
@@ -233,6 +250,6 @@ fn add_below(node: &mut Arc<Node>, full: &Full<'_>, at: usize, leaf: Operation) 
     if at + 1 == full.parts.len() {
         return Err(full.conflict(at + 1));
     }
-    let node = Arc::get_mut(node).expect("the tree is not shared while it is built");
+    let node = Arc::get_mut(node).expect(NOT_SHARED);
     add_to(node, full, at + 1, leaf)
 }

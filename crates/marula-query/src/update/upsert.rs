@@ -4,6 +4,8 @@
 //! branch, `$in` with one value and `$all`. The query's document is read rather than the parsed filter, in which
 //! repeated conditions, an error here, are one.
 
+use std::collections::HashSet;
+
 use bstr::{BStr, ByteSlice};
 use marula_bson::order;
 use marula_bson::{Doc, DocWriter, RawValue, Type, Value};
@@ -156,17 +158,18 @@ impl<'q> Equalities<'q> {
     /// Sorts by path, and refuses paths that meet.
     fn sort(&mut self) -> Result<()> {
         self.found.sort_by_key(|&(path, _)| path);
-        for (at, (path, _)) in self.found.iter().enumerate() {
+        let mut before = HashSet::with_capacity(self.found.len());
+        for &(path, _) in &self.found {
             if path.is_empty() {
                 return Err(empty_path());
             }
-            for (other, _) in &self.found[..at] {
-                if path == other {
-                    return Err(matched_twice(path));
-                }
-                if is_inside(path, other) {
-                    return Err(matched_inside(path, other));
-                }
+            // What a path leads through sorts before it.
+            let outer = path.find_iter(".").map(|dot| path[..dot].as_bstr());
+            if let Some(outer) = outer.into_iter().find(|outer| before.contains(outer)) {
+                return Err(matched_inside(path, outer));
+            }
+            if !before.insert(path) {
+                return Err(matched_twice(path));
             }
         }
         Ok(())
@@ -205,11 +208,6 @@ fn is_constant(value: RawValue<'_>) -> bool {
         Value::Document(doc) => !begins_with_operator(doc),
         _ => true,
     }
-}
-
-/// Whether `path` leads to a part of what `outer` names.
-fn is_inside(path: &[u8], outer: &[u8]) -> bool {
-    path.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'.'))
 }
 
 /// Writes the fields whose paths share the first `skip` bytes. Sorted paths that share a part are neighbours.
