@@ -47,7 +47,7 @@ node: build ## black box through the Node driver and mongosh
 	@NODE_PATH="$$(tools/setup node)" node --test --test-reporter=spec tests/node/*.test.js $(ARGS)
 
 rust: build ## black box through the official Rust driver
-	@cargo test --quiet --manifest-path tests/rust/Cargo.toml --target-dir $(abspath $(target)) $(ARGS)
+	@cargo test --quiet --manifest-path tests/rust/Cargo.toml --target-dir $(abspath $(target))/driver $(ARGS)
 
 crash: build ## kill -9 under load, ROUNDS=100 times
 	@MARULA_CRASH_ROUNDS=$(or $(ROUNDS),100) "$$(tools/setup python)" -m pytest -q -s tests/crash $(ARGS)
