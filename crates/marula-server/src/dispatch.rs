@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step};
 use crate::request::Request;
 use crate::server::Server;
+use crate::write_lock::WriteLock;
 
 errors! {
     op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
@@ -98,8 +99,11 @@ fn run(
     let operation = connection.operation.clone();
     let mut context = Context { server, connection, call, deadline, now_ms };
     let mut body = reply.body();
-    let outcome =
-        context.check_interrupt().and_then(|()| (command.run)(&mut context, request, &mut body));
+    let is_held_off = command.writes && server.write_lock.is_locked();
+    let outcome = context.check_interrupt().and_then(|()| match is_held_off {
+        true => Ok(WriteLock::wait(server, deadline)),
+        false => (command.run)(&mut context, request, &mut body),
+    });
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
         Ok(Outcome::Failed(message)) => {

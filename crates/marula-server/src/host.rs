@@ -68,3 +68,15 @@ pub fn file_system(path: &str) -> Option<(u64, u64)> {
     let free = stat.f_bfree.checked_mul(stat.f_frsize)?;
     Some((total.saturating_sub(free), total))
 }
+
+/// The machine's name and the port of the server, as `serverStatus` shows them.
+pub fn name_and_port(server: &crate::server::Server) -> String {
+    let port = server.options.host.rsplit(':').next().unwrap_or_default();
+    format!("{}:{port}", host_name())
+}
+
+/// How many files this process may have open.
+pub fn open_files_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}

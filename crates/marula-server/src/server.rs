@@ -18,6 +18,7 @@ use crate::net::service::Wake;
 use crate::operation::Operations;
 use crate::parameters::Parameters;
 use crate::session::Sessions;
+use crate::write_lock::WriteLock;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub struct Server {
     pub cursors: Cursors,
     /// Logical sessions.
     pub sessions: Sessions,
+    /// Whether `fsync` holds writes off.
+    pub write_lock: WriteLock,
     /// What runs now.
     pub operations: Operations,
     /// What is counted.
@@ -79,6 +82,7 @@ impl Server {
             parameters: Parameters::default(),
             cursors: Cursors::default(),
             sessions: Sessions::default(),
+            write_lock: WriteLock::default(),
             operations: Operations::default(),
             counters: Counters::default(),
             shutdown: Shutdown::default(),

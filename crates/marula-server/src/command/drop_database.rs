@@ -26,11 +26,7 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-fn run(
-    context: &mut Context<'_>,
-    request: &Request<'_>,
-    reply: &mut DocWriter<'_>,
-) -> Result<Outcome> {
+fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
     let first = request.first;
     fields::check(
         "dropDatabase",
@@ -46,10 +42,7 @@ fn run(
         "local" if context.server.options.repl_set.is_some() => return Err(local()),
         _ => {}
     }
-    let dropped = context.server.db.drop_database(request.db)?;
+    context.server.db.drop_database(request.db)?;
     context.server.cursors.kill_where(|ns, _| ns.db() == request.db);
-    if dropped > 0 {
-        reply.append("dropped", request.db);
-    }
     Ok(Outcome::Done)
 }

@@ -19,6 +19,7 @@ use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
 use crate::net::service::Reason;
 use crate::request::Request;
+use crate::server::Server;
 use crate::session;
 
 /// The wire version of MongoDB 6.0.
@@ -225,13 +226,13 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
         reply.append("helloOk", true);
     }
     match &server.options.repl_set {
-        Some(name) => write_member(context, reply, name, primary),
+        Some(name) => write_member(server, reply, name, primary),
         None => {
             reply.append(primary, true);
             // What drivers know a mongos by: no replica set is looked for, and sessions and retryable writes
             // are used.
             reply.append("msg", "isdbgrid");
-            write_topology_version(context, reply);
+            write_topology_version(server, reply);
         }
     }
     doc_fields!(reply;
@@ -254,20 +255,19 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
     debug_assert!(matches!(request.message.reply_to().form, Form::Msg | Form::QueryReply));
 }
 
-fn write_topology_version(context: &Context<'_>, reply: &mut DocWriter<'_>) {
+fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>) {
     doc_fields!(reply;
         "topologyVersion": {
-            "processId": context.server.process_id,
+            "processId": server.process_id,
             "counter": TOPOLOGY_COUNTER,
         },
     );
 }
 
 /// What the only member of a replica set says of it.
-fn write_member(context: &Context<'_>, reply: &mut DocWriter<'_>, name: &str, primary: &str) {
-    let server = context.server;
+pub(super) fn write_member(server: &Server, reply: &mut DocWriter<'_>, name: &str, primary: &str) {
     let host = &server.options.host;
-    write_topology_version(context, reply);
+    write_topology_version(server, reply);
     doc_fields!(reply;
         "hosts": [host],
         "setName": name,

@@ -11,11 +11,14 @@ mod table;
 
 mod aggregate;
 mod build_info;
+mod coll_mod;
 mod coll_stats;
 mod compact;
+mod connection_status;
 mod count;
 mod create;
 mod create_indexes;
+mod current_op;
 mod db_stats;
 mod delete;
 mod distinct;
@@ -24,16 +27,26 @@ mod drop_database;
 mod drop_indexes;
 mod find;
 mod find_and_modify;
+mod fsync;
+mod get_cmd_line_opts;
+mod get_log;
 mod get_more;
+mod get_parameter;
 mod hello;
+mod host_info;
 mod insert;
 mod kill_cursors;
 mod list_collections;
+mod list_commands;
 mod list_databases;
 mod list_indexes;
 mod ping;
 mod rename_collection;
+mod replication;
+mod server_status;
 mod sessions;
+mod shutdown;
+mod small;
 mod update;
 mod validate;
 
@@ -52,38 +65,76 @@ pub use table::find;
 /// Every command, by name.
 pub static COMMANDS: &[&Command] = &[
     &aggregate::COMMAND,
+    &small::AVAILABLE_QUERY_OPTIONS,
     &build_info::COMMAND,
+    &coll_mod::COMMAND,
     &coll_stats::COMMAND,
     &compact::COMMAND,
+    &connection_status::STATUS,
+    &small::CONN_POOL_STATS,
+    &small::CONN_POOL_SYNC,
     &count::COMMAND,
     &create::COMMAND,
     &create_indexes::COMMAND,
+    &current_op::CURRENT,
     &db_stats::COMMAND,
     &delete::COMMAND,
     &distinct::COMMAND,
+    &small::DRIVER_OID_TEST,
     &drop::COMMAND,
+    &small::DROP_CONNECTIONS,
     &drop_database::COMMAND,
     &drop_indexes::COMMAND,
     &sessions::END,
+    &small::FEATURES,
     &find::COMMAND,
     &find_and_modify::COMMAND,
+    &fsync::LOCK,
+    &fsync::UNLOCK,
+    &get_cmd_line_opts::COMMAND,
+    &small::GET_DEFAULT_RW_CONCERN,
+    &small::GET_LAST_ERROR,
+    &get_log::COMMAND,
     &get_more::COMMAND,
+    &connection_status::GET_NONCE,
+    &get_parameter::GET,
     &hello::HELLO,
+    &host_info::COMMAND,
     &insert::COMMAND,
     &hello::IS_MASTER,
     &sessions::KILL_ALL,
     &sessions::KILL_ALL_BY_PATTERN,
     &kill_cursors::COMMAND,
+    &current_op::KILL,
     &sessions::KILL,
     &list_collections::COMMAND,
+    &list_commands::COMMAND,
     &list_databases::COMMAND,
     &list_indexes::COMMAND,
+    &small::LOCK_INFO,
+    &connection_status::LOGOUT,
+    &small::LOG_ROTATE,
     &ping::COMMAND,
     &sessions::REFRESH,
     &rename_collection::COMMAND,
+    &replication::FREEZE,
+    &replication::GET_CONFIG,
+    &replication::GET_RBID,
+    &replication::GET_STATUS,
+    &replication::INITIATE,
+    &replication::MAINTENANCE,
+    &replication::RECONFIG,
+    &replication::STEP_DOWN,
+    &replication::STEP_UP,
+    &replication::SYNC_FROM,
+    &server_status::COMMAND,
+    &small::SET_FEATURE_COMPATIBILITY_VERSION,
+    &get_parameter::SET,
+    &shutdown::COMMAND,
     &sessions::START,
     &update::COMMAND,
     &validate::COMMAND,
+    &connection_status::WHATS_MY_URI,
 ];
 
 /// A command's row: what the frame must know of it.

@@ -1,0 +1,154 @@
+//! `currentOp` and `killOp`: what runs now, and ending it.
+
+use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
+use marula_error::{Result, errors};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+
+use super::{Auth, Command, Kind, Outcome, Place};
+use crate::context::Context;
+use crate::operation::Report;
+use crate::request::Request;
+use crate::server::Server;
+use crate::{dispatch, host};
+
+errors! {
+    no_op() = NoSuchKey, "Missing expected field \"op\"";
+    op_type(kind: &str) = TypeMismatch, "Expected field \"op\" to have numeric type, but found {kind}";
+    op_not_whole(op: f64) = BadValue, "Expected field \"op\" to have a value exactly representable as a 64-bit integer, but found op: {op}";
+}
+
+pub(super) static CURRENT: Command = Command {
+    name: "currentOp",
+    help: "Lists the operations that run now.",
+    admin_only: true,
+    auth: Auth::Cluster(&["inprog"]),
+    run: current,
+    ..Command::DEFAULT
+};
+
+pub(super) static KILL: Command = Command {
+    name: "killOp",
+    help: "Tells an operation to end.",
+    admin_only: true,
+    place: Place::Inline,
+    auth: Auth::Cluster(&["killop"]),
+    run: kill,
+    ..Command::DEFAULT
+};
+
+fn current(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let shows_idle = request.flag("$all");
+    let conditions = DocBuf::build(|out| {
+        for element in &request.args {
+            if !matches!(element.name.as_bytes(), b"$all" | b"$ownOps" | b"$truncateOps") {
+                out.append_raw(element.name, element.value);
+            }
+        }
+    });
+    let filter = Filter::parse(conditions.as_doc(), &QueryContext::default())?;
+    let mut operations = reply.begin_array("inprog");
+    for report in context.server.operations.reports() {
+        let is_shown = report.op_id != 0 && report.detail.is_some();
+        if is_shown || shows_idle {
+            let document = describe(context.server, &report, context.now_ms);
+            if filter.matches(document.as_doc())? {
+                operations.push(&document);
+            }
+        }
+    }
+    drop(operations);
+    if context.server.write_lock.is_locked() {
+        reply.append("fsyncLock", true);
+        reply.append("info", "use db.fsyncUnlock() to terminate the fsync write/snapshot lock");
+    }
+    Ok(Outcome::Done)
+}
+
+/// An operation as `currentOp` shows it.
+pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf {
+    let is_active = report.op_id != 0;
+    DocBuf::build(|out| {
+        out.append("type", "op");
+        out.append("host", host::name_and_port(server).as_str());
+        out.append("desc", format!("conn{}", report.connection_id).as_str());
+        out.append("connectionId", i64::try_from(report.connection_id).unwrap_or(i64::MAX));
+        out.append("client", dispatch::address_text(report.peer.remote).as_str());
+        let metadata = report.metadata.as_ref().map(|metadata| metadata.as_doc());
+        let application =
+            metadata.and_then(|metadata| metadata.get("application")?.as_doc()?.get("name"));
+        if let Some(name) = application {
+            out.append("appName", name);
+        }
+        if let Some(metadata) = metadata {
+            out.append("clientMetadata", metadata);
+        }
+        out.append("active", is_active);
+        out.append("currentOpTime", date_text(now_ms).as_str());
+        out.append("threaded", true);
+        let Some(detail) = report.detail.as_ref().filter(|_| is_active) else { return };
+        out.append("opid", i32::try_from(report.op_id).unwrap_or(i32::MAX));
+        if let Some(lsid) = &detail.lsid {
+            lsid.write(&mut out.begin_doc("lsid"));
+        }
+        let running_us = (now_ms * 1_000 - report.started_us).max(0);
+        out.append("secs_running", running_us / 1_000_000);
+        out.append("microsecs_running", running_us);
+        out.append("op", kind_text(detail.command.kind));
+        out.append("ns", detail.ns.as_str());
+        out.append("command", &detail.body);
+        if let Some(summary) = &detail.plan_summary {
+            out.append("planSummary", summary.as_str());
+        }
+        if report.is_killed {
+            out.append("killPending", true);
+        }
+        out.append("numYields", 0);
+        out.begin_doc("locks").finish();
+        out.append("waitingForLock", false);
+        out.begin_doc("lockStats").finish();
+    })
+}
+
+fn kind_text(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Insert => "insert",
+        Kind::Query => "query",
+        Kind::Update => "update",
+        Kind::Delete => "remove",
+        Kind::GetMore => "getmore",
+        Kind::Command => "command",
+    }
+}
+
+fn date_text(ms: i64) -> String {
+    let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    moment.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
+}
+
+fn kill(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let op = request.args.iter().find(|element| element.name == "op").ok_or_else(no_op)?;
+    let op: Value<'_> = op.value.get();
+    let number = op.as_f64().ok_or_else(|| op_type(op.kind().alias()))?;
+    let id = op.as_exact_i64().ok_or_else(|| op_not_whole(number))?;
+    let is_killed = u32::try_from(id).is_ok_and(|id| context.server.operations.kill(id));
+    tracing::info!(op = id, is_killed, "asked to end an operation");
+    reply.append("info", "attempting to kill op");
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn moments_are_printed_as_mongod_prints_them() {
+        assert_eq!(super::date_text(1_700_000_000_123), "2023-11-14T22:13:20.123+00:00");
+    }
+}

@@ -1,0 +1,61 @@
+//! `fsync` and `fsyncUnlock`: everything to the disk, and writes held off while files are copied.
+
+use marula_bson::DocWriter;
+use marula_db::storage_error::ForClient;
+use marula_error::Result;
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+pub(super) static LOCK: Command = Command {
+    name: "fsync",
+    help: "Waits until everything written is on disk; with lock: true, holds off writes until fsyncUnlock.",
+    admin_only: true,
+    auth: Auth::Cluster(&["fsync"]),
+    run: lock,
+    ..Command::DEFAULT
+};
+
+pub(super) static UNLOCK: Command = Command {
+    name: "fsyncUnlock",
+    help: "Takes one lock of fsync back; writes go on when none is left.",
+    admin_only: true,
+    auth: Auth::Cluster(&["unlock"]),
+    run: unlock,
+    ..Command::DEFAULT
+};
+
+fn lock(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let server = context.server;
+    let store = server.db.store();
+    if !request.flag("lock") {
+        store.sync(store.newest_stamp()).for_client()?;
+        reply.append("numFiles", 1);
+        return Ok(Outcome::Done);
+    }
+    let count = server.write_lock.lock();
+    store.sync(store.newest_stamp()).for_client()?;
+    reply.append("info", "now locked against writes, use db.fsyncUnlock() to unlock");
+    reply.append("lockCount", count);
+    reply.append("seeAlso", "http://dochub.mongodb.org/core/fsynccommand");
+    Ok(Outcome::Done)
+}
+
+fn unlock(
+    context: &mut Context<'_>,
+    _: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    match context.server.write_lock.unlock() {
+        None => Ok(Outcome::Failed("fsyncUnlock called when not locked".to_owned())),
+        Some(left) => {
+            reply.append("info", "fsyncUnlock completed").append("lockCount", left);
+            Ok(Outcome::Done)
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `getCmdLineOpts`: how the server was started.
+
+use marula_bson::DocWriter;
+use marula_error::Result;
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+pub(super) static COMMAND: Command = Command {
+    name: "getCmdLineOpts",
+    help: "Returns the command line and the options in effect, as a configuration file would say them.",
+    admin_only: true,
+    auth: Auth::Cluster(&["getCmdLineOpts"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let options = &context.server.options;
+    let mut argv = reply.begin_array("argv");
+    for argument in &options.argv {
+        argv.push(argument);
+    }
+    drop(argv);
+    reply.append("parsed", &options.parsed);
+    Ok(Outcome::Done)
+}

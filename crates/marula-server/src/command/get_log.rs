@@ -1,0 +1,61 @@
+//! `getLog`: the last lines of the log.
+
+use marula_bson::{ByteSlice, DocWriter, Value, doc_fields};
+use marula_error::{Result, errors};
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    wrong_type(kind: &str) = TypeMismatch, "BSON field 'getLog.getLog' is the wrong type '{kind}', expected type 'string'";
+    no_such_log(name: &str) = OperationFailed, "No log named '{name}'";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "getLog",
+    help: "Returns the last lines of the log, or the warnings of the start.",
+    admin_only: true,
+    auth: Auth::Cluster(&["getLog"]),
+    run,
+    ..Command::DEFAULT
+};
+
+/// Lines beyond so many bytes are left out, the oldest first: the reply is one document.
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let Value::String(name) = request.first.value.get() else {
+        return Err(wrong_type(request.first.value.kind().alias()));
+    };
+    let log = &context.server.log;
+    let (lines, total) = match name.as_bytes() {
+        b"*" => {
+            doc_fields!(reply; "names": ["global", "startupWarnings"]);
+            return Ok(Outcome::Done);
+        }
+        b"global" => log.lines(),
+        b"startupWarnings" => {
+            let lines = log.startup_warnings();
+            let total = lines.len() as u64;
+            (lines, total)
+        }
+        _ => return Err(no_such_log(&name.to_string())),
+    };
+    let mut bytes = 0;
+    let fits = |line: &&String| {
+        bytes += line.len();
+        bytes <= BYTES_MAX
+    };
+    let newest: Vec<&String> = lines.iter().rev().take_while(fits).collect();
+    reply.append("totalLinesWritten", i32::try_from(total).unwrap_or(i32::MAX));
+    let mut array = reply.begin_array("log");
+    for line in newest.into_iter().rev() {
+        array.push(line);
+    }
+    Ok(Outcome::Done)
+}

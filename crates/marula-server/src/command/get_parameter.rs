@@ -1,0 +1,91 @@
+//! `getParameter` and `setParameter`.
+
+use marula_bson::{DocWriter, Value};
+use marula_error::Result;
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::parameters::{self, ROWS, Refused};
+use crate::request::Request;
+
+pub(super) static GET: Command = Command {
+    name: "getParameter",
+    help: "Returns server parameters by name, or all of them.",
+    admin_only: true,
+    auth: Auth::Cluster(&["getParameter"]),
+    run: get,
+    ..Command::DEFAULT
+};
+
+pub(super) static SET: Command = Command {
+    name: "setParameter",
+    help: "Changes a server parameter while the server runs.",
+    admin_only: true,
+    auth: Auth::Cluster(&["setParameter"]),
+    run: set,
+    ..Command::DEFAULT
+};
+
+fn get(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let how = request.first.value.get();
+    let option = |name: &str| {
+        how.as_doc().and_then(|how| how.get(name)).is_some_and(|value| value.is_truthy())
+    };
+    let shows_all = how == Value::String("*".into()) || option("allParameters");
+    let shows_details = option("showDetails");
+    let mut found = false;
+    for row in ROWS {
+        if shows_all || request.args.iter().any(|element| element.name == row.name) {
+            let value = context.server.parameters.get(row);
+            match shows_details {
+                true => reply.append(row.name, &parameters::write_details(row, &value)),
+                false => reply.append(row.name, &value),
+            };
+            found = true;
+        }
+    }
+    if !found {
+        return Ok(Outcome::Failed("no option found to get".to_owned()));
+    }
+    Ok(Outcome::Done)
+}
+
+fn set(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let mut was = None;
+    for element in &request.args {
+        let name = element.name;
+        match context.server.set_parameter(name, element.value.get()) {
+            Ok(value) => {
+                tracing::info!(parameter = %name, value = %element.value.get(), "server parameter set");
+                was.get_or_insert(value);
+            }
+            Err(Refused::Value(error)) => return Err(error),
+            Err(Refused::Unknown) => {
+                return Ok(Outcome::Failed(format!(
+                    "attempted to set unrecognized parameter [{name}], use help:true to see options "
+                )));
+            }
+            Err(Refused::NotNow) => {
+                return Ok(Outcome::Failed(format!("not allowed to change [{name}] at runtime")));
+            }
+        }
+    }
+    match was {
+        Some(was) => {
+            reply.append("was", &was);
+            Ok(Outcome::Done)
+        }
+        None => {
+            let message = "no option found to set, use help:true to see options ";
+            Ok(Outcome::Failed(message.to_owned()))
+        }
+    }
+}

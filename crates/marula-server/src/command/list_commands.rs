@@ -1,0 +1,44 @@
+//! `listCommands`: every command and what it is for.
+
+use marula_bson::DocWriter;
+use marula_error::Result;
+
+use super::{Auth, COMMANDS, Command, Outcome, Place, ReadConcernLevels};
+use crate::context::Context;
+use crate::request::Request;
+
+pub(super) static COMMAND: Command = Command {
+    name: "listCommands",
+    help: "Lists the commands of this server and what each is for.",
+    place: Place::Pool,
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(_: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let mut commands = reply.begin_doc("commands");
+    for command in COMMANDS {
+        let mut entry = commands.begin_doc(command.name);
+        if !command.aliases.is_empty() {
+            let mut aliases = entry.begin_array("aliases");
+            for alias in command.aliases {
+                aliases.push(*alias);
+            }
+        }
+        let reads = command.read_concern != ReadConcernLevels::Local;
+        entry.append("help", command.help);
+        entry.append("requiresAuth", command.auth != Auth::Anyone);
+        entry.append("secondaryOk", !command.writes && !reads);
+        entry.append("adminOnly", command.admin_only);
+        if reads {
+            entry.append("secondaryOverrideOk", true);
+        }
+        let mut versions = entry.begin_array("apiVersions");
+        if command.in_api_v1 {
+            versions.push("1");
+        }
+        drop(versions);
+        entry.begin_array("deprecatedApiVersions").finish();
+    }
+    Ok(Outcome::Done)
+}

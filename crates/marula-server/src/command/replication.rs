@@ -1,0 +1,246 @@
+//! The commands of replica sets: `replSetGetStatus`, `replSetGetConfig`, `replSetInitiate` and others.
+//!
+//! With `--repl-set` this server is the primary of an initiated set with one member; what changes members is
+//! refused as a primary refuses it. Without, it is not running with replication.
+//! Source: manual "Replication Commands"; errors recorded from mongod 6.0.
+
+use marula_bson::{DocWriter, ObjectId, Value, doc_fields};
+use marula_error::{Error, Result, errors};
+
+use super::{Auth, Command, Outcome};
+use crate::context::{Context, ELECTION_ID};
+use crate::request::Request;
+
+errors! {
+    no_replication() = NoReplicationEnabled, "not running with --replSet";
+    no_replication_to_initiate() = NoReplicationEnabled, "This node was not started with replication enabled.";
+    already_initialized() = AlreadyInitialized, "already initialized";
+    cannot_freeze() = NotSecondary, "Cannot freeze node when primary or running for election, state: Primary";
+    no_maintenance() = NotSecondary, "primaries can't modify maintenance mode";
+    no_sync_from() = NotSecondary, "primaries don't sync";
+    no_other_member() = ExceededTimeLimit, "No electable secondaries caught up. Please use the replSetStepDown command with the argument {{force: true}} to force node to step down.";
+    cannot_reconfigure() = NewReplicaSetConfigurationIncompatible, "this server is always the only member of its replica set";
+}
+
+const BASE: Command =
+    Command { admin_only: true, auth: Auth::Cluster(&["replSetConfigure"]), ..Command::DEFAULT };
+
+pub(super) static GET_STATUS: Command = Command {
+    name: "replSetGetStatus",
+    help: "Returns the state of the replica set as this member sees it.",
+    auth: Auth::Cluster(&["replSetGetStatus"]),
+    run: get_status,
+    ..BASE
+};
+
+pub(super) static GET_CONFIG: Command = Command {
+    name: "replSetGetConfig",
+    help: "Returns the configuration of the replica set.",
+    auth: Auth::Cluster(&["replSetGetConfig"]),
+    run: get_config,
+    ..BASE
+};
+
+pub(super) static GET_RBID: Command = Command {
+    name: "replSetGetRBID",
+    help: "Returns how often this member has rolled back writes, plus one.",
+    run: |context, _, reply| {
+        check(context)?;
+        reply.append("rbid", 1);
+        Ok(Outcome::Done)
+    },
+    ..BASE
+};
+
+pub(super) static INITIATE: Command = Command {
+    name: "replSetInitiate",
+    help: "Initiates a replica set; the set of a Marula server is initiated from its start.",
+    run: |context, _, _| match context.server.options.repl_set {
+        Some(_) => Err(already_initialized()),
+        None => Err(no_replication_to_initiate()),
+    },
+    ..BASE
+};
+
+pub(super) static RECONFIG: Command = Command {
+    name: "replSetReconfig",
+    help: "Changes the configuration of a replica set; the set of a Marula server has one member.",
+    run: |context, request, _| {
+        check(context)?;
+        match request.first.value.get() {
+            Value::Document(_) => Err(cannot_reconfigure()),
+            _ => Ok(Outcome::Failed("no configuration specified".to_owned())),
+        }
+    },
+    ..BASE
+};
+
+pub(super) static FREEZE: Command = Command {
+    name: "replSetFreeze",
+    help: "Keeps a member from seeking election, which a primary does not do.",
+    run: |context, _, _| refuse(context, cannot_freeze()),
+    ..BASE
+};
+
+pub(super) static MAINTENANCE: Command = Command {
+    name: "replSetMaintenance",
+    help: "Takes a secondary out of service, which a primary is not.",
+    run: |context, _, _| refuse(context, no_maintenance()),
+    ..BASE
+};
+
+pub(super) static SYNC_FROM: Command = Command {
+    name: "replSetSyncFrom",
+    help: "Chooses whom a secondary follows; a primary follows nobody.",
+    run: |context, _, _| refuse(context, no_sync_from()),
+    ..BASE
+};
+
+pub(super) static STEP_DOWN: Command = Command {
+    name: "replSetStepDown",
+    help: "Makes a primary a secondary where another member can take over; here none can.",
+    run: |context, _, _| refuse(context, no_other_member()),
+    ..BASE
+};
+
+pub(super) static STEP_UP: Command = Command {
+    name: "replSetStepUp",
+    help: "Has a member seek election; the only member is the primary already.",
+    run: |context, _, _| {
+        check(context)?;
+        Ok(Outcome::Done)
+    },
+    ..BASE
+};
+
+fn check(context: &Context<'_>) -> Result<String> {
+    context.server.options.repl_set.clone().ok_or_else(no_replication)
+}
+
+fn refuse(context: &Context<'_>, error: Error) -> Result<Outcome> {
+    check(context)?;
+    Err(error)
+}
+
+fn get_status(
+    context: &mut Context<'_>,
+    _: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let set = check(context)?;
+    let server = context.server;
+    let newest = server.db.newest_timestamp(context.now_ms);
+    let written_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
+    let written = Value::DateTime(written_ms);
+    let uptime = i32::try_from(server.started.elapsed().as_secs()).unwrap_or(i32::MAX);
+    let started = Value::DateTime(context.now_ms - i64::from(uptime) * 1000);
+    let started_at = Value::Timestamp(u64::from(server.process_id.unix_seconds()) << 32 | 1);
+    doc_fields!(reply;
+        "set": &set,
+        "date": Value::DateTime(context.now_ms),
+        "myState": 1,
+        "term": 1_i64,
+        "syncSourceHost": "",
+        "syncSourceId": -1,
+        "heartbeatIntervalMillis": 2000_i64,
+        "majorityVoteCount": 1,
+        "writeMajorityCount": 1,
+        "votingMembersCount": 1,
+        "writableVotingMembersCount": 1,
+    );
+    let mut optimes = reply.begin_doc("optimes");
+    for (name, wall) in [
+        ("lastCommittedOpTime", Some("lastCommittedWallTime")),
+        ("readConcernMajorityOpTime", None),
+        ("appliedOpTime", None),
+        ("durableOpTime", Some("lastAppliedWallTime")),
+    ] {
+        server.append_op_time(&mut optimes.begin_doc(name));
+        if let Some(wall) = wall {
+            optimes.append(wall, written);
+        }
+    }
+    optimes.append("lastDurableWallTime", written);
+    drop(optimes);
+    reply.append("lastStableRecoveryTimestamp", Value::Timestamp(newest));
+    let mut election = reply.begin_doc("electionCandidateMetrics");
+    doc_fields!(election;
+        "lastElectionReason": "electionTimeout",
+        "lastElectionDate": started,
+        "electionTerm": 1_i64,
+        "numVotesNeeded": 1,
+        "priorityAtElection": 1.0,
+        "electionTimeoutMillis": 10_000_i64,
+        "newTermStartDate": started,
+        "wMajorityWriteAvailabilityDate": started,
+    );
+    drop(election);
+    let mut members = reply.begin_array("members");
+    let mut member = members.begin_doc();
+    doc_fields!(member;
+        "_id": 0,
+        "name": &server.options.host,
+        "health": 1.0,
+        "state": 1,
+        "stateStr": "PRIMARY",
+        "uptime": uptime,
+    );
+    server.append_op_time(&mut member.begin_doc("optime"));
+    doc_fields!(member;
+        "optimeDate": written,
+        "lastAppliedWallTime": written,
+        "lastDurableWallTime": written,
+        "syncSourceHost": "",
+        "syncSourceId": -1,
+        "infoMessage": "",
+        "electionTime": started_at,
+        "electionDate": started,
+        "configVersion": 1,
+        "configTerm": 1,
+        "self": true,
+        "lastHeartbeatMessage": "",
+    );
+    Ok(Outcome::Done)
+}
+
+fn get_config(
+    context: &mut Context<'_>,
+    _: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let set = check(context)?;
+    let host = &context.server.options.host;
+    let id = ObjectId::from_bytes(ELECTION_ID.bytes());
+    doc_fields!(reply;
+        "config": {
+            "_id": &set,
+            "version": 1,
+            "term": 1,
+            "members": [{
+                "_id": 0,
+                "host": host,
+                "arbiterOnly": false,
+                "buildIndexes": true,
+                "hidden": false,
+                "priority": 1,
+                "tags": {},
+                "secondaryDelaySecs": 0_i64,
+                "votes": 1,
+            }],
+            "protocolVersion": 1_i64,
+            "writeConcernMajorityJournalDefault": true,
+            "settings": {
+                "chainingAllowed": true,
+                "heartbeatIntervalMillis": 2000,
+                "heartbeatTimeoutSecs": 10,
+                "electionTimeoutMillis": 10_000,
+                "catchUpTimeoutMillis": -1,
+                "catchUpTakeoverDelayMillis": 30_000,
+                "getLastErrorModes": {},
+                "getLastErrorDefaults": { "w": 1, "wtimeout": 0 },
+                "replicaSetId": id,
+            },
+        },
+    );
+    Ok(Outcome::Done)
+}

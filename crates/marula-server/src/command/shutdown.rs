@@ -1,0 +1,26 @@
+//! `shutdown`: ends the server.
+
+use marula_bson::DocWriter;
+use marula_error::Result;
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+
+pub(super) static COMMAND: Command = Command {
+    name: "shutdown",
+    help: "Ends the server; what runs may finish first unless force is said.",
+    admin_only: true,
+    auth: Auth::Cluster(&["shutdown"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    tracing::info!(connection = context.connection.id, "asked to end by a command");
+    match request.flag("force") {
+        true => context.server.shutdown.force(),
+        false => context.server.shutdown.request(),
+    }
+    Ok(Outcome::Close)
+}

@@ -1,0 +1,191 @@
+//! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`, `connPoolSync`,
+//! `getLastError`, `getDefaultRWConcern`, `setFeatureCompatibilityVersion`, `driverOIDTest`,
+//! `logRotate`, `dropConnections`.
+//!
+//! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
+
+use marula_bson::{DocWriter, Value, doc_fields};
+use marula_error::{Result, errors};
+
+use super::{Auth, Command, Outcome, Place};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    no_get_last_error() = 5_739_000, "getLastError command is not supported";
+    default_concern_standalone(name: &str) = 51_300, "'{name}' is not supported on standalone nodes.";
+    bad_version() = 4_926_900, "Invalid feature compatibility version value, expected '5.0' or '5.3' or '6.0. See https://docs.mongodb.com/master/release-notes/5.0-compatibility/#feature-compatibility.";
+    version_type(kind: &str) = TypeMismatch, "BSON field 'setFeatureCompatibilityVersion.setFeatureCompatibilityVersion' is the wrong type '{kind}', expected type 'string'";
+    version_not_supported(version: &str) = CommandNotSupported, "this server behaves as version 6.0 only, not as {version}";
+}
+
+const INLINE: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
+const ADMIN: Command = Command { admin_only: true, ..INLINE };
+
+pub(super) static FEATURES: Command = Command {
+    name: "features",
+    help: "Returns which features this server was built with.",
+    run: |context, _, reply| {
+        doc_fields!(reply; "js": { "utf8": true });
+        // The part of an ObjectId that stands for the machine.
+        let [_, _, _, _, a, b, c, d, ..] = context.server.process_id.bytes();
+        reply.append("oidMachine", i64::from(u32::from_be_bytes([a, b, c, d])));
+        Ok(Outcome::Done)
+    },
+    ..INLINE
+};
+
+pub(super) static AVAILABLE_QUERY_OPTIONS: Command = Command {
+    name: "availableQueryOptions",
+    help: "Returns the bits of the options that the old query message had.",
+    run: |_, _, reply| {
+        // Tailable, secondaryOk, noCursorTimeout, awaitData, exhaust, partial.
+        const OPTIONS: i32 = 0b1111_0110;
+        reply.append("options", OPTIONS);
+        Ok(Outcome::Done)
+    },
+    ..INLINE
+};
+
+pub(super) static LOCK_INFO: Command = Command {
+    name: "lockInfo",
+    help: "Lists the locks that operations hold; documents are latched too shortly to be listed.",
+    run: |_, _, reply| {
+        reply.begin_array("lockInfo").finish();
+        Ok(Outcome::Done)
+    },
+    ..ADMIN
+};
+
+pub(super) static CONN_POOL_STATS: Command = Command {
+    name: "connPoolStats",
+    help: "Returns the connections that this server has opened to others, of which there are none.",
+    run: conn_pool_stats,
+    ..INLINE
+};
+
+pub(super) static CONN_POOL_SYNC: Command = Command {
+    name: "connPoolSync",
+    help: "Closes the connections that this server has opened to others, of which there are none.",
+    run: |_, _, _| Ok(Outcome::Done),
+    ..INLINE
+};
+
+pub(super) static DROP_CONNECTIONS: Command = Command {
+    name: "dropConnections",
+    help: "Closes the connections that this server has opened to the named hosts, of which there are none.",
+    run: |_, _, _| Ok(Outcome::Done),
+    ..ADMIN
+};
+
+pub(super) static GET_LAST_ERROR: Command = Command {
+    name: "getLastError",
+    aliases: &["getlasterror"],
+    help: "Was how clients learned of errors; write commands say it themselves.",
+    run: |_, _, _| Err(no_get_last_error()),
+    ..INLINE
+};
+
+pub(super) static GET_DEFAULT_RW_CONCERN: Command = Command {
+    name: "getDefaultRWConcern",
+    help: "Returns the read and write concern of operations that name none.",
+    run: get_default_rw_concern,
+    ..ADMIN
+};
+
+pub(super) static SET_FEATURE_COMPATIBILITY_VERSION: Command = Command {
+    name: "setFeatureCompatibilityVersion",
+    help: "Chooses the version whose behaviour the server has; there is one.",
+    takes_write_concern: true,
+    run: set_feature_compatibility_version,
+    ..ADMIN
+};
+
+pub(super) static DRIVER_OID_TEST: Command = Command {
+    name: "driverOIDTest",
+    help: "Returns the ObjectId that it was sent, for drivers' tests.",
+    run: |_, request, reply| {
+        let id = request.first.value.get();
+        if let Value::ObjectId(oid) = id {
+            reply.append("oid", id).append("str", oid.to_string().as_str());
+        }
+        Ok(Outcome::Done)
+    },
+    ..INLINE
+};
+
+pub(super) static LOG_ROTATE: Command = Command {
+    name: "logRotate",
+    help: "Opens the log file anew, after it was moved away.",
+    run: log_rotate,
+    place: Place::Pool,
+    ..ADMIN
+};
+
+fn conn_pool_stats(
+    _: &mut Context<'_>,
+    _: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    doc_fields!(reply;
+        "numClientConnections": 0,
+        "numAScopedConnections": 0,
+        "totalInUse": 0,
+        "totalAvailable": 0,
+        "totalLeased": 0,
+        "totalCreated": 0,
+        "totalRefreshing": 0,
+        "totalRefreshed": 0,
+        "pools": {},
+        "hosts": {},
+        "numReplicaSetMonitorsCreated": 0,
+        "replicaSets": {},
+    );
+    Ok(Outcome::Done)
+}
+
+fn get_default_rw_concern(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if context.server.options.repl_set.is_none() {
+        return Err(default_concern_standalone(request.command.name));
+    }
+    doc_fields!(reply;
+        "defaultReadConcern": { "level": "local" },
+        "defaultWriteConcern": { "w": "majority", "wtimeout": 0 },
+        "defaultWriteConcernSource": "implicit",
+        "defaultReadConcernSource": "implicit",
+        "localUpdateWallClockTime": Value::DateTime(context.now_ms),
+    );
+    Ok(Outcome::Done)
+}
+
+fn set_feature_compatibility_version(
+    _: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    match request.first.value.get() {
+        Value::String(version) if version == "6.0" => Ok(Outcome::Done),
+        Value::String(version) if version == "5.0" => Err(version_not_supported("5.0")),
+        Value::String(_) => Err(bad_version()),
+        other => Err(version_type(other.kind().alias())),
+    }
+}
+
+fn log_rotate(
+    context: &mut Context<'_>,
+    _: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let Some(path) = &context.server.options.log_path else { return Ok(Outcome::Done) };
+    match std::fs::OpenOptions::new().create(true).append(true).open(path) {
+        Ok(file) => {
+            context.server.log.reopen(Box::new(file));
+            Ok(Outcome::Done)
+        }
+        Err(error) => Ok(Outcome::Failed(format!("cannot open the log file: {error}"))),
+    }
+}

@@ -1,0 +1,71 @@
+//! The lock of `fsync`: writes wait while a backup copies the files.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::command::Outcome;
+use crate::dispatch;
+use crate::net::service::Wake;
+use crate::server::Server;
+
+/// A write that waits looks again after this, in case its wake was for another.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// How often writes are locked, and who waits.
+#[derive(Default)]
+pub struct WriteLock {
+    /// Whether the count is above zero: every write asks.
+    is_locked: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    count: i64,
+    waiters: Vec<Wake>,
+}
+
+impl WriteLock {
+    /// Locks writes once more; answers how often they are locked.
+    pub fn lock(&self) -> i64 {
+        let mut state = self.state.lock();
+        state.count += 1;
+        self.is_locked.store(true, Ordering::Release);
+        state.count
+    }
+
+    /// Takes one lock back; answers how many are left, or `None` when there was none.
+    pub fn unlock(&self) -> Option<i64> {
+        let mut state = self.state.lock();
+        state.count = state.count.checked_sub(1).filter(|&left| left >= 0)?;
+        if state.count == 0 {
+            self.is_locked.store(false, Ordering::Release);
+            state.waiters.clear();
+        }
+        Some(state.count)
+    }
+
+    /// Whether writes are locked.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked.load(Ordering::Acquire)
+    }
+
+    /// Parks a write until writes are unlocked.
+    pub fn wait(server: &Arc<Server>, deadline: Option<Instant>) -> Outcome {
+        let server = server.clone();
+        let arm = move |wake: Wake| {
+            let mut state = server.write_lock.state.lock();
+            if state.count > 0 {
+                state.waiters.push(wake);
+            }
+        };
+        let look_again = dispatch::after(LOOK_AGAIN);
+        Outcome::Retry(
+            Box::new(arm),
+            deadline.map_or(look_again, |deadline| deadline.min(look_again)),
+        )
+    }
+}
