@@ -16,17 +16,22 @@ use crate::plan::{Access, Ixscan, Plan};
 use crate::query::{Hint, Query};
 
 errors! {
-    bad_hint() = BadValue, "error processing query: planner returned error :: caused by :: hint provided does not correspond to an existing index";
+    bad_hint() = BadValue, "hint provided does not correspond to an existing index";
     min_max_need_hint() = 51_173, "When using min()/max() a hint of which index to use must be provided";
     min_max_fields() = 51_174, "The index chosen is not compatible with min/max";
-    min_not_below_max() = 51_175, "min must be less than max";
-    natural_with_min_max() = BadValue, "Cannot use min()/max() with a $natural hint";
+    min_not_below_max() = 51_175, "The value provided for min() does not come before the value provided for max() in the hinted index";
+    natural_with_min_max() = NoQueryExecutionPlans, "min and max are incompatible with $natural";
 }
 
 /// Chooses how `query` is answered on a collection as it is in `state`.
 ///
 /// Errors: `bad_hint`, and the rules of `min` and `max`.
 pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
+    plan_inner(state, query)
+        .map_err(|error| error.caused_by("error processing query: planner returned error"))
+}
+
+fn plan_inner(state: &State, query: Query) -> Result<(Plan, Query)> {
     if query.min.is_some() || query.max.is_some() {
         return plan_min_max(state, query);
     }

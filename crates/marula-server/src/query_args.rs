@@ -19,7 +19,8 @@ errors! {
     not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
     bad_hint() = FailedToParse, "Hint must be a string or an object";
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
-    natural_with_others() = BadValue, "$natural sort cannot be set to a value other than -1 or 1.";
+    natural_in_compound(sort: &str) = BadValue, "Cannot include '$natural' in compound sort: {sort}";
+    hint_with_natural_sort() = BadValue, "index hint not allowed with $natural sort order";
 }
 
 /// The surroundings of the language for one operation on `collection`.
@@ -91,10 +92,7 @@ pub fn parse_hint(value: Option<Value<'_>>) -> Result<Option<Hint>> {
         None => Ok(None),
         Some(Value::String(name)) => Ok(Some(Hint::Name(name.to_string()))),
         Some(Value::Document(key)) if key.is_empty() => Ok(None),
-        Some(Value::Document(key)) => match natural(key)? {
-            Some(hint) => Ok(Some(hint)),
-            None => Ok(Some(Hint::Key(key.to_buf()))),
-        },
+        Some(Value::Document(key)) => Ok(Some(natural(key).unwrap_or_else(|| Hint::Key(key.to_buf())))),
         Some(_) => Err(bad_hint()),
     }
 }
@@ -104,20 +102,21 @@ pub fn apply_sort(query: &mut Query, sort: Doc<'_>) -> Result<()> {
     if sort.is_empty() {
         return Ok(());
     }
-    match natural(sort)? {
+    match natural(sort) {
+        Some(_) if sort.iter().count() > 1 => return Err(natural_in_compound(&sort.to_string())),
+        Some(_) if matches!(query.hint, Some(Hint::Name(_) | Hint::Key(_))) => {
+            return Err(hint_with_natural_sort());
+        }
         Some(hint) => query.hint = Some(hint),
         None => query.sort = Some(SortPattern::parse(sort, &query.context)?),
     }
     Ok(())
 }
 
-fn natural(doc: Doc<'_>) -> Result<Option<Hint>> {
-    let Some(value) = doc.get("$natural") else { return Ok(None) };
-    match value.as_exact_i64() {
-        Some(1) => Ok(Some(Hint::Natural { backward: false })),
-        Some(-1) => Ok(Some(Hint::Natural { backward: true })),
-        _ => Err(natural_with_others()),
-    }
+/// The walk that `{ $natural: <number> }` asks for: a negative number is against the order.
+fn natural(doc: Doc<'_>) -> Option<Hint> {
+    let number = doc.get("$natural")?.as_f64()?;
+    Some(Hint::Natural { backward: number < 0.0 })
 }
 
 /// Parses a filter in a context.

@@ -10,7 +10,7 @@ use marula_error::{Error, Result, codes};
 use marula_plan::{Emit, End, Execution, Query, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate};
-use marula_query::update::{Matched, Update, UpdateOptions};
+use marula_query::update::{Matched, Update, UpdateOptions, check_upsert_query};
 
 use crate::context::Context;
 use crate::query_args;
@@ -73,7 +73,15 @@ impl Statement<'_> {
             multi: self.multi,
         };
         let update = Update::parse(self.update, &options, &context)?;
-        let filter = Filter::parse(self.query, &context)?;
+        // Of several conditions on arrays, the positional `$` means the one that is written last.
+        let filter = if update.needs_position() {
+            Filter::parse_for_positions(self.query, &context)?
+        } else {
+            Filter::parse(self.query, &context)?
+        };
+        if self.upsert {
+            check_upsert_query(self.query)?;
+        }
         for _ in 0..UPSERT_ATTEMPTS_MAX {
             if let Some(collection) = &collection {
                 writes::check_not_view(collection)?;

@@ -35,6 +35,16 @@ fn write_error(index: usize, error: &Error, out: &mut ArrayWriter<'_>) {
     entry.append_elements(error.fields());
 }
 
+/// Appends `retriedStmtIds`: the statements that an earlier attempt had done, where there are any.
+pub fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
+    if !ids.is_empty() {
+        let mut out = reply.begin_array("retriedStmtIds");
+        ids.iter().for_each(|&id| {
+            out.push(id);
+        });
+    }
+}
+
 /// Whether an error ends the whole command rather than one statement of it.
 pub fn ends_command(error: &Error) -> bool {
     [

@@ -10,7 +10,7 @@ use crate::request::Request;
 errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     /// A write of many documents is numbered, which only one of one document may be.
-    pub multi_not_retryable(command: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={command}";
+    pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
 }
 
 impl Context<'_> {

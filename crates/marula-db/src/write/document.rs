@@ -1,17 +1,29 @@
 //! What is asked of a document before it is stored, and what is mended: `_id` first, made where it is missing;
 //! empty timestamps filled in.
 
-use marula_bson::{ByteSlice, Doc, DocWriter, ObjectId, Type, Value};
+use marula_bson::{Doc, DocWriter, ObjectId, Type, Value};
 use marula_error::{Result, errors};
 
 /// The largest document. Source: manual "MongoDB Limits and Thresholds": 16 MiB.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 errors! {
+    too_deep() = Overflow, "cannot insert document because it exceeds {DEPTH_MAX} levels of nesting";
     insert_too_large(size: usize) = BadValue, "object to insert too large. size in bytes: {size}, max size: {DOCUMENT_BYTES_MAX}";
     id_type(kind: &str) = InvalidIdField, "The '_id' value cannot be of type {kind}";
     id_dollar_field(field: &str) = DollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: {field} is not valid for storage.";
     result_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
+}
+
+/// How deep an inserted document nests; replies and change logs need room around it.
+const DEPTH_MAX: u32 = 180;
+
+/// Whether documents nest deeper than `levels` below `doc`. Looks only where there is a document or an array.
+fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
+    doc.iter().any(|element| match element.value.get() {
+        Value::Document(inner) | Value::Array(inner) => levels == 0 || is_deeper(inner, levels - 1),
+        _ => false,
+    })
 }
 
 /// Writes `doc` as it is to be stored into `out`, which is cleared first.
@@ -28,6 +40,9 @@ pub(super) fn prepare_insert(
         return Err(insert_too_large(doc.as_bytes().len()));
     }
     out.clear();
+    if is_deeper(doc, DEPTH_MAX - 1) {
+        return Err(too_deep());
+    }
     let mut is_id_first = false;
     let mut has_empty_timestamp = false;
     let mut id = None;
@@ -77,14 +92,24 @@ pub fn new_id(now_ms: i64) -> ObjectId {
 pub fn check_id(id: Value<'_>) -> Result<()> {
     match id {
         Value::Array(_) | Value::Regex { .. } | Value::Undefined => Err(id_type(id.kind().alias())),
-        Value::Document(doc) => match doc.iter().find(|element| element.name.starts_with(b"$")) {
-            Some(element) if !matches!(element.name.as_bytes(), b"$ref" | b"$id" | b"$db") => {
-                Err(id_dollar_field(&element.name.to_string()))
-            }
-            _ => Ok(()),
-        },
+        Value::Document(doc) => check_id_fields(doc, 0),
         _ => Ok(()),
     }
+}
+
+/// Checks the names within an `_id`. Validation has bounded how deep it is.
+fn check_id_fields(doc: Doc<'_>, depth: u32) -> Result<()> {
+    for element in doc {
+        if element.name.starts_with(b"$") {
+            return Err(id_dollar_field(&element.name.to_string()));
+        }
+        if let Value::Document(inner) = element.value.get()
+            && depth < 200
+        {
+            check_id_fields(inner, depth + 1)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks the size of a document that an update made.

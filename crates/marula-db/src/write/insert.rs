@@ -28,6 +28,8 @@ pub struct InsertReport {
     pub inserted: usize,
     /// Which documents failed and why, by position.
     pub errors: Vec<(usize, Error)>,
+    /// The statements that an earlier attempt had done.
+    pub retried: Vec<i32>,
 }
 
 /// What is recorded of the documents of a chunk in the session.
@@ -111,6 +113,7 @@ impl WriteOp<'_> {
                         return Err(numbered.mismatch(number));
                     }
                     report.inserted += 1;
+                    report.retried.push(number);
                     continue;
                 }
                 if let Err(error) = self.prepare(collection, &state, doc, position, &mut chunk) {

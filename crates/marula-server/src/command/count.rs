@@ -1,7 +1,7 @@
 //! `count`: how many documents match.
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
-use marula_error::Result;
+use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, planner};
 
 use super::fields::{Field, Types};
@@ -9,6 +9,10 @@ use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
+
+errors! {
+    limit_not_a_number() = BadValue, "limit value is not a valid number";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "count",
@@ -18,7 +22,7 @@ pub(super) static COMMAND: Command = Command {
         place: "count",
         fields: &[
             Field::optional("query", Types::DOCUMENT),
-            Field::optional("limit", Types::NUMBER),
+            Field::optional("limit", Types::Any),
             Field::optional("skip", Types::NUMBER),
             Field::optional("hint", Types::Any),
             Field::optional("collation", Types::DOCUMENT),
@@ -39,8 +43,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ns = request.namespace()?;
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+    let limit = match request.arg("limit") {
+        None => 0.0,
+        Some(limit) => limit.as_f64().ok_or_else(limit_not_a_number)?,
+    };
     #[allow(clippy::cast_possible_truncation)]
-    let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
+    let limit = limit as i64;
     // A negative limit is the same limit; zero is none.
     let limit = Some(limit.unsigned_abs()).filter(|&limit| limit > 0);
     let collection = ctx.server.db.collection(&ns);

@@ -74,9 +74,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if !ctx.may_wait() && statements.len() > 1 {
         return Ok(Outcome::ToPool);
     }
-    if request.txn_number.is_some() && multi.contains(&true) {
-        return Err(multi_not_retryable("delete"));
-    }
     let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
     let ids = StatementIds::read(
         request.arg("stmtId").and_then(|id| id.as_exact_i64()),
@@ -87,6 +84,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut op = writes::begin(ctx, request)?;
     let mut deleted = 0;
     let mut errors: Vec<(usize, Error)> = Vec::new();
+    let mut retried = Vec::new();
     for (index, fields) in statements.iter().enumerate() {
         let statement = Statement {
             query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
@@ -96,7 +94,16 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             multi: multi[index],
             number: ids.at(index),
         };
-        match statement.run(ctx, collection.as_ref(), &mut op) {
+        let outcome = match op.numbered.as_ref().and_then(|numbered| numbered.done(statement.number)) {
+            Some(Done::Deleted(count)) => {
+                retried.push(statement.number);
+                Ok(Some(*count))
+            }
+            Some(_) => Err(writes::mismatch(&op, statement.number)),
+            None if statement.multi && op.numbered.is_some() => Err(multi_not_retryable("true")),
+            None => statement.run(ctx, collection.as_ref(), &mut op),
+        };
+        match outcome {
             Ok(Some(count)) => deleted += count,
             Ok(None) => return Ok(Outcome::ToPool),
             Err(error) if !ctx.may_wait() && writes::would_wait(&error) => return Ok(Outcome::ToPool),
@@ -112,6 +119,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
     write_reply::write_errors(&errors, reply);
+    write_reply::retried(&retried, reply);
     Ok(Outcome::Done)
 }
 
@@ -143,11 +151,6 @@ impl Statement<'_> {
         collection: Option<&Arc<Collection>>,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<i64>> {
-        match op.numbered.as_ref().and_then(|numbered| numbered.done(self.number)) {
-            Some(Done::Deleted(count)) => return Ok(Some(*count)),
-            Some(_) => return Err(writes::mismatch(op, self.number)),
-            None => {}
-        }
         let context = query_args::query_context(
             ctx,
             collection.map(|collection| &**collection),

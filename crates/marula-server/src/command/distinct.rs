@@ -2,10 +2,15 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order};
+use marula_bson::key_string::{self, KeyStringReader};
+use marula_db::{Collection, Index};
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, planner};
+use marula_plan::{Emit, Execution, bounds, planner};
+use marula_query::expression::path::Path;
+use marula_storage::Direction;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
@@ -18,6 +23,7 @@ const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 errors! {
     too_big() = 17_217, "distinct too big, 16mb cap";
+    damaged_entry() = 8_000_005, "an entry of the index is not a key string";
     key_with_nul() = 31_032, "Key field cannot contain an embedded null byte";
 }
 
@@ -49,6 +55,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if key.contains(&0) {
         return Err(key_with_nul());
     }
+    Path::parse(key.as_bytes())?;
     let path = FieldPath::new(key.as_bytes());
     let collection = ctx.server.db.collection(&ns);
     let context = query_args::query_context(
@@ -68,6 +75,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let stages = DocBuf::trusted(stages);
             let mut add = |doc: Doc<'_>| values.add(&path, doc);
             super::aggregate::scan(ctx, &ns, &stages, context.clone(), &mut add)?;
+        } else if filter.is_empty()
+            && query.hint.is_none()
+            && let Some(index) = index_for(&collection, &path, &context)
+        {
+            values.add_keys(ctx, &collection, index)?;
         } else {
             let (plan, query) = planner::plan(&collection.state(), query)?;
             let mut execution = Execution::new(collection, plan, query);
@@ -79,6 +91,28 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     values.write(&mut reply.begin_array("values"));
     Ok(Outcome::Done)
+}
+
+/// An index whose entries tell every value of the path: its first field, in no array but the last component's.
+fn index_for(
+    collection: &Collection,
+    path: &FieldPath,
+    context: &marula_query::context::Context,
+) -> Option<Arc<Index>> {
+    let state = collection.state();
+    let is_suitable = |index: &&Arc<Index>| {
+        let spec = &index.spec;
+        let last = 1u64 << (path.parts().len() - 1).min(63);
+        spec.parts[0].path == *path
+            && !spec.sparse
+            && !spec.hidden
+            && spec.partial.is_none()
+            && spec.collation.is_none()
+            && index.multikey_paths()[0] & !last == 0
+    };
+    let has_number = path.indexes().iter().any(Option::is_some);
+    let candidates = state.indexes.iter().filter(is_suitable);
+    if context.collation.is_some() || has_number { None } else { candidates.cloned().next() }
 }
 
 /// Values, each once.
@@ -120,6 +154,38 @@ impl<'c> Values<'c> {
         outcome
     }
 
+    /// Adds the values that an index's entries start with, jumping from one value to the next. What documents
+    /// without the field have there is null, which is among the values then.
+    fn add_keys(
+        &mut self,
+        ctx: &Context<'_>,
+        collection: &Collection,
+        index: Arc<Index>,
+    ) -> Result<()> {
+        let descending = index.spec.parts[0].descending;
+        let store = ctx.server.db.store();
+        let mut cursor = collection.scan_index(store, index, &bounds::all(), Direction::Forward)?;
+        let mut there_is_one = cursor.advance()?;
+        while there_is_one {
+            ctx.check_interrupt()?;
+            let entry = cursor.entry()?;
+            let reader = KeyStringReader::new(entry.key_string, entry.type_bits);
+            let Some(mut reader) = reader else { return Err(damaged_entry()) };
+            let value = reader.read(descending).ok_or_else(damaged_entry)?;
+            let first_field = &entry.key_string[..entry.key_string.len() - reader.rest().len()];
+            let behind = key_string::successor(first_field).ok_or_else(damaged_entry)?;
+            match value.get() {
+                Value::Array(array) => array.values().for_each(|value| self.push(value)),
+                value => self.push(value),
+            }
+            if self.bytes > VALUES_BYTES_MAX {
+                return Err(too_big());
+            }
+            there_is_one = cursor.seek(&behind)?;
+        }
+        Ok(())
+    }
+
     fn push(&mut self, value: Value<'_>) {
         let mut hasher = self.hashing.build_hasher();
         order::hash(value, self.collator, &mut hasher);
@@ -135,9 +201,8 @@ impl<'c> Values<'c> {
         }
     }
 
-    /// Appends the values in ascending order.
-    fn write(&mut self, out: &mut ArrayWriter<'_>) {
-        self.values.sort_by(|a, b| order::compare(a.get(), b.get(), self.collator));
+    /// Appends the values in the order in which they were found.
+    fn write(&self, out: &mut ArrayWriter<'_>) {
         self.values.iter().for_each(|value| {
             out.push(value);
         });

@@ -6,6 +6,7 @@ use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::{Execution, Query, planner, query};
+use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::projection::{Policy, Projection};
 
@@ -22,10 +23,10 @@ pub const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
-    tailable_single_batch() = FailedToParse, "Cannot use tailable option with the 'singleBatch' option";
-    tailable_sort() = FailedToParse, "cannot use tailable option with a sort other than {{$natural: 1}}";
+    tailable_single_batch() = BadValue, "cannot use tailable option with the 'singleBatch' option";
+    tailable_sort() = BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}";
     tailable_not_capped(ns: &Namespace, filter: &str) = BadValue, "error processing query: ns={ns}Tree: {filter}\nSort: {{}}\nProj: {{}}\n tailable cursor requested on non capped collection";
-    return_key_with_sort_key() = BadValue, "Cannot specify 'returnKey' and 'sortKey' $meta projection in same query";
+    min_max_fields() = 51_176, "min and max must have the same field names";
     invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
 }
 
@@ -89,8 +90,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let Some(collection) = collection else {
         args.check_without_collection(ctx, request)?;
         let mut cursor = reply.begin_doc("cursor");
-        cursor.begin_array("firstBatch").finish();
         cursor.append("id", 0_i64).append("ns", ns.as_str());
+        cursor.begin_array("firstBatch").finish();
         return Ok(Outcome::Done);
     };
     if collection.state().options.view.is_some() {
@@ -184,7 +185,7 @@ impl<'a> FindArgs<'a> {
         let context =
             query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
         let filter = Filter::parse(self.filter, &context)?;
-        Projection::parse(self.projection, Policy::Find, Some(&filter), &context)?;
+        parse_projection(self.projection, &context)?;
         let mut query = Query::new(filter, context);
         query_args::apply_sort(&mut query, self.sort)?;
         query_args::parse_hint(self.hint)?;
@@ -211,14 +212,18 @@ impl<'a> FindArgs<'a> {
             let execution = Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query);
             return Ok(Some(FindSource::new(execution)));
         }
-        let filter = Filter::parse(self.filter, &context)?;
-        let projection =
-            Projection::parse(self.projection, Policy::Find, Some(&filter), &context)?;
+        let projection = parse_projection(self.projection, &context)?;
+        let filter = if projection.as_ref().is_some_and(Projection::needs_position) {
+            Filter::parse_for_positions(self.filter, &context)?
+        } else {
+            Filter::parse(self.filter, &context)?
+        };
         if self.tail != Tail::No && state.options.capped.is_none() {
             let tree = filter.to_doc().as_doc().to_string();
             return Err(tailable_not_capped(&collection.namespace(), &tree));
         }
-        let position_filter = projection.needs_position().then(|| filter.clone());
+        let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
+        let position_filter = needs_position.then(|| filter.clone());
         let mut query = Query::new(filter, context);
         query.hint = query_args::parse_hint(self.hint)?;
         query_args::apply_sort(&mut query, self.sort)?;
@@ -226,12 +231,19 @@ impl<'a> FindArgs<'a> {
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = request.arg("min").and_then(|min| min.as_doc()).filter(|min| !min.is_empty()).map(Doc::to_buf);
         query.max = request.arg("max").and_then(|max| max.as_doc()).filter(|max| !max.is_empty()).map(Doc::to_buf);
+        if let (Some(min), Some(max)) = (&query.min, &query.max)
+            && !min.as_doc().iter().map(|field| field.name).eq(max.as_doc().iter().map(|field| field.name))
+        {
+            return Err(min_max_fields());
+        }
         let (plan, query) = planner::plan(&state, query)?;
         if !ctx.may_wait() && !plan.is_short() {
             return Ok(None);
         }
         let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
-        source.project(projection, position_filter);
+        if let Some(projection) = projection {
+            source.project(projection, position_filter);
+        }
         source.return_key = request.flag("returnKey");
         source.show_record_id = request.flag("showRecordId");
         source.tail = self.tail;
@@ -249,6 +261,17 @@ impl<'a> FindArgs<'a> {
             && !request.flag("returnKey")
             && !request.flag("showRecordId")
     }
+}
+
+/// Parses a projection; `None` shows documents as they are.
+pub(super) fn parse_projection(
+    doc: Doc<'_>,
+    context: &QueryContext,
+) -> Result<Option<Projection>> {
+    if doc.is_empty() {
+        return Ok(None);
+    }
+    Projection::parse(doc, Policy::Find, context).map(Some)
 }
 
 /// Appends the reply's cursor for documents that are at hand.

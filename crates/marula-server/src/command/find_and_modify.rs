@@ -10,10 +10,11 @@ use marula_error::{Error, Result, codes, errors};
 use marula_plan::{Execution, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
-use marula_query::projection::{Metadata, Policy, Projection};
-use marula_query::update::{Update, UpdateOptions};
+use marula_query::projection::{Metadata, Projection};
+use marula_query::update::{Update, UpdateOptions, check_upsert_query};
 
 use super::fields::{Field, Types};
+use super::find::parse_projection;
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
@@ -78,6 +79,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
         Some(Done::FoundAndModified(done)) => {
             reply.append_elements(done.as_doc().elements_bytes());
+            reply.append("retriedStmtId", args.statement);
             return Ok(Outcome::Done);
         }
         Some(_) => return Err(writes::mismatch(&op, args.statement)),
@@ -149,15 +151,18 @@ impl<'a> Args<'a> {
         let mut collection = ctx.server.db.collection(ns);
         let context =
             query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
-        let filter = Filter::parse(self.query, &context)?;
-        let projection = Projection::parse(self.fields, Policy::Find, Some(&filter), &context)?;
+        let filter = Filter::parse_for_positions(self.query, &context)?;
+        let projection = parse_projection(self.fields, &context)?;
         let options = UpdateOptions {
             array_filters: self.array_filters,
             constants: None,
             multi: false,
         };
         let update = self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
-        let job = Job { args: self, update: update.as_ref(), filter: &filter, projection: &projection, context: &context };
+        let job = Job { args: self, update: update.as_ref(), filter: &filter, projection: projection.as_ref(), context: &context };
+        if self.upsert {
+            check_upsert_query(self.query)?;
+        }
         for _ in 0..UPSERT_ATTEMPTS_MAX {
             if let Some(collection) = &collection {
                 writes::check_not_view(collection)?;
@@ -211,7 +216,7 @@ struct Job<'j> {
     args: &'j Args<'j>,
     update: Option<&'j Update>,
     filter: &'j Filter,
-    projection: &'j Projection,
+    projection: Option<&'j Projection>,
     context: &'j QueryContext,
 }
 
@@ -294,16 +299,16 @@ impl Job<'_> {
         updated_existing: Option<bool>,
         upserted: Option<Value<'_>>,
     ) -> Result<DocBuf> {
-        let value = match shown {
-            None => None,
-            Some(doc) if self.projection.is_identity() => Some(doc.to_buf()),
-            Some(doc) => {
+        let value = match (shown, self.projection) {
+            (None, _) => None,
+            (Some(doc), None) => Some(doc.to_buf()),
+            (Some(doc), Some(projection)) => {
                 let mut position = None;
-                if self.projection.needs_position() {
+                if projection.needs_position() {
                     self.filter.matches_noting(doc, &mut position)?;
                 }
                 let mut out = Vec::new();
-                self.projection.apply(doc, position, &Metadata::default(), self.context, &mut out)?;
+                projection.apply(doc, position, &Metadata::default(), self.context, &mut out)?;
                 Some(DocBuf::trusted(out))
             }
         };

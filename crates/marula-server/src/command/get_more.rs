@@ -9,16 +9,17 @@ use marula_error::{Result, errors};
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
-use crate::cursor::{self, Filled, Parked};
+use crate::cursor::{Filled, Parked};
 use crate::find_source::{FindSource, Tail};
 use crate::net::service::{Arm, Reason};
+use crate::query_args;
 use crate::request::Request;
 
 /// How long a cursor waits for data, unless the client says how long. Source: manual "getMore".
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 
 errors! {
-    batch_size_not_positive(size: i64) = BadValue, "Batch size for getMore must be positive, but received: {size}";
+    collection_empty() = InvalidNamespace, "Collection names cannot be empty";
     max_time_not_awaiting() = BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
 }
 
@@ -51,18 +52,17 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Err(super::fields::wrong_type("getMore", "getMore".into(), kind.alias(), "type 'long'"));
     };
     let collection = request.text("collection").unwrap_or_default().to_string();
+    if collection.is_empty() {
+        return Err(collection_empty());
+    }
     let ns = Namespace::new(request.db, &collection)?;
     let documents_max = match request.arg("batchSize") {
         None => usize::MAX,
-        Some(size) => {
-            #[allow(clippy::cast_possible_truncation)]
-            let size = size.as_f64().unwrap_or(0.0) as i64;
-            match usize::try_from(size) {
-                Ok(0) if size == 0 => usize::MAX,
-                Ok(size) => size,
-                Err(_) => return Err(batch_size_not_positive(size)),
-            }
-        }
+        // Zero is no bound here.
+        size => match query_args::count_or_zero("batchSize", size)? {
+            0 => usize::MAX,
+            size => usize::try_from(size).unwrap_or(usize::MAX),
+        },
     };
     let cursors = &ctx.server.cursors;
     let mut cursor = cursors.take(id, &ns, request.lsid.as_ref())?;

@@ -2,7 +2,7 @@
 
 use marula_bson::{Doc, DocWriter};
 use marula_db::write::InsertReport;
-use marula_error::Result;
+use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -10,6 +10,10 @@ use crate::context::Context;
 use crate::request::Request;
 use crate::write_reply::{self, StatementIds};
 use crate::writes;
+
+errors! {
+    not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "insert",
@@ -60,6 +64,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::ToPool);
     }
     ns.check_creatable()?;
+    if matches!(ns.collection(), "system.views" | "system.profile") {
+        return Err(not_writable(ns.as_str()));
+    }
     let collection = match collection {
         Some(collection) => collection,
         None => ctx.server.db.collection_or_create(&ns)?,
@@ -86,5 +93,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     ctx.server.counters.documents_inserted.add(report.inserted as u64);
     reply.append("n", i32::try_from(report.inserted).expect("a batch has at most 100,000 documents"));
     write_reply::write_errors(&report.errors, reply);
+    write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
 }

@@ -2,7 +2,7 @@
 
 use marula_bson::{Doc, DocWriter, Value, ValueBuf};
 use marula_db::session::Done;
-use marula_error::{Error, Result};
+use marula_error::{Error, Result, errors};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -11,6 +11,10 @@ use crate::request::Request;
 use crate::update_one::{Statement, Updated};
 use crate::write_reply::{self, StatementIds, clamp};
 use crate::writes::{self, multi_not_retryable};
+
+errors! {
+    update_type() = FailedToParse, "Update argument must be either an object or an array";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "update",
@@ -63,6 +67,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     write_reply::check_batch_size(statements.len())?;
     for statement in &statements {
         fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, *statement)?;
+        if !matches!(statement.get("u"), Some(Value::Document(_) | Value::Array(_))) {
+            return Err(update_type());
+        }
     }
     let is_inline = !ctx.may_wait();
     if is_inline && statements.len() > 1 {
@@ -75,9 +82,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         statements.len(),
     )?;
     let is_multi = |fields: &Doc<'_>| fields.get("multi").is_some_and(|multi| multi.is_truthy());
-    if request.txn_number.is_some() && statements.iter().any(is_multi) {
-        return Err(multi_not_retryable("update"));
-    }
     let mut op = writes::begin(ctx, request)?;
     op.bypass_validation = request.flag("bypassDocumentValidation");
     op.may_wait = !is_inline;
@@ -85,6 +89,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let (mut matched, mut modified) = (0i64, 0i64);
     let mut upserted: Vec<(usize, ValueBuf)> = Vec::new();
     let mut errors: Vec<(usize, Error)> = Vec::new();
+    let mut retried = Vec::new();
     for (index, fields) in statements.iter().enumerate() {
         let statement = Statement {
             query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
@@ -99,12 +104,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             number: ids.at(index),
         };
         let outcome = match op.numbered.as_ref().and_then(|numbered| numbered.done(statement.number)) {
-            Some(Done::Updated { matched, modified, upserted }) => Ok(Updated {
-                matched: *matched,
-                modified: *modified,
-                upserted: upserted.clone(),
-            }),
+            Some(Done::Updated { matched, modified, upserted }) => {
+                retried.push(statement.number);
+                Ok(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
+            }
             Some(_) => Err(writes::mismatch(&op, statement.number)),
+            None if statement.multi && op.numbered.is_some() => Err(multi_not_retryable("true")),
             None => match statement.run(ctx, &ns, &mut op) {
                 Ok(Some(updated)) => Ok(updated),
                 Ok(None) => return Ok(Outcome::ToPool),
@@ -132,6 +137,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
     write_reply::write_errors(&errors, reply);
+    write_reply::retried(&retried, reply);
     if !upserted.is_empty() {
         let mut list = reply.begin_array("upserted");
         for (index, id) in &upserted {
