@@ -56,11 +56,7 @@ impl Stage for AddFields {
         self.fields.optimize(context)
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }
 }

@@ -46,11 +46,7 @@ impl Stage for DocumentsStage {
         Kind::Origin
     }
 
-    fn start(
-        self: Arc<Self>,
-        _: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, _: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let arena = Arena::new();
         let frame = Frame::new(marula_bson::Doc::EMPTY, &arena, &env.context);
         let Some(Value::Array(items)) = self.documents.eval(&frame)? else {

@@ -85,11 +85,7 @@ impl Stage for Group {
         self.fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.optimize(context))
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Grouping {
             input,
             stage: self,

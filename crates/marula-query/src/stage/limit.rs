@@ -60,11 +60,7 @@ impl Stage for Limit {
         Kind::Limit(self.0)
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        _: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Limited { input, left: self.0 }))
     }
 }

@@ -49,11 +49,7 @@ impl Stage for Match {
         Kind::Match(&self.filter)
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Matching { input, stage: self, env: env.clone(), since_check: 0 }))
     }
 }

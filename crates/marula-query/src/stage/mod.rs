@@ -16,9 +16,12 @@ mod add_fields;
 mod bucket;
 mod count;
 mod documents;
+mod facet;
 mod fields;
+mod graph_lookup;
 mod group;
 mod limit;
+mod lookup;
 mod r#match;
 mod project;
 mod redact;
@@ -27,6 +30,7 @@ mod sample;
 mod skip;
 mod sort;
 mod sort_by_count;
+mod union_with;
 mod unset;
 mod unwind;
 
@@ -73,8 +77,11 @@ pub static STAGES: &[Row] = &[
     bucket::ROW,
     count::ROW,
     documents::ROW,
+    facet::ROW,
+    graph_lookup::ROW,
     group::ROW,
     limit::ROW,
+    lookup::ROW,
     r#match::ROW,
     project::ROW,
     redact::ROW,
@@ -85,6 +92,7 @@ pub static STAGES: &[Row] = &[
     skip::ROW,
     sort::ROW,
     sort_by_count::ROW,
+    union_with::ROW,
     unset::ROW,
     unwind::ROW,
 ];
@@ -111,11 +119,7 @@ pub trait Stage: Debug + Send + Sync {
     fn limit_output(&mut self, _limit: u64) {}
 
     /// Stacks the stage upon its input.
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>>;
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>>;
 }
 
 /// A stage as the planner sees it.

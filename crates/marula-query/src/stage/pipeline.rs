@@ -23,6 +23,8 @@ errors! {
     too_deep() = MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}";
     must_be_first(name: &str) = 40602, "{name} is only valid as the first stage in a pipeline";
     must_be_last(name: &str) = 40601, "{name} can only be the final stage in the pipeline";
+    not_in_lookup(name: &str) = 51047, "{name} is not allowed within a $lookup's sub-pipeline";
+    not_in_union(name: &str) = 31441, "{name} is not allowed within a $unionWith's sub-pipeline";
     not_in_facet(name: &str) = 40600, "{name} is not allowed to be used within a $facet stage";
 }
 
@@ -39,8 +41,10 @@ pub enum Inside {
     Nothing,
     /// It is one of `$facet`'s.
     Facet,
-    /// It is `$lookup`'s or `$unionWith`'s.
+    /// It is `$lookup`'s.
     Lookup,
+    /// It is `$unionWith`'s.
+    UnionWith,
 }
 
 /// A pipeline while it is parsed.
@@ -58,6 +62,24 @@ impl Pipeline {
         let mut parser = Parser { context, stages: Vec::new(), inside: Inside::Nothing, depth: 0 };
         parser.parse_all(array)?;
         parser.finish()
+    }
+
+    /// Parses the array of stages of a pipeline inside another, which is not known any more.
+    pub(super) fn parse_inside(
+        array: Doc<'_>,
+        context: &Context,
+        inside: Inside,
+    ) -> Result<Pipeline> {
+        let mut parser = Parser { context, stages: Vec::new(), inside, depth: 1 };
+        parser.parse_all(array)?;
+        parser.finish()
+    }
+
+    /// The pipeline with one more stage at its front.
+    #[must_use]
+    pub(super) fn after(mut self, stage: impl Stage + 'static) -> Pipeline {
+        self.stages.insert(0, Arc::new(stage));
+        self
     }
 
     /// A pipeline of stages that were parsed already.
@@ -97,11 +119,7 @@ impl Pipeline {
     }
 
     /// Stacks the stages upon `input`; pulling the result runs the pipeline.
-    pub fn run(
-        &self,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    pub fn run(&self, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         self.stages.iter().try_fold(input, |input, stage| Arc::clone(stage).start(input, env))
     }
 
@@ -137,7 +155,8 @@ impl<'c> Parser<'c> {
         let inside = if self.inside == Inside::Facet { Inside::Facet } else { inside };
         let mut parser = Parser { context, stages: Vec::new(), inside, depth: self.depth + 1 };
         parser.parse_all(array)?;
-        parser.finish()
+        // The outer pipeline computes constants when all of it is parsed.
+        Ok(parser.unoptimized())
     }
 
     /// The scope for an expression of a stage.
@@ -169,19 +188,25 @@ impl<'c> Parser<'c> {
     }
 
     fn check_place(&self, row: &Row, index: usize, count: usize) -> Result<()> {
-        let in_facet = self.inside == Inside::Facet;
         match row.place {
             Place::Anywhere => Ok(()),
-            _ if in_facet => Err(not_in_facet(row.name)),
+            _ if self.inside == Inside::Facet => Err(not_in_facet(row.name)),
+            Place::Last if self.inside == Inside::Lookup => Err(not_in_lookup(row.name)),
+            Place::Last if self.inside == Inside::UnionWith => Err(not_in_union(row.name)),
             Place::First if index > 0 => Err(must_be_first(row.name)),
             Place::Last if index + 1 < count => Err(must_be_last(row.name)),
             Place::First | Place::Last | Place::OutsideFacet => Ok(()),
         }
     }
 
+    fn unoptimized(self) -> Pipeline {
+        Pipeline { stages: self.stages.into_iter().map(Arc::from).collect() }
+    }
+
     fn finish(self) -> Result<Pipeline> {
-        let mut pipeline = Pipeline { stages: self.stages.into_iter().map(Arc::from).collect() };
-        pipeline.optimize(self.context)?;
+        let context = self.context;
+        let mut pipeline = self.unoptimized();
+        pipeline.optimize(context)?;
         Ok(pipeline)
     }
 }

@@ -50,11 +50,7 @@ impl Stage for Project {
         Value::Document(self.spec.as_doc()).to_buf()
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }
 }

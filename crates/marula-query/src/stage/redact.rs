@@ -44,11 +44,7 @@ impl Stage for Redact {
         self.expression.optimize(context)
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let context = Arc::clone(&env.context);
         Ok(Box::new(Redacting {
             input,

@@ -67,11 +67,7 @@ impl Stage for ReplaceRoot {
         self.new_root.optimize(context)
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }
 }

@@ -57,11 +57,7 @@ impl Stage for Sample {
         })
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Sampling {
             input,
             wanted: self.0,

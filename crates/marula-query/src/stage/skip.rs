@@ -38,11 +38,7 @@ impl Stage for Skip {
         Kind::Skip(self.0)
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        _: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Skipping { input, left: self.0 }))
     }
 }

@@ -68,11 +68,7 @@ impl Stage for Sort {
         self.limit = Some(self.limit.map_or(limit, |own| own.min(limit)));
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        env: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Sorting {
             input,
             stage: self,

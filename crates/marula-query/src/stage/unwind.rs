@@ -89,11 +89,7 @@ impl Stage for Unwind {
         })
     }
 
-    fn start(
-        self: Arc<Self>,
-        input: Box<dyn Source>,
-        _: &Env,
-    ) -> Result<Box<dyn Source>> {
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Unwinding {
             input,
             stage: self,

@@ -1,0 +1,241 @@
+//! `$facet`: several pipelines over the same documents, each with its own field of one result.
+//!
+//! The input is read in batches; each pipeline is pulled until it has used the batch up and pauses.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::pipeline::Inside;
+use super::source::check_size;
+use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use crate::context::Context;
+use crate::expression::path::check_field_name;
+use crate::expression::print;
+
+pub(super) const ROW: Row = Row { name: "$facet", place: Place::OutsideFacet, parse };
+
+/// How many bytes of input are read before the pipelines run over them.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+errors! {
+    not_object(text: &str) = 40169, "the $facet specification must be a non-empty object, but found: $facet: {text}";
+    not_array(name: &str, kind: &str) = 40170, "arguments to $facet must be arrays, {name} is type {kind}";
+    stage_not_object(name: &str, kind: &str, element: &str) = 40171, "elements of arrays in $facet spec must be non-empty objects, {name} argument contained an element of type {kind}: {element}";
+    name_has_dot() = 16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
+    too_large(limit: usize) = ExceededMemoryLimit, "document constructed by $facet is larger than {limit} bytes";
+}
+
+/// A parsed `$facet`.
+#[derive(Debug)]
+pub(super) struct Facet {
+    pipelines: Vec<(Box<[u8]>, Pipeline)>,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let spec = match value {
+        Value::Document(spec) if !spec.is_empty() => spec,
+        _ => return Err(not_object(&print::element(value))),
+    };
+    let mut pipelines = Vec::new();
+    for element in spec {
+        check_field_name(element.name)?;
+        if element.name.contains(&b'.') {
+            return Err(name_has_dot());
+        }
+        let Value::Array(array) = element.value.get() else {
+            return Err(not_array(&element.name.to_string(), element.value.kind().alias()));
+        };
+        for item in array {
+            let value = item.value.get();
+            if !matches!(value, Value::Document(doc) if !doc.is_empty()) {
+                let shown = format!("{}: {}", item.name, print::element(value));
+                let name = element.name.to_string();
+                return Err(stage_not_object(&name, value.kind().alias(), &shown));
+            }
+        }
+        let pipeline = parser.nested(array, parser.context, Inside::Facet)?;
+        pipelines.push((element.name.to_vec().into(), pipeline));
+    }
+    parser.push(Facet { pipelines });
+    Ok(())
+}
+
+impl Stage for Facet {
+    fn name(&self) -> &'static str {
+        "$facet"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            for (name, pipeline) in &self.pipelines {
+                out.append(name, &pipeline.print());
+            }
+        })
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.pipelines.iter_mut().try_for_each(|(_, pipeline)| pipeline.optimize(context))
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let feed = Arc::new(Mutex::new(Feed::default()));
+        let outputs = self
+            .pipelines
+            .iter()
+            .map(|(_, pipeline)| {
+                let reader = Reader {
+                    feed: Arc::clone(&feed),
+                    number: 0,
+                    batch: Arc::new(Vec::new()),
+                    at: 0,
+                };
+                let source = pipeline.run(Box::new(reader), env)?;
+                Ok(Output { source, documents: Vec::new() })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Box::new(Faceting {
+            input,
+            stage: self,
+            feed,
+            outputs,
+            size: 0,
+            bytes_max: env.stage_bytes_max,
+            is_done: false,
+            out: Vec::new(),
+        }))
+    }
+}
+
+/// The batch that the pipelines read.
+#[derive(Default)]
+struct Feed {
+    /// Counts batches, so that a reader sees a new one.
+    number: u64,
+    batch: Arc<Vec<DocBuf>>,
+    is_last: bool,
+}
+
+/// One pipeline's view of the batches.
+struct Reader {
+    feed: Arc<Mutex<Feed>>,
+    number: u64,
+    batch: Arc<Vec<DocBuf>>,
+    /// One past the current document.
+    at: usize,
+}
+
+impl Source for Reader {
+    fn advance(&mut self) -> Result<Step> {
+        if self.at < self.batch.len() {
+            self.at += 1;
+            return Ok(Step::Document);
+        }
+        let feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
+        if feed.number == self.number {
+            return Ok(if feed.is_last { Step::End } else { Step::Pause });
+        }
+        self.number = feed.number;
+        self.batch = Arc::clone(&feed.batch);
+        self.at = 0;
+        if self.batch.is_empty() {
+            return Ok(if feed.is_last { Step::End } else { Step::Pause });
+        }
+        self.at = 1;
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.at.checked_sub(1).and_then(|at| self.batch.get(at)).map_or(Doc::EMPTY, DocBuf::as_doc)
+    }
+}
+
+struct Output {
+    source: Box<dyn Source>,
+    documents: Vec<DocBuf>,
+}
+
+struct Faceting {
+    input: Box<dyn Source>,
+    stage: Arc<Facet>,
+    feed: Arc<Mutex<Feed>>,
+    outputs: Vec<Output>,
+    size: usize,
+    bytes_max: usize,
+    is_done: bool,
+    out: Vec<u8>,
+}
+
+impl Faceting {
+    /// Reads a batch. Answers how the input ended: with a document it goes on.
+    fn read_batch(&mut self) -> Result<Step> {
+        let mut batch = Vec::new();
+        let mut size = 0;
+        let step = loop {
+            match self.input.advance()? {
+                Step::Document => {
+                    let doc = self.input.doc().to_buf();
+                    size += doc.len();
+                    batch.push(doc);
+                    if size >= BATCH_BYTES {
+                        break Step::Document;
+                    }
+                }
+                step => break step,
+            }
+        };
+        let mut feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
+        feed.number += 1;
+        feed.batch = Arc::new(batch);
+        feed.is_last = step == Step::End;
+        Ok(step)
+    }
+
+    /// Pulls every pipeline until it pauses or ends.
+    fn run_pipelines(&mut self) -> Result<()> {
+        for output in &mut self.outputs {
+            while output.source.advance()? == Step::Document {
+                let doc = output.source.doc().to_buf();
+                self.size += doc.len();
+                if self.size > self.bytes_max {
+                    return Err(too_large(self.bytes_max));
+                }
+                output.documents.push(doc);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for Faceting {
+    fn advance(&mut self) -> Result<Step> {
+        if self.is_done {
+            return Ok(Step::End);
+        }
+        loop {
+            let step = self.read_batch()?;
+            self.run_pipelines()?;
+            match step {
+                Step::Document => {}
+                Step::Pause => return Ok(Step::Pause),
+                Step::End => break,
+            }
+        }
+        self.is_done = true;
+        let mut out = DocWriter::new(&mut self.out);
+        for ((name, _), output) in self.stage.pipelines.iter().zip(&self.outputs) {
+            let mut list = out.begin_array(name);
+            for doc in &output.documents {
+                list.push(doc);
+            }
+        }
+        out.finish();
+        check_size(self.out.len())?;
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        Doc::trusted(&self.out)
+    }
+}

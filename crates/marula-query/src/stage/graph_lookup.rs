@@ -1,0 +1,259 @@
+//! `$graphLookup`: to each document an array of those that a walk through another collection reaches.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::fields::write_with;
+use super::lookup::{collect, equal_to_any};
+use super::r#match::Match;
+use super::source::check_size;
+use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use crate::context::Context;
+use crate::expression::set::ValueSet;
+use crate::expression::{Arena, Expression, Frame, Path, print};
+use crate::filter::Filter;
+
+pub(super) const ROW: Row = Row { name: "$graphLookup", place: Place::Anywhere, parse };
+
+errors! {
+    not_object(kind: &str) = FailedToParse, "the $graphLookup stage specification must be an object, but found {kind}";
+    missing_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
+    from_not_string(kind: &str) = FailedToParse, "$graphLookup 'from' field must be a string, but found {kind}";
+    depth_not_number(kind: &str) = 40100, "maxDepth must be numeric, found type: {kind}";
+    depth_negative(depth: i64) = 40101, "maxDepth requires a nonnegative argument, found: {depth}";
+    depth_not_integer(depth: i64) = 40102, "maxDepth could not be represented as a long long: {depth}";
+    not_string(name: &str, kind: &str) = 40103, "expected string as argument for {name}, found: {kind}";
+    unknown_argument(name: &str) = 40104, "Unknown argument to $graphLookup: {name}";
+    missing_argument() = 40105, "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified.";
+    restrict_not_object(kind: &str) = 40185, "restrictSearchWithMatch must be an object, found {kind}";
+    too_much_memory(limit: usize) = 40099, "$graphLookup reached maximum memory consumption: {limit} bytes";
+}
+
+/// A parsed `$graphLookup`.
+#[derive(Debug)]
+pub(super) struct GraphLookup {
+    from: String,
+    to: Path,
+    start_with: Expression,
+    connect_from: Path,
+    connect_to: Path,
+    depth_field: Option<Path>,
+    depth_max: Option<u64>,
+    restrict: Option<DocBuf>,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::Document(spec) = value else {
+        return Err(not_object(value.kind().alias()));
+    };
+    let (mut from, mut to, mut start_with) = (None, None, None);
+    let (mut connect_from, mut connect_to, mut depth_field) = (None, None, None);
+    let (mut depth_max, mut restrict) = (None, None);
+    for element in spec {
+        let value = element.value.get();
+        let kind = value.kind().alias();
+        match &**element.name {
+            b"startWith" => {
+                start_with = Some(Expression::parse(value, &mut parser.scope())?);
+            }
+            b"maxDepth" => depth_max = Some(read_depth(value)?),
+            b"restrictSearchWithMatch" => {
+                let doc = value.as_doc().ok_or_else(|| restrict_not_object(kind))?;
+                // Parsed here so that its errors come early.
+                Filter::parse(doc, parser.context)?;
+                restrict = Some(doc.to_buf());
+            }
+            b"from" => {
+                let name = value.as_str().ok_or_else(|| from_not_string(kind))?;
+                from = Some(name.to_string());
+            }
+            name @ (b"as" | b"connectFromField" | b"connectToField" | b"depthField") => {
+                let text = value.as_str();
+                let text = text.ok_or_else(|| not_string(&name.to_str_lossy(), kind))?;
+                let path = Some(Path::parse(text)?);
+                match name {
+                    b"as" => to = path,
+                    b"connectFromField" => connect_from = path,
+                    b"connectToField" => connect_to = path,
+                    _ => depth_field = path,
+                }
+            }
+            name => return Err(unknown_argument(&name.to_str_lossy())),
+        }
+    }
+    let from = from.ok_or_else(|| missing_from(&print::document(spec)))?;
+    let stage = GraphLookup {
+        from,
+        to: to.ok_or_else(missing_argument)?,
+        start_with: start_with.ok_or_else(missing_argument)?,
+        connect_from: connect_from.ok_or_else(missing_argument)?,
+        connect_to: connect_to.ok_or_else(missing_argument)?,
+        depth_field,
+        depth_max,
+        restrict,
+    };
+    parser.push(stage);
+    Ok(())
+}
+
+fn read_depth(value: Value<'_>) -> Result<u64> {
+    let number = value.as_f64().ok_or_else(|| depth_not_number(value.kind().alias()))?;
+    #[allow(clippy::cast_possible_truncation)]
+    let whole = number as i64;
+    if whole < 0 {
+        return Err(depth_negative(whole));
+    }
+    let depth = value.as_exact_i64().ok_or_else(|| depth_not_integer(whole))?;
+    u64::try_from(depth).map_err(|_| depth_negative(depth))
+}
+
+impl Stage for GraphLookup {
+    fn name(&self) -> &'static str {
+        "$graphLookup"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            out.append("from", &self.from);
+            out.append("as", self.to.text().as_bstr());
+            out.append("connectToField", self.connect_to.text().as_bstr());
+            out.append("connectFromField", self.connect_from.text().as_bstr());
+            out.append("startWith", &self.start_with.print());
+            if let Some(path) = &self.depth_field {
+                out.append("depthField", path.text().as_bstr());
+            }
+            if let Some(depth) = self.depth_max {
+                out.append("maxDepth", i64::try_from(depth).unwrap_or(i64::MAX));
+            }
+            if let Some(restrict) = &self.restrict {
+                out.append("restrictSearchWithMatch", restrict);
+            }
+        })
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.start_with.optimize(context)
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let env = env.clone();
+        Ok(Box::new(Walking { input, stage: self, env, arena: Arena::new(), out: Vec::new() }))
+    }
+}
+
+struct Walking {
+    input: Box<dyn Source>,
+    stage: Arc<GraphLookup>,
+    env: Env,
+    arena: Arena,
+    out: Vec<u8>,
+}
+
+impl Walking {
+    fn write(&mut self) -> Result<()> {
+        self.arena.reset();
+        let doc = self.input.doc();
+        let frame = Frame::new(doc, &self.arena, &self.env.context);
+        let start = self.stage.start_with.eval(&frame)?;
+        let mut frontier: Vec<ValueBuf> = Vec::new();
+        match start {
+            Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
+            start => frontier.push(start.unwrap_or(Value::Null).to_buf()),
+        }
+        let found = self.stage.walk(frontier, &self.env)?;
+        let mut array = Vec::new();
+        let mut list = marula_bson::ArrayWriter::new(&mut array);
+        for doc in &found {
+            list.push(doc);
+        }
+        list.finish();
+        self.out.clear();
+        let value = Value::Array(Doc::trusted(&array));
+        write_with(doc, self.stage.to.parts(), Some(value), &mut DocWriter::new(&mut self.out));
+        check_size(self.out.len())
+    }
+}
+
+impl GraphLookup {
+    /// Walks in breadth: each round finds the documents that the values of the round before lead to.
+    fn walk(&self, mut frontier: Vec<ValueBuf>, env: &Env) -> Result<Vec<DocBuf>> {
+        let collator = env.context.collator();
+        let connect_to = self.connect_to.text();
+        let mut tried = ValueSet::default();
+        let mut seen = ValueSet::default();
+        let mut found = Vec::new();
+        let mut size = 0;
+        let mut depth = 0;
+        frontier.retain(|value| tried.insert(value.get(), collator) > 0);
+        while !frontier.is_empty() {
+            let values: Vec<Value<'_>> = frontier.iter().map(ValueBuf::get).collect();
+            let mut matches = self.matching(&connect_to, &values, env)?;
+            let mut next: Vec<ValueBuf> = Vec::new();
+            while matches.advance()? != Step::End {
+                let doc = matches.doc();
+                if seen.insert(doc.get("_id").unwrap_or(Value::Null), collator) == 0 {
+                    continue;
+                }
+                let mut leads = Vec::new();
+                collect(Value::Document(doc), self.connect_from.parts(), &mut leads);
+                for lead in leads {
+                    let added = tried.insert(lead, collator);
+                    if added > 0 {
+                        size += added;
+                        next.push(lead.to_buf());
+                    }
+                }
+                let doc = self.with_depth(doc, depth);
+                size += doc.len();
+                if size > env.stage_bytes_max {
+                    return Err(too_much_memory(env.stage_bytes_max));
+                }
+                found.push(doc);
+            }
+            env.world.check_interrupt()?;
+            if self.depth_max.is_some_and(|max| depth >= max) {
+                break;
+            }
+            depth += 1;
+            frontier = next;
+        }
+        Ok(found)
+    }
+
+    fn matching(&self, field: &[u8], values: &[Value<'_>], env: &Env) -> Result<Box<dyn Source>> {
+        let filter = equal_to_any(field, values);
+        let mut pipeline = Pipeline::from_stages(Vec::new());
+        if let Some(restrict) = &self.restrict {
+            pipeline = pipeline.after(Match::new(Filter::parse(restrict.as_doc(), &env.context)?));
+        }
+        pipeline = pipeline.after(Match::new(Filter::parse(filter.as_doc(), &env.context)?));
+        Arc::clone(&env.world).aggregate(None, &self.from, pipeline)
+    }
+
+    fn with_depth(&self, doc: Doc<'_>, depth: u64) -> DocBuf {
+        let Some(path) = &self.depth_field else {
+            return doc.to_buf();
+        };
+        let depth = Value::Int64(i64::try_from(depth).unwrap_or(i64::MAX));
+        DocBuf::build(|out| write_with(doc, path.parts(), Some(depth), out))
+    }
+}
+
+impl Source for Walking {
+    fn advance(&mut self) -> Result<Step> {
+        match self.input.advance()? {
+            Step::Document => {
+                self.write()?;
+                Ok(Step::Document)
+            }
+            step => Ok(step),
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        Doc::trusted(&self.out)
+    }
+}

@@ -1,0 +1,311 @@
+//! `$lookup`: to each document an array of those that another collection has for it.
+//!
+//! Where `let` names variables, the sub-pipeline is parsed anew for each document, so that the variables are
+//! constants in it and the planner can use indexes for them; it was parsed once before with their values
+//! unknown, so that its errors come early.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::fields::write_with;
+use super::r#match::Match;
+use super::pipeline::Inside;
+use super::source::{DOCUMENT_BYTES_MAX, check_size};
+use super::union_with::open;
+use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use crate::context::Context;
+use crate::expression::scope::check_user_variable;
+use crate::expression::{Arena, Expression, Frame, Path, print};
+use crate::filter::Filter;
+
+pub(super) const ROW: Row = Row { name: "$lookup", place: Place::Anywhere, parse };
+
+errors! {
+    not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
+    from_not_string(kind: &str) = FailedToParse, "$lookup 'from' field must be a string, but found {kind}";
+    from_other_database(db: &str, coll: &str) = FailedToParse, "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and coll: {coll}";
+    argument_not_string(name: &str, text: &str, kind: &str) = FailedToParse, "$lookup argument '{name}' must be a string, found {name}: {text}: {kind}";
+    unknown_argument(name: &str) = FailedToParse, "unknown argument to $lookup: {name}";
+    pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
+    let_not_object(text: &str, kind: &str) = FailedToParse, "$lookup argument 'let: {text}' must be an object, is type {kind}";
+    no_as() = FailedToParse, "must specify 'as' field for a $lookup";
+    no_from() = FailedToParse, "must specify 'pipeline' when 'from' is empty";
+    no_from_nor_documents() = FailedToParse, "$lookup stage without explicit collection must have a pipeline with $documents as first stage";
+    no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
+    let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";
+    result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {DOCUMENT_BYTES_MAX} bytes";
+}
+
+/// A parsed `$lookup`.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    from: Option<String>,
+    to: Path,
+    fields: Option<(Path, Vec<u8>)>,
+    variables: Vec<(String, Expression)>,
+    /// The variables that are in sight around the stage.
+    outer: Option<DocBuf>,
+    /// The array of stages, to be parsed anew; `None` where there is none.
+    stages: Option<ValueBuf>,
+    pipeline: Pipeline,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::Document(spec) = value else {
+        return Err(not_object(value.kind().alias()));
+    };
+    let (mut from, mut to, mut local, mut foreign) = (None, None, None, None);
+    let (mut variables, mut stages) = (None, None);
+    for element in spec {
+        let value = element.value.get();
+        let kind = value.kind().alias();
+        match &**element.name {
+            b"pipeline" => stages = Some(value.as_array().ok_or_else(pipeline_not_array)?),
+            b"let" => {
+                let doc = value.as_doc();
+                let doc = doc.ok_or_else(|| let_not_object(&print::element(value), kind))?;
+                variables = Some(parse_variables(doc, parser)?);
+            }
+            b"from" => match value {
+                Value::String(name) => from = Some(name.to_string()),
+                Value::Document(doc) => {
+                    let part = |name: &str| {
+                        doc.get(name).and_then(|part| part.as_str()).unwrap_or_default().to_string()
+                    };
+                    return Err(from_other_database(&part("db"), &part("coll")));
+                }
+                _ => return Err(from_not_string(kind)),
+            },
+            name => {
+                let Value::String(text) = value else {
+                    let name = name.to_str_lossy();
+                    return Err(argument_not_string(&name, &print::element(value), kind));
+                };
+                match name {
+                    b"as" => to = Some(Path::parse(text)?),
+                    b"localField" => local = Some(Path::parse(text)?),
+                    b"foreignField" => foreign = Some(Path::parse(text)?.text()),
+                    _ => return Err(unknown_argument(&name.to_str_lossy())),
+                }
+            }
+        }
+    }
+    if from.is_none() && stages.is_none() {
+        return Err(no_from());
+    }
+    let to = to.ok_or_else(no_as)?;
+    let fields = match (local, foreign) {
+        (Some(local), Some(foreign)) => Some((local, foreign)),
+        (None, None) if stages.is_some() => None,
+        _ => return Err(no_fields_nor_pipeline()),
+    };
+    if variables.is_some() && stages.is_none() {
+        return Err(let_without_pipeline());
+    }
+    let variables = variables.unwrap_or_default();
+    let context = with_unknown_variables(parser.context, &variables);
+    let pipeline = parser.nested(stages.unwrap_or(Doc::EMPTY), &context, Inside::Lookup)?;
+    if from.is_none() && !pipeline.is_origin() {
+        return Err(no_from_nor_documents());
+    }
+    let stages = stages.map(|stages| Value::Array(stages).to_buf());
+    let outer = parser.context.let_variables.clone();
+    parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline });
+    Ok(())
+}
+
+fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Expression)>> {
+    doc.iter()
+        .map(|element| {
+            let name = element.name.to_string();
+            check_user_variable(&name)?;
+            let value = Expression::parse(element.value.get(), &mut parser.scope())?;
+            Ok((name, value))
+        })
+        .collect()
+}
+
+/// A context in which the variables are known by name; undefined stands for a value that is not known yet.
+fn with_unknown_variables(context: &Context, variables: &[(String, Expression)]) -> Context {
+    let known = variables.iter().map(|(name, _)| (name.as_str(), Value::Undefined));
+    with_variables(context, &known.collect::<Vec<_>>())
+}
+
+/// The context with more variables in sight; of those of one name, the new one counts.
+fn with_variables(context: &Context, variables: &[(&str, Value<'_>)]) -> Context {
+    let outer = context.let_variables.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
+    let all = DocBuf::build(|out| {
+        for (name, value) in variables {
+            out.append(name, *value);
+        }
+        for element in outer {
+            out.append_raw(element.name, element.value);
+        }
+    });
+    Context { let_variables: Some(all), ..context.clone() }
+}
+
+impl Stage for Lookup {
+    fn name(&self) -> &'static str {
+        "$lookup"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            if let Some(from) = &self.from {
+                out.append("from", from);
+            }
+            out.append("as", self.to.text().as_bstr());
+            if let Some((local, foreign)) = &self.fields {
+                out.append("localField", local.text().as_bstr());
+                out.append("foreignField", foreign.as_bstr());
+            }
+            if let Some(stages) = &self.stages {
+                let mut variables = out.begin_doc("let");
+                for (name, value) in &self.variables {
+                    variables.append(name, &value.print());
+                }
+                variables.finish();
+                out.append("pipeline", stages);
+            }
+        })
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        if self.variables.is_empty() {
+            self.pipeline.optimize(context)?;
+        }
+        self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let env = env.clone();
+        Ok(Box::new(LookingUp { input, stage: self, env, arena: Arena::new(), out: Vec::new() }))
+    }
+}
+
+struct LookingUp {
+    input: Box<dyn Source>,
+    stage: Arc<Lookup>,
+    env: Env,
+    arena: Arena,
+    out: Vec<u8>,
+}
+
+impl LookingUp {
+    fn write(&mut self) -> Result<()> {
+        self.arena.reset();
+        let doc = self.input.doc();
+        let pipeline = self.stage.pipeline_for(doc, &self.arena, &self.env)?;
+        let mut found = open(self.stage.from.as_deref(), pipeline, &self.env)?;
+        let mut array = Vec::new();
+        let mut list = marula_bson::ArrayWriter::new(&mut array);
+        while found.advance()? != Step::End {
+            list.push(found.doc());
+            if list.size() > DOCUMENT_BYTES_MAX {
+                return Err(result_too_large(self.stage.from.as_deref().unwrap_or_default()));
+            }
+        }
+        list.finish();
+        self.out.clear();
+        let value = Value::Array(Doc::trusted(&array));
+        write_with(doc, self.stage.to.parts(), Some(value), &mut DocWriter::new(&mut self.out));
+        check_size(self.out.len())
+    }
+}
+
+impl Lookup {
+    /// The pipeline that finds what belongs to `doc`.
+    fn pipeline_for(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Pipeline> {
+        let mut context = (*env.context).clone();
+        let mut pipeline = self.pipeline.clone();
+        if let Some(Value::Array(stages)) = self.stages.as_ref().map(ValueBuf::get)
+            && !self.variables.is_empty()
+        {
+            let frame = Frame::new(doc, arena, &env.context);
+            let mut values = Vec::with_capacity(self.variables.len());
+            for (name, value) in &self.variables {
+                values.push((name.as_str(), value.eval(&frame)?.unwrap_or(Value::Null)));
+            }
+            let around = Context { let_variables: self.outer.clone(), ..(*env.context).clone() };
+            context = with_variables(&around, &values);
+            pipeline = Pipeline::parse_inside(stages, &context, Inside::Lookup)?;
+        }
+        if let Some((local, foreign)) = &self.fields {
+            let mut values = Vec::new();
+            collect(Value::Document(doc), local.parts(), &mut values);
+            let filter = Filter::parse(equal_to_any(foreign, &values).as_doc(), &context)?;
+            pipeline = pipeline.after(Match::new(filter));
+        }
+        Ok(pipeline)
+    }
+}
+
+/// Collects what a path leads to: through arrays of documents, and of arrays the elements. A document
+/// without the path counts as null.
+pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<Value<'a>>) {
+    let Some((first, rest)) = parts.split_first() else {
+        match value {
+            Value::Array(items) => out.extend(items.values()),
+            value => out.push(value),
+        }
+        return;
+    };
+    match value {
+        Value::Document(doc) => match doc.get(first) {
+            Some(Value::Array(items)) if !rest.is_empty() => {
+                for item in items.values() {
+                    if item.as_doc().is_some() {
+                        collect(item, rest, out);
+                    }
+                }
+            }
+            Some(inner) => collect(inner, rest, out),
+            None => out.push(Value::Null),
+        },
+        _ => out.push(Value::Null),
+    }
+}
+
+/// The filter for documents whose field equals one of the values.
+pub(super) fn equal_to_any(field: &[u8], values: &[Value<'_>]) -> DocBuf {
+    // A regular expression inside $in would be matched, not compared.
+    let has_regex = values.iter().any(|value| value.kind() == Type::Regex);
+    DocBuf::build(|out| match values {
+        [only] => {
+            out.begin_doc(field).append("$eq", *only);
+        }
+        _ if has_regex => {
+            let mut either = out.begin_array("$or");
+            for value in values {
+                either.begin_doc().begin_doc(field).append("$eq", *value);
+            }
+        }
+        _ => {
+            let mut condition = out.begin_doc(field);
+            let mut list = condition.begin_array("$in");
+            for value in values {
+                list.push(*value);
+            }
+        }
+    })
+}
+
+impl Source for LookingUp {
+    fn advance(&mut self) -> Result<Step> {
+        match self.input.advance()? {
+            Step::Document => {
+                self.write()?;
+                Ok(Step::Document)
+            }
+            step => Ok(step),
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        Doc::trusted(&self.out)
+    }
+}

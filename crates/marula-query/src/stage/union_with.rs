@@ -1,0 +1,115 @@
+//! `$unionWith`: the documents of another collection after the pipeline's own.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::pipeline::Inside;
+use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use crate::context::Context;
+
+pub(super) const ROW: Row = Row { name: "$unionWith", place: Place::Anywhere, parse };
+
+errors! {
+    wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";
+    no_collection() = FailedToParse, "$unionWith stage without explicit collection must have a pipeline with $documents as first stage";
+    coll_not_string(kind: &str) = TypeMismatch, "BSON field '$unionWith.coll' is the wrong type '{kind}', expected type 'string'";
+    unknown_field(name: &str) = IDLUnknownField, "BSON field '$unionWith.{name}' is an unknown field.";
+    pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
+}
+
+/// A parsed `$unionWith`.
+#[derive(Debug)]
+pub(super) struct UnionWith {
+    collection: Option<String>,
+    pipeline: Pipeline,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let mut collection = None;
+    let mut stages = Doc::EMPTY;
+    match value {
+        Value::String(name) => collection = Some(name.to_string()),
+        Value::Document(spec) => {
+            for element in spec {
+                let value = element.value.get();
+                match &**element.name {
+                    b"coll" => {
+                        let name = value.as_str();
+                        let name = name.ok_or_else(|| coll_not_string(value.kind().alias()))?;
+                        collection = Some(name.to_string());
+                    }
+                    b"pipeline" => stages = value.as_array().ok_or_else(pipeline_not_array)?,
+                    _ => return Err(unknown_field(&element.name.to_string())),
+                }
+            }
+        }
+        _ => return Err(wrong_type(value.kind().alias())),
+    }
+    let pipeline = parser.nested(stages, parser.context, Inside::UnionWith)?;
+    if collection.is_none() && !pipeline.is_origin() {
+        return Err(no_collection());
+    }
+    parser.push(UnionWith { collection, pipeline });
+    Ok(())
+}
+
+impl Stage for UnionWith {
+    fn name(&self) -> &'static str {
+        "$unionWith"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            if let Some(name) = &self.collection {
+                out.append("coll", name);
+            }
+            out.append("pipeline", &self.pipeline.print());
+        })
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.pipeline.optimize(context)
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        Ok(Box::new(Union { input, stage: self, env: env.clone(), is_second: false }))
+    }
+}
+
+/// Runs a pipeline on a collection, or on nothing where it makes its own documents.
+pub(super) fn open(
+    collection: Option<&str>,
+    pipeline: Pipeline,
+    env: &Env,
+) -> Result<Box<dyn Source>> {
+    match collection {
+        Some(name) => Arc::clone(&env.world).aggregate(None, name, pipeline),
+        None => pipeline.run(Box::new(super::source::Documents::new(Vec::new())), env),
+    }
+}
+
+struct Union {
+    input: Box<dyn Source>,
+    stage: Arc<UnionWith>,
+    env: Env,
+    is_second: bool,
+}
+
+impl Source for Union {
+    fn advance(&mut self) -> Result<Step> {
+        let step = self.input.advance()?;
+        if step != Step::End || self.is_second {
+            return Ok(step);
+        }
+        self.is_second = true;
+        let pipeline = self.stage.pipeline.clone();
+        self.input = open(self.stage.collection.as_deref(), pipeline, &self.env)?;
+        self.input.advance()
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.input.doc()
+    }
+}
