@@ -13,6 +13,7 @@ use marula_server::dispatch::Frame;
 use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
 use marula_server::net::{self, Listener};
 use marula_server::{Options, Server};
+use marula_storage::Store;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::filter::LevelFilter;
@@ -27,6 +28,8 @@ use crate::{Failure, engine};
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
 /// How long requests that are out may finish when the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// How long the last threads may take to let go of the store.
+const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
 /// Serves until told to end.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
@@ -45,7 +48,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let address = listeners.first().and_then(Listener::local_addr);
     let store = engine::open(settings.engine, &settings.dbpath, settings.cache_bytes)?;
     let log = start_log(&settings)?;
-    let db = Db::open(store)
+    let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     let db = Arc::new(db);
     let server = Arc::new(Server::new(db.clone(), options(&settings, address), log));
@@ -83,8 +86,23 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     server.topology_waiters.lock().clear();
     handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
     db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
+    drop((server, db));
+    release(store);
     tracing::info!("ended");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets go of the store once nobody else holds it. An engine must not live to the process's last moments, when the
+/// state that its own threads rest upon is taken down.
+fn release(store: Arc<dyn Store>) {
+    let until = Instant::now() + RELEASE_WAIT;
+    while Arc::strong_count(&store) > 1 && Instant::now() < until {
+        // Threads that have answered their last request are on their way out.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if Arc::strong_count(&store) > 1 {
+        tracing::warn!("the store is still in use at the end");
+    }
 }
 
 fn listen(address: SocketAddr) -> Result<Listener, Failure> {

@@ -33,6 +33,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
+    read_concern: super::ReadConcernLevels::Majority,
     in_api_v1: true,
     auth: Auth::Collection(&["find"]),
     run,
@@ -52,12 +53,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     // A negative limit is the same limit; zero is none.
     let limit = Some(limit.unsigned_abs()).filter(|&limit| limit > 0);
     let collection = ctx.server.db.collection(&ns);
-    let context = query_args::query_context(
-        ctx,
-        collection.as_deref(),
-        request.arg("collation"),
-        None,
-    )?;
+    let context =
+        query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
     let mut query = query_args::parse_query(filter, context)?;
     query.hint = query_args::parse_hint(request.arg("hint"))?;
     let Some(collection) = collection else {

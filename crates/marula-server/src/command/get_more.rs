@@ -30,6 +30,7 @@ pub(super) static COMMAND: Command = Command {
     kind: Kind::GetMore,
     own_max_time: true,
     in_transaction: true,
+    read_concern: super::ReadConcernLevels::Snapshot,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "getMore",
@@ -49,7 +50,12 @@ pub(super) static COMMAND: Command = Command {
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let Value::Int64(id) = request.first.value.get() else {
         let kind: Type = request.first.value.kind();
-        return Err(super::fields::wrong_type("getMore", "getMore".into(), kind.alias(), "type 'long'"));
+        return Err(super::fields::wrong_type(
+            "getMore",
+            "getMore".into(),
+            kind.alias(),
+            "type 'long'",
+        ));
     };
     let collection = request.text("collection").unwrap_or_default().to_string();
     if collection.is_empty() {

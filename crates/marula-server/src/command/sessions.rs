@@ -135,11 +135,13 @@ fn kill_all(
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     const PLACE: &str = "KillAllSessionsCmd.killAllSessions";
-    for user in documents(request, "KillAllSessionsCmd", PLACE)? {
-        fields::check_doc(PLACE, USER_FIELDS, user)?;
-        let text =
-            |name: &str| user.get(name).map(|text| text.as_str().unwrap_or_default().to_string());
-        return Err(no_user(&text("user").unwrap_or_default(), &text("db").unwrap_or_default()));
+    if let Some(user) = documents(request, "KillAllSessionsCmd", PLACE)?.first() {
+        fields::check_doc(PLACE, USER_FIELDS, *user)?;
+        let text = |name: &str| {
+            user.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_string()
+        };
+        // There are no users yet.
+        return Err(no_user(&text("user"), &text("db")));
     }
     kill_where(context, &|_| true);
     Ok(Outcome::Done)

@@ -159,6 +159,9 @@ fn get_default_rw_concern(
         "defaultReadConcernSource": "implicit",
         "localUpdateWallClockTime": Value::DateTime(context.now_ms),
     );
+    if request.flag("inMemory") {
+        reply.append("inMemory", true);
+    }
     Ok(Outcome::Done)
 }
 
