@@ -65,6 +65,13 @@ impl Statement<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<Option<Updated>> {
         let mut collection = ctx.server.db.collection(ns);
+        if self.upsert && collection.is_none() {
+            // The collection is there even when the statement then fails.
+            if !op.may_wait {
+                return Ok(None);
+            }
+            collection = Some(ctx.server.db.collection_or_create(ns)?);
+        }
         let context =
             query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
         let options = UpdateOptions {
@@ -82,39 +89,31 @@ impl Statement<'_> {
         if self.upsert {
             check_upsert_query(self.query)?;
         }
+        let Some(collection) = collection else {
+            let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
+            op.record_only(&[(self.number, nothing)])?;
+            return Ok(Some(Updated::default()));
+        };
+        writes::check_not_view(&collection)?;
+        let job = Job { statement: self, update: &update, filter: &filter, context: &context };
         for _ in 0..UPSERT_ATTEMPTS_MAX {
-            if let Some(collection) = &collection {
-                writes::check_not_view(collection)?;
-                let job = Job { statement: self, update: &update, filter: &filter, context: &context };
-                match job.update_matching(ctx, collection, op)? {
-                    None => return Ok(None),
-                    Some(updated) if updated.matched > 0 || !self.upsert => return Ok(Some(updated)),
-                    Some(_) => {}
-                }
-            } else if !self.upsert {
-                op.record_only(&[(self.number, Done::Updated { matched: 0, modified: 0, upserted: None })])?;
-                return Ok(Some(Updated::default()));
+            match job.update_matching(ctx, &collection, op)? {
+                None => return Ok(None),
+                Some(updated) if updated.matched > 0 || !self.upsert => return Ok(Some(updated)),
+                Some(_) if !op.may_wait => return Ok(None),
+                Some(_) => {}
             }
-            if !op.may_wait {
-                return Ok(None);
-            }
-            let target = match &collection {
-                Some(collection) => collection.clone(),
-                None => ctx.server.db.collection_or_create(ns)?,
-            };
             let done = |doc: Doc<'_>| {
                 let upserted = doc.get("_id").map(|id| id.to_buf());
                 Some((self.number, Done::Updated { matched: 1, modified: 0, upserted }))
             };
-            match upsert(&target, &update, self.query, &context, op, &done) {
+            match upsert(&collection, &update, self.query, &context, op, &done) {
                 Ok(doc) => {
                     let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
                     return Ok(Some(Updated { matched: 1, modified: 0, upserted }));
                 }
                 // Someone else inserted what this upsert would have: now it may match.
-                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {
-                    collection = Some(target);
-                }
+                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
                 Err(error) => return Err(error),
             }
         }

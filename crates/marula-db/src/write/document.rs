@@ -40,7 +40,7 @@ pub(super) fn prepare_insert(
         return Err(insert_too_large(doc.as_bytes().len()));
     }
     out.clear();
-    if is_deeper(doc, DEPTH_MAX - 1) {
+    if is_deeper(doc, DEPTH_MAX) {
         return Err(too_deep());
     }
     let mut is_id_first = false;

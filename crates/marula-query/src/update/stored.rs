@@ -13,11 +13,16 @@ pub(super) const PATH_PARTS_MAX: usize = 250;
 /// How large a stored document may be. Source: manual "MongoDB Limits and Thresholds".
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// How large a document may become while it is made: what is allowed beside it in a message.
+const BUFFER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
+
 errors! {
     /// The document nests too deep.
     pub(super) too_deep() = Overflow, "Document exceeds maximum nesting depth of {DEPTH_MAX}";
     /// The document is too large.
     too_large() = 17419, "Resulting document after update is larger than {DOCUMENT_BYTES_MAX}";
+    /// The document is larger than the buffer that documents are made in.
+    past_buffer(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {BUFFER_BYTES_MAX}(16MB)";
     /// A name that begins with a dollar sign stands where it may not.
     dollar_name(name: &BStr, path: &str) = DollarPrefixedFieldName, "The dollar ($) prefixed field '{name}' in '{path}' is not allowed in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.";
     /// `$ref` or `$db` is no string.
@@ -38,10 +43,11 @@ errors! {
 
 /// Checks the size of a whole document.
 pub(super) fn check_size(bytes: usize) -> Result<()> {
-    if bytes > DOCUMENT_BYTES_MAX {
-        return Err(too_large());
+    match bytes {
+        ..=DOCUMENT_BYTES_MAX => Ok(()),
+        ..=BUFFER_BYTES_MAX => Err(too_large()),
+        _ => Err(past_buffer(bytes)),
     }
-    Ok(())
 }
 
 /// Checks the size of a whole document that is to be inserted.

@@ -201,8 +201,9 @@ impl<'c> Values<'c> {
         }
     }
 
-    /// Appends the values in the order in which they were found.
-    fn write(&self, out: &mut ArrayWriter<'_>) {
+    /// Appends the values in ascending order.
+    fn write(&mut self, out: &mut ArrayWriter<'_>) {
+        self.values.sort_by(|a, b| order::compare(a.get(), b.get(), self.collator));
         self.values.iter().for_each(|value| {
             out.push(value);
         });

@@ -149,6 +149,13 @@ impl<'a> Args<'a> {
     /// Runs the command; `None` where it is not for a network worker, and nothing was done.
     fn run(&self, ctx: &Context<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Option<DocBuf>> {
         let mut collection = ctx.server.db.collection(ns);
+        if self.upsert && collection.is_none() {
+            // The collection is there even when the command then fails.
+            if !op.may_wait {
+                return Ok(None);
+            }
+            collection = Some(ctx.server.db.collection_or_create(ns)?);
+        }
         let context =
             query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
         let filter = Filter::parse_for_positions(self.query, &context)?;
@@ -163,30 +170,22 @@ impl<'a> Args<'a> {
         if self.upsert {
             check_upsert_query(self.query)?;
         }
+        let Some(collection) = collection else { return job.nothing(op).map(Some) };
+        writes::check_not_view(&collection)?;
         for _ in 0..UPSERT_ATTEMPTS_MAX {
-            if let Some(collection) = &collection {
-                writes::check_not_view(collection)?;
-                match job.modify(ctx, collection, op).map_err(executor_error)? {
-                    Modified::ToPool => return Ok(None),
-                    Modified::Answer(answer) => return Ok(Some(answer)),
-                    Modified::Nothing => {}
-                }
+            match job.modify(ctx, &collection, op).map_err(executor_error)? {
+                Modified::ToPool => return Ok(None),
+                Modified::Answer(answer) => return Ok(Some(answer)),
+                Modified::Nothing => {}
             }
-            let Some(update) = update.as_ref().filter(|_| self.upsert) else {
-                return job.nothing(op).map(Some);
-            };
+            let Some(update) = update.as_ref().filter(|_| self.upsert) else { break };
             if !op.may_wait {
                 return Ok(None);
             }
-            let target = match &collection {
-                Some(collection) => collection.clone(),
-                None => ctx.server.db.collection_or_create(ns)?,
-            };
-            match job.insert(&target, update, op) {
+            match job.insert(&collection, update, op) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {
-                    collection = Some(target);
-                }
+                // Someone else inserted what this upsert would have: now it may match.
+                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
                 Err(error) => return Err(executor_error(error)),
             }
         }
