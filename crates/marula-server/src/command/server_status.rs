@@ -142,7 +142,6 @@ fn connections(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "current": int(connections.current),
         "available": int(connections.available),
         "totalCreated": int(connections.total_created),
-        "rejected": int(connections.rejected),
         "active": int(connections.active),
         "threaded": 0,
         "exhaustIsMaster": 0,
