@@ -22,37 +22,37 @@ fn number(context: &mut Context, integer: i32) -> Big {
 }
 
 fn times(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut product = a.clone();
+    let mut product = *a;
     context.mul(&mut product, b);
     product
 }
 
 fn over(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut quotient = a.clone();
+    let mut quotient = *a;
     context.div(&mut quotient, b);
     quotient
 }
 
 fn plus(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut sum = a.clone();
+    let mut sum = *a;
     context.add(&mut sum, b);
     sum
 }
 
 fn minus(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut difference = a.clone();
+    let mut difference = *a;
     context.sub(&mut difference, b);
     difference
 }
 
 fn root(context: &mut Context, a: &Big) -> Big {
-    let mut root = a.clone();
+    let mut root = *a;
     context.sqrt(&mut root);
     root
 }
 
 fn logarithm(context: &mut Context, a: &Big) -> Big {
-    let mut logarithm = a.clone();
+    let mut logarithm = *a;
     context.ln(&mut logarithm);
     logarithm
 }
@@ -94,8 +94,8 @@ fn rounded_pi(divisor: i32) -> Decimal128 {
 
 /// Sums `first · (1 + r₁ + r₁r₂ + …)`, where a term is the one before times `square` over two integers.
 fn power_series(context: &mut Context, first: &Big, square: &Big, mut at: i32) -> Big {
-    let mut term = first.clone();
-    let mut sum = first.clone();
+    let mut term = *first;
+    let mut sum = *first;
     while term.is_finite() && !term.is_zero() && magnitude(&term) > magnitude(&sum) - DIGITS {
         let divisor = number(context, at * (at + 1));
         term = times(context, &term, square);
@@ -117,7 +117,7 @@ fn reduced(context: &mut Context, x: &Big) -> Big {
     let two = number(context, 2);
     let pi = pi(context);
     let turn = times(context, &pi, &two);
-    let mut angle = x.clone();
+    let mut angle = *x;
     context.rem_near(&mut angle, &turn);
     angle
 }
@@ -161,7 +161,7 @@ pub(super) fn tan(x: Decimal128) -> Decimal128 {
 fn big_atan(context: &mut Context, x: &Big) -> Big {
     const HALVINGS: u32 = 6;
     let one = number(context, 1);
-    let mut small = x.clone();
+    let mut small = *x;
     for _ in 0..HALVINGS {
         let square = times(context, &small, &small);
         let below = plus(context, &one, &square);
@@ -170,7 +170,7 @@ fn big_atan(context: &mut Context, x: &Big) -> Big {
         small = over(context, &small, &below);
     }
     let square = negative_square(context, &small);
-    let mut power = small.clone();
+    let mut power = small;
     let mut sum = small;
     let mut at = 3;
     while power.is_finite() && !power.is_zero() && magnitude(&power) > magnitude(&sum) - DIGITS {
@@ -191,7 +191,7 @@ pub(super) fn atan(x: Decimal128) -> Decimal128 {
 
 /// The arc sine.
 pub(super) fn asin(x: Decimal128) -> Decimal128 {
-    odd(x, Decimal128::NAN, |context, x| big_asin(context, x))
+    odd(x, Decimal128::NAN, big_asin)
 }
 
 fn big_asin(context: &mut Context, x: &Big) -> Big {
@@ -244,9 +244,9 @@ pub(super) fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
         (true, true) if x.is_negative() => of_pi(context, 3, 4),
         (true, true) => of_pi(context, 1, 4),
         (true, false) => of_pi(context, 1, 2),
-        (false, true) if x.is_negative() => pi.clone(),
+        (false, true) if x.is_negative() => pi,
         (false, true) => number(context, 0),
-        _ if y.is_zero() && x.is_negative() => pi.clone(),
+        _ if y.is_zero() && x.is_negative() => pi,
         _ if y.is_zero() => number(context, 0),
         _ if x.is_zero() => of_pi(context, 1, 2),
         _ => {
@@ -261,9 +261,9 @@ pub(super) fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
 }
 
 fn exponentials(context: &mut Context, x: &Big) -> (Big, Big) {
-    let mut up = x.clone();
+    let mut up = *x;
     context.exp(&mut up);
-    let mut down = x.clone();
+    let mut down = *x;
     context.minus(&mut down);
     context.exp(&mut down);
     (up, down)
@@ -320,7 +320,7 @@ pub(super) fn tanh(x: Decimal128) -> Decimal128 {
 /// The inverse hyperbolic sine.
 pub(super) fn asinh(x: Decimal128) -> Decimal128 {
     odd(x, Decimal128::INFINITY, |context, x| {
-        let mut size = x.clone();
+        let mut size = *x;
         context.abs(&mut size);
         let one = number(context, 1);
         let square = times(context, &size, &size);

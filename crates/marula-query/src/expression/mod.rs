@@ -122,6 +122,7 @@ impl Expression {
             }
             Expression::Call(call) => {
                 call.args.iter_mut().try_for_each(|arg| arg.optimize(context))?;
+                call.gather_constants(context)?;
                 if !call.operator.foldable {
                     return Ok(());
                 }

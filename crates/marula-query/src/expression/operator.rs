@@ -6,6 +6,7 @@ use marula_bson::{Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Expression, Frame, Scope, operators, print};
+use crate::context::Context;
 
 errors! {
     /// An operator with a fixed number of arguments gets another number.
@@ -143,6 +144,29 @@ pub struct Call {
     pub operator: &'static Operator,
     /// The arguments; of named ones in the row's order, [`Expression::Missing`] where one is not given.
     pub args: Box<[Expression]>,
+}
+
+impl Call {
+    /// Computes the constants among the arguments of an operator that does not mind their order.
+    ///
+    /// Errors: those of the constants, which mongod raises even where another argument is null.
+    pub(super) fn gather_constants(&mut self, context: &Context) -> Result<()> {
+        let is_constant = |arg: &Expression| matches!(arg, Expression::Constant(_));
+        let count = self.args.iter().filter(|arg| is_constant(arg)).count();
+        if !matches!(self.operator.name, "$add" | "$multiply")
+            || count < 2
+            || count == self.args.len()
+        {
+            return Ok(());
+        }
+        let (constants, mut args): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.args).into_iter().partition(is_constant);
+        let mut gathered = self.operator.call(constants);
+        gathered.optimize(context)?;
+        args.push(gathered);
+        self.args = args.into();
+        Ok(())
+    }
 }
 
 /// Parses an operator's list of arguments: an array, or the only argument.

@@ -86,32 +86,20 @@ impl Variable {
     }
 }
 
-/// How lists are spelled in a message: mongod prints a BSON document with spaces inside its braces,
-/// a computed value without.
-#[derive(Clone, Copy)]
-enum Spelling {
-    Bson,
-    Computed,
-}
-
 /// A document as mongod's messages show one that the client sent: `{ a: 1, b: [ "x" ] }`.
 pub(crate) fn document(doc: Doc<'_>) -> String {
-    let mut out = String::new();
-    write_fields(&mut out, doc, Spelling::Bson);
-    out
+    doc.to_string()
 }
 
 /// A value as mongod's messages show one that the client sent.
 pub(crate) fn element(value: Value<'_>) -> String {
-    let mut out = String::new();
-    write_value(&mut out, value, Spelling::Bson);
-    out
+    value.to_string()
 }
 
 /// A value as mongod's messages show one that it computed: `{a: 1, b: ["x"]}`.
 pub(crate) fn value(value: Value<'_>) -> String {
     let mut out = String::new();
-    write_value(&mut out, value, Spelling::Computed);
+    write_value(&mut out, value);
     out
 }
 
@@ -120,64 +108,49 @@ pub(crate) fn optional(found: Option<Value<'_>>) -> String {
     found.map_or_else(|| "MISSING".to_owned(), value)
 }
 
-fn write_fields(out: &mut String, doc: Doc<'_>, spelling: Spelling) {
-    let pad = pad(doc, spelling);
-    let _ = write!(out, "{{{pad}");
+fn write_fields(out: &mut String, doc: Doc<'_>) {
+    out.push('{');
     for (index, element) in doc.iter().enumerate() {
         let comma = if index == 0 { "" } else { ", " };
         let _ = write!(out, "{comma}{}: ", element.name);
-        write_value(out, element.value.get(), spelling);
+        write_value(out, element.value.get());
     }
-    let _ = write!(out, "{pad}}}");
+    out.push('}');
 }
 
-fn write_items(out: &mut String, items: Doc<'_>, spelling: Spelling) {
-    let pad = pad(items, spelling);
-    let _ = write!(out, "[{pad}");
+fn write_items(out: &mut String, items: Doc<'_>) {
+    out.push('[');
     for (index, item) in items.values().enumerate() {
         out.push_str(if index == 0 { "" } else { ", " });
-        write_value(out, item, spelling);
+        write_value(out, item);
     }
-    let _ = write!(out, "{pad}]");
+    out.push(']');
 }
 
-fn pad(doc: Doc<'_>, spelling: Spelling) -> &'static str {
-    match spelling {
-        Spelling::Bson if doc.is_empty() => "",
-        Spelling::Bson => " ",
-        Spelling::Computed => "",
-    }
-}
-
-fn write_value(out: &mut String, value: Value<'_>, spelling: Spelling) {
+fn write_value(out: &mut String, value: Value<'_>) {
     let _ = match value {
         Value::Double(number) => write!(out, "{}", super::number::double_text(number)),
-        Value::String(text) | Value::Symbol(text) => write!(out, "\"{text}\""),
-        Value::Document(doc) => return write_fields(out, doc, spelling),
-        Value::Array(items) => return write_items(out, items, spelling),
+        Value::String(text) => write!(out, "\"{text}\""),
+        Value::Symbol(text) => write!(out, "Symbol(\"{text}\")"),
+        Value::Document(doc) => return write_fields(out, doc),
+        Value::Array(items) => return write_items(out, items),
         Value::Binary(Binary { subtype, bytes }) => {
-            write!(out, "BinData({subtype}, {:X})", Hex(bytes))
+            write!(out, "BinData({subtype}, \"{:X}\")", Hex(bytes))
         }
         Value::Undefined => write!(out, "undefined"),
-        Value::ObjectId(id) => match spelling {
-            Spelling::Bson => write!(out, "ObjectId('{id}')"),
-            Spelling::Computed => write!(out, "{id}"),
-        },
+        Value::ObjectId(id) => write!(out, "{id}"),
         Value::Boolean(flag) => write!(out, "{flag}"),
-        Value::DateTime(ms) => match spelling {
-            Spelling::Bson => write!(out, "new Date({ms})"),
-            Spelling::Computed => match super::operators::iso_text(ms) {
-                Ok(text) => write!(out, "{text}"),
-                Err(_) => write!(out, "{ms}"),
-            },
+        Value::DateTime(ms) => match super::operators::iso_text(ms) {
+            Ok(text) => write!(out, "{text}"),
+            Err(_) => write!(out, "{ms}"),
         },
         Value::Null => write!(out, "null"),
         Value::Regex { pattern, options } => write!(out, "/{pattern}/{options}"),
         Value::DbPointer { ns, id } => write!(out, "DBRef('{ns}',{id})"),
-        Value::Code(code) => write!(out, "{code}"),
+        Value::Code(code) => write!(out, "Code(\"{code}\")"),
         Value::CodeWithScope { code, scope } => {
             let _ = write!(out, "CodeWScope( {code}, ");
-            write_fields(out, scope, spelling);
+            write_fields(out, scope);
             write!(out, ")")
         }
         Value::Int32(number) => write!(out, "{number}"),

@@ -28,7 +28,7 @@ errors! {
 
 /// A parsed `$addFields`.
 #[derive(Debug)]
-pub struct AddFields {
+pub(super) struct AddFields {
     name: &'static str,
     fields: FieldTree,
 }

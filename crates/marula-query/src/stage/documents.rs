@@ -19,7 +19,7 @@ errors! {
 
 /// A parsed `$documents`.
 #[derive(Debug)]
-pub struct DocumentsStage {
+pub(super) struct DocumentsStage {
     documents: Expression,
 }
 

@@ -13,7 +13,7 @@ use crate::expression::path::check_field_name;
 use crate::expression::{Expression, Frame, Path, Scope, print};
 
 errors! {
-    conflict(longer: &str, shorter: &str, spec: &str) = 40176, "specification contains two conflicting paths. Cannot specify both '{longer}' and '{shorter}': {spec}";
+    conflict(new: &str, earlier: &str, spec: &str) = 40176, "specification contains two conflicting paths. Cannot specify both '{new}' and '{earlier}': {spec}";
     empty_object(path: &str) = 40180, "an empty object is not a valid value. Found empty object at path {path}";
     not_one_field(found: &str, count: usize, spec: &str) = 40181, "an expression specification must contain exactly one field, the name of the expression. Found {count} fields in {found}, while parsing object {spec}";
     dotted_in_sub_object(name: &str, spec: &str) = 40183, "cannot use dotted field name '{name}' in a sub object: {spec}";
@@ -102,9 +102,9 @@ impl FieldTree {
         let at = self.fields.iter().position(|(name, _)| name == first);
         if rest.is_empty() {
             if let Some(at) = at {
-                let mut longer = text.to_owned();
-                self.fields[at].1.first_path(&mut longer);
-                return Err(conflict(&longer, text, &print::document(spec)));
+                let mut earlier = text.to_owned();
+                self.fields[at].1.first_path(&mut earlier);
+                return Err(conflict(text, &earlier, &print::document(spec)));
             }
             self.fields.push((first.clone(), Node::Leaf(leaf)));
             return Ok(());
@@ -122,38 +122,12 @@ impl FieldTree {
         }
     }
 
-    /// A tree of one field.
-    pub(crate) fn single(path: &Path, leaf: Expression) -> FieldTree {
-        let mut parts = path.parts().iter().rev();
-        let last = parts.next().cloned().unwrap_or_default();
-        let mut tree = FieldTree { fields: vec![(last, Node::Leaf(leaf))] };
-        for part in parts {
-            tree = FieldTree { fields: vec![(part.clone(), Node::Inner(tree))] };
-        }
-        tree
-    }
-
     /// Computes what needs no document.
     pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
         self.fields.iter_mut().try_for_each(|(_, node)| match node {
             Node::Leaf(leaf) => leaf.optimize(context),
             Node::Inner(tree) => tree.optimize(context),
         })
-    }
-
-    /// Calls `visit` with every expression of the tree.
-    pub(crate) fn for_each_expression<'e>(&'e self, visit: &mut dyn FnMut(&'e Expression)) {
-        for (_, node) in &self.fields {
-            match node {
-                Node::Leaf(leaf) => visit(leaf),
-                Node::Inner(tree) => tree.for_each_expression(visit),
-            }
-        }
-    }
-
-    /// The first parts of the paths that are written.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.fields.iter().map(|(name, _)| &**name)
     }
 
     /// Writes the frame's document with the fields into `out`, which is cleared first.

@@ -28,7 +28,7 @@ pub(super) type Field = (Box<[u8]>, Accumulator);
 
 /// A parsed `$group`.
 #[derive(Debug)]
-pub struct Group {
+pub(super) struct Group {
     key: Expression,
     fields: Vec<Field>,
 }

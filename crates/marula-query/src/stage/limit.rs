@@ -17,7 +17,7 @@ errors! {
 
 /// A parsed `$limit`.
 #[derive(Debug)]
-pub struct Limit(pub u64);
+pub(super) struct Limit(u64);
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     match read_count(value) {

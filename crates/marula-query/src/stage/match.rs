@@ -16,13 +16,13 @@ errors! {
 
 /// A parsed `$match`.
 #[derive(Debug)]
-pub struct Match {
+pub(super) struct Match {
     filter: Filter,
 }
 
 impl Match {
     /// A stage that takes what `filter` takes.
-    pub fn new(filter: Filter) -> Self {
+    pub(super) fn new(filter: Filter) -> Self {
         Match { filter }
     }
 }

@@ -137,3 +137,6 @@ pub enum Kind<'s> {
     /// Any other.
     Other,
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,10 +75,10 @@ impl Pipeline {
         parser.finish()
     }
 
-    /// The pipeline with one more stage at its front.
+    /// The pipeline with one more stage at its front, behind one that makes its own documents.
     #[must_use]
     pub(super) fn after(mut self, stage: impl Stage + 'static) -> Pipeline {
-        self.stages.insert(0, Arc::new(stage));
+        self.stages.insert(usize::from(self.is_origin()), Arc::new(stage));
         self
     }
 

@@ -19,7 +19,7 @@ errors! {
 
 /// A parsed `$project` or `$unset`.
 #[derive(Debug)]
-pub struct Project {
+pub(super) struct Project {
     projection: Projection,
     spec: DocBuf,
 }

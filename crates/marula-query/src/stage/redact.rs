@@ -21,7 +21,7 @@ errors! {
 
 /// A parsed `$redact`.
 #[derive(Debug)]
-pub struct Redact {
+pub(super) struct Redact {
     expression: Expression,
 }
 

@@ -24,7 +24,7 @@ errors! {
 
 /// A parsed `$replaceRoot`.
 #[derive(Debug)]
-pub struct ReplaceRoot {
+pub(super) struct ReplaceRoot {
     new_root: Expression,
     /// How errors name the expression.
     what: &'static str,

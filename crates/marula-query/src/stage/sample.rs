@@ -23,7 +23,7 @@ errors! {
 
 /// A parsed `$sample`.
 #[derive(Debug)]
-pub struct Sample(u64);
+pub(super) struct Sample(u64);
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let Value::Document(spec) = value else {
@@ -91,6 +91,7 @@ impl Sampling {
         let kept = self.kept.len();
         let at = if (kept as u64) < self.wanted {
             self.kept.push(DocBuf::new());
+            self.size += DocBuf::new().len();
             kept
         } else {
             let at = self.random.random_range(0..self.seen);
@@ -100,7 +101,7 @@ impl Sampling {
             }
         };
         let doc = self.input.doc().to_buf();
-        self.size = self.size - self.kept[at].len() + doc.len();
+        self.size = self.size + doc.len() - self.kept[at].len();
         self.kept[at] = doc;
         if self.size > self.bytes_max {
             return Err(too_much_memory(self.bytes_max));

@@ -17,7 +17,7 @@ errors! {
 
 /// A parsed `$skip`.
 #[derive(Debug)]
-pub struct Skip(pub u64);
+pub(super) struct Skip(u64);
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let count = read_count(value).map_err(|why| invalid(why, &print::element(value)))?;

@@ -16,12 +16,12 @@ errors! {
     not_object() = 15973, "the $sort key specification must be an object";
     empty() = 15976, "$sort stage must have at least one sort key";
     /// A blocking sort holds more than it may.
-    pub too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
+    pub(super) too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
 
 /// A parsed `$sort`.
 #[derive(Debug)]
-pub struct Sort {
+pub(super) struct Sort {
     pattern: SortPattern,
     spec: DocBuf,
     limit: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Sort {
 
 impl Sort {
     /// A sort by `spec`, which parses to `pattern`.
-    pub fn new(pattern: SortPattern, spec: DocBuf, limit: Option<u64>) -> Self {
+    pub(super) fn new(pattern: SortPattern, spec: DocBuf, limit: Option<u64>) -> Self {
         Sort { pattern, spec, limit }
     }
 }

@@ -27,7 +27,7 @@ errors! {
 
 /// A parsed `$unwind`.
 #[derive(Debug)]
-pub struct Unwind {
+pub(super) struct Unwind {
     path: Path,
     preserve: bool,
     index: Option<Path>,

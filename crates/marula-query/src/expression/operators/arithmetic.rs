@@ -121,7 +121,7 @@ fn subtract_from_date<'a>(ms: i64, right: Value<'a>) -> Result<Value<'a>> {
             to_date_ms(number).and_then(|delta| ms.checked_sub(delta)).map(Value::DateTime)
         }
     }
-    .ok_or_else(|| date_overflow())
+    .ok_or_else(date_overflow)
 }
 
 fn divide<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
-use super::known;
 use crate::expression::calendar::{Civil, MINUTE_MS, Zone};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 

@@ -393,7 +393,7 @@ impl<'t> Reader<'t> {
         let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let word = self.rest()[..length].to_str().ok()?.to_ascii_lowercase();
         let is_name = |name: &&str| word.len() == 3 && name.starts_with(&word) || **name == word;
-        let at = MONTHS.iter().position(|name| is_name(name))?;
+        let at = MONTHS.iter().position(is_name)?;
         self.at += length;
         i64::try_from(at + 1).ok()
     }

@@ -8,7 +8,8 @@ use marula_error::{Error, Result, errors};
 use super::arithmetic::only_number;
 use super::{kind, known};
 use crate::expression::number::{
-    Big, DecContext, Number, big_context, exact_decimal, from_big, from_dec, to_big, to_dec,
+    Big, DecContext, Number, big_context, decimal_with, exact_decimal, from_big, from_dec, to_big,
+    to_dec,
 };
 use crate::expression::{Expression, Frame, Operator, print};
 
@@ -114,24 +115,18 @@ fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     };
     let argument = Number::of(argument).ok_or_else(|| log_not_number(argument.kind().alias()))?;
     let base = Number::of(base).ok_or_else(|| log_base_not_number(base.kind().alias()))?;
-    if argument.is_nan() || base.is_nan() {
-        return Ok(Some(f64::NAN.into()));
-    }
     check_positive(argument, log_not_positive)?;
     check_positive(base, log_bad_base)?;
     if base.to_f64() == 1.0 && base.subtract(Number::Int(1)).is_zero() {
         return Err(log_bad_base(&base.short_text()));
     }
+    if argument.is_nan() || base.is_nan() {
+        return Ok(Some(f64::NAN.into()));
+    }
     Ok(Some(match (argument, base) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
-            let divisor = base.to_decimal();
-            big(argument.to_decimal(), |context, value| {
-                let mut divisor = to_big(divisor);
-                context.ln(value);
-                context.ln(&mut divisor);
-                context.div(value, &divisor);
-            })
-            .into()
+            let ln = |number: Number| big(number.to_decimal(), |context, value| context.ln(value));
+            decimal_with(ln(argument), ln(base), DecContext::div).into()
         }
         _ => (argument.to_f64().ln() / base.to_f64().ln()).into(),
     }))

@@ -15,6 +15,7 @@ mod literal;
 mod math;
 mod misc;
 mod object;
+mod regex;
 mod set;
 mod string;
 mod text;
@@ -48,6 +49,7 @@ static FAMILIES: &[&[Operator]] = &[
     math::OPERATORS,
     misc::OPERATORS,
     object::OPERATORS,
+    regex::OPERATORS,
     set::OPERATORS,
     string::OPERATORS,
     text::OPERATORS,

@@ -122,7 +122,11 @@ fn function<'a>(
         number => number.to_f64(),
     };
     if !number.is_nan() && !domain.contains(as_double) {
-        return Err(out_of_domain(name, &number.short_text(), domain.text));
+        let text = match number {
+            Number::Decimal(number) => number.to_string(),
+            number => number.short_text(),
+        };
+        return Err(out_of_domain(name, &text, domain.text));
     }
     Ok(Some(apply(number, double, decimal)))
 }
@@ -132,8 +136,10 @@ fn atan2<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
         Number::of(value).ok_or_else(|| error(value.kind().alias()))
     };
     let y = known(&args[0], frame)?.map(|y| number(y, atan2_first)).transpose()?;
-    let x = known(&args[1], frame)?.map(|x| number(x, atan2_second)).transpose()?;
-    let (Some(y), Some(x)) = (y, x) else {
+    let Some(y) = y else {
+        return Ok(Some(Value::Null));
+    };
+    let Some(x) = known(&args[1], frame)?.map(|x| number(x, atan2_second)).transpose()? else {
         return Ok(Some(Value::Null));
     };
     Ok(Some(match Number::pair(y, x) {
