@@ -23,6 +23,8 @@ mod group;
 mod limit;
 mod lookup;
 mod r#match;
+mod merge;
+mod out;
 mod project;
 mod redact;
 mod replace_root;
@@ -42,7 +44,7 @@ use marula_error::Result;
 
 pub use pipeline::{Parser, Pipeline};
 pub use source::{Source, Step};
-pub use world::{Env, World};
+pub use world::{Env, Replacement, World};
 
 use crate::context::Context;
 use crate::filter::Filter;
@@ -83,6 +85,8 @@ pub static STAGES: &[Row] = &[
     limit::ROW,
     lookup::ROW,
     r#match::ROW,
+    merge::ROW,
+    out::ROW,
     project::ROW,
     redact::ROW,
     replace_root::REPLACE_ROOT,

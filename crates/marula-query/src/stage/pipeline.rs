@@ -115,7 +115,28 @@ impl Pipeline {
                     .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
             }
         }
+        self.limit_sorts();
         Ok(())
+    }
+
+    /// Tells each sort how many documents a `$limit` behind it leaves, so that it keeps no more.
+    fn limit_sorts(&mut self) {
+        for at in 1..self.stages.len() {
+            let Kind::Limit(limit) = self.stages[at].kind() else {
+                continue;
+            };
+            let mut wanted = limit;
+            let mut sort = at - 1;
+            while let (Kind::Skip(count), Some(before)) =
+                (self.stages[sort].kind(), sort.checked_sub(1))
+            {
+                wanted = wanted.saturating_add(count);
+                sort = before;
+            }
+            if let Some(stage) = Arc::get_mut(&mut self.stages[sort]) {
+                stage.limit_output(wanted);
+            }
+        }
     }
 
     /// Stacks the stages upon `input`; pulling the result runs the pipeline.

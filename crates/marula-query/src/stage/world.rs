@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use marula_error::Result;
+use marula_bson::{Doc, Value};
+use marula_error::{Result, errors};
 
 use super::{Pipeline, Source};
 use crate::context::Context;
+
+errors! {
+    /// A stage that writes runs where nothing may be written.
+    writes_nothing(stage: &str) = IllegalOperation, "{stage} cannot write here";
+}
 
 /// How much memory a blocking stage may use before it must spill to disk.
 pub const STAGE_BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -22,8 +28,60 @@ pub trait World: Send + Sync {
         pipeline: Pipeline,
     ) -> Result<Box<dyn Source>>;
 
+    /// Begins a collection that takes the place of `collection` when it is complete, for `$out`.
+    fn replace_collection(
+        self: Arc<Self>,
+        _database: Option<&str>,
+        _collection: &str,
+    ) -> Result<Box<dyn Replacement>> {
+        Err(writes_nothing("$out"))
+    }
+
+    /// Whether a unique index has exactly these fields, so that `$merge` may find documents by them.
+    fn has_unique_index(
+        &self,
+        _database: Option<&str>,
+        _collection: &str,
+        _fields: &[String],
+    ) -> Result<bool> {
+        Err(writes_nothing("$merge"))
+    }
+
+    /// Updates the one document that `filter` finds. Answers whether there was one.
+    ///
+    /// `update` is what an update command takes: a document or a pipeline; `variables` is its `let`.
+    fn update_one(
+        &self,
+        _database: Option<&str>,
+        _collection: &str,
+        _filter: Doc<'_>,
+        _update: Value<'_>,
+        _variables: Doc<'_>,
+    ) -> Result<bool> {
+        Err(writes_nothing("$merge"))
+    }
+
+    /// Inserts a document; an `_id` is made where it has none.
+    fn insert_one(
+        &self,
+        _database: Option<&str>,
+        _collection: &str,
+        _document: Doc<'_>,
+    ) -> Result<()> {
+        Err(writes_nothing("$merge"))
+    }
+
     /// Answers an error when the operation was killed or ran out of time.
     fn check_interrupt(&self) -> Result<()>;
+}
+
+/// A collection that is written to take the place of another.
+pub trait Replacement: Send {
+    /// Adds a document.
+    fn insert(&mut self, document: Doc<'_>) -> Result<()>;
+
+    /// Puts the collection in the other's place, with the other's indexes and options.
+    fn commit(self: Box<Self>) -> Result<()>;
 }
 
 /// What every running stage holds. It borrows nothing, so that a pipeline can rest between two batches.

@@ -1,0 +1,386 @@
+//! `$merge`: the documents go into a collection, each by what is said for a match and for none.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::{ArrayWriter, Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
+use marula_error::{Result, errors};
+
+use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use crate::context::Context;
+use crate::expression::scope::check_user_variable;
+use crate::expression::{Arena, Expression, Frame, Path};
+
+pub(super) const ROW: Row = Row { name: "$merge", place: Place::Last, parse };
+
+errors! {
+    wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
+    no_into() = IDLFailedToParse, "BSON field '$merge.into' is missing but a required field";
+    unknown_field(name: &str) = IDLUnknownField, "BSON field '$merge.{name}' is an unknown field.";
+    unknown_into_field(name: &str) = IDLUnknownField, "BSON field 'into.{name}' is an unknown field.";
+    into_wrong_type(kind: &str) = 51178, "$merge 'into' field  must be either a string or an object, but found {kind}";
+    into_field_wrong_type(name: &str, kind: &str) = TypeMismatch, "BSON field 'into.{name}' is the wrong type '{kind}', expected type 'string'";
+    into_no_collection() = 5786801, "$merge 'into' field must specify a 'coll' that is not empty, null or undefined";
+    invalid_target(name: &str) = InvalidNamespace, "Invalid $merge target namespace: '{name}'";
+    on_wrong_type(kind: &str) = 51186, "$merge 'on' field  must be either a string or an array of strings, but found {kind}";
+    on_empty() = 51187, "If explicitly specifying $merge 'on', must include at least one field";
+    on_element_wrong_type(kind: &str) = 51134, "$merge 'on' array elements must be strings, but found {kind}";
+    on_duplicate(name: &str) = 31465, "Found a duplicate field '{name}'";
+    when_matched_wrong_type(kind: &str) = 51191, "$merge 'whenMatched' field  must be either a string or an array, but found {kind}";
+    when_matched_unknown(text: &str) = BadValue, "Enumeration value '{text}' for field 'whenMatched' is not a valid value.";
+    when_not_matched_unknown(text: &str) = BadValue, "Enumeration value '{text}' for field '$merge.whenNotMatched' is not a valid value.";
+    when_not_matched_wrong_type(kind: &str) = TypeMismatch, "BSON field '$merge.whenNotMatched' is the wrong type '{kind}', expected type 'string'";
+    modes_do_not_combine(matched: &str, not_matched: &str) = 51181, "Combination of $merge modes 'whenMatched: {matched}' and 'whenNotMatched: {not_matched}' is not supported";
+    let_without_pipeline(mode: &str) = 51199, "Cannot use 'let' variables with 'whenMatched: {mode}' mode";
+    let_wrong_type(kind: &str) = TypeMismatch, "BSON field '$merge.let' is the wrong type '{kind}', expected type 'object'";
+    let_new_reserved() = 51273, "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'";
+    no_unique_index() = 51183, "Cannot find index to verify that join fields will be unique";
+    on_value_missing() = 51132, "$merge write error: 'on' field cannot be missing, null, undefined or an array";
+    on_value_array() = 51185, "$merge write error: 'on' field cannot be missing, null, undefined or an array";
+    not_matched() = 13113, "$merge could not find a matching document in the target collection for at least one document in the source collection";
+}
+
+/// What happens to a document of the target that matches.
+#[derive(Debug)]
+enum WhenMatched {
+    Replace,
+    KeepExisting,
+    Merge,
+    Fail,
+    Pipeline(ValueBuf),
+}
+
+/// What happens to a document that matches none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WhenNotMatched {
+    Insert,
+    Discard,
+    Fail,
+}
+
+/// A parsed `$merge`.
+#[derive(Debug)]
+pub(super) struct Merge {
+    database: Option<String>,
+    collection: String,
+    on: Vec<String>,
+    variables: Vec<(String, Expression)>,
+    when_matched: WhenMatched,
+    when_not_matched: WhenNotMatched,
+}
+
+impl WhenMatched {
+    fn name(&self) -> &'static str {
+        match self {
+            WhenMatched::Replace => "replace",
+            WhenMatched::KeepExisting => "keepExisting",
+            WhenMatched::Merge => "merge",
+            WhenMatched::Fail => "fail",
+            WhenMatched::Pipeline(_) => "pipeline",
+        }
+    }
+
+    fn parse(value: Value<'_>) -> Result<Self> {
+        match value {
+            Value::Array(_) => Ok(WhenMatched::Pipeline(value.to_buf())),
+            Value::String(name) => match &**name {
+                b"replace" => Ok(WhenMatched::Replace),
+                b"keepExisting" => Ok(WhenMatched::KeepExisting),
+                b"merge" => Ok(WhenMatched::Merge),
+                b"fail" => Ok(WhenMatched::Fail),
+                _ => Err(when_matched_unknown(&name.to_string())),
+            },
+            _ => Err(when_matched_wrong_type(value.kind().alias())),
+        }
+    }
+}
+
+impl WhenNotMatched {
+    fn name(self) -> &'static str {
+        match self {
+            WhenNotMatched::Insert => "insert",
+            WhenNotMatched::Discard => "discard",
+            WhenNotMatched::Fail => "fail",
+        }
+    }
+
+    fn parse(value: Value<'_>) -> Result<Self> {
+        let Value::String(name) = value else {
+            return Err(when_not_matched_wrong_type(value.kind().alias()));
+        };
+        match &**name {
+            b"insert" => Ok(WhenNotMatched::Insert),
+            b"discard" => Ok(WhenNotMatched::Discard),
+            b"fail" => Ok(WhenNotMatched::Fail),
+            _ => Err(when_not_matched_unknown(&name.to_string())),
+        }
+    }
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let spec = match value {
+        Value::String(_) => {
+            let into = DocBuf::build(|out| {
+                out.append("into", value);
+            });
+            return parse_spec(into.as_doc(), parser);
+        }
+        Value::Document(spec) => spec,
+        _ => return Err(wrong_type(value.kind().alias())),
+    };
+    parse_spec(spec, parser)
+}
+
+fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let mut target = None;
+    let mut on = vec!["_id".to_owned()];
+    let mut when_matched = WhenMatched::Merge;
+    let mut when_not_matched = WhenNotMatched::Insert;
+    let mut variables = None;
+    for element in spec {
+        let value = element.value.get();
+        match &**element.name {
+            b"into" => target = Some(parse_target(value)?),
+            b"on" => on = parse_on(value)?,
+            b"whenMatched" => when_matched = WhenMatched::parse(value)?,
+            b"whenNotMatched" => when_not_matched = WhenNotMatched::parse(value)?,
+            b"let" => {
+                let doc = value.as_doc();
+                variables = Some(doc.ok_or_else(|| let_wrong_type(value.kind().alias()))?);
+            }
+            name => return Err(unknown_field(&name.to_str_lossy())),
+        }
+    }
+    let (database, collection) = target.ok_or_else(no_into)?;
+    let is_unsupported = matches!(
+        (&when_matched, when_not_matched),
+        (WhenMatched::KeepExisting, WhenNotMatched::Discard | WhenNotMatched::Fail)
+            | (WhenMatched::Fail, WhenNotMatched::Discard | WhenNotMatched::Fail)
+    );
+    if is_unsupported {
+        return Err(modes_do_not_combine(when_matched.name(), when_not_matched.name()));
+    }
+    let variables = match (variables, &when_matched) {
+        (None, WhenMatched::Pipeline(_)) => parse_variables(Doc::EMPTY, parser)?,
+        (Some(doc), WhenMatched::Pipeline(_)) => parse_variables(doc, parser)?,
+        (Some(_), mode) => return Err(let_without_pipeline(mode.name())),
+        (None, _) => Vec::new(),
+    };
+    parser.push(Merge { database, collection, on, variables, when_matched, when_not_matched });
+    Ok(())
+}
+
+/// The variables of an update pipeline; `$$new` is the document, whatever `let` says of others.
+fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Expression)>> {
+    let mut variables = vec![("new".to_owned(), Expression::Field(Path::default()))];
+    for element in doc {
+        let name = element.name.to_string();
+        check_user_variable(&name)?;
+        let value = element.value.get();
+        if name == "new" {
+            if value.as_str().is_none_or(|text| *text != "$$ROOT") {
+                return Err(let_new_reserved());
+            }
+            continue;
+        }
+        variables.push((name, Expression::parse(value, &mut parser.scope())?));
+    }
+    Ok(variables)
+}
+
+fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
+    match value {
+        Value::String(name) if name.is_empty() => Err(invalid_target("")),
+        Value::String(name) => Ok((None, name.to_string())),
+        Value::Document(spec) => {
+            let (mut database, mut collection) = (None, None);
+            for element in spec {
+                let name = element.name.to_str_lossy();
+                let slot = match &*name {
+                    "db" => &mut database,
+                    "coll" => &mut collection,
+                    _ => return Err(unknown_into_field(&name)),
+                };
+                let value = element.value.get();
+                let text = value.as_str();
+                let text =
+                    text.ok_or_else(|| into_field_wrong_type(&name, value.kind().alias()))?;
+                *slot = Some(text.to_string());
+            }
+            let collection = collection.filter(|name| !name.is_empty());
+            Ok((database, collection.ok_or_else(into_no_collection)?))
+        }
+        _ => Err(into_wrong_type(value.kind().alias())),
+    }
+}
+
+fn parse_on(value: Value<'_>) -> Result<Vec<String>> {
+    match value {
+        Value::String(name) => Ok(vec![name.to_string()]),
+        Value::Array(items) if items.is_empty() => Err(on_empty()),
+        Value::Array(items) => {
+            let mut fields = Vec::new();
+            for item in items.values() {
+                let Value::String(name) = item else {
+                    return Err(on_element_wrong_type(item.kind().alias()));
+                };
+                let name = name.to_string();
+                if fields.contains(&name) {
+                    return Err(on_duplicate(&name));
+                }
+                fields.push(name);
+            }
+            Ok(fields)
+        }
+        _ => Err(on_wrong_type(value.kind().alias())),
+    }
+}
+
+impl Stage for Merge {
+    fn name(&self) -> &'static str {
+        "$merge"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            let mut into = out.begin_doc("into");
+            if let Some(database) = &self.database {
+                into.append("db", database);
+            }
+            into.append("coll", &self.collection);
+            into.finish();
+            let mut on = out.begin_array("on");
+            for field in &self.on {
+                on.push(field);
+            }
+            on.finish();
+            match &self.when_matched {
+                WhenMatched::Pipeline(stages) => out.append("whenMatched", stages),
+                mode => out.append("whenMatched", mode.name()),
+            };
+            out.append("whenNotMatched", self.when_not_matched.name());
+        })
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let (database, collection) = (self.database.as_deref(), &*self.collection);
+        let is_id = matches!(&*self.on, [only] if only == "_id");
+        if !is_id && !env.world.has_unique_index(database, collection, &self.on)? {
+            return Err(no_unique_index());
+        }
+        Ok(Box::new(Merging { input, stage: self, env: env.clone() }))
+    }
+}
+
+struct Merging {
+    input: Box<dyn Source>,
+    stage: Arc<Merge>,
+    env: Env,
+}
+
+impl Merge {
+    /// The filter for the target's document that a document goes to.
+    fn filter(&self, document: Doc<'_>) -> Result<DocBuf> {
+        let mut filter = DocBuf::new();
+        for field in &self.on {
+            let value = find(document, field);
+            match value {
+                Some(Value::Array(_)) => return Err(on_value_array()),
+                Some(value) if !value.is_nullish() => {
+                    filter.push(field, &doc_of("$eq", value));
+                }
+                // A document without an _id gets a new one, which matches nothing.
+                None if field == "_id" => {
+                    filter.push(field, ObjectId::generate(0));
+                }
+                _ => return Err(on_value_missing()),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn write(&self, document: Doc<'_>, env: &Env) -> Result<()> {
+        let (world, database) = (&env.world, self.database.as_deref());
+        let filter = self.filter(document)?;
+        if matches!(self.when_matched, WhenMatched::Fail) {
+            return world.insert_one(database, &self.collection, document).map_err(|error| {
+                error.caused_by(
+                    "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields",
+                )
+            });
+        }
+        let mut variables = DocBuf::new();
+        let update = match &self.when_matched {
+            WhenMatched::Replace => Value::Document(document).to_buf(),
+            WhenMatched::Pipeline(stages) => {
+                let arena = Arena::new();
+                let frame = Frame::new(document, &arena, &env.context);
+                for (name, value) in &self.variables {
+                    variables.push(name, value.eval(&frame)?.unwrap_or(Value::Null));
+                }
+                stages.clone()
+            }
+            // Nothing changes, but whether there is a match is known then.
+            WhenMatched::KeepExisting => pipeline_of(Doc::EMPTY),
+            _ => {
+                variables.push("new", document);
+                let merged = doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } };
+                pipeline_of(merged.as_doc())
+            }
+        };
+        let (filter, variables) = (filter.as_doc(), variables.as_doc());
+        if world.update_one(database, &self.collection, filter, update.get(), variables)? {
+            return Ok(());
+        }
+        match self.when_not_matched {
+            WhenNotMatched::Insert => world.insert_one(database, &self.collection, document),
+            WhenNotMatched::Discard => Ok(()),
+            WhenNotMatched::Fail => Err(not_matched()),
+        }
+    }
+}
+
+fn doc_of(name: &str, value: Value<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append(name, value);
+    })
+}
+
+/// The update pipeline of one stage, or of one that changes nothing.
+fn pipeline_of(stage: Doc<'_>) -> ValueBuf {
+    let nothing = doc! { "$addFields": {} };
+    let mut bytes = Vec::new();
+    let mut list = ArrayWriter::new(&mut bytes);
+    list.push(if stage.is_empty() { nothing.as_doc() } else { stage });
+    list.finish();
+    Value::Array(Doc::trusted(&bytes)).to_buf()
+}
+
+/// The value at a dotted path through documents.
+fn find<'d>(document: Doc<'d>, path: &str) -> Option<Value<'d>> {
+    let mut parts = path.split('.');
+    let first = document.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| match value {
+        Value::Document(doc) => doc.get(part),
+        _ => None,
+    })
+}
+
+impl Source for Merging {
+    fn advance(&mut self) -> Result<Step> {
+        loop {
+            match self.input.advance()? {
+                Step::Document => self.stage.write(self.input.doc(), &self.env)?,
+                step => return Ok(step),
+            }
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        Doc::EMPTY
+    }
+}
