@@ -37,6 +37,7 @@ pub enum Type {
 
 impl Type {
     /// The type with this tag byte, if there is one.
+    #[inline]
     pub const fn from_tag(tag: u8) -> Option<Type> {
         Some(match tag {
             0x01 => Type::Double,
