@@ -21,6 +21,8 @@ ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "4"))
 WRITERS, KEYS = 8, 60
 RESTART_SECONDS = 5.0
 GONE = None
+# mongod acknowledges before its journal is written, unless asked to.
+JOURNAL = {"journal": True} if server.is_mongod() else {}
 
 
 class Writer(threading.Thread):
@@ -34,8 +36,7 @@ class Writer(threading.Thread):
 
     def run(self):
         try:
-            # mongod acknowledges before its journal is written, unless asked to.
-            with pymongo.MongoClient(self.uri, retryWrites=False, journal=server.is_mongod() or None) as client:
+            with pymongo.MongoClient(self.uri, retryWrites=False, serverSelectionTimeoutMS=3000, **JOURNAL) as client:
                 while True:
                     self.step(client.t.c)
         except (AutoReconnect, ConnectionFailure, NetworkTimeout):
@@ -189,7 +190,7 @@ def wait_for_primary(client):
 
 def test_ddl_survives_a_crash():
     with server.Server() as own:
-        with pymongo.MongoClient(own.uri, journal=server.is_mongod() or None) as client:
+        with pymongo.MongoClient(own.uri, **JOURNAL) as client:
             client.t.old.insert_many([{"_id": i} for i in range(100)])
             client.t.old.rename("new")
             client.t.new.create_index("x", name="by x")
