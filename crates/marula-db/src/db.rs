@@ -53,14 +53,16 @@ impl Db {
                 sweeper.dropped.send(dropped).expect("the sweeper runs until it is told to end");
             }
         }
-        Ok(Db {
+        let db = Db {
             store,
             catalog,
             sessions: Sessions::default(),
             ddl: Mutex::new(next_ident),
             timestamp: AtomicU64::new(0),
             sweeper: Mutex::new(Some(sweeper)),
-        })
+        };
+        db.reconcile_views()?;
+        Ok(db)
     }
 
     /// The store.

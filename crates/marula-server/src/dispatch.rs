@@ -106,6 +106,11 @@ fn run(
     });
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
+        Ok(Outcome::DoneOnView) => {
+            body.append("ok", 1);
+            append_cluster_time(server, Some(request), &mut body);
+            Step::Reply
+        }
         Ok(Outcome::Failed(message)) => {
             server.counters.of(request.index).failed.add(1);
             body.append("ok", 0.0).append("errmsg", message.as_str());

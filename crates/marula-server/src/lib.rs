@@ -26,6 +26,7 @@ pub mod request;
 pub mod server;
 pub mod session;
 pub mod storage_size;
+pub mod time_series;
 pub mod update_one;
 pub mod view;
 pub mod write_lock;

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::context::{Context, Interrupt};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
+use crate::view;
 
 /// Bytes of documents that are read ahead of the pipeline.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
@@ -120,6 +121,17 @@ fn start(
     pipeline: Pipeline,
     hint: Option<marula_plan::Hint>,
 ) -> Result<Box<dyn Source>> {
+    view::check_depth(&surroundings.db, ns)?;
+    start_resolved(surroundings, ns, pipeline, hint)
+}
+
+/// [`start`], where the views under the namespace are known to end.
+fn start_resolved(
+    surroundings: Arc<Surroundings>,
+    ns: &Namespace,
+    pipeline: Pipeline,
+    hint: Option<marula_plan::Hint>,
+) -> Result<Box<dyn Source>> {
     let env = Env {
         context: surroundings.context.clone(),
         world: surroundings.clone(),
@@ -136,7 +148,7 @@ fn start(
         let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
         let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
         let on = Namespace::new(ns.db(), &view.on)?;
-        return start(surroundings, &on, Pipeline::from_stages(whole), hint);
+        return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint);
     }
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;

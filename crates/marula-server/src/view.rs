@@ -1,56 +1,260 @@
-//! Views: what a definition must obey when it is made or changed.
+//! Views: what a definition must obey when it is made or changed, and what an operation on one may not ask.
 //!
+//! The views of a database are a graph: a view depends on what it is defined on and on every collection that its
+//! pipeline reads (`$lookup`, `$graphLookup`, `$unionWith`, also inside `$facet`). The graph has no cycle,
+//! no chain of more than [`DEPTH_MAX`] views, and one collation along every edge.
 //! Source: manual "Views"; errors recorded from mongod 6.0.
 
-use marula_bson::Doc;
-use marula_db::Namespace;
-use marula_error::{Error, Result, errors};
+use std::collections::HashMap;
+
+use marula_bson::{ByteSlice, Doc, DocBuf, Value};
+use marula_db::{Collection, Db, Namespace};
+use marula_error::{Error, Result, codes, errors};
+use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::pipeline::Pipeline;
 
 use crate::server::Server;
 
-/// The most views that one may stand upon. Source: manual "Views".
+/// The most views that stand upon each other. Source: manual "Views".
 pub const DEPTH_MAX: usize = 20;
 
 errors! {
     cycle(path: &str) = GraphContainsCycle, "View cycle detected: {path}";
-    too_deep() = ViewDepthLimitExceeded, "View depth too deep or view cycle detected; maximum depth is 20";
+    graph_too_deep() = ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is {DEPTH_MAX}";
+    too_deep() = ViewDepthLimitExceeded, "View depth too deep or view cycle detected; maximum depth is {DEPTH_MAX}";
     not_a_document(place: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.pipeline.{at}' is the wrong type '{kind}', expected type 'object'";
+    writes_to_disk(stage: &str, at: usize, view: &Namespace) = OptionNotSupportedOnView, "The aggregation stage {stage} in location {at} of the pipeline cannot be used in the view definition of {view} because it writes to disk";
+    change_stream() = OptionNotSupportedOnView, "$changeStream cannot be used in a view definition";
+    conflicting_collation(view: &Namespace, with: &Namespace) = OptionNotSupportedOnView, "View {view} has conflicting collation with view {with}";
+    other_collation() = OptionNotSupportedOnView, "Cannot override a view's default collation";
+    on_empty() = BadValue, "'viewOn' cannot be empty";
+    on_invalid(on: &str) = InvalidNamespace, "invalid name for 'viewOn': {on}";
 }
 
-/// Checks a view's pipeline and that it does not stand upon itself. `place` is the command that defines it.
-pub fn check(
-    server: &Server,
-    place: &str,
-    view: &Namespace,
-    on: &str,
-    pipeline: Doc<'_>,
-) -> Result<()> {
+/// A view that is to be.
+pub struct Definition<'a> {
+    /// Its name.
+    pub view: &'a Namespace,
+    /// What it is defined on.
+    pub on: &'a str,
+    /// Its pipeline, an array.
+    pub pipeline: Doc<'a>,
+    /// Its default collation.
+    pub collation: Option<Collation>,
+}
+
+/// Checks a view's definition. `place` is the command that defines it.
+pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Result<()> {
+    let Definition { view, on, pipeline, .. } = definition;
+    if on.is_empty() {
+        return Err(on_empty());
+    }
+    if on.starts_with('$') {
+        return Err(on_invalid(on));
+    }
+    Namespace::new(view.db(), on)?;
     for (at, stage) in pipeline.values().enumerate() {
         if stage.as_doc().is_none() {
             return Err(not_a_document(place, at, stage.kind().alias()));
         }
     }
-    Pipeline::parse(pipeline, &QueryContext::default())?;
-    check_graph(server, view, on)
+    check_stages(definition).map_err(|error| match error.code() {
+        // A stage that nobody knows is told of before the view is.
+        codes::GraphContainsCycle => error,
+        code if code.number() == 40_324 => error,
+        _ => error.caused_by(&format!("Invalid pipeline for view {view}")),
+    })?;
+    Graph::new(&server.db, definition).check(definition)
 }
 
-fn check_graph(server: &Server, view: &Namespace, on: &str) -> Result<(), Error> {
-    let mut path = vec![view.to_string()];
-    let mut next = Namespace::new(view.db(), on)?;
-    for _ in 0..DEPTH_MAX {
-        path.push(next.to_string());
-        if next == *view {
+fn check_stages(definition: &Definition<'_>) -> Result<()> {
+    for (at, stage) in definition.pipeline.values().enumerate() {
+        let Some(first) = stage.as_doc().and_then(|stage| stage.iter().next()) else { continue };
+        if first.name == "$out" || first.name == "$merge" {
+            return Err(writes_to_disk(&first.name.to_string(), at, definition.view));
+        }
+        if first.name == "$changeStream" {
+            return Err(change_stream());
+        }
+    }
+    let context = QueryContext { collation: definition.collation.clone(), ..QueryContext::default() };
+    Pipeline::parse(definition.pipeline, &context).map(|_| ())
+}
+
+/// The views of a database, by name, with what each depends on.
+struct Graph {
+    views: HashMap<String, Node>,
+}
+
+struct Node {
+    depends_on: Vec<String>,
+    collation: Option<DocBuf>,
+}
+
+impl Node {
+    fn new(on: &str, pipeline: Doc<'_>, collation: Option<&Collation>) -> Self {
+        let mut depends_on = vec![on.to_owned()];
+        read_collections(pipeline, &mut depends_on);
+        Node { depends_on, collation: collation.map(|collation| collation.to_doc().to_buf()) }
+    }
+}
+
+impl Graph {
+    /// The graph as it would be with this definition.
+    fn new(db: &Db, definition: &Definition<'_>) -> Self {
+        let mut views = HashMap::new();
+        for collection in db.catalog().collections(definition.view.db()) {
+            let state = collection.state();
+            if let Some(view) = &state.options.view {
+                let node =
+                    Node::new(&view.on, view.pipeline.as_doc(), state.options.collation.as_ref());
+                views.insert(collection.namespace().collection().to_owned(), node);
+            }
+        }
+        let Definition { view, on, pipeline, collation } = definition;
+        views.insert(view.collection().to_owned(), Node::new(on, *pipeline, collation.as_ref()));
+        Graph { views }
+    }
+
+    fn check(&self, definition: &Definition<'_>) -> Result<()> {
+        let name = definition.view.collection();
+        let full = |name: &str| format!("{}.{name}", definition.view.db());
+        let mut path = vec![name];
+        if self.find_cycle(name, &mut path) {
             // mongod names the view that closes the cycle once more.
-            path.push(view.to_string());
+            path.push(name);
+            let path: Vec<String> = path.into_iter().map(full).collect();
             return Err(cycle(&path.join(" => ")));
         }
-        let Some(collection) = server.db.collection(&next) else { return Ok(()) };
+        let below = self.height(name, &mut HashMap::new(), &|name| {
+            self.views.get(name).map(|node| node.depends_on.iter().map(String::as_str).collect())
+        });
+        let above = self.height(name, &mut HashMap::new(), &|name| {
+            let parents = self.views.iter().filter(|(_, node)| node.depends_on.iter().any(|on| on == name));
+            Some(parents.map(|(parent, _)| parent.as_str()).collect())
+        });
+        if below + above - 1 > DEPTH_MAX {
+            return Err(graph_too_deep());
+        }
+        self.check_collations(definition)
+    }
+
+    /// Walks what `at` depends on until the view itself comes again; `path` is the way there.
+    fn find_cycle<'g>(&'g self, at: &str, path: &mut Vec<&'g str>) -> bool {
+        let Some(node) = self.views.get(at) else { return false };
+        for next in &node.depends_on {
+            // Only the definition that is new can close a cycle, and no chain is longer than there are views.
+            if next == path[0] {
+                path.push(next);
+                return true;
+            }
+            if path.len() > DEPTH_MAX || path.contains(&next.as_str()) {
+                continue;
+            }
+            path.push(next);
+            if self.find_cycle(next, path) {
+                return true;
+            }
+            path.pop();
+        }
+        false
+    }
+
+    /// The views on the longest chain from `name`, itself included, in the direction of `next`.
+    fn height<'g>(
+        &'g self,
+        name: &'g str,
+        known: &mut HashMap<&'g str, usize>,
+        next: &dyn Fn(&str) -> Option<Vec<&'g str>>,
+    ) -> usize {
+        if !self.views.contains_key(name) {
+            return 0;
+        }
+        if let Some(height) = known.get(name) {
+            return *height;
+        }
+        // What is on the way already counts as nothing, so that the walk ends whatever the graph.
+        known.insert(name, 0);
+        let further = next(name).unwrap_or_default();
+        let longest = further.into_iter().map(|other| self.height(other, known, next)).max();
+        let height = 1 + longest.unwrap_or(0);
+        known.insert(name, height);
+        height
+    }
+
+    fn check_collations(&self, definition: &Definition<'_>) -> Result<()> {
+        let name = definition.view.collection();
+        let this = &self.views[name];
+        for (other, node) in &self.views {
+            let is_edge = this.depends_on.contains(other) || node.depends_on.iter().any(|on| on == name);
+            if is_edge && node.collation != this.collation {
+                return Err(conflicting_collation(
+                    definition.view,
+                    &Namespace::new(definition.view.db(), other)?,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the collections of the same database that a pipeline reads.
+fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
+    let stages = pipeline.values().filter_map(|stage| stage.as_doc());
+    for element in stages.filter_map(|stage| stage.iter().next()) {
+        let value = element.value.get();
+        let mut add = |name: Option<Value<'_>>| {
+            out.extend(name.and_then(|name| name.as_str()).map(|name| name.to_string()));
+        };
+        let spec = value.as_doc().unwrap_or(Doc::EMPTY);
+        match element.name.as_bytes() {
+            b"$lookup" | b"$graphLookup" => add(spec.get("from")),
+            b"$unionWith" => add(Some(value).filter(|value| value.as_str().is_some()).or(spec.get("coll"))),
+            _ => {}
+        }
+        match element.name.as_bytes() {
+            b"$lookup" | b"$unionWith" => {
+                let inner = spec.get("pipeline").and_then(|inner| inner.as_array());
+                read_collections(inner.unwrap_or(Doc::EMPTY), out);
+            }
+            b"$facet" => {
+                for inner in spec.values().filter_map(|inner| inner.as_array()) {
+                    read_collections(inner, out);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Checks that no more views stand upon each other under `ns` than may be read.
+pub fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
+    let mut at = ns.clone();
+    for _ in 0..DEPTH_MAX {
+        let Some(collection) = db.collection(&at) else { return Ok(()) };
         match &collection.state().options.view {
-            Some(further) => next = Namespace::new(view.db(), &further.on)?,
+            Some(view) => at = Namespace::new(at.db(), &view.on)?,
             None => return Ok(()),
         }
     }
     Err(too_deep())
+}
+
+/// Checks that an operation on a view does not ask for another collation than the view's.
+///
+/// Errors: `other_collation`, what the collation raises.
+pub fn check_collation(collection: Option<&Collection>, asked: Option<Value<'_>>) -> Result<(), Error> {
+    let Some(collection) = collection else { return Ok(()) };
+    let state = collection.state();
+    let (Some(_), Some(Value::Document(asked))) = (&state.options.view, asked) else { return Ok(()) };
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let doc = |collation: Option<&Collation>| collation.map(|collation| collation.to_doc().to_buf());
+    let asked = Collation::parse(asked, "collation")?;
+    match doc(asked.as_ref()) == doc(state.options.collation.as_ref()) {
+        true => Ok(()),
+        false => Err(other_collation()),
+    }
 }

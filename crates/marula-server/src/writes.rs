@@ -1,6 +1,6 @@
 //! What the commands that write share: the session's number, the place, what may not be written.
 
-use marula_db::{Collection, WriteOp};
+use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 
 use crate::context::Context;
@@ -9,6 +9,7 @@ use crate::request::Request;
 
 errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
+    not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
     /// A write of many documents is numbered, which only one of one document may be.
     pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
 }
@@ -42,6 +43,14 @@ pub fn would_wait(error: &Error) -> bool {
 pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
     let numbered = op.numbered.as_ref().expect("only numbered writes have records");
     numbered.mismatch(statement)
+}
+
+/// Checks that clients may write documents to `ns`: some collections are the server's own.
+pub fn check_writable(ns: &Namespace) -> Result<()> {
+    match ns.collection() {
+        "system.views" | "system.profile" => Err(not_writable(ns.as_str())),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that documents can be written: a view has none of its own.

@@ -13,6 +13,7 @@ use marula_storage::{Direction, Space, Txn};
 
 use super::entry;
 use super::options::CollectionOptions;
+use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, Shape, State};
 use crate::db::Db;
 use crate::index::{
@@ -28,6 +29,8 @@ const BUILD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 errors! {
     namespace_exists(ns: &Namespace) = NamespaceExists, "Collection {ns} already exists.";
+    view_exists() = NamespaceExists, "Namespace already exists";
+    view_there(ns: &Namespace) = NamespaceExists, "A view already exists. NS: {ns}";
     differs_in_case(known: &str, wanted: &str) = 13_297, "db already exists with different case already have: [{known}] trying to create [{wanted}]";
     ns_not_found() = NamespaceNotFound, "ns not found";
     source_not_found(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
@@ -62,10 +65,19 @@ impl Db {
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
         let mut next_ident = self.ddl.lock();
-        if self.collection(ns).is_some() {
-            return Err(namespace_exists(ns));
+        match self.collection(ns) {
+            Some(known) if known.state().options.view.is_some() => {
+                return Err(if options.view.is_some() { view_exists() } else { view_there(ns) });
+            }
+            Some(_) => return Err(namespace_exists(ns)),
+            None => {}
         }
-        self.create_locked(&mut next_ident, ns, options)
+        let is_view = options.view.is_some();
+        let collection = self.create_locked(&mut next_ident, ns, options)?;
+        if is_view {
+            self.show_view(&mut next_ident, ns)?;
+        }
+        Ok(collection)
     }
 
     /// The collection of this name, created with no options where there is none.
@@ -80,7 +92,7 @@ impl Db {
         }
     }
 
-    fn create_locked(
+    pub(super) fn create_locked(
         &self,
         next_ident: &mut u32,
         ns: &Namespace,
@@ -106,13 +118,23 @@ impl Db {
         Ok(collection)
     }
 
-    /// Drops a collection; answers what it was. Its data is cleared in the background.
+    /// Drops a collection; answers what it was. Its data is cleared in the background. With `system.views` go the
+    /// views that it shows.
     ///
     /// Errors: `ns_not_found`.
     pub fn drop_collection(&self, ns: &Namespace) -> Result<Arc<Collection>> {
-        let _ddl = self.ddl.lock();
+        let mut next_ident = self.ddl.lock();
         let collection = self.collection(ns).ok_or_else(ns_not_found)?;
-        self.drop_locked(&[collection.clone()])?;
+        let mut doomed = vec![collection.clone()];
+        if ns.collection() == SYSTEM_VIEWS {
+            let mut all = self.catalog().collections(ns.db());
+            all.retain(|other| other.state().options.view.is_some());
+            doomed.append(&mut all);
+        }
+        self.drop_locked(&doomed)?;
+        if collection.state().options.view.is_some() {
+            self.show_view(&mut next_ident, ns)?;
+        }
         Ok(collection)
     }
 
@@ -189,8 +211,8 @@ impl Db {
         options: CollectionOptions,
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
-        let _ddl = self.ddl.lock();
-        let _change = collection.change();
+        let mut next_ident = self.ddl.lock();
+        let change = collection.change();
         let old = collection.state();
         let mut indexes = Vec::with_capacity(old.indexes.len());
         for index in &old.indexes {
@@ -199,7 +221,13 @@ impl Db {
                 None => index.clone(),
             });
         }
-        self.put_state(collection, State { options, indexes }, |_| ())
+        let is_view = options.view.is_some();
+        self.put_state(collection, State { options, indexes }, |_| ())?;
+        drop(change);
+        if is_view {
+            self.show_view(&mut next_ident, &collection.namespace())?;
+        }
+        Ok(())
     }
 
     /// Builds the indexes that do not exist yet; answers how many indexes there were and are.

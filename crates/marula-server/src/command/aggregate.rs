@@ -13,10 +13,13 @@ use crate::context::Context;
 use crate::pipeline_source::PipelineSource;
 use crate::query_args;
 use crate::request::Request;
+use crate::view;
 
 errors! {
     cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
     collection_required(stage: &str) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
+    no_option(name: &str) = InvalidPipelineOperator, "Option {name} not supported in aggregation.";
+    no_tailable() = InvalidPipelineOperator, "Tailable cursors are not supported in aggregation.";
     bad_target() = FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1";
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
     batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
@@ -76,6 +79,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let is_collectionless = request.first.value.kind() != Type::String;
     let collection = ctx.server.db.collection(&ns);
+    view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let context = query_args::query_context(
         ctx,
         collection.as_deref(),
@@ -105,17 +109,43 @@ pub(super) fn find_on_view(
     if !ctx.may_wait() {
         return Ok(Outcome::ToPool);
     }
-    let context =
-        query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
+    let collection = ctx.server.db.collection(ns);
+    view::check_collation(collection.as_deref(), request.arg("collation"))?;
+    check_find_options(request)?;
+    let context = query_args::query_context(
+        ctx,
+        collection.as_deref(),
+        request.arg("collation"),
+        request.arg("let"),
+    )?;
     let stages = stages_of_find(request)?;
     let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
-    let source = PipelineSource::start(ctx, ns, pipeline, context, None)?;
+    let hint = query_args::parse_hint(request.arg("hint"))?;
+    let source = PipelineSource::start(ctx, ns, pipeline, context, hint)?;
     let batch_size = match request.arg("batchSize") {
         None => None,
         size => Some(usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX)),
     };
     reply_cursor(ctx, request, ns, Box::new(source), batch_size, reply)?;
     Ok(Outcome::Done)
+}
+
+/// The options of a `find` that a pipeline cannot do.
+const NOT_IN_PIPELINE: &[&str] = &["returnKey", "showRecordId", "noCursorTimeout", "allowPartialResults"];
+
+fn check_find_options(request: &Request<'_>) -> Result<()> {
+    if request.flag("tailable") {
+        return Err(no_tailable());
+    }
+    for name in ["min", "max"] {
+        if request.arg(name).and_then(|bound| bound.as_doc()).is_some_and(|bound| !bound.is_empty()) {
+            return Err(no_option(name));
+        }
+    }
+    match NOT_IN_PIPELINE.iter().find(|name| request.flag(name)) {
+        Some(name) => Err(no_option(name)),
+        None => Ok(()),
+    }
 }
 
 /// The stages, as an array, that say what a `find` says.
@@ -152,14 +182,21 @@ pub(super) fn count_on_view(
     if !ctx.may_wait() {
         return Ok(Outcome::ToPool);
     }
-    let context = query_args::query_context(ctx, None, request.arg("collation"), None)?;
+    let collection = ctx.server.db.collection(ns);
+    view::check_collation(collection.as_deref(), request.arg("collation"))?;
+    let context = query_args::query_context(
+        ctx,
+        collection.as_deref(),
+        request.arg("collation"),
+        None,
+    )?;
     let mut counted = 0;
     scan(ctx, ns, stages, context, &mut |doc| {
         counted = doc.get("n").and_then(|n| n.as_exact_i64()).unwrap_or(0);
         Ok(())
     })?;
     super::count::append_count(u64::try_from(counted).unwrap_or(0), reply);
-    Ok(Outcome::Done)
+    Ok(Outcome::DoneOnView)
 }
 
 /// Shows `take` every document of a view, or of any namespace, that `stages` give.

@@ -12,7 +12,7 @@ use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
-use crate::view;
+use crate::view::{self, Definition};
 
 errors! {
     no_collection() = NamespaceNotFound, "ns does not exist";
@@ -128,7 +128,9 @@ fn check(
         let on = request.text("viewOn").map_or_else(|| existing.on.clone(), |on| on.to_string());
         let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
         let pipeline = pipeline.unwrap_or(existing.pipeline.as_doc());
-        return view::check(context.server, "collMod", ns, &on, pipeline);
+        let collation = state.options.collation.clone();
+        let definition = Definition { view: ns, on: &on, pipeline, collation };
+        return view::check(context.server, "collMod", &definition);
     }
     for name in ["pipeline", "viewOn"] {
         if has(name) {

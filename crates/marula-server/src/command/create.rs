@@ -1,30 +1,45 @@
 //! `create`: makes a collection or a view.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
-use marula_db::{CollectionOptions, Namespace};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value};
+use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
+use marula_query::collation::Collation;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
-use crate::view;
+use crate::time_series;
+use crate::view::{self, Definition};
 
 errors! {
     size_without_capped() = InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
     pipeline_without_view() = InvalidOptions, "'pipeline' requires 'viewOn' to also be specified";
-    view_on_empty() = BadValue, "'viewOn' cannot be empty";
+    id_index_on_view(id_index: &Doc<'_>) = InvalidOptions, "'idIndex' is not allowed with 'viewOn': {id_index}";
+    time_series_on_view(ns: &Namespace) = InvalidOptions, "{ns}: 'timeseries' is not allowed with 'viewOn'";
+    clustered_view() = 6_026_500, "The 'clusteredIndex' option is not supported with views";
+    images_on_view() = InvalidOptions, "option not supported on a view: changeStreamPreAndPostImages";
+    already_exists(ns: &Namespace) = NamespaceExists, "Cannot create collection {ns} - collection already exists.";
     pub bad_enumeration(value: &str, field: &str) = BadValue, "Enumeration value '{value}' for field '{field}' is not a valid value.";
     clustered_key() = InvalidIndexSpecificationOption, "The clusteredIndex option is only supported for key: {{_id: 1}}";
     clustered_legacy() = 5_979_703, "The 'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is only supported for specific internal collections and vice versa";
     clustered_not_unique() = 5_979_700, "The clusteredIndex option requires unique: true to be specified";
-    clustered_on_capped() = InvalidOptions, "The 'clusteredIndex' option is not supported with 'capped'";
+    clustered_on_capped() = 6_127_800, "Clustered capped collection only available with 'enableTestCommands' server parameter";
+    clustered_id_index() = InvalidOptions, "The 'clusteredIndex' option is not supported with the 'idIndex' option";
+    clustered_auto_index() = 6_026_501, "The 'clusteredIndex' option does not support {{autoIndexId: false}}";
+    clustered_version(spec: &Doc<'_>, version: &Value<'_>) = 5_979_704, "Invalid clusteredIndex specification {spec}; cannot create a clusteredIndex with v={version}";
+    number_too_large(field: &str, sign: &str, bound: i64, value: i64) = 51_024, "BSON field '{field}' value must be {sign} {bound}, actual value '{value}'";
+    expire_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
+    expire_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
+    unknown_engine(name: &BStr) = InvalidOptions, "{name} is not a registered storage engine for this server";
+    engine_not_object(name: &BStr) = BadValue, "'storageEngine.{name}' has to be an embedded document.";
+    id_index_collation() = BadValue, "'idIndex' must have the same collation as the collection.";
     id_index_key(key: &Doc<'_>) = BadValue, "The field 'key' for an _id index must be {{_id: 1}}, but got {key}";
     auto_index_id(ns: &Namespace) = 50_001, "autoIndexId:false is not allowed for collection {ns} because it can be replicated";
     temp() = InvalidOptions, "the 'temp' field is an invalid option";
     expire_unclustered() = InvalidOptions, "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified";
-    time_series() = CommandNotSupported, "time-series collections are not available on this server";
+    no_time_series() = CommandNotSupported, "time-series collections are not available on this server";
     encrypted() = CommandNotSupported, "encrypted collections are not available on this server";
 }
 
@@ -90,8 +105,11 @@ fn run(
 
 /// The options that the collection is made with, checked, in the order that `listCollections` shows.
 fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
-    if request.arg("timeseries").is_some() {
-        return Err(time_series());
+    check_view(context, request, ns)?;
+    if let Some(Value::Document(options)) = request.arg("timeseries") {
+        time_series::check(request, ns, options)?;
+        check_expiry(request)?;
+        return Err(no_time_series());
     }
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted());
@@ -103,19 +121,17 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if !is_capped && (request.arg("size").is_some() || request.arg("max").is_some()) {
         return Err(size_without_capped());
     }
-    check_view(context, request, ns)?;
     let clustered = clustered(request)?;
-    if clustered.is_some() && is_capped {
-        return Err(clustered_on_capped());
-    }
     if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
         return Err(expire_unclustered());
     }
+    check_expiry(request)?;
+    check_nested(request)?;
     if request.arg("autoIndexId").is_some_and(|flag| !flag.is_truthy()) && ns.db() != "local" {
         return Err(auto_index_id(ns));
     }
     if let Some(Value::Document(id_index)) = request.arg("idIndex") {
-        check_id_index(id_index)?;
+        check_id_index(request, id_index)?;
     }
     let level = enumeration(request, "validationLevel", &["off", "strict", "moderate"])?;
     let action = enumeration(request, "validationAction", &["error", "warn"])?;
@@ -123,6 +139,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     let mut out = DocWriter::new(&mut options);
     if is_capped {
         out.append("capped", true);
+        check_capped_size(request)?;
         append_number(request, "size", 1, &mut out)?;
         append_max(request, &mut out)?;
     }
@@ -160,15 +177,34 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
 
 fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
     let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
-    match (request.text("viewOn"), pipeline) {
-        (None, None) => Ok(()),
-        (None, Some(_)) => Err(pipeline_without_view()),
-        (Some(on), _) if on.is_empty() => Err(view_on_empty()),
-        (Some(on), pipeline) => {
-            let pipeline = pipeline.unwrap_or(Doc::EMPTY);
-            view::check(context.server, "create", ns, &on.to_string(), pipeline)
-        }
+    let Some(on) = request.text("viewOn") else {
+        return if pipeline.is_some() { Err(pipeline_without_view()) } else { Ok(()) };
+    };
+    if let Some(Value::Document(id_index)) = request.arg("idIndex") {
+        return Err(id_index_on_view(&id_index));
     }
+    if request.arg("timeseries").is_some() {
+        return Err(time_series_on_view(ns));
+    }
+    if request.arg("clusteredIndex").is_some() {
+        return Err(clustered_view());
+    }
+    if request.arg("changeStreamPreAndPostImages").is_some() {
+        return Err(images_on_view());
+    }
+    // A name that is taken is told of before the definition is looked at.
+    match context.server.db.collection(ns) {
+        Some(known) if known.state().options.view.is_none() => return Err(already_exists(ns)),
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    let collation = match request.arg("collation") {
+        Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
+        _ => None,
+    };
+    let pipeline = pipeline.unwrap_or(Doc::EMPTY);
+    let definition = Definition { view: ns, on: &on.to_string(), pipeline, collation };
+    view::check(context.server, "create", &definition)
 }
 
 /// The clustered index as it is shown: version and name filled in.
@@ -180,6 +216,15 @@ fn clustered(request: &Request<'_>) -> Result<Option<DocBuf>> {
     };
     fields::check_doc("create", CLUSTERED_FIELDS, spec)?;
     let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
+    if request.flag("capped") {
+        return Err(clustered_on_capped());
+    }
+    if request.arg("idIndex").is_some() {
+        return Err(clustered_id_index());
+    }
+    if request.arg("autoIndexId").is_some_and(|flag| !flag.is_truthy()) {
+        return Err(clustered_auto_index());
+    }
     if !is_id_key(key) {
         return Err(clustered_key());
     }
@@ -187,7 +232,49 @@ fn clustered(request: &Request<'_>) -> Result<Option<DocBuf>> {
         return Err(clustered_not_unique());
     }
     let name = spec.get("name").unwrap_or("_id_".into());
+    let version = spec.get("v").unwrap_or(Value::Int32(2));
+    let whole = marula_bson::doc! { "v": version, "key": key, "name": name, "unique": true };
+    if version.as_exact_i64() != Some(2) {
+        return Err(clustered_version(&whole.as_doc(), &version));
+    }
     Ok(Some(marula_bson::doc! { "v": 2, "key": key, "name": name, "unique": true }))
+}
+
+/// The greatest number of seconds after which documents may expire: as many as 32 bits hold.
+const EXPIRE_SECONDS_MAX: f64 = i32::MAX as f64;
+
+fn check_expiry(request: &Request<'_>) -> Result<()> {
+    match request.arg("expireAfterSeconds").and_then(|seconds| seconds.as_f64()) {
+        Some(seconds) if seconds < 0.0 => Err(expire_negative()),
+        Some(seconds) if seconds > EXPIRE_SECONDS_MAX => Err(expire_too_large()),
+        _ => Ok(()),
+    }
+}
+
+const IMAGES_FIELDS: &[Field] = &[Field::required("enabled", Types::BOOLEAN)];
+const INDEX_DEFAULTS_FIELDS: &[Field] = &[Field::optional("storageEngine", Types::DOCUMENT)];
+
+/// Checks the fields of the options that are documents.
+fn check_nested(request: &Request<'_>) -> Result<()> {
+    for (name, fields) in [
+        ("changeStreamPreAndPostImages", IMAGES_FIELDS),
+        ("indexOptionDefaults", INDEX_DEFAULTS_FIELDS),
+    ] {
+        if let Some(Value::Document(value)) = request.arg(name) {
+            fields::check_doc(&format!("create.{name}"), fields, value)?;
+        }
+    }
+    let engines = request.arg("storageEngine").and_then(|engines| engines.as_doc());
+    for engine in engines.unwrap_or(Doc::EMPTY) {
+        // Options for mongod's engine are taken and kept, as a dump of its collections brings them along.
+        if engine.name != "wiredTiger" {
+            return Err(unknown_engine(engine.name));
+        }
+        if engine.value.kind() != Type::Document {
+            return Err(engine_not_object(engine.name));
+        }
+    }
+    Ok(())
 }
 
 fn is_id_key(key: Doc<'_>) -> bool {
@@ -198,11 +285,22 @@ fn is_id_key(key: Doc<'_>) -> bool {
     }
 }
 
-fn check_id_index(id_index: Doc<'_>) -> Result<()> {
-    match id_index.get("key") {
-        Some(Value::Document(key)) if !is_id_key(key) => Err(id_index_key(&key)),
-        _ => Ok(()),
+fn check_id_index(request: &Request<'_>, id_index: Doc<'_>) -> Result<()> {
+    if let Some(Value::Document(key)) = id_index.get("key")
+        && !is_id_key(key)
+    {
+        return Err(id_index_key(&key));
     }
+    let spec = IndexSpec::parse(id_index, None)?;
+    let collation = match request.arg("collation") {
+        Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
+        _ => None,
+    };
+    let doc = |collation: &Option<Collation>| collation.as_ref().map(|it| it.to_doc().to_buf());
+    if doc(&spec.collation) != doc(&collation) {
+        return Err(id_index_collation());
+    }
+    Ok(())
 }
 
 /// The field's value, where it is one of `values`.
@@ -234,13 +332,29 @@ fn append_number(
     Ok(())
 }
 
-/// A bound on documents that is none of a positive i32 is no bound; mongod shows it as the greatest.
+/// A capped collection's greatest size. Source: manual "create".
+const CAPPED_BYTES_MAX: i64 = 1 << 50;
+
+fn check_capped_size(request: &Request<'_>) -> Result<()> {
+    #[allow(clippy::cast_possible_truncation)]
+    match request.arg("size").and_then(|size| size.as_f64()).map(|size| size as i64) {
+        Some(size) if size > CAPPED_BYTES_MAX => {
+            Err(number_too_large("size", "<=", CAPPED_BYTES_MAX, size))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A bound on documents that is not positive is no bound; mongod shows it as the greatest.
 fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) -> Result<()> {
+    const DOCUMENTS_MAX: i64 = 1 << 31;
     let Some(max) = request.arg("max").and_then(|value| value.as_f64()) else { return Ok(()) };
     #[allow(clippy::cast_possible_truncation)]
     let max = max as i64;
-    let is_bound = (1..=i64::from(i32::MAX)).contains(&max);
-    append_whole("max", if is_bound { max } else { i64::from(i32::MAX) }, out);
+    if max >= DOCUMENTS_MAX {
+        return Err(number_too_large("max", "<", DOCUMENTS_MAX, max));
+    }
+    append_whole("max", if max > 0 { max } else { i64::from(i32::MAX) }, out);
     Ok(())
 }
 

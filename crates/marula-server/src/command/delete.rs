@@ -63,6 +63,7 @@ const STATEMENT_FIELDS: &[Field] = &[
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
+    writes::check_writable(&ns)?;
     let statements = request.documents("deletes").expect("the row requires deletes");
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
     write_reply::check_batch_size(statements.len())?;

@@ -17,6 +17,7 @@ use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
+use crate::view;
 
 /// The most bytes of values in one reply. Source: manual "distinct": the result fits a document.
 const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -67,9 +68,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let mut query = query_args::parse_query(filter, context.clone())?;
     query.hint = query_args::parse_hint(request.arg("hint"))?;
+    view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let mut values = Values::new(context.collator());
+    let mut is_view = false;
     if let Some(collection) = collection {
-        if collection.state().options.view.is_some() {
+        is_view = collection.state().options.view.is_some();
+        if is_view {
             let mut stages = Vec::new();
             ArrayWriter::new(&mut stages).begin_doc().append("$match", filter);
             let stages = DocBuf::trusted(stages);
@@ -90,7 +94,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
     }
     values.write(&mut reply.begin_array("values"));
-    Ok(Outcome::Done)
+    Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 
 /// An index whose entries tell every value of the path: its first field, in no array but the last component's.

@@ -73,6 +73,7 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
+    writes::check_writable(&ns)?;
     let args = Args::parse(request)?;
     let mut op = writes::begin(ctx, request)?;
     op.bypass_validation = request.flag("bypassDocumentValidation");

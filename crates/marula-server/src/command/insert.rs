@@ -12,7 +12,6 @@ use crate::write_reply::{self, StatementIds};
 use crate::writes;
 
 errors! {
-    not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -64,15 +63,20 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::ToPool);
     }
     ns.check_creatable()?;
-    if matches!(ns.collection(), "system.views" | "system.profile") {
-        return Err(not_writable(ns.as_str()));
-    }
+    writes::check_writable(&ns)?;
     let collection = match collection {
         Some(collection) => collection,
         None => ctx.server.db.collection_or_create(&ns)?,
     };
-    writes::check_not_view(&collection)?;
     let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
+    if let Err(error) = writes::check_not_view(&collection) {
+        // Each document fails on its own.
+        let failed = if ordered { 1 } else { documents.len() };
+        let errors: Vec<_> = (0..failed).map(|index| (index, error.clone())).collect();
+        reply.append("n", 0);
+        write_reply::write_errors(&errors, reply);
+        return Ok(Outcome::Done);
+    }
     let ids = StatementIds::read(
         request.arg("stmtId").and_then(|id| id.as_exact_i64()),
         request.arg("stmtIds").and_then(|ids| ids.as_array()),

@@ -16,7 +16,7 @@ mod coll_stats;
 mod compact;
 mod connection_status;
 mod count;
-mod create;
+pub(crate) mod create;
 mod create_indexes;
 mod current_op;
 mod db_stats;
@@ -250,6 +250,8 @@ pub enum Auth {
 pub enum Outcome {
     /// The reply's fields are written.
     Done,
+    /// The reply's fields are written; `ok` is an int, as where mongod answers by a pipeline on a view.
+    DoneOnView,
     /// The reply's fields are written, and it ends with `ok: 0` and this message: a failure that has no code,
     /// as some old commands have.
     Failed(String),

@@ -1,0 +1,112 @@
+//! `system.views`: the collection in which the views of a database can be read as documents.
+//!
+//! A view is an entry of the catalogue. Its document `{ _id: "db.view", viewOn, pipeline, collation }` is written
+//! after the entry is; what a crash leaves between the two is put right when the store is opened.
+
+use marula_bson::{DocBuf, Value};
+use marula_error::Result;
+use marula_storage::Direction;
+
+use crate::collection::Collection;
+use crate::db::Db;
+use crate::keys::RecordKey;
+use crate::namespace::Namespace;
+use crate::write::{InsertReport, WriteOp};
+
+/// The collection's name in every database.
+pub const SYSTEM_VIEWS: &str = "system.views";
+
+impl Db {
+    /// Makes the document of `ns` in `system.views` say what the catalogue does: there is one for a view alone.
+    ///
+    /// The caller holds the lock of the catalogue's changes.
+    pub(super) fn show_view(&self, next_ident: &mut u32, ns: &Namespace) -> Result<()> {
+        let views = Namespace::new(ns.db(), SYSTEM_VIEWS)?;
+        let wanted = self.collection(ns).and_then(|collection| document(&collection));
+        let shown = match (self.collection(&views), &wanted) {
+            (Some(shown), _) => shown,
+            (None, Some(_)) => self.create_locked(next_ident, &views, Default::default())?,
+            (None, None) => return Ok(()),
+        };
+        let mut op = WriteOp::new(self, 0);
+        let record = shown.find_id(self.store(), Value::String(ns.as_str().into()), &mut Vec::new())?;
+        if let Some(record) = record {
+            op.delete(&shown, &record, &mut |_| Ok(true), None)?;
+        }
+        match &wanted {
+            Some(wanted) => insert(&mut op, &shown, wanted),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts right what a crash left between a view's entry in the catalogue and its document.
+    pub(crate) fn reconcile_views(&self) -> Result<()> {
+        let mut next_ident = self.ddl.lock();
+        for database in self.catalog().databases() {
+            for collection in self.catalog().collections(&database) {
+                if collection.state().options.view.is_some() && !self.is_shown(&collection)? {
+                    self.show_view(&mut next_ident, &collection.namespace())?;
+                }
+            }
+            let Some(shown) = self.collection(&Namespace::new(&database, SYSTEM_VIEWS)?) else {
+                continue;
+            };
+            let mut op = WriteOp::new(self, 0);
+            for record in self.stale_views(&shown)? {
+                op.delete(&shown, &record, &mut |_| Ok(true), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the view's document is what it should be.
+    fn is_shown(&self, view: &Collection) -> Result<bool> {
+        let ns = view.namespace();
+        let Some(shown) = self.collection(&Namespace::new(ns.db(), SYSTEM_VIEWS)?) else {
+            return Ok(false);
+        };
+        let mut scratch = Vec::new();
+        let id = Value::String(ns.as_str().into());
+        let Some(record) = shown.find_id(self.store(), id, &mut scratch)? else { return Ok(false) };
+        let wanted = document(view);
+        let mut is_same = false;
+        shown.get(self.store(), record.as_bytes(), &mut scratch, &mut |doc| {
+            is_same = wanted.as_ref().is_some_and(|wanted| wanted.as_doc() == doc);
+        })?;
+        Ok(is_same)
+    }
+
+    /// The records of documents whose view is gone.
+    fn stale_views(&self, shown: &Collection) -> Result<Vec<RecordKey>> {
+        let mut stale = Vec::new();
+        let mut cursor = shown.scan(self.store(), Direction::Forward)?;
+        while cursor.advance()? {
+            let id = cursor.doc().get("_id").and_then(|id| id.as_str()).map(|id| id.to_string());
+            let view = id.and_then(|id| Namespace::parse(&id).ok()).and_then(|ns| self.collection(&ns));
+            if view.is_none_or(|view| view.state().options.view.is_none()) {
+                stale.push(RecordKey::new(cursor.record()));
+            }
+        }
+        Ok(stale)
+    }
+}
+
+/// A view's document; `None` for what is no view.
+fn document(collection: &Collection) -> Option<DocBuf> {
+    let state = collection.state();
+    let view = state.options.view.as_ref()?;
+    Some(DocBuf::build(|out| {
+        out.append("_id", collection.namespace().as_str());
+        out.append("viewOn", view.on.as_str());
+        out.append("pipeline", Value::Array(view.pipeline.as_doc()));
+        if let Some(collation) = &state.options.collation {
+            out.append("collation", collation.to_doc());
+        }
+    }))
+}
+
+fn insert(op: &mut WriteOp<'_>, shown: &Collection, document: &DocBuf) -> Result<()> {
+    let mut report = InsertReport::default();
+    op.insert(shown, &mut std::iter::once(document.as_doc()), true, 0, &mut report)?;
+    report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+}
