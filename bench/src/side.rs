@@ -14,6 +14,7 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(crate) struct Side {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
+    words: Vec<String>,
     child: Child,
     folder: PathBuf,
     clock: Clock,
@@ -34,7 +35,7 @@ impl Side {
             .map_err(|error| format!("no free port: {error}"))?
             .port();
         let folder =
-            std::env::temp_dir().join(format!("marula-bench-{}-{name}", std::process::id()));
+            std::env::temp_dir().join(format!("marula-bench-{}-{name}-{port}", std::process::id()));
         fs::create_dir_all(folder.join("data"))
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let log = fs::File::create(folder.join("log"))
@@ -54,7 +55,8 @@ impl Side {
             .spawn()
             .map_err(|error| format!("cannot start '{}': {error}", words[0]))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut side = Side { name, address, child, folder, clock: Clock::default() };
+        let mut side =
+            Side { name, address, words: words.to_vec(), child, folder, clock: Clock::default() };
         let begin = Instant::now();
         while TcpStream::connect(address).is_err() {
             let ended = side.child.try_wait().map_err(|error| error.to_string())?;
@@ -65,6 +67,11 @@ impl Side {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(side)
+    }
+
+    /// Another server of the same kind, with nothing in it.
+    pub(crate) fn another(&self) -> Result<Side, String> {
+        Side::start(self.name, &self.words)
     }
 
     /// CPU nanoseconds that the server has used so far, from the scheduler's account of each thread.
