@@ -34,6 +34,11 @@ pub struct Element<'a> {
 /// How many bytes ahead of a field a search looks: four cache lines.
 const AHEAD: usize = 256;
 
+/// How many fields a search passes before it asks whether the name is there at all.
+const PASSED_BEFORE_SEARCH: u32 = 6;
+/// How many bytes must be left for that question to pay off.
+const LEFT_TO_SEARCH: usize = 512;
+
 /// The empty document.
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
@@ -85,7 +90,19 @@ impl<'a> Doc<'a> {
     /// The first field named `name`, not decoded.
     #[inline]
     pub fn get_raw(self, name: &[u8]) -> Option<RawValue<'a>> {
+        self.find(name, |_| false)
+    }
+
+    /// The first field named `name`. Once, when a few fields have been passed and much is left,
+    /// `is_absent` is asked whether the name is nowhere in the bytes that are left.
+    #[inline]
+    pub(crate) fn find(
+        self,
+        name: &[u8],
+        is_absent: impl Fn(&[u8]) -> bool,
+    ) -> Option<RawValue<'a>> {
         let mut rest = self.elements_bytes();
+        let mut passed = 0;
         loop {
             let (&tag, after_tag) = rest.split_first()?;
             // A load whose value nobody waits for: it brings what is a few fields ahead from memory meanwhile.
@@ -99,6 +116,10 @@ impl<'a> Doc<'a> {
                 return Some(RawValue::new(kind, after_name.get(..size)?));
             }
             rest = after_name.get(size..)?;
+            passed += 1;
+            if passed == PASSED_BEFORE_SEARCH && rest.len() >= LEFT_TO_SEARCH && is_absent(rest) {
+                return None;
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! *leaf*, through arrays of documents, and every branch where the path ends too early as *missing*.
 //! Nothing is copied. How an index and a sort see a path differs, and is [`FieldPath::keys`].
 
+mod finder;
 mod keys;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use bstr::ByteSlice;
 
 use crate::{Doc, RawValue, Type};
 
+use finder::NameFinder;
 pub use keys::AmbiguousField;
 
 /// How many levels a walk goes down; validation lets no document be deeper.
@@ -24,6 +26,8 @@ pub struct FieldPath {
     parts: Vec<Box<[u8]>>,
     /// For each part, the array index that it names in the usual form.
     indexes: Vec<Option<u32>>,
+    /// Finds the first part in a document's bytes.
+    finder: NameFinder,
 }
 
 /// What a path reaches in one branch of a document.
@@ -46,7 +50,7 @@ impl FieldPath {
         let parts: Vec<Box<[u8]>> =
             text.as_ref().split(|&byte| byte == b'.').map(Into::into).collect();
         let indexes = parts.iter().map(|part| array_index(part)).collect();
-        FieldPath { parts, indexes }
+        FieldPath { parts, indexes, finder: NameFinder::default() }
     }
 
     /// The parts in order; at least one.
@@ -62,6 +66,16 @@ impl FieldPath {
     /// The name before the first dot.
     pub fn first(&self) -> &[u8] {
         self.parts.first().map_or(&[], |part| part)
+    }
+
+    /// The field of `doc` that the path starts with.
+    ///
+    /// The same as looking it up by name; but who asks many documents, as a scan does, finds out sooner that a
+    /// large one does not have it.
+    #[inline]
+    pub fn first_field<'a>(&self, doc: Doc<'a>) -> Option<RawValue<'a>> {
+        let name = self.first();
+        doc.find(name, |rest| self.finder.is_absent(name, rest))
     }
 
     /// Whether the path has no dot.

@@ -37,7 +37,7 @@ pub enum Type {
 
 impl Type {
     /// The type with this tag byte, if there is one.
-    #[inline]
+    #[inline(always)]
     pub const fn from_tag(tag: u8) -> Option<Type> {
         Some(match tag {
             0x01 => Type::Double,
@@ -478,7 +478,7 @@ pub(crate) static FIXED_SIZES: [u8; 256] = {
 
 /// The size in bytes of the value of type `kind` at the front of `bytes`; `None` where they are too short to tell.
 /// The result may exceed `bytes`: the caller cuts with a check.
-#[inline]
+#[inline(always)]
 pub(crate) fn value_size(kind: Type, bytes: &[u8]) -> Option<usize> {
     Some(match kind {
         Type::Undefined | Type::Null | Type::MinKey | Type::MaxKey => 0,

@@ -1,0 +1,91 @@
+//! Telling that a name is nowhere in a document's bytes, without walking its fields.
+//!
+//! A walk waits, field by field, for memory: each field's place follows from the one before. A search for the
+//! name and its NUL by vector instructions reads straight through. Where it finds nothing, no field has the name;
+//! where it finds something, that may be the end of a string, and the walk goes on.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memchr::memmem::Finder;
+
+/// Documents that are walked to the end before a searcher is built: building it costs as much as a walk.
+const WALKS_FIRST: u32 = 8;
+
+/// Searches for one name, once it has been asked often enough. It is a cache: clones start anew, and all are equal.
+#[derive(Default)]
+pub(super) struct NameFinder {
+    asked: AtomicU32,
+    finder: OnceLock<Finder<'static>>,
+}
+
+impl NameFinder {
+    /// Whether `name`, followed by a NUL, is nowhere in `bytes`. May answer `false` where it is not.
+    pub(super) fn is_absent(&self, name: &[u8], bytes: &[u8]) -> bool {
+        if let Some(finder) = self.finder.get() {
+            return finder.find(bytes).is_none();
+        }
+        if self.asked.fetch_add(1, Ordering::Relaxed) >= WALKS_FIRST {
+            self.finder.get_or_init(|| Finder::new(&[name, &[0]].concat()).into_owned());
+        }
+        false
+    }
+}
+
+impl Clone for NameFinder {
+    fn clone(&self) -> Self {
+        NameFinder::default()
+    }
+}
+
+impl PartialEq for NameFinder {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for NameFinder {}
+
+impl Hash for NameFinder {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl fmt::Debug for NameFinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("_")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DocBuf, FieldPath, Value};
+
+    #[test]
+    fn a_field_is_found_or_not_whatever_was_asked_before() {
+        let text = "x".repeat(100);
+        let large = DocBuf::build(|doc| {
+            for number in 0..30 {
+                doc.append(format!("field{number}"), &text);
+            }
+            doc.append("trap", "it ends like late");
+            doc.append("late", 7);
+        });
+        let small = crate::doc! { "late": 1 };
+        for (name, in_large, in_small) in [
+            ("late", Some(Value::Int32(7)), Some(Value::Int32(1))),
+            ("field29", Some(Value::from(&text)), None),
+            ("field2", Some(Value::from(&text)), None),
+            ("absent", None, None),
+            ("like late", None, None),
+            ("ate", None, None),
+        ] {
+            let path = FieldPath::new(name);
+            for _ in 0..20 {
+                assert_eq!(path.first_field(large.as_doc()).map(|value| value.get()), in_large);
+                assert_eq!(path.first_field(small.as_doc()).map(|value| value.get()), in_small);
+            }
+        }
+    }
+}
