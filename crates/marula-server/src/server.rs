@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,8 +17,12 @@ use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::operation::Operations;
 use crate::parameters::Parameters;
+use crate::profiling::Profiling;
 use crate::session::Sessions;
 use crate::write_lock::WriteLock;
+
+/// How often the records of retryable writes are looked through for those that nobody can ask for any more.
+const RECORDS_EXPIRE_EVERY_MS: i64 = 5 * 60_000;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -59,6 +63,10 @@ pub struct Server {
     pub operations: Operations,
     /// What is counted.
     pub counters: Counters,
+    /// When the records of retryable writes were last looked through.
+    records_expired_ms: AtomicI64,
+    /// What the database profiler is set to.
+    pub profiling: Mutex<Profiling>,
     /// The end.
     pub shutdown: Shutdown,
     /// This process, as `topologyVersion` names it.
@@ -85,6 +93,8 @@ impl Server {
             write_lock: WriteLock::default(),
             operations: Operations::default(),
             counters: Counters::default(),
+            records_expired_ms: AtomicI64::new(now_ms),
+            profiling: Mutex::default(),
             shutdown: Shutdown::default(),
             process_id: ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0)),
             started: Instant::now(),
@@ -108,10 +118,18 @@ impl Server {
     pub fn expire(&self) {
         let now_ms = self.now_ms();
         self.cursors.expire(now_ms);
-        let expired =
-            self.sessions.expire(now_ms - i64::from(crate::session::TIMEOUT_MINUTES) * 60_000);
+        let oldest_ms = now_ms - i64::from(crate::session::TIMEOUT_MINUTES) * 60_000;
+        let expired = self.sessions.expire(oldest_ms);
         if !expired.is_empty() {
             self.cursors.kill_where(|_, lsid| lsid.is_some_and(|lsid| expired.contains(lsid)));
+        }
+        // The records of retryable writes are many and in the store: looking through them is worth it seldom.
+        let last_ms = self.records_expired_ms.load(Ordering::Relaxed);
+        if now_ms - last_ms >= RECORDS_EXPIRE_EVERY_MS {
+            self.records_expired_ms.store(now_ms, Ordering::Relaxed);
+            if let Err(error) = self.db.sessions().expire(self.db.store(), oldest_ms) {
+                tracing::warn!(%error, "records of retryable writes could not be cleared; tried again later");
+            }
         }
     }
 }

@@ -105,7 +105,8 @@ impl Types {
         }
     }
 
-    fn expected(self) -> String {
+    /// The types as messages list them.
+    pub fn expected(self) -> String {
         match self {
             Types::Any => "any type".to_owned(),
             Types::One(only) => format!("type '{}'", only.alias()),

@@ -10,7 +10,10 @@ pub mod fields;
 mod table;
 
 mod aggregate;
+mod apply_ops;
 mod build_info;
+mod capped;
+mod cluster_parameter;
 mod coll_mod;
 mod coll_stats;
 mod compact;
@@ -19,6 +22,8 @@ mod count;
 pub(crate) mod create;
 mod create_indexes;
 mod current_op;
+mod data_size;
+mod db_hash;
 mod db_stats;
 mod delete;
 mod distinct;
@@ -34,6 +39,7 @@ mod get_more;
 mod get_parameter;
 mod hello;
 mod host_info;
+mod index_builds;
 mod insert;
 mod kill_cursors;
 mod list_collections;
@@ -41,6 +47,8 @@ mod list_commands;
 mod list_databases;
 mod list_indexes;
 mod ping;
+mod plan_cache;
+mod profile;
 mod rename_collection;
 mod replication;
 mod server_status;
@@ -48,6 +56,7 @@ mod sessions;
 mod shutdown;
 mod small;
 mod update;
+mod users_info;
 mod validate;
 
 use std::time::Instant;
@@ -65,18 +74,23 @@ pub use table::find;
 /// Every command, by name.
 pub static COMMANDS: &[&Command] = &[
     &aggregate::COMMAND,
+    &apply_ops::COMMAND,
     &small::AVAILABLE_QUERY_OPTIONS,
     &build_info::COMMAND,
+    &capped::CLONE,
     &coll_mod::COMMAND,
     &coll_stats::COMMAND,
     &compact::COMMAND,
     &connection_status::STATUS,
     &small::CONN_POOL_STATS,
     &small::CONN_POOL_SYNC,
+    &capped::CONVERT,
     &count::COMMAND,
     &create::COMMAND,
     &create_indexes::COMMAND,
     &current_op::CURRENT,
+    &data_size::COMMAND,
+    &db_hash::COMMAND,
     &db_stats::COMMAND,
     &delete::COMMAND,
     &distinct::COMMAND,
@@ -91,6 +105,7 @@ pub static COMMANDS: &[&Command] = &[
     &find_and_modify::COMMAND,
     &fsync::LOCK,
     &fsync::UNLOCK,
+    &cluster_parameter::GET,
     &get_cmd_line_opts::COMMAND,
     &small::GET_DEFAULT_RW_CONCERN,
     &small::GET_LAST_ERROR,
@@ -115,7 +130,13 @@ pub static COMMANDS: &[&Command] = &[
     &connection_status::LOGOUT,
     &small::LOG_ROTATE,
     &ping::COMMAND,
+    &plan_cache::CLEAR,
+    &plan_cache::CLEAR_FILTERS,
+    &plan_cache::LIST_FILTERS,
+    &plan_cache::SET_FILTER,
+    &profile::COMMAND,
     &sessions::REFRESH,
+    &index_builds::REINDEX,
     &rename_collection::COMMAND,
     &replication::FREEZE,
     &replication::GET_CONFIG,
@@ -128,11 +149,15 @@ pub static COMMANDS: &[&Command] = &[
     &replication::STEP_UP,
     &replication::SYNC_FROM,
     &server_status::COMMAND,
+    &cluster_parameter::SET,
+    &small::SET_DEFAULT_RW_CONCERN,
     &small::SET_FEATURE_COMPATIBILITY_VERSION,
+    &index_builds::SET_COMMIT_QUORUM,
     &get_parameter::SET,
     &shutdown::COMMAND,
     &sessions::START,
     &update::COMMAND,
+    &users_info::USERS,
     &validate::COMMAND,
     &connection_status::WHATS_MY_URI,
 ];

@@ -8,9 +8,11 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
+use crate::writes;
 
 errors! {
     invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
+    bad_source(reason: &str) = IllegalOperation, "error with source namespace: {reason}";
     bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
     source_is_view(ns: &Namespace) = CommandNotSupportedOnView, "cannot rename view: {ns}";
     target_is_view(ns: &Namespace) = NamespaceExists, "a view already exists with that name: {ns}";
@@ -41,6 +43,8 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
     let to = Namespace::parse(&to).map_err(|_| invalid_target(&to))?;
     to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
+    writes::check_writable(&from).map_err(|error| bad_source(error.message()))?;
+    writes::check_writable(&to).map_err(|error| bad_target(error.message()))?;
     let db = &context.server.db;
     let is_view = |ns: &Namespace| {
         db.collection(ns).is_some_and(|collection| collection.state().options.view.is_some())

@@ -1,5 +1,6 @@
 //! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`, `connPoolSync`,
-//! `getLastError`, `getDefaultRWConcern`, `setFeatureCompatibilityVersion`, `driverOIDTest`,
+//! `getLastError`, `getDefaultRWConcern`, `setDefaultRWConcern`,
+//! `setFeatureCompatibilityVersion`, `driverOIDTest`,
 //! `logRotate`, `dropConnections`.
 //!
 //! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
@@ -7,13 +8,19 @@
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Outcome, Place};
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome, Place};
+use crate::concern::{ReadConcern, ReadLevel, W, WriteConcern};
 use crate::context::Context;
 use crate::request::Request;
 
 errors! {
     no_get_last_error() = 5_739_000, "getLastError command is not supported";
     default_concern_standalone(name: &str) = 51_300, "'{name}' is not supported on standalone nodes.";
+    no_default_concern() = BadValue, "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present";
+    unsuitable_level(level: &str) = BadValue, "level: '{level}' is not suitable for the default read concern";
+    unacknowledged_default() = BadValue, "Unacknowledged write concern is not suitable for the default write concern";
+    fixed_defaults() = CommandNotSupported, "the default read and write concern cannot be changed on this server; let clients name theirs";
     bad_version() = 4_926_900, "Invalid feature compatibility version value, expected '5.0' or '5.3' or '6.0. See https://docs.mongodb.com/master/release-notes/5.0-compatibility/#feature-compatibility.";
     version_type(kind: &str) = TypeMismatch, "BSON field 'setFeatureCompatibilityVersion.setFeatureCompatibilityVersion' is the wrong type '{kind}', expected type 'string'";
     version_not_supported(version: &str) = CommandNotSupported, "this server behaves as version 6.0 only, not as {version}";
@@ -93,6 +100,21 @@ pub(super) static GET_DEFAULT_RW_CONCERN: Command = Command {
     ..ADMIN
 };
 
+pub(super) static SET_DEFAULT_RW_CONCERN: Command = Command {
+    name: "setDefaultRWConcern",
+    help: "Would change the read and write concern of operations that name none; here they are fixed.",
+    fields: Fields::Strict {
+        place: "setDefaultRWConcern",
+        fields: &[
+            Field::optional("defaultReadConcern", Types::DOCUMENT),
+            Field::optional("defaultWriteConcern", Types::DOCUMENT),
+        ],
+    },
+    takes_write_concern: true,
+    run: set_default_rw_concern,
+    ..ADMIN
+};
+
 pub(super) static SET_FEATURE_COMPATIBILITY_VERSION: Command = Command {
     name: "setFeatureCompatibilityVersion",
     help: "Chooses the version whose behaviour the server has; there is one.",
@@ -163,6 +185,43 @@ fn get_default_rw_concern(
         reply.append("inMemory", true);
     }
     Ok(Outcome::Done)
+}
+
+fn set_default_rw_concern(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if context.server.options.repl_set.is_none() {
+        return Err(default_concern_standalone(request.command.name));
+    }
+    let (read, write) = (request.arg("defaultReadConcern"), request.arg("defaultWriteConcern"));
+    if read.is_none() && write.is_none() {
+        return Err(no_default_concern());
+    }
+    let is_empty = |value: Option<Value<'_>>| {
+        value.and_then(|value| value.as_doc()).is_none_or(|concern| concern.is_empty())
+    };
+    if let Some(read) = read {
+        match ReadConcern::parse(read)?.level {
+            Some(ReadLevel::Snapshot) => return Err(unsuitable_level("snapshot")),
+            Some(ReadLevel::Linearizable) => return Err(unsuitable_level("linearizable")),
+            _ => {}
+        }
+    }
+    if let Some(write) = write {
+        let concern = WriteConcern::parse(write)?;
+        if matches!(concern.w, W::Nodes(0)) && !is_empty(Some(write)) {
+            return Err(unacknowledged_default());
+        }
+        if let Some(error) = concern.unsatisfied() {
+            return Err(error);
+        }
+    }
+    if !is_empty(read) || !is_empty(write) {
+        return Err(fixed_defaults());
+    }
+    get_default_rw_concern(context, request, reply)
 }
 
 fn set_feature_compatibility_version(

@@ -1,0 +1,155 @@
+//! `convertToCapped` and `cloneCollectionAsCapped`: a collection's newest documents in a capped collection.
+//!
+//! The documents are copied in natural order into a new capped collection, which removes the oldest as it fills;
+//! `convertToCapped` then gives it the old one's name in one change of the catalogue.
+
+use std::sync::Arc;
+
+use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
+use marula_db::write::InsertReport;
+use marula_db::{Collection, CollectionOptions, Namespace};
+use marula_error::{Result, errors};
+use marula_plan::{Emit, End, Execution, Query, planner};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::writes;
+
+errors! {
+    source_not_found(ns: &Namespace) = NamespaceNotFound, "source collection {ns} does not exist";
+    target_exists(to: &Namespace, from: &Namespace) = NamespaceExists, "cloneCollectionAsCapped failed - destination collection {to} already exists. source collection: {from}";
+    target_type() = TypeMismatch, "'toCollection' must be of type String";
+    invalid_name(which: &str, name: &str) = InvalidNamespace, "Invalid {which} collection name: {name}";
+    size_negative() = BadValue, "size has to be >= 0";
+}
+
+pub(super) static CONVERT: Command = Command {
+    name: "convertToCapped",
+    help: "Makes a collection capped, keeping its newest documents and the index on _id.",
+    writes: true,
+    takes_write_concern: true,
+    auth: Auth::Collection(&["convertToCapped"]),
+    run: convert,
+    ..Command::DEFAULT
+};
+
+pub(super) static CLONE: Command = Command {
+    name: "cloneCollectionAsCapped",
+    help: "Copies a collection's newest documents into a new capped collection.",
+    writes: true,
+    takes_write_concern: true,
+    auth: Auth::Collection(&["convertToCapped"]),
+    run: clone,
+    ..Command::DEFAULT
+};
+
+/// Bytes of documents that are copied in one transaction.
+const COPY_BYTES: usize = 1024 * 1024;
+
+fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = request.namespace()?;
+    let size = match size(request)? {
+        Some(size) => size,
+        None => return Ok(Outcome::Failed("invalid command spec".to_owned())),
+    };
+    let source = source(ctx, &ns)?;
+    let temporary = Namespace::new(ns.db(), &format!("tmp{}.convertToCapped.{}", ctx.server.operations.next_id(), ns.collection()))?;
+    let target = copy(ctx, &source, &temporary, size);
+    let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
+    if let Err(error) = renamed {
+        // What stands in the temporary collection is of no use to anyone; that it may not be there is no matter.
+        let _ = ctx.server.db.drop_collection(&temporary);
+        return Err(error);
+    }
+    ctx.server.cursors.kill_where(|cursor_ns, _| *cursor_ns == ns);
+    Ok(Outcome::Done)
+}
+
+fn clone(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    let from = request.collection_name()?;
+    let to = match request.arg("toCollection") {
+        Some(Value::String(to)) => to.to_str_lossy().into_owned(),
+        _ => return Err(target_type()),
+    };
+    for (which, name) in [("source", from), ("target", &to)] {
+        if name.is_empty() {
+            return Err(invalid_name(which, name));
+        }
+    }
+    let Some(size) = size(request)? else {
+        return Ok(Outcome::Failed("invalid command spec".to_owned()));
+    };
+    let (from, to) = (Namespace::new(request.db, from)?, Namespace::new(request.db, &to)?);
+    let source = source(ctx, &from)?;
+    if ctx.server.db.collection(&to).is_some() {
+        return Err(target_exists(&to, &from));
+    }
+    copy(ctx, &source, &to, size)?;
+    Ok(Outcome::Done)
+}
+
+/// The asked size in bytes; `None` where none that counts is given.
+fn size(request: &Request<'_>) -> Result<Option<i64>> {
+    #[allow(clippy::cast_possible_truncation)]
+    match request.arg("size").and_then(|size| size.as_f64()).map(|size| size as i64) {
+        None | Some(0) => Ok(None),
+        Some(..0) => Err(size_negative()),
+        size => Ok(size),
+    }
+}
+
+fn source(ctx: &Context<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
+    let collection = ctx.server.db.collection(ns).ok_or_else(|| source_not_found(ns))?;
+    writes::check_not_view(&collection)?;
+    Ok(collection)
+}
+
+/// Creates `to` with the source's options, capped, and copies the documents.
+fn copy(
+    ctx: &Context<'_>,
+    source: &Arc<Collection>,
+    to: &Namespace,
+    size: i64,
+) -> Result<Arc<Collection>> {
+    let old = source.state().options.document.clone();
+    let options = DocBuf::build(|out| {
+        out.append("capped", true);
+        match i32::try_from(size) {
+            Ok(small) => out.append("size", small),
+            Err(_) => out.append("size", size),
+        };
+        let is_kept = |name: &[u8]| !matches!(name, b"capped" | b"size" | b"max" | b"clusteredIndex");
+        for element in old.as_doc().iter().filter(|element| is_kept(element.name)) {
+            out.append_raw(element.name, element.value);
+        }
+    });
+    let target =
+        ctx.server.db.create_collection(to, CollectionOptions::parse(options.as_doc())?)?;
+    let context = QueryContext::default();
+    let query = Query::new(Filter::everything(&context), context);
+    let (plan, query) = planner::plan(&source.state(), query)?;
+    let mut execution = Execution::new(source.clone(), plan, query);
+    let mut op = marula_db::WriteOp::new(&ctx.server.db, ctx.now_ms);
+    op.bypass_validation = true;
+    loop {
+        let mut documents: Vec<DocBuf> = Vec::new();
+        let mut bytes = 0;
+        let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+            bytes += found.doc.as_bytes().len();
+            documents.push(found.doc.to_buf());
+            Ok(if bytes < COPY_BYTES { Emit::Taken } else { Emit::Enough })
+        })?;
+        let mut report = InsertReport::default();
+        let mut docs = documents.iter().map(DocBuf::as_doc);
+        op.insert(&target, &mut docs, true, 0, &mut report)?;
+        if let Some((_, error)) = report.errors.into_iter().next() {
+            return Err(error);
+        }
+        if end == End::Exhausted {
+            return Ok(target);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `dataSize`: the bytes of a collection's documents, or of those between two values of `_id`.
+
+use std::time::Instant;
+
+use marula_bson::{Doc, DocWriter, Value};
+use marula_db::{Collection, Namespace};
+use marula_error::{Result, errors};
+use marula_plan::{Emit, Execution, Hint, Query, planner};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+
+use super::{Auth, Command, Outcome};
+use crate::context::Context;
+use crate::request::Request;
+use crate::writes;
+
+errors! {
+    name_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
+    bound_missing(missing: &str, given: &str) = BadValue, "{missing} must be set if {given} is set";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "dataSize",
+    aliases: &["datasize"],
+    help: "Returns the bytes of a collection's documents, or of those in a range of an index.",
+    auth: Auth::Collection(&["find"]),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let started = Instant::now();
+    let name = match request.first.value.get() {
+        Value::String(name) => name.to_string(),
+        other => return Err(name_type(other.kind().alias())),
+    };
+    let ns = Namespace::parse(&name)?;
+    let range = Range::read(request)?;
+    let mut total = Total::default();
+    let collection = ctx.server.db.collection(&ns);
+    if let Some(collection) = &collection {
+        writes::check_not_view(collection)?;
+        let estimates = request.flag("estimate");
+        reply.append("estimate", estimates);
+        let limit = |name: &str| {
+            #[allow(clippy::cast_possible_truncation)]
+            let limit = request.arg(name).and_then(|limit| limit.as_f64()).map(|limit| limit as i64);
+            limit.filter(|&limit| limit > 0).unwrap_or(i64::MAX)
+        };
+        let bounds = Total { bytes: limit("maxSize"), documents: limit("maxObjects") };
+        let is_bounded = bounds != Total { bytes: i64::MAX, documents: i64::MAX };
+        if range.is_none() && (estimates || !is_bounded) {
+            // The counters are exact.
+            total = Total { bytes: collection.size_bytes(), documents: collection.count() };
+        } else {
+            let Some(query) = query(collection, range)? else {
+                return Ok(Outcome::Failed("couldn't find valid index containing key pattern".to_owned()));
+            };
+            let (plan, query) = planner::plan(&collection.state(), query)?;
+            let mut execution = Execution::new(collection.clone(), plan, query);
+            let mut is_reached = false;
+            execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+                total.bytes += i64::try_from(found.doc.as_bytes().len()).unwrap_or(i64::MAX);
+                total.documents += 1;
+                is_reached = total.bytes > bounds.bytes || total.documents > bounds.documents;
+                Ok(if is_reached { Emit::Enough } else { Emit::Taken })
+            })?;
+            if is_reached {
+                reply.append("maxReached", true);
+            }
+        }
+    }
+    append(reply, "size", total.bytes);
+    append(reply, "numObjects", total.documents);
+    append(reply, "millis", i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX));
+    Ok(Outcome::Done)
+}
+
+#[derive(Default, PartialEq)]
+struct Total {
+    bytes: i64,
+    documents: i64,
+}
+
+/// The part of the collection that is asked about.
+struct Range<'a> {
+    key: Doc<'a>,
+    min: Doc<'a>,
+    max: Doc<'a>,
+}
+
+impl<'a> Range<'a> {
+    fn read(request: &Request<'a>) -> Result<Option<Self>> {
+        let doc = |name: &str| {
+            request.arg(name).and_then(|bound| bound.as_doc()).filter(|bound| !bound.is_empty())
+        };
+        match (doc("min"), doc("max")) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(bound_missing("max", "min")),
+            (None, Some(_)) => Err(bound_missing("min", "max")),
+            (Some(min), Some(max)) => {
+                Ok(Some(Range { key: doc("keyPattern").unwrap_or(Doc::EMPTY), min, max }))
+            }
+        }
+    }
+}
+
+/// The query for a range of an index; `None` where no index has that key.
+fn query(collection: &Collection, range: Option<Range<'_>>) -> Result<Option<Query>> {
+    let context = QueryContext::default();
+    let mut query = Query::new(Filter::everything(&context), context);
+    let Some(Range { key, min, max }) = range else { return Ok(Some(query)) };
+    let names: Vec<_> = min.iter().map(|field| field.name).collect();
+    let state = collection.state();
+    let found = state.indexes.iter().find(|index| match key.is_empty() {
+        true => index.spec.key.as_doc().iter().map(|field| field.name).eq(names.iter().copied()),
+        false => marula_db::index::spec::same_pattern(index.spec.key.as_doc(), key),
+    });
+    let Some(index) = found else { return Ok(None) };
+    query.hint = Some(Hint::Name(index.spec.name.clone()));
+    query.min = Some(min.to_buf());
+    query.max = Some(max.to_buf());
+    Ok(Some(query))
+}
+
+fn append(reply: &mut DocWriter<'_>, name: &str, number: i64) {
+    match i32::try_from(number) {
+        Ok(small) => reply.append(name, small),
+        Err(_) => reply.append(name, number),
+    };
+}
