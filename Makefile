@@ -38,7 +38,7 @@ tidy: setup ## arrows between crates, names, module docs, generated pages
 	@cargo run --quiet --package xtask -- docs --check
 
 probe: build ## compare with mongod's recorded answers (URI=mongodb://… for a server that runs already)
-	@python3 tests/surface/check.py $(if $(URI),--target "$(URI)") $(ARGS)
+	@"$$(tools/setup python)" tests/surface/check.py $(if $(URI),--target "$(URI)") $(ARGS)
 
 python: build ## black box through pymongo, crash rounds included (ARGS="-k cursor")
 	@"$$(tools/setup python)" -m pytest -q tests/python tests/crash $(ARGS)
@@ -65,4 +65,5 @@ bench-smoke: build
 
 lint: setup ## rustfmt and clippy, without warnings
 	@cargo fmt --all --check
+	@cargo fmt --manifest-path tests/rust/Cargo.toml --check
 	@cargo clippy --workspace --all-targets --quiet -- -D warnings
