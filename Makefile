@@ -20,7 +20,9 @@ help: ## this list
 serve: build ## build and start Marula on 127.0.0.1:27017 with its data in ./data (ARGS="--port 27018")
 	@exec $(marula) serve $(if $(findstring --dbpath,$(ARGS)),,--dbpath data) $(ARGS)
 
-test: setup unit tidy build probe python node rust bench-smoke ## every test
+# One suite that fails does not hide the others.
+test: build ## every test
+	@$(MAKE) --keep-going unit tidy probe python node rust bench-smoke
 	@echo "make test: everything passed"
 
 build: setup ## the release build
