@@ -18,3 +18,5 @@ pub mod regex;
 pub mod sort;
 pub mod stage;
 pub mod update;
+pub mod validation;
+mod window;

@@ -185,6 +185,11 @@ fn group_count(count: &Expression, key: Value<'_>, context: &Context) -> Result<
     read_count(count.eval(&frame)?)
 }
 
+/// Whether there is an accumulator of this name.
+pub(crate) fn is_known(name: &[u8]) -> bool {
+    find(name).is_some()
+}
+
 fn find(name: &[u8]) -> Option<&'static Row> {
     ACCUMULATORS.iter().flat_map(|rows| rows.iter()).find(|row| row.name.as_bytes() == name)
 }

@@ -216,3 +216,88 @@ pub(crate) fn days_of_iso_week(year: i64, week: i64, day: i64) -> i64 {
     let monday = fourth - (fourth + 3).rem_euclid(7);
     monday + (week - 1) * 7 + day - 1
 }
+
+/// A unit of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    Year,
+    Quarter,
+    Month,
+    Week,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Millisecond,
+}
+
+impl Unit {
+    /// The unit of this name.
+    pub(crate) fn parse(name: &[u8]) -> Option<Unit> {
+        Some(match name {
+            b"year" => Unit::Year,
+            b"quarter" => Unit::Quarter,
+            b"month" => Unit::Month,
+            b"week" => Unit::Week,
+            b"day" => Unit::Day,
+            b"hour" => Unit::Hour,
+            b"minute" => Unit::Minute,
+            b"second" => Unit::Second,
+            b"millisecond" => Unit::Millisecond,
+            _ => return None,
+        })
+    }
+
+    /// How many months the unit has; `None` where it is counted in milliseconds.
+    pub(crate) fn months(self) -> Option<i64> {
+        match self {
+            Unit::Year => Some(12),
+            Unit::Quarter => Some(3),
+            Unit::Month => Some(1),
+            _ => None,
+        }
+    }
+
+    /// How many milliseconds the unit has; zero of one that is counted in months.
+    pub(crate) fn ms(self) -> i64 {
+        match self {
+            Unit::Year | Unit::Quarter | Unit::Month => 0,
+            Unit::Week => 7 * DAY_MS,
+            Unit::Day => DAY_MS,
+            Unit::Hour => HOUR_MS,
+            Unit::Minute => MINUTE_MS,
+            Unit::Second => SECOND_MS,
+            Unit::Millisecond => 1,
+        }
+    }
+
+    /// The largest amount that `$dateAdd` takes: what spans all dates, roughly.
+    pub(crate) fn amount_max(self) -> i64 {
+        match self.months() {
+            Some(months) => 600_000_000 * 12 / months,
+            None => i64::MAX / self.ms().max(1),
+        }
+    }
+}
+
+/// The date so many units later by the calendar of UTC; `None` where no date is so far.
+pub(crate) fn add_units(start: i64, unit: Unit, amount: i64) -> Option<i64> {
+    moved(start, unit, amount, &Zone::UTC)
+}
+
+/// The date so many units later: days and longer keep the clock's reading.
+pub(crate) fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
+    if let Some(months) = unit.months() {
+        let civil = zone.civil(start);
+        let months =
+            (civil.year * 12 + civil.month - 1).checked_add(amount.checked_mul(months)?)?;
+        let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
+        let day = civil.day.min(month_length(year, month));
+        return Some(zone.moment(Civil { year, month, day, ..civil }.to_ms()?));
+    }
+    let delta = amount.checked_mul(unit.ms())?;
+    match unit {
+        Unit::Week | Unit::Day => Some(zone.moment(zone.local_ms(start).checked_add(delta)?)),
+        _ => start.checked_add(delta),
+    }
+}

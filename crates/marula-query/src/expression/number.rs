@@ -116,6 +116,14 @@ impl Number {
         }
     }
 
+    /// The quotient: a double, or a decimal where one of the numbers is.
+    pub(crate) fn divide(self, other: Number) -> Number {
+        match Number::pair(self, other) {
+            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::div)),
+            _ => Number::Double(self.to_f64() / other.to_f64()),
+        }
+    }
+
     /// The number as messages of numeric functions show it.
     pub(crate) fn short_text(self) -> String {
         short_double_text(self.to_f64())

@@ -29,6 +29,7 @@ mod project;
 mod redact;
 mod replace_root;
 mod sample;
+mod set_window_fields;
 mod skip;
 mod sort;
 mod sort_by_count;
@@ -93,6 +94,7 @@ pub static STAGES: &[Row] = &[
     replace_root::REPLACE_WITH,
     sample::ROW,
     add_fields::SET,
+    set_window_fields::ROW,
     skip::ROW,
     sort::ROW,
     sort_by_count::ROW,

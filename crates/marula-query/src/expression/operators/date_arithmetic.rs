@@ -6,7 +6,7 @@ use marula_error::{Error, Result, errors};
 use super::date::{as_date, given, zone};
 use super::known;
 use crate::expression::calendar::{
-    Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Zone, days_of, days_of_iso_week, month_length,
+    Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Unit, Zone, days_of, days_of_iso_week, moved,
 };
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 
@@ -84,67 +84,6 @@ errors! {
     parts_out_of_range(name: &str, value: i64) = 31034, "'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range";
 }
 
-/// A unit of time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Unit {
-    Year,
-    Quarter,
-    Month,
-    Week,
-    Day,
-    Hour,
-    Minute,
-    Second,
-    Millisecond,
-}
-
-impl Unit {
-    fn parse(name: &[u8]) -> Option<Unit> {
-        Some(match name {
-            b"year" => Unit::Year,
-            b"quarter" => Unit::Quarter,
-            b"month" => Unit::Month,
-            b"week" => Unit::Week,
-            b"day" => Unit::Day,
-            b"hour" => Unit::Hour,
-            b"minute" => Unit::Minute,
-            b"second" => Unit::Second,
-            b"millisecond" => Unit::Millisecond,
-            _ => return None,
-        })
-    }
-
-    /// How many months the unit has; `None` where it is counted in milliseconds.
-    fn months(self) -> Option<i64> {
-        match self {
-            Unit::Year => Some(12),
-            Unit::Quarter => Some(3),
-            Unit::Month => Some(1),
-            _ => None,
-        }
-    }
-
-    fn ms(self) -> i64 {
-        match self {
-            Unit::Year | Unit::Quarter | Unit::Month => 0,
-            Unit::Week => 7 * DAY_MS,
-            Unit::Day => DAY_MS,
-            Unit::Hour => HOUR_MS,
-            Unit::Minute => MINUTE_MS,
-            Unit::Second => SECOND_MS,
-            Unit::Millisecond => 1,
-        }
-    }
-
-    /// The largest amount that `$dateAdd` takes: what spans all dates, roughly.
-    fn amount_max(self) -> i64 {
-        match self.months() {
-            Some(months) => 600_000_000 * 12 / months,
-            None => i64::MAX / self.ms().max(1),
-        }
-    }
-}
-
 fn parse_add(
     operator: &'static Operator,
     value: Value<'_>,
@@ -199,23 +138,6 @@ fn add<'a>(
     }
     let moved = moved(start, unit, amount, &zone).ok_or_else(|| add_overflow(name))?;
     Ok(Some(Value::DateTime(moved)))
-}
-
-/// The date so many units later: days and longer keep the clock's reading.
-fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
-    if let Some(months) = unit.months() {
-        let civil = zone.civil(start);
-        let months =
-            (civil.year * 12 + civil.month - 1).checked_add(amount.checked_mul(months)?)?;
-        let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
-        let day = civil.day.min(month_length(year, month));
-        return Some(zone.moment(Civil { year, month, day, ..civil }.to_ms()?));
-    }
-    let delta = amount.checked_mul(unit.ms())?;
-    match unit {
-        Unit::Week | Unit::Day => Some(zone.moment(zone.local_ms(start).checked_add(delta)?)),
-        _ => start.checked_add(delta),
-    }
 }
 
 /// The unit that an argument names; `Ok(None)` where it is null.

@@ -1,0 +1,276 @@
+//! Which documents around one a window function sees: by position, or by the value of `sortBy`.
+
+use std::ops::Range;
+
+use marula_bson::{Doc, Value, ValueBuf, order};
+use marula_error::{Result, errors};
+
+use super::{Partition, SortBy};
+use crate::expression::calendar::{Unit, add_units};
+use crate::expression::number::Number;
+use crate::expression::print;
+
+errors! {
+    window_not_object() = FailedToParse, "'window' field must be an object";
+    window_bad_fields() = FailedToParse, "'window' field can only contain 'documents' as the only argument or 'range' with an optional 'unit' field";
+    both_kinds() = FailedToParse, "Window bounds can specify either 'documents' or 'unit', not both.";
+    unit_without_range() = FailedToParse, "Window bounds can only specify 'unit' with range-based bounds.";
+    unit_not_string() = FailedToParse, "'unit' must be a string";
+    not_a_pair(name: &str, text: &str) = FailedToParse, "Window bounds must be a 2-element array: {name}: {text}";
+    not_a_bound() = FailedToParse, "Window bounds must be 'unbounded', 'current', or a number.";
+    position_not_integer() = FailedToParse, "Numeric document-based bounds must be an integer";
+    units_not_integer() = FailedToParse, "With 'unit', range-based bounds must be an integer";
+    unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
+    lower_above_upper(lower: &str, upper: &str) = 5339900, "Lower bound must not exceed upper bound: [{lower}, {upper}]";
+    positions_need_sort() = 5339901, "Document-based bounds require a sortBy";
+    range_needs_one_field() = 5339902, "Range-based bounds require sortBy a single field";
+    range_needs_ascending() = 8947401, "Range-based bounds require an ascending sortBy";
+    not_a_number(kind: &str) = 5429414, "Invalid range: Expected the sortBy field to be a number, but it was {kind}";
+    date_without_unit() = 5429413, "Invalid range: For windows that involve date or time ranges, a unit must be provided.";
+    not_a_date(kind: &str) = 5429513, "Invalid range: Expected the sortBy field to be a Date, but it was {kind}";
+}
+
+/// One end of a window.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Bound<T> {
+    /// The partition's first or last document.
+    Unbounded,
+    /// The document itself.
+    Current,
+    /// So far from it.
+    At(T),
+}
+
+/// The documents that a window function sees.
+#[derive(Debug)]
+pub(crate) enum Bounds {
+    /// By position.
+    Documents(Bound<i64>, Bound<i64>),
+    /// By the distance of the sort value.
+    Range {
+        /// The least distance.
+        lower: Bound<ValueBuf>,
+        /// The greatest distance.
+        upper: Bound<ValueBuf>,
+        /// What distances of dates count.
+        unit: Option<Unit>,
+        /// Where the sort value is.
+        sort_by: SortBy,
+    },
+}
+
+impl Bounds {
+    /// The whole partition.
+    pub(crate) const ALL: Bounds = Bounds::Documents(Bound::Unbounded, Bound::Unbounded);
+
+    /// Parses `{ documents: […] }` or `{ range: […], unit }`.
+    pub(crate) fn parse(window: Value<'_>, sort: Option<Doc<'_>>) -> Result<Bounds> {
+        let Value::Document(spec) = window else {
+            return Err(window_not_object());
+        };
+        let (mut documents, mut range, mut unit) = (None, None, None);
+        for element in spec {
+            let value = element.value.get();
+            match &**element.name {
+                b"documents" => documents = Some(value),
+                b"range" => range = Some(value),
+                b"unit" => unit = Some(value),
+                _ => return Err(window_bad_fields()),
+            }
+        }
+        match (documents, range) {
+            (Some(_), Some(_)) => Err(both_kinds()),
+            (Some(_), None) if unit.is_some() => Err(unit_without_range()),
+            (Some(documents), None) => parse_documents(documents, sort),
+            (None, Some(range)) => parse_range(range, unit, sort),
+            (None, None) if unit.is_some() => Err(unit_without_range()),
+            (None, None) => Ok(Bounds::ALL),
+        }
+    }
+
+    /// The window of each document of a partition, as positions; lower and upper ends never go back.
+    pub(crate) fn windows(&self, partition: &Partition<'_>) -> Result<Vec<Range<usize>>> {
+        let count = partition.documents.len();
+        match self {
+            Bounds::Documents(lower, upper) => Ok((0..count)
+                .map(|at| {
+                    let start = position(lower, at, 0, count);
+                    let end = match upper {
+                        Bound::Unbounded => count,
+                        upper => position(upper, at, 1, count),
+                    };
+                    start.min(end)..end
+                })
+                .collect()),
+            Bounds::Range { lower, upper, unit, sort_by } => {
+                let values = partition.sort_values(sort_by)?;
+                let values: Vec<ValueBuf> = values
+                    .into_iter()
+                    .map(|value| check_sort_value(value, *unit))
+                    .collect::<Result<_>>()?;
+                range_windows(&values, lower, upper, *unit, partition)
+            }
+        }
+    }
+}
+
+/// The position that a bound means, plus `past`, inside the partition.
+fn position(bound: &Bound<i64>, at: usize, past: i64, count: usize) -> usize {
+    let offset = match bound {
+        Bound::Unbounded => return 0,
+        Bound::Current => 0,
+        Bound::At(offset) => *offset,
+    };
+    let at = i64::try_from(at).unwrap_or(i64::MAX);
+    let position = at.saturating_add(offset).saturating_add(past).max(0);
+    usize::try_from(position).unwrap_or(usize::MAX).min(count)
+}
+
+/// A bound as mongod's messages show it.
+fn shown(value: Value<'_>) -> String {
+    print::value(value)
+}
+
+fn pair<'v>(name: &str, value: Value<'v>) -> Result<[Value<'v>; 2]> {
+    let not_a_pair = || not_a_pair(name, &print::element(value));
+    let items = value.as_array().ok_or_else(not_a_pair)?;
+    let mut values = items.values();
+    match (values.next(), values.next(), values.next()) {
+        (Some(lower), Some(upper), None) => Ok([lower, upper]),
+        _ => Err(not_a_pair()),
+    }
+}
+
+fn parse_bound<T>(value: Value<'_>, read: impl Fn(Value<'_>) -> Result<T>) -> Result<Bound<T>> {
+    match value {
+        Value::String(text) if *text == "unbounded" => Ok(Bound::Unbounded),
+        Value::String(text) if *text == "current" => Ok(Bound::Current),
+        value if value.kind().is_number() => read(value).map(Bound::At),
+        _ => Err(not_a_bound()),
+    }
+}
+
+fn parse_documents(value: Value<'_>, sort: Option<Doc<'_>>) -> Result<Bounds> {
+    let [lower, upper] = pair("documents", value)?;
+    let read = |value: Value<'_>| value.as_exact_i64().ok_or_else(position_not_integer);
+    let (low, up) = (parse_bound(lower, read)?, parse_bound(upper, read)?);
+    let distance = |bound: &Bound<i64>| match bound {
+        Bound::Unbounded => None,
+        Bound::Current => Some(0),
+        Bound::At(distance) => Some(*distance),
+    };
+    if let (Some(a), Some(b)) = (distance(&low), distance(&up))
+        && a > b
+    {
+        return Err(lower_above_upper(&a.to_string(), &b.to_string()));
+    }
+    let is_all = low == Bound::Unbounded && up == Bound::Unbounded;
+    if !is_all && sort.is_none_or(Doc::is_empty) {
+        return Err(positions_need_sort());
+    }
+    Ok(Bounds::Documents(low, up))
+}
+
+fn parse_range(value: Value<'_>, unit: Option<Value<'_>>, sort: Option<Doc<'_>>) -> Result<Bounds> {
+    let [lower, upper] = pair("range", value)?;
+    let unit = match unit {
+        None => None,
+        Some(Value::String(name)) => {
+            Some(Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?)
+        }
+        Some(_) => return Err(unit_not_string()),
+    };
+    let read = |value: Value<'_>| match unit {
+        Some(_) if value.as_exact_i64().is_none() => Err(units_not_integer()),
+        _ => Ok(value.to_buf()),
+    };
+    let (low, up) = (parse_bound(lower, read)?, parse_bound(upper, read)?);
+    if let (Some(a), Some(b)) = (distance(&low), distance(&up))
+        && order::compare(a.get(), b.get(), None).is_gt()
+    {
+        return Err(lower_above_upper(&shown(a.get()), &shown(b.get())));
+    }
+    let sort_by = SortBy::only(sort)?.ok_or_else(range_needs_one_field)?;
+    if sort_by.descending {
+        return Err(range_needs_ascending());
+    }
+    Ok(Bounds::Range { lower: low, upper: up, unit, sort_by })
+}
+
+fn distance(bound: &Bound<ValueBuf>) -> Option<ValueBuf> {
+    match bound {
+        Bound::Unbounded => None,
+        Bound::Current => Some(Value::Int32(0).to_buf()),
+        Bound::At(distance) => Some(distance.clone()),
+    }
+}
+
+fn check_sort_value(value: Option<ValueBuf>, unit: Option<Unit>) -> Result<ValueBuf> {
+    let kind = value.as_ref().map_or("missing", |value| value.kind().alias());
+    let value = value.unwrap_or_else(|| Value::Null.to_buf());
+    match (value.get(), unit) {
+        (Value::DateTime(_), Some(_)) => Ok(value),
+        (_, Some(_)) => Err(not_a_date(kind)),
+        (Value::DateTime(_), None) => Err(date_without_unit()),
+        (other, None) if other.kind().is_number() => Ok(value),
+        (_, None) => Err(not_a_number(kind)),
+    }
+}
+
+/// The value so far from another.
+fn shifted(value: Value<'_>, distance: Value<'_>, unit: Option<Unit>) -> ValueBuf {
+    match (value, unit) {
+        (Value::DateTime(ms), Some(unit)) => {
+            let amount = distance.as_exact_i64().unwrap_or(0);
+            let limit = if amount < 0 { i64::MIN } else { i64::MAX };
+            Value::DateTime(add_units(ms, unit, amount).unwrap_or(limit)).to_buf()
+        }
+        _ => match (Number::of(value), Number::of(distance)) {
+            (Some(a), Some(b)) => Value::from(a.add(b)).to_buf(),
+            _ => value.to_buf(),
+        },
+    }
+}
+
+fn range_windows(
+    values: &[ValueBuf],
+    lower: &Bound<ValueBuf>,
+    upper: &Bound<ValueBuf>,
+    unit: Option<Unit>,
+    partition: &Partition<'_>,
+) -> Result<Vec<Range<usize>>> {
+    let collator = partition.context.collator();
+    // The document itself is meant by its position: those of equal value are not.
+    let lower_is_here = *lower == Bound::Current;
+    let upper_is_here = *upper == Bound::Current;
+    let (lower, upper) = (distance(lower), distance(upper));
+    // The values are sorted, so that both ends only move forward.
+    let (mut start, mut end) = (0, 0);
+    let mut windows = Vec::with_capacity(values.len());
+    for (at, value) in values.iter().enumerate() {
+        if lower_is_here {
+            start = at;
+        } else if let Some(distance) = &lower {
+            let least = shifted(value.get(), distance.get(), unit);
+            while start < values.len()
+                && order::compare(values[start].get(), least.get(), collator).is_lt()
+            {
+                start += 1;
+            }
+        }
+        match &upper {
+            _ if upper_is_here => end = at + 1,
+            None => end = values.len(),
+            Some(distance) => {
+                let greatest = shifted(value.get(), distance.get(), unit);
+                while end < values.len()
+                    && order::compare(values[end].get(), greatest.get(), collator).is_le()
+                {
+                    end += 1;
+                }
+            }
+        }
+        windows.push(start.min(end)..end);
+    }
+    Ok(windows)
+}

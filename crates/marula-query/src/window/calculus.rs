@@ -1,0 +1,260 @@
+//! Window functions that relate two values: `$derivative`, `$integral`, `$covariancePop`, `$covarianceSamp`.
+
+use marula_bson::{Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::function::{Function, Row, Spec, bounds, only_sort_field, shown};
+use super::{Bounds, Partition, SortBy, text};
+use crate::expression::calendar::Unit;
+use crate::expression::number::Number;
+use crate::expression::{Expression, Scope};
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$covariancePop", parse: parse_covariance },
+    Row { name: "$covarianceSamp", parse: parse_covariance },
+    Row { name: "$derivative", parse: parse_slope },
+    Row { name: "$integral", parse: parse_slope },
+];
+
+errors! {
+    needs_sort(name: &str) = FailedToParse, "{name} requires a sortBy";
+    needs_window(name: &str) = FailedToParse, "{name} requires explicit window bounds";
+    not_object(name: &str, kind: &str, shown: &str) = FailedToParse, "{name} expects an object, but got a {kind}: {shown}";
+    no_input(name: &str) = FailedToParse, "{name} requires an 'input' expression";
+    unexpected_argument(name: &str, argument: &str) = FailedToParse, "{name} got unexpected argument: {argument}";
+    unit_not_string() = FailedToParse, "'unit' must be a string";
+    unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
+    unit_too_large() = 5490710, "unit must be 'week' or smaller";
+    derivative_not_date() = 5624900, "$derivative with 'unit' expects the sortBy field to be a Date";
+    derivative_needs_unit() = 5624901, "$derivative where the sortBy is a Date requires an 'unit'";
+    integral_not_date() = 5423901, "$integral with 'unit' expects the sortBy field to be a Date";
+    integral_not_number() = 5423902, "$integral (with no 'unit') expects the sortBy field to be numeric";
+    cannot_subtract(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
+}
+
+/// `$derivative` or `$integral`: over the sort value as time.
+#[derive(Debug)]
+struct Slope {
+    is_integral: bool,
+    input: Expression,
+    unit: Option<Unit>,
+    sort_by: SortBy,
+    bounds: Bounds,
+}
+
+fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    let name = spec.name;
+    let is_integral = name == "$integral";
+    let sort_by = only_sort_field(spec.sort, || needs_sort(name))?;
+    if spec.window.is_none() && !is_integral {
+        return Err(needs_window(name));
+    }
+    let Value::Document(doc) = spec.argument else {
+        let kind = spec.argument.kind().alias();
+        return Err(not_object(name, kind, &shown(name, spec.argument)));
+    };
+    let (mut input, mut unit) = (None, None);
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"input" => input = Some(Expression::parse(value, scope)?),
+            b"unit" => {
+                let Value::String(name) = value else {
+                    return Err(unit_not_string());
+                };
+                let parsed = Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?;
+                if parsed.months().is_some() {
+                    return Err(unit_too_large());
+                }
+                unit = Some(parsed);
+            }
+            other => return Err(unexpected_argument(name, &text(other))),
+        }
+    }
+    let input = input.ok_or_else(|| no_input(name))?;
+    let bounds = bounds(spec.window, spec.sort)?;
+    Ok(Box::new(Slope { is_integral, input, unit, sort_by, bounds }))
+}
+
+impl Slope {
+    /// The sort value as a number: of a date, its milliseconds.
+    fn time(&self, value: Option<&ValueBuf>) -> Result<Option<Number>> {
+        let value = value.map(ValueBuf::get);
+        match (value, self.unit) {
+            (Some(Value::DateTime(ms)), Some(_)) => Ok(Some(Number::Long(ms))),
+            (_, Some(_)) if self.is_integral => Err(integral_not_date()),
+            (_, Some(_)) => Err(derivative_not_date()),
+            (Some(Value::DateTime(_)), None) if !self.is_integral => Err(derivative_needs_unit()),
+            (Some(value), None) => match Number::of(value) {
+                None if self.is_integral => Err(integral_not_number()),
+                number => Ok(number),
+            },
+            (None, None) if self.is_integral => Err(integral_not_number()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The rise from one document to another over the run of the sort value.
+    fn derivative(
+        &self,
+        first: (&Option<ValueBuf>, &Option<ValueBuf>),
+        last: (&Option<ValueBuf>, &Option<ValueBuf>),
+    ) -> Result<ValueBuf> {
+        let null = || Value::Null.to_buf();
+        let (left, right) = (self.time(first.0.as_ref())?, self.time(last.0.as_ref())?);
+        let (Some(left), Some(right)) = (left, right) else {
+            return Ok(null());
+        };
+        let input =
+            |value: &Option<ValueBuf>| value.as_ref().map_or(Value::Null, ValueBuf::get).to_buf();
+        let (low, high) = (input(first.1), input(last.1));
+        if low.get().is_nullish() || high.get().is_nullish() {
+            return Ok(null());
+        }
+        let (Some(low_number), Some(high_number)) = (Number::of(low.get()), Number::of(high.get()))
+        else {
+            return Err(cannot_subtract(low.kind().alias(), high.kind().alias()));
+        };
+        let mut run = right.subtract(left);
+        if run.is_zero() {
+            return Ok(null());
+        }
+        if let Some(unit) = self.unit {
+            #[allow(clippy::cast_precision_loss)]
+            let per_unit = unit.ms() as f64;
+            run = Number::Double(run.to_f64() / per_unit);
+        }
+        Ok(Value::from(high_number.subtract(low_number).divide(run)).to_buf())
+    }
+
+    /// The area under the inputs by trapezoids; what is not a number is not there.
+    fn integral(
+        &self,
+        times: &[Option<ValueBuf>],
+        inputs: &[Option<ValueBuf>],
+    ) -> Result<ValueBuf> {
+        let mut before: Option<(Number, Number)> = None;
+        let mut area = Number::Int(0);
+        for (time, input) in times.iter().zip(inputs) {
+            let time = self.time(time.as_ref())?;
+            let input = input.as_ref().and_then(|input| Number::of(input.get()));
+            let (Some(time), Some(input)) = (time, input) else {
+                continue;
+            };
+            if let Some((time_before, input_before)) = before {
+                let both = input.add(input_before);
+                let run = time.subtract(time_before);
+                area = area.add(both.multiply(run).divide(Number::Int(2)));
+            }
+            before = Some((time, input));
+        }
+        Ok(Value::from(match self.unit {
+            Some(unit) if before.is_some() && !matches!(area, Number::Int(0)) => {
+                area.divide(Number::Long(unit.ms()))
+            }
+            _ => area,
+        })
+        .to_buf())
+    }
+}
+
+impl Function for Slope {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let times = partition.sort_values(&self.sort_by)?;
+        let inputs = partition.values(&self.input)?;
+        let mut values = Vec::with_capacity(times.len());
+        for window in self.bounds.windows(partition)? {
+            let value = if self.is_integral {
+                self.integral(&times[window.clone()], &inputs[window])?
+            } else if window.is_empty() {
+                Value::Null.to_buf()
+            } else {
+                let (first, last) = (window.start, window.end - 1);
+                self.derivative((&times[first], &inputs[first]), (&times[last], &inputs[last]))?
+            };
+            values.push(value);
+        }
+        Ok(values)
+    }
+}
+
+#[derive(Debug)]
+struct Covariance {
+    is_sample: bool,
+    input: Expression,
+    bounds: Bounds,
+}
+
+fn parse_covariance(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    let input = Expression::parse(spec.argument, scope)?;
+    let bounds = bounds(spec.window, spec.sort)?;
+    Ok(Box::new(Covariance { is_sample: spec.name == "$covarianceSamp", input, bounds }))
+}
+
+/// The two numbers of an input that is an array of two numbers.
+fn pair(input: &Option<ValueBuf>) -> Option<(f64, f64)> {
+    let items = input.as_ref()?.get().as_array()?;
+    let mut values = items.values();
+    match (values.next(), values.next(), values.next()) {
+        (Some(x), Some(y), None) => Some((x.as_f64()?, y.as_f64()?)),
+        _ => None,
+    }
+}
+
+/// Means and the sum of products of the pairs so far, by Welford's method.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    count: f64,
+    mean_x: f64,
+    mean_y: f64,
+    products: f64,
+}
+
+impl Moments {
+    fn add(&mut self, (x, y): (f64, f64)) {
+        self.count += 1.0;
+        let delta = x - self.mean_x;
+        self.mean_x += delta / self.count;
+        self.mean_y += (y - self.mean_y) / self.count;
+        self.products += delta * (y - self.mean_y);
+    }
+
+    /// Takes a pair out again, in the reverse order of [`Moments::add`], as mongod does.
+    fn remove(&mut self, (x, y): (f64, f64)) {
+        self.count -= 1.0;
+        if self.count < 1.0 {
+            *self = Moments::default();
+            return;
+        }
+        let delta = y - self.mean_y;
+        self.mean_x -= (x - self.mean_x) / self.count;
+        self.products -= (x - self.mean_x) * delta;
+        self.mean_y -= delta / self.count;
+    }
+}
+
+impl Function for Covariance {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let inputs = partition.values(&self.input)?;
+        let mut moments = Moments::default();
+        let mut held = 0..0;
+        let mut values = Vec::with_capacity(inputs.len());
+        for window in self.bounds.windows(partition)? {
+            if window.start >= held.end {
+                moments = Moments::default();
+                held = window.start..window.start;
+            }
+            inputs[held.end..window.end].iter().filter_map(pair).for_each(|pair| moments.add(pair));
+            let gone = inputs[held.start..window.start].iter().filter_map(pair);
+            gone.for_each(|pair| moments.remove(pair));
+            held = window;
+            let divisor = if self.is_sample { moments.count - 1.0 } else { moments.count };
+            let value = match divisor > 0.0 {
+                true => Value::Double(moments.products / divisor),
+                false => Value::Null,
+            };
+            values.push(value.to_buf());
+        }
+        Ok(values)
+    }
+}

@@ -1,0 +1,80 @@
+//! Window functions: what `$setWindowFields` computes for a document from its neighbours.
+//!
+//! A [`WindowFunction`] is parsed once: an accumulator or a function of its own, and the [`Bounds`] of the
+//! documents that it sees. It computes one value per document of a [`Partition`].
+//!
+//! Start with [`bounds`], then [`function`].
+
+pub(crate) mod bounds;
+mod calculus;
+pub(crate) mod function;
+mod rank;
+mod smooth;
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_error::Result;
+
+pub(crate) use bounds::Bounds;
+pub(crate) use function::WindowFunction;
+
+use crate::context::Context;
+use crate::expression::{Arena, Expression, Frame, Path};
+
+/// The documents of one partition, in order.
+pub(crate) struct Partition<'p> {
+    /// The documents.
+    pub(crate) documents: &'p [DocBuf],
+    /// The surroundings of the operation.
+    pub(crate) context: &'p Context,
+}
+
+/// What `sortBy` says, as far as functions ask.
+#[derive(Debug)]
+pub(crate) struct SortBy {
+    /// The path of the only field.
+    pub(crate) path: Path,
+    /// Whether greater values come first.
+    pub(crate) descending: bool,
+}
+
+impl SortBy {
+    /// The only field of a sort document, if it has one.
+    pub(crate) fn only(spec: Option<Doc<'_>>) -> Result<Option<SortBy>> {
+        let mut fields = spec.unwrap_or(Doc::EMPTY).iter();
+        let (Some(field), None) = (fields.next(), fields.next()) else {
+            return Ok(None);
+        };
+        let descending = field.value.get().as_f64().is_some_and(|order| order < 0.0);
+        Ok(Some(SortBy { path: Path::parse(field.name)?, descending }))
+    }
+}
+
+impl Partition<'_> {
+    /// The value of an expression on each document.
+    fn values(&self, expression: &Expression) -> Result<Vec<Option<ValueBuf>>> {
+        let mut arena = Arena::new();
+        let mut values = Vec::with_capacity(self.documents.len());
+        for document in self.documents {
+            arena.reset();
+            let frame = Frame::new(document.as_doc(), &arena, self.context);
+            values.push(expression.eval(&frame)?.map(|value| value.to_buf()));
+        }
+        Ok(values)
+    }
+
+    /// The value at the path of `sortBy` on each document.
+    fn sort_values(&self, sort_by: &SortBy) -> Result<Vec<Option<ValueBuf>>> {
+        self.values(&Expression::Field(sort_by.path.clone()))
+    }
+}
+
+/// A value that may be missing, as null.
+fn or_null(value: Option<ValueBuf>) -> ValueBuf {
+    value.unwrap_or_else(|| Value::Null.to_buf())
+}
+
+/// A name that may not be UTF-8.
+fn text(name: &[u8]) -> String {
+    name.to_str_lossy().into_owned()
+}

@@ -1,0 +1,137 @@
+//! Window functions of position: ranks, `$documentNumber`, `$shift`.
+
+use marula_bson::{Value, ValueBuf, order};
+use marula_error::{Result, errors};
+
+use super::function::{Function, Row, Spec, only_sort_field, shown};
+use super::{Partition, SortBy, or_null};
+use crate::expression::{Expression, Scope};
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$denseRank", parse: parse_rank },
+    Row { name: "$documentNumber", parse: parse_rank },
+    Row { name: "$rank", parse: parse_rank },
+    Row { name: "$shift", parse: parse_shift },
+];
+
+errors! {
+    rank_with_window() = 5371601, "Rank style window functions take no other arguments";
+    rank_needs_one_field(name: &str) = 5371602, "{name} must be specified with a top level sortBy expression with exactly one element";
+    rank_with_argument() = 5371603, "(None) must be specified with '{{}}' as the value";
+    shift_with_window() = FailedToParse, "$shift does not accept a 'window' field";
+    shift_needs_sort() = FailedToParse, "'$shift' requires a sortBy";
+    shift_not_object() = FailedToParse, "Argument to $shift must be an object";
+    shift_no_output() = FailedToParse, "$shift requires an 'output' expression.";
+    shift_no_by() = FailedToParse, "$shift requires 'by' as an integer value.";
+    shift_by_not_integer(field: &str) = FailedToParse, "'$shift:by' field must be an integer, but found  {field}";
+    shift_default_not_constant() = FailedToParse, "'$shift:default' expression must yield a constant value.";
+    shift_unknown() = FailedToParse, "Unknown argument in $shift";
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Style {
+    Rank,
+    Dense,
+    Number,
+}
+
+#[derive(Debug)]
+struct Rank {
+    style: Style,
+    sort_by: SortBy,
+}
+
+fn parse_rank(spec: &Spec<'_>, _: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    if spec.window.is_some() {
+        return Err(rank_with_window());
+    }
+    let sort_by = only_sort_field(spec.sort, || rank_needs_one_field(spec.name))?;
+    if !spec.argument.as_doc().is_some_and(|doc| doc.is_empty()) {
+        return Err(rank_with_argument());
+    }
+    let style = match spec.name {
+        "$rank" => Style::Rank,
+        "$denseRank" => Style::Dense,
+        _ => Style::Number,
+    };
+    Ok(Box::new(Rank { style, sort_by }))
+}
+
+impl Function for Rank {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let collator = partition.context.collator();
+        let sorted = partition.sort_values(&self.sort_by)?;
+        let mut values = Vec::with_capacity(sorted.len());
+        let (mut rank, mut dense) = (0, 0);
+        for (at, value) in sorted.iter().enumerate() {
+            let number = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(1);
+            let before = at.checked_sub(1).and_then(|before| sorted.get(before));
+            let is_tie = before.is_some_and(|before| match (before, value) {
+                (Some(before), Some(value)) => order::equal(before.get(), value.get(), collator),
+                (before, value) => before.is_none() && value.is_none(),
+            });
+            if !is_tie {
+                rank = number;
+                dense += 1;
+            }
+            let chosen = match self.style {
+                Style::Rank => rank,
+                Style::Dense => dense,
+                Style::Number => number,
+            };
+            values.push(Value::from(crate::expression::number::int_or_long(chosen)).to_buf());
+        }
+        Ok(values)
+    }
+}
+
+#[derive(Debug)]
+struct Shift {
+    output: Expression,
+    by: i64,
+    default: ValueBuf,
+}
+
+fn parse_shift(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    if spec.window.is_some() {
+        return Err(shift_with_window());
+    }
+    if spec.sort.is_none_or(|sort| sort.is_empty()) {
+        return Err(shift_needs_sort());
+    }
+    let doc = spec.argument.as_doc().ok_or_else(shift_not_object)?;
+    let (mut output, mut by) = (None, None);
+    let mut default = Value::Null.to_buf();
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"output" => output = Some(Expression::parse(value, scope)?),
+            b"by" => {
+                let whole = value.as_exact_i64();
+                by = Some(whole.ok_or_else(|| shift_by_not_integer(&shown("by", value)))?);
+            }
+            b"default" => {
+                let mut parsed = Expression::parse(value, scope)?;
+                parsed.optimize(scope.context)?;
+                let constant = parsed.as_constant().ok_or_else(shift_default_not_constant)?;
+                default = constant.to_buf();
+            }
+            _ => return Err(shift_unknown()),
+        }
+    }
+    let output = output.ok_or_else(shift_no_output)?;
+    Ok(Box::new(Shift { output, by: by.ok_or_else(shift_no_by)?, default }))
+}
+
+impl Function for Shift {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let values = partition.values(&self.output)?;
+        let shifted = (0..values.len()).map(|at| {
+            let from = i64::try_from(at).ok()?.checked_add(self.by)?;
+            values.get(usize::try_from(from).ok()?)
+        });
+        Ok(shifted
+            .map(|value| value.map_or_else(|| self.default.clone(), |value| or_null(value.clone())))
+            .collect())
+    }
+}

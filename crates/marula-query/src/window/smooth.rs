@@ -1,0 +1,228 @@
+//! Window functions that smooth and fill: `$expMovingAvg`, `$linearFill`, `$locf`.
+
+use marula_bson::{Decimal128, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::function::{Function, Row, Spec, only_sort_field, shown};
+use super::{Partition, SortBy};
+use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal};
+use crate::expression::{Expression, Scope};
+
+pub(super) static ROWS: &[Row] = &[
+    Row { name: "$expMovingAvg", parse: parse_moving_average },
+    Row { name: "$linearFill", parse: parse_linear_fill },
+    Row { name: "$locf", parse: parse_locf },
+];
+
+errors! {
+    average_needs_sort() = FailedToParse, "$expMovingAvg requires an explicit 'sortBy'";
+    average_not_object() = FailedToParse, "$expMovingAvg must have exactly one argument that is an object";
+    average_wrong_fields() = FailedToParse, "$expMovingAvg sub object must have exactly two fields: An 'input' field, and either an 'N' field or an 'alpha' field";
+    n_not_integer(field: &str) = FailedToParse, "'N' field must be an integer, but found  {field}. To use a non-integer, use the 'alpha' argument instead";
+    n_not_positive(n: i64) = FailedToParse, "'N' must be greater than zero. Got {n}";
+    alpha_not_number() = FailedToParse, "'alpha' must be a number";
+    alpha_out_of_range(field: &str) = FailedToParse, "'alpha' must be between 0 and 1 (exclusive), found {field}";
+    fill_with_window(name: &str) = FailedToParse, "'window' field is not allowed in {name}";
+    fill_needs_one_field() = 605001, "$linearFill must be specified with a top level sortBy expression with exactly one element";
+    fill_not_number(kind: &str) = TypeMismatch, "Value to be filled must be numeric or nullish, but found {kind}";
+    fill_repeated() = 6050106, "There can be no repeated values in the sort field";
+}
+
+/// The average in which older values count less and less.
+#[derive(Debug)]
+struct MovingAverage {
+    input: Expression,
+    weight: Weight,
+}
+
+/// How much the newest value counts.
+#[derive(Debug)]
+enum Weight {
+    /// Two of one more than so many.
+    Count(i64),
+    Alpha(ValueBuf),
+}
+
+fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    if spec.window.is_some() {
+        return Err(average_not_object());
+    }
+    if spec.sort.is_none_or(|sort| sort.is_empty()) {
+        return Err(average_needs_sort());
+    }
+    let doc = spec.argument.as_doc().ok_or_else(average_not_object)?;
+    let (mut input, mut weight) = (None, None);
+    if doc.iter().count() != 2 {
+        return Err(average_wrong_fields());
+    }
+    for element in doc {
+        let value = element.value.get();
+        match &**element.name {
+            b"input" => input = Some(Expression::parse(value, scope)?),
+            b"N" => {
+                let n = value.as_exact_i64().ok_or_else(|| n_not_integer(&shown("N", value)))?;
+                if n <= 0 {
+                    return Err(n_not_positive(n));
+                }
+                weight = Some(Weight::Count(n));
+            }
+            b"alpha" => {
+                let alpha = value.as_f64().ok_or_else(alpha_not_number)?;
+                if !(0.0 < alpha && alpha < 1.0) {
+                    return Err(alpha_out_of_range(&shown("alpha", value)));
+                }
+                weight = Some(Weight::Alpha(value.to_buf()));
+            }
+            _ => return Err(average_wrong_fields()),
+        }
+    }
+    let input = input.ok_or_else(average_wrong_fields)?;
+    Ok(Box::new(MovingAverage { input, weight: weight.ok_or_else(average_wrong_fields)? }))
+}
+
+impl Function for MovingAverage {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let mut average: Option<Number> = None;
+        let mut values = Vec::new();
+        for input in partition.values(&self.input)? {
+            if let Some(number) = input.and_then(|input| Number::of(input.get())) {
+                average = Some(match average {
+                    None => match number {
+                        Number::Decimal(_) => number,
+                        _ => Number::Double(number.to_f64()),
+                    },
+                    Some(before) => self.next(before, number),
+                });
+            }
+            values.push(average.map_or(Value::Null, Value::from).to_buf());
+        }
+        Ok(values)
+    }
+}
+
+impl MovingAverage {
+    /// The next average, computed in decimals as mongod does; a double unless a decimal was among the values.
+    fn next(&self, before: Number, number: Number) -> Number {
+        let one = Decimal128::from_i64(1);
+        let alpha = match &self.weight {
+            Weight::Count(n) => {
+                let parts = Decimal128::from_i64(n.saturating_add(1));
+                decimal_with(Decimal128::from_i64(2), parts, DecContext::div)
+            }
+            Weight::Alpha(alpha) => Number::of(alpha.get()).map_or(one, Number::to_decimal),
+        };
+        let rest = decimal_with(one, alpha, DecContext::sub);
+        let newest = decimal_with(number.to_decimal(), alpha, DecContext::mul);
+        let older = decimal_with(exact(before), rest, DecContext::mul);
+        let average = decimal_with(newest, older, DecContext::add);
+        match (before, number) {
+            (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(average),
+            _ => Number::Double(average.to_f64()),
+        }
+    }
+}
+
+/// A number with all its digits.
+fn exact(number: Number) -> Decimal128 {
+    match number {
+        Number::Double(double) => exact_decimal(double),
+        number => number.to_decimal(),
+    }
+}
+
+/// Nulls between two numbers become what lies on the line between them.
+#[derive(Debug)]
+struct LinearFill {
+    input: Expression,
+    sort_by: SortBy,
+}
+
+fn parse_linear_fill(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    if spec.window.is_some() {
+        return Err(fill_with_window(spec.name));
+    }
+    let sort_by = only_sort_field(spec.sort, fill_needs_one_field)?;
+    Ok(Box::new(LinearFill { input: Expression::parse(spec.argument, scope)?, sort_by }))
+}
+
+/// The sort value as a number: of a date, its milliseconds.
+fn place(value: &Option<ValueBuf>) -> Option<Number> {
+    match value.as_ref()?.get() {
+        Value::DateTime(ms) => Some(Number::Long(ms)),
+        value => Number::of(value),
+    }
+}
+
+impl Function for LinearFill {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let inputs = partition.values(&self.input)?;
+        let places = partition.sort_values(&self.sort_by)?;
+        let collator = partition.context.collator();
+        for pair in places.windows(2) {
+            if let [Some(a), Some(b)] = pair
+                && marula_bson::order::equal(a.get(), b.get(), collator)
+            {
+                return Err(fill_repeated());
+            }
+        }
+        let mut numbers = Vec::with_capacity(inputs.len());
+        for input in &inputs {
+            let value = input.as_ref().map_or(Value::Null, ValueBuf::get);
+            match Number::of(value) {
+                None if !value.is_nullish() => return Err(fill_not_number(value.kind().alias())),
+                number => numbers.push(number),
+            }
+        }
+        let mut values = vec![Value::Null.to_buf(); inputs.len()];
+        let mut before: Option<usize> = None;
+        for at in 0..numbers.len() {
+            let Some(number) = numbers[at] else {
+                continue;
+            };
+            values[at] = Value::from(number).to_buf();
+            if let Some(start) = before
+                && let (Some(low), Some(left), Some(right)) =
+                    (numbers[start], place(&places[start]), place(&places[at]))
+            {
+                for between in start + 1..at {
+                    let Some(x) = place(&places[between]) else {
+                        continue;
+                    };
+                    let rise = number.subtract(low);
+                    let run = right.subtract(left);
+                    let step = x.subtract(left).multiply(rise.divide(run));
+                    values[between] = Value::from(low.add(step)).to_buf();
+                }
+            }
+            before = Some(at);
+        }
+        Ok(values)
+    }
+}
+
+/// Nulls become the last value that was none.
+#[derive(Debug)]
+struct LastObserved {
+    input: Expression,
+}
+
+fn parse_locf(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    if spec.window.is_some() {
+        return Err(fill_with_window(spec.name));
+    }
+    Ok(Box::new(LastObserved { input: Expression::parse(spec.argument, scope)? }))
+}
+
+impl Function for LastObserved {
+    fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
+        let mut last = Value::Null.to_buf();
+        let mut values = Vec::new();
+        for input in partition.values(&self.input)? {
+            if let Some(value) = input.filter(|value| !value.get().is_nullish()) {
+                last = value;
+            }
+            values.push(last.clone());
+        }
+        Ok(values)
+    }
+}
