@@ -8,6 +8,7 @@
 
 pub mod bounds;
 pub mod executor;
+pub mod explain;
 pub mod plan;
 pub mod planner;
 pub mod query;

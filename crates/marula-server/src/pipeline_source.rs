@@ -160,7 +160,7 @@ fn start_resolved(
 }
 
 /// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`.
-fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
+pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
     let (mut skip, mut limit) = (0u64, None::<u64>);

@@ -264,6 +264,38 @@ impl<'a> Request<'a> {
         Err(no_transactions())
     }
 
+    /// The request that `body`, a document inside this one, would be: the same place and session, its own fields.
+    ///
+    /// Errors: those of a request's shape; `None` for a command that is not known.
+    pub fn nested(&self, body: Doc<'a>) -> Result<Option<Request<'a>>> {
+        let Some(first) = body.iter().next() else { return Ok(None) };
+        let Some((index, command)) = command::find(first.name) else { return Ok(None) };
+        let mut request = Request {
+            command,
+            index,
+            first,
+            db: self.db,
+            body,
+            args: SmallVec::new(),
+            message: self.message,
+            comment: None,
+            max_time: None,
+            lsid: self.lsid,
+            txn_number: None,
+            read_concern: ReadConcern::default(),
+            write_concern: None,
+            api: self.api,
+        };
+        let (mut session, mut write_concern) = (SessionFields::default(), None);
+        for element in body.iter().skip(1) {
+            if !request.read_generic(element, &mut session, &mut write_concern)? {
+                request.args.push(element);
+            }
+        }
+        request.check_fields()?;
+        Ok(Some(request))
+    }
+
     fn check_fields(&self) -> Result<()> {
         let (place, fields, is_strict) = match self.command.fields {
             Fields::Any => return Ok(()),

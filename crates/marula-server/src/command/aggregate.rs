@@ -63,6 +63,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Some(Value::Array(stages)) => stages,
         _ => return Err(pipeline_type()),
     };
+    if request.flag("explain") {
+        super::explain::of_pipeline(ctx, request, reply)?;
+        return Ok(Outcome::Done);
+    }
     let Some(Value::Document(cursor)) = request.arg("cursor") else { return Err(cursor_required()) };
     let batch_size = match cursor.get("batchSize") {
         None => None,
@@ -149,7 +153,7 @@ fn check_find_options(request: &Request<'_>) -> Result<()> {
 }
 
 /// The stages, as an array, that say what a `find` says.
-fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
+pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
     let (filter, sort, projection) = (doc("filter")?, doc("sort")?, doc("projection")?);
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;

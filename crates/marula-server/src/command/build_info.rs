@@ -11,6 +11,8 @@ use crate::request::Request;
 pub(crate) const COMPATIBLE_VERSION: &str = "6.0.27";
 /// The same by its parts.
 pub(crate) const COMPATIBLE_VERSION_PARTS: [i32; 4] = [6, 0, 27, 0];
+/// The commit this was built from, which the program does not know.
+pub(crate) const GIT_VERSION: &str = "unknown";
 /// The largest document that a client may store.
 pub(crate) const DOCUMENT_BYTES_MAX: i32 = 16 * 1024 * 1024;
 
@@ -27,7 +29,7 @@ fn run(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) ->
     let engine = context.server.db.store().caps().name;
     doc_fields!(reply;
         "version": COMPATIBLE_VERSION,
-        "gitVersion": "unknown",
+        "gitVersion": GIT_VERSION,
         "modules": [],
         "allocator": "mimalloc",
         "javascriptEngine": "none",

@@ -82,7 +82,11 @@ fn run(
     let state = collection.state();
     check(context, request, &ns, &collection)?;
     let changed = changed_options(request, state.options.document.as_doc())?;
-    let options = CollectionOptions::parse(changed.as_doc())?;
+    // Nothing else that a request changes is parsed here.
+    let options = CollectionOptions::parse(changed.as_doc()).map_err(|error| {
+        let is_validator = request.arg("validator").is_some();
+        if is_validator { error.caused_by("Parsing of collection validator failed") } else { error }
+    })?;
     let index = match request.arg("index") {
         Some(Value::Document(change)) => Some(IndexChange::parse(change, &collection, &ns)?),
         _ => None,

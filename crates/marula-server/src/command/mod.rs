@@ -30,6 +30,7 @@ mod distinct;
 mod drop;
 mod drop_database;
 mod drop_indexes;
+mod explain;
 mod find;
 mod find_and_modify;
 mod fsync;
@@ -100,6 +101,7 @@ pub static COMMANDS: &[&Command] = &[
     &drop_database::COMMAND,
     &drop_indexes::COMMAND,
     &sessions::END,
+    &explain::COMMAND,
     &small::FEATURES,
     &find::COMMAND,
     &find_and_modify::COMMAND,
