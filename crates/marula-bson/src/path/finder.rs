@@ -11,26 +11,40 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use memchr::memmem::Finder;
 
-/// Documents that are walked to the end before a searcher is built: building it costs as much as a walk.
+/// Documents that are walked before the first search: building a searcher costs as much as a walk.
 const WALKS_FIRST: u32 = 8;
+/// Documents that are walked after a search found the name: it is probably in the next ones too.
+const WALKS_AFTER_FINDING: u32 = 256;
 
-/// Searches for one name, once it has been asked often enough. It is a cache: clones start anew, and all are equal.
-#[derive(Default)]
+/// Searches for one name where that has paid off. It is a cache: clones start anew, and all are equal.
 pub(super) struct NameFinder {
-    asked: AtomicU32,
+    /// Documents that are walked before the next search.
+    walks_left: AtomicU32,
     finder: OnceLock<Finder<'static>>,
+}
+
+impl Default for NameFinder {
+    fn default() -> Self {
+        NameFinder { walks_left: AtomicU32::new(WALKS_FIRST), finder: OnceLock::new() }
+    }
 }
 
 impl NameFinder {
     /// Whether `name`, followed by a NUL, is nowhere in `bytes`. May answer `false` where it is not.
+    #[inline]
     pub(super) fn is_absent(&self, name: &[u8], bytes: &[u8]) -> bool {
-        if let Some(finder) = self.finder.get() {
-            return finder.find(bytes).is_none();
+        let walks_left = self.walks_left.load(Ordering::Relaxed);
+        if walks_left > 0 {
+            // Threads that share the path may lose a step to each other; no more than a walk hangs on it.
+            self.walks_left.store(walks_left - 1, Ordering::Relaxed);
+            return false;
         }
-        if self.asked.fetch_add(1, Ordering::Relaxed) >= WALKS_FIRST {
-            self.finder.get_or_init(|| Finder::new(&[name, &[0]].concat()).into_owned());
+        let finder = self.finder.get_or_init(|| Finder::new(&[name, &[0]].concat()).into_owned());
+        let is_absent = finder.find(bytes).is_none();
+        if !is_absent {
+            self.walks_left.store(WALKS_AFTER_FINDING, Ordering::Relaxed);
         }
-        false
+        is_absent
     }
 }
 
