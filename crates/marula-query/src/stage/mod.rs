@@ -14,10 +14,12 @@ pub mod world;
 
 mod add_fields;
 mod bucket;
+mod bucket_auto;
 mod count;
 mod documents;
 mod facet;
 mod fields;
+mod granularity;
 mod graph_lookup;
 mod group;
 mod limit;
@@ -78,6 +80,7 @@ pub enum Place {
 pub static STAGES: &[Row] = &[
     add_fields::ADD_FIELDS,
     bucket::ROW,
+    bucket_auto::ROW,
     count::ROW,
     documents::ROW,
     facet::ROW,
