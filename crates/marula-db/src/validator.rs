@@ -1,18 +1,26 @@
 //! Applying a collection's validator to a document that is about to be stored.
 
-use marula_bson::{Doc, DocBuf, Value};
-use marula_error::{Result, errors};
+use std::fmt::Write;
 
-use crate::catalog::options::{ValidationAction, ValidationLevel};
+use marula_bson::{Doc, DocBuf};
+use marula_error::{Result, errors};
+use marula_query::validation;
+
+use crate::catalog::options::{CollectionOptions, ValidationAction, ValidationLevel, Validator};
 use crate::collection::{Collection, State};
+use crate::namespace::Namespace;
 
 errors! {
     document_failed() = DocumentValidationFailure, "Document failed validation";
+    /// A database of the server's own.
+    not_in_internal_database(ns: &str, uuid: &str, db: &str) = InvalidOptions, "Document validators are not allowed on collection {ns} with UUID {uuid} in the {db} internal database";
+    /// A collection of the server's own.
+    not_on_system_collection(ns: &str, uuid: &str) = InvalidOptions, "Document validators not allowed on system collection {ns} with UUID {uuid}";
 }
 
 /// Checks `new` against the validator; `old` is the document that an update changes.
 ///
-/// Errors: `document_failed`, with `errInfo.failingDocumentId`.
+/// Errors: `document_failed`, with `errInfo` that says why.
 pub fn check_validator(
     state: &State,
     collection: &Collection,
@@ -20,25 +28,54 @@ pub fn check_validator(
     old: Option<Doc<'_>>,
 ) -> Result<()> {
     let Some(validator) = &state.options.validator else { return Ok(()) };
-    if validator.level == ValidationLevel::Off || validator.filter.matches(new)? {
+    if validator.level == ValidationLevel::Off || holds(validator, new) {
         return Ok(());
     }
-    if validator.level == ValidationLevel::Moderate
-        && let Some(old) = old
-        && !validator.filter.matches(old)?
+    if validator.level == ValidationLevel::Moderate && old.is_some_and(|old| !holds(validator, old))
     {
         return Ok(());
     }
-    let id = new.get("_id").unwrap_or(Value::Null);
+    let info = validation::failure(validator.document.as_doc(), &validator.context, new)?;
     if validator.action == ValidationAction::Warn {
-        tracing::warn!(ns = %collection.namespace(), %id, "a document failed validation and is stored");
+        let id = info.as_doc().get("failingDocumentId");
+        tracing::warn!(ns = %collection.namespace(), ?id, "a document failed validation and is stored");
         return Ok(());
     }
-    let info = DocBuf::build(|info| {
-        info.append("failingDocumentId", id);
-    });
     let fields = DocBuf::build(|fields| {
         fields.append("errInfo", &info);
     });
     Err(document_failed().with_fields(fields.as_doc().elements_bytes().to_vec()))
+}
+
+/// Whether the document matches, conditions being tried in the order of the text: an expression that fails,
+/// fails the validation if it comes first.
+fn holds(validator: &Validator, doc: Doc<'_>) -> bool {
+    validator.filter.matches_noting(doc, &mut None).unwrap_or(false)
+}
+
+/// Checks that the collection may have a validator, if it is to have one.
+///
+/// Errors: `not_in_internal_database`, `not_on_system_collection`.
+pub fn check_place(ns: &Namespace, uuid: &[u8; 16], options: &CollectionOptions) -> Result<()> {
+    if options.validator.is_none() {
+        return Ok(());
+    }
+    match ns.db() {
+        db @ ("admin" | "local" | "config") => {
+            Err(not_in_internal_database(ns.as_str(), &uuid_text(uuid), db))
+        }
+        _ if ns.is_system() => Err(not_on_system_collection(ns.as_str(), &uuid_text(uuid))),
+        _ => Ok(()),
+    }
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
+    }
+    text
 }

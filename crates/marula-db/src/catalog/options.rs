@@ -1,10 +1,13 @@
 //! What a collection was created with, parsed once from the fields of `create`.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use marula_bson::{ByteSlice, Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, Node};
+use marula_query::validation;
 
 /// A capped collection's greatest size. Source: manual "create": `size` up to 2^50 bytes.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
@@ -13,6 +16,8 @@ const CAPPED_BYTES_STEP: i64 = 256;
 
 errors! {
     capped_without_size() = InvalidOptions, "the 'size' field is required when 'capped' is true";
+    /// Encrypted fields, where a document may break its validator.
+    encryption_not_allowed() = QueryFeatureNotAllowed, "Encryption-related validator keywords are not allowed in this context";
     capped_size_range(field: &str) = BadValue, "BSON field 'create.{field}' value must be within the range of a capped collection";
 }
 
@@ -45,6 +50,8 @@ pub struct Validator {
     pub filter: Filter,
     /// The filter as it was given.
     pub document: DocBuf,
+    /// What it was parsed with.
+    pub context: Context,
     /// How strictly.
     pub level: ValidationLevel,
     /// With what consequence.
@@ -145,13 +152,30 @@ fn parse_validator(options: Doc<'_>, collation: Option<&Collation>) -> Result<Op
         Some("warn") => ValidationAction::Warn,
         _ => ValidationAction::Error,
     };
-    let context = Context { collation: collation.cloned(), ..Context::default() };
-    Ok(Some(Validator {
-        filter: Filter::parse(filter, &context)?,
-        document: filter.to_buf(),
-        level,
-        action,
-    }))
+    // `$$NOW` is when the validator was read, as in mongod.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    let context = Context { collation: collation.cloned(), now_ms, ..Context::default() };
+    validation::allowed::check(filter)?;
+    let parsed = Filter::parse_for_positions(filter, &context)?;
+    if (level == ValidationLevel::Moderate || action == ValidationAction::Warn)
+        && mentions_encryption(parsed.root())
+    {
+        return Err(encryption_not_allowed());
+    }
+    Ok(Some(Validator { filter: parsed, document: filter.to_buf(), context, level, action }))
+}
+
+/// Whether a schema in the filter has the keyword `encrypt`.
+fn mentions_encryption(node: &Node) -> bool {
+    match node {
+        Node::Schema(schema) => schema.mentions_encryption(),
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().any(mentions_encryption)
+        }
+        Node::Not(child) => mentions_encryption(child),
+        _ => false,
+    }
 }
 
 /// The options as they are kept and shown: the collation whole, the capped size rounded.

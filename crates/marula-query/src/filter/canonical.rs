@@ -214,7 +214,7 @@ impl<'n> View<'n> {
                 Node::Not(_) => RANK_NOT,
                 Node::Nor(_) => RANK_NOT + 1,
                 Node::Where(_) => RANK_NOT + 3,
-                Node::Expr(_) => RANK_NOT + 4,
+                Node::Expr(_) | Node::Schema(_) => RANK_NOT + 4,
                 Node::AlwaysFalse => RANK_NOT + 5,
                 Node::AlwaysTrue => RANK_NOT + 6,
                 Node::Path(at) => rank_of(&at.predicate),

@@ -26,6 +26,9 @@ fn write_node(node: &Node, out: &mut DocWriter<'_>) {
         Node::Expr(expr) => {
             out.append_raw("$expr", expr.to_value().as_raw());
         }
+        Node::Schema(schema) => {
+            out.append("$jsonSchema", schema.text());
+        }
         Node::Where(node) => {
             out.append_raw("$where", node.code.as_raw());
         }
@@ -149,7 +152,7 @@ fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
             {
                 hash_doc(inner, hasher);
             }
-            (b"$expr", value) => {
+            (b"$expr" | b"$jsonSchema", value) => {
                 let value = value.to_buf();
                 (value.kind(), value.as_raw().bytes()).hash(hasher);
             }

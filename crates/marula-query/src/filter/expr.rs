@@ -55,6 +55,14 @@ impl ExprNode {
         truth
     }
 
+    /// What the expression yields for the document; nothing where a field is missing.
+    pub(crate) fn evaluate(&self, doc: Doc<'_>) -> Result<Option<ValueBuf>> {
+        let arena = Arena::default();
+        let frame = Frame::new(doc, &arena, &self.0.context);
+        let value = self.0.expression.eval(&frame)?;
+        Ok(value.map(|value| value.to_buf()))
+    }
+
     /// The expression as it is printed.
     pub fn to_value(&self) -> ValueBuf {
         self.0.expression.print()

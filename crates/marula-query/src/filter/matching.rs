@@ -32,6 +32,7 @@ impl Matcher<'_> {
             Node::Nor(children) => self.silent(|m| m.any(children, doc)).map(|any| !any),
             Node::Not(child) => self.silent(|m| m.node(child, doc)).map(|matched| !matched),
             Node::Expr(expr) => expr.matches(doc),
+            Node::Schema(schema) => Ok(schema.matches(doc)),
             Node::Where(code) => code.matches(),
             Node::AlwaysTrue => Ok(true),
             Node::AlwaysFalse => Ok(false),
@@ -100,7 +101,7 @@ impl Matcher<'_> {
 
     fn path(&mut self, path: &FieldPath, predicate: &Predicate, doc: Doc<'_>) -> Result<bool> {
         if path.is_single() {
-            return self.field(predicate, doc.get_raw(path.first()));
+            return self.field(predicate, path.first_field(doc));
         }
         match predicate {
             Predicate::Not(inner) => {
@@ -275,7 +276,11 @@ fn holds_beside_end(constant: &Compare) -> bool {
 
 /// Whether a value compares with the constant as the operator wants: only values of the same class do.
 #[inline]
-fn compares(constant: &Compare, value: RawValue<'_>, collator: Option<&dyn Collator>) -> bool {
+pub(crate) fn compares(
+    constant: &Compare,
+    value: RawValue<'_>,
+    collator: Option<&dyn Collator>,
+) -> bool {
     let kind = constant.value.kind();
     let wanted = constant.value.as_raw();
     if constant.op == CompareOp::Eq && value.kind() == kind {

@@ -26,13 +26,18 @@ use std::sync::Arc;
 use marula_bson::{Collator, Doc, DocBuf};
 use marula_error::Result;
 
+pub use crate::json_schema::SchemaNode;
 pub use expr::ExprNode;
 pub use in_list::InList;
+pub(crate) use matching::compares;
 pub use node::{Bits, BitsOp, Compare, CompareOp, Node, PathNode, Predicate, TypeSet, WhereNode};
 
 use crate::collation::Collation;
 use crate::context::Context;
 use matching::Matcher;
+pub(crate) use number::parse_non_negative_i64;
+pub(crate) use parse::{is_dbref_name, is_operators};
+pub(crate) use types::insert_alias as insert_type_alias;
 
 /// A parsed filter in canonical form, with the collation that its strings compare by.
 #[derive(Clone, Debug)]

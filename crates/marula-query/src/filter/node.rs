@@ -8,6 +8,7 @@ use marula_bson::{FieldPath, Type, ValueBuf};
 
 use crate::filter::expr::ExprNode;
 use crate::filter::in_list::InList;
+use crate::json_schema::SchemaNode;
 use crate::regex::Regex;
 
 /// Something that is true or false of a document.
@@ -25,6 +26,8 @@ pub enum Node {
     Path(PathNode),
     /// True when the aggregation expression is.
     Expr(ExprNode),
+    /// `$jsonSchema`.
+    Schema(SchemaNode),
     /// `$where`: JavaScript.
     Where(WhereNode),
     /// True of every document.

@@ -82,7 +82,7 @@ pub(super) fn parse_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
 }
 
 /// As [`parse_i64`], without negative numbers.
-pub(super) fn parse_non_negative_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
+pub(crate) fn parse_non_negative_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
     let number = parse_i64(name, value)?;
     if number < 0 {
         return Err(format!("Expected a non-negative number in: {}", shown(name, value)));

@@ -341,12 +341,12 @@ pub(super) fn begins_with_operator(doc: Doc<'_>) -> bool {
 }
 
 /// Whether the document is an object of operators rather than a value to compare with.
-fn is_operators(doc: Doc<'_>) -> bool {
+pub(crate) fn is_operators(doc: Doc<'_>) -> bool {
     begins_with_operator(doc)
 }
 
 /// Whether the name is one of the three of a DBRef, which are field names in spite of their `$`.
-pub(super) fn is_dbref_name(name: &[u8]) -> bool {
+pub(crate) fn is_dbref_name(name: &[u8]) -> bool {
     matches!(name, b"$ref" | b"$id" | b"$db")
 }
 

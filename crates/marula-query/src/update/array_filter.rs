@@ -85,7 +85,7 @@ pub(super) fn check_allowed(node: &Node) -> Result<()> {
         Node::Not(child) => check_allowed(child),
         Node::Where(_) => Err(where_not_allowed()),
         Node::Expr(_) => Err(expr_not_allowed()),
-        Node::Path(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
+        Node::Path(_) | Node::Schema(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
     }
 }
 

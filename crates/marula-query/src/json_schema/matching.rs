@@ -1,0 +1,194 @@
+//! Trying a schema on a value's bytes.
+
+use std::ops::ControlFlow;
+
+use bstr::BStr;
+use marula_bson::{Decimal128, Doc, Element, FieldPath, RawValue, Type, Value};
+
+use super::{Additional, Dependency, OtherProperties, Property, Rule, Schema, unordered};
+use crate::expression::number::decimal_remainder;
+use crate::filter::compares;
+
+impl Schema {
+    /// Whether the value satisfies the schema.
+    pub(crate) fn matches(&self, value: RawValue<'_>) -> bool {
+        match self {
+            Schema::Never => false,
+            Schema::Rules(rules) => rules.iter().all(|rule| rule.holds(value)),
+        }
+    }
+}
+
+impl Rule {
+    /// Whether the rule holds for the value; rules of one type hold for values of the others.
+    pub(crate) fn holds(&self, value: RawValue<'_>) -> bool {
+        match self {
+            Rule::MultipleOf(divisor) => {
+                !value.kind().is_number() || is_multiple(value.get(), *divisor)
+            }
+            Rule::Bound(bound) => !value.kind().is_number() || compares(bound, value, None),
+            Rule::Pattern { regex, is_strict } => match value.kind() {
+                Type::String => regex.matches_value(value),
+                Type::Symbol | Type::Regex if *is_strict => regex.matches_value(value),
+                _ => true,
+            },
+            Rule::MaxLength(max) => string(value).is_none_or(|text| code_points(text) <= *max),
+            Rule::MinLength(min) => string(value).is_none_or(|text| code_points(text) >= *min),
+            Rule::MinItems(min) => array(value).is_none_or(|array| count(array) >= *min),
+            Rule::MaxItems(max) => array(value).is_none_or(|array| count(array) <= *max),
+            Rule::UniqueItems => {
+                array(value).is_none_or(|array| unordered::first_duplicate(array).is_none())
+            }
+            Rule::Items(schema) => {
+                array(value).is_none_or(|array| array.iter().all(|item| schema.matches(item.value)))
+            }
+            Rule::ItemsByPlace(schemas) => array(value).is_none_or(|array| {
+                schemas.iter().zip(array).all(|(schema, item)| schema.matches(item.value))
+            }),
+            Rule::AdditionalItems { from, allowed } => array(value).is_none_or(|array| {
+                array.iter().skip(*from).all(|item| match allowed {
+                    None => false,
+                    Some(schema) => schema.matches(item.value),
+                })
+            }),
+            Rule::Properties(properties) => object(value)
+                .is_none_or(|object| properties.iter().all(|property| property.holds(object))),
+            Rule::OtherProperties(others) => {
+                object(value).is_none_or(|object| object.iter().all(|element| others.hold(element)))
+            }
+            Rule::Required(paths) => {
+                object(value).is_none_or(|object| paths.iter().all(|path| exists(path, object)))
+            }
+            Rule::MinProperties(min) => object(value).is_none_or(|object| count(object) >= *min),
+            Rule::MaxProperties(max) => object(value).is_none_or(|object| count(object) <= *max),
+            Rule::Dependencies(list) => object(value).is_none_or(|object| {
+                list.iter()
+                    .all(|(path, dependency)| !exists(path, object) || dependency.holds(object))
+            }),
+            Rule::AllOf(schemas) => schemas.iter().all(|schema| schema.matches(value)),
+            Rule::AnyOf(schemas) => schemas.iter().any(|schema| schema.matches(value)),
+            Rule::OneOf(schemas) => {
+                schemas.iter().filter(|schema| schema.matches(value)).take(2).count() == 1
+            }
+            Rule::Not(schema) => !schema.matches(value),
+            Rule::Enum(values) => {
+                values.iter().any(|allowed| unordered::equal(allowed.as_raw(), value))
+            }
+            Rule::Encrypt(encryption) => encryption.holds(value),
+            Rule::Types { types, .. } => types.contains(value.kind()),
+        }
+    }
+}
+
+impl Property {
+    fn holds(&self, object: Doc<'_>) -> bool {
+        self.failing(object).is_none()
+    }
+
+    /// The value that the property has and that the schema does not allow.
+    pub(crate) fn failing<'a>(&self, object: Doc<'a>) -> Option<RawValue<'a>> {
+        if self.path.is_single() {
+            let value = match self.path.first() {
+                b"" => Some(RawValue::new(Type::Document, object.as_bytes())),
+                name => object.get_raw(name),
+            };
+            return value.filter(|value| !self.schema.matches(*value));
+        }
+        // Where an array on the way spreads the path, one value that satisfies the schema is enough.
+        let mut failing = None;
+        let found = self.path.walk(object, |leaf| match leaf.value {
+            Some(value) if self.schema.matches(value) => ControlFlow::Break(()),
+            value => {
+                failing = failing.or(value);
+                ControlFlow::Continue(())
+            }
+        });
+        failing.filter(|_| found.is_continue())
+    }
+}
+
+impl OtherProperties {
+    fn hold(&self, element: Element<'_>) -> bool {
+        let mut is_covered = self.names.find(element.name).is_some();
+        for (regex, schema) in &self.patterns {
+            if regex.is_match(element.name) {
+                is_covered = true;
+                if !schema.matches(element.value) {
+                    return false;
+                }
+            }
+        }
+        is_covered
+            || match &self.additional {
+                Additional::Anything => true,
+                Additional::Nothing => false,
+                Additional::Schema(schema) => schema.matches(element.value),
+            }
+    }
+
+    /// Whether neither a name nor a pattern speaks of the property.
+    pub(crate) fn is_additional(&self, name: &BStr) -> bool {
+        self.names.find(name).is_none()
+            && !self.patterns.iter().any(|(regex, _)| regex.is_match(name))
+    }
+}
+
+impl Dependency {
+    /// Whether the object has what the property that is there asks for.
+    pub(crate) fn holds(&self, object: Doc<'_>) -> bool {
+        match self {
+            Dependency::Properties(paths) => paths.iter().all(|path| exists(path, object)),
+            Dependency::Schema(schema) => {
+                schema.matches(RawValue::new(Type::Document, object.as_bytes()))
+            }
+        }
+    }
+}
+
+/// Whether the path leads to a value.
+pub(crate) fn exists(path: &FieldPath, object: Doc<'_>) -> bool {
+    if path.is_single() {
+        return object.get_raw(path.first()).is_some();
+    }
+    let found = path.walk(object, |leaf| match leaf.value {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+/// Whether a division by `divisor` leaves nothing, in decimal.
+fn is_multiple(value: Value<'_>, divisor: Decimal128) -> bool {
+    let dividend = match value {
+        Value::Int32(number) => Decimal128::from_i64(i64::from(number)),
+        Value::Int64(number) => Decimal128::from_i64(number),
+        Value::Double(number) => Decimal128::from_f64(number),
+        Value::Decimal128(number) => number,
+        _ => return false,
+    };
+    decimal_remainder(dividend, divisor).is_zero()
+}
+
+/// The text of a string; a symbol is none.
+fn string(value: RawValue<'_>) -> Option<&BStr> {
+    value.get().as_str()
+}
+
+fn array(value: RawValue<'_>) -> Option<Doc<'_>> {
+    (value.kind() == Type::Array).then(|| Doc::trusted(value.bytes()))
+}
+
+/// The document that a value is.
+pub(crate) fn object(value: RawValue<'_>) -> Option<Doc<'_>> {
+    (value.kind() == Type::Document).then(|| Doc::trusted(value.bytes()))
+}
+
+/// How many elements there are.
+pub(crate) fn count(doc: Doc<'_>) -> u64 {
+    doc.iter().count() as u64
+}
+
+/// How many characters the text has: every byte but those that continue one.
+fn code_points(text: &[u8]) -> u64 {
+    text.iter().filter(|&&byte| byte & 0xC0 != 0x80).count() as u64
+}

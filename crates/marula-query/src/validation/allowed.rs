@@ -1,0 +1,77 @@
+//! What may stand in a validator: nothing that needs an index, runs JavaScript or is different every time.
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, Element, RawValue, Value};
+use marula_error::{Result, errors};
+
+use crate::filter::{is_dbref_name, is_operators};
+
+errors! {
+    /// An operator that a validator cannot carry out.
+    not_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
+    /// A search for what is near.
+    near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
+    /// An expression that differs each time.
+    rand_not_allowed() = 3040500, "$rand not allowed inside collection validators";
+    /// An expression in JavaScript.
+    function_not_allowed() = 4660800, "$function cannot be used inside a validator.";
+    /// An internal expression in JavaScript.
+    emit_not_allowed() = 4660801, "$_internalJsEmit cannot be used inside a validator.";
+}
+
+/// Checks that a filter may be a validator.
+///
+/// Errors: those of this module.
+pub fn check(filter: Doc<'_>) -> Result<()> {
+    for Element { name, value } in filter {
+        match (name.as_bytes(), value.get()) {
+            (b"$and" | b"$or" | b"$nor", Value::Array(branches)) => {
+                branches.values().filter_map(|branch| branch.as_doc()).try_for_each(check)?;
+            }
+            (b"$where", _) => return Err(not_in_this_context("$where")),
+            (b"$text", _) => return Err(not_in_this_context("$text")),
+            // Every rate but the ends asks `$rand`.
+            (b"$sampleRate", rate)
+                if rate.as_f64().is_some_and(|rate| rate > 0.0 && rate < 1.0) =>
+            {
+                return Err(rand_not_allowed());
+            }
+            (b"$expr", _) => check_expression(value)?,
+            (path, Value::Document(operators))
+                if (!path.starts_with(b"$") || is_dbref_name(path)) && is_operators(operators) =>
+            {
+                check_operators(operators)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_operators(operators: Doc<'_>) -> Result<()> {
+    for Element { name, value } in operators {
+        match (name.as_bytes(), value.get()) {
+            (b"$near" | b"$nearSphere" | b"$geoNear", _) => return Err(near_not_allowed()),
+            (b"$not", Value::Document(inner)) => check_operators(inner)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_expression(expression: RawValue<'_>) -> Result<()> {
+    match expression.get() {
+        Value::Array(items) => items.iter().try_for_each(|item| check_expression(item.value)),
+        Value::Document(object) => object.iter().try_for_each(|element| {
+            match element.name.as_bytes() {
+                b"$literal" | b"$const" => return Ok(()),
+                b"$rand" => return Err(rand_not_allowed()),
+                b"$function" => return Err(function_not_allowed()),
+                b"$_internalJsEmit" => return Err(emit_not_allowed()),
+                _ => {}
+            }
+            check_expression(element.value)
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,86 @@
+//! Why a document failed its collection's validator: the `errInfo` of error 121.
+//!
+//! A validator is read again as a tree of [`clause::Clause`]s in the order of its text, since the report shows
+//! operators as the client wrote them, not in a filter's canonical form. This costs time only where a write
+//! fails. [`allowed`] says what may stand in a validator at all.
+//!
+//! `clause` reads and reports operators of queries, `considered` finds the values that an operator looked at,
+//! `schema` reports rules of `$jsonSchema`.
+
+pub mod allowed;
+mod clause;
+mod considered;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use marula_bson::{Doc, DocBuf, DocWriter, RawValue, Value};
+use marula_error::Result;
+
+use crate::context::Context;
+use clause::Clause;
+
+/// The largest `errInfo`. One that is larger is written again without the values; if that is too large as
+/// well, a note takes the place of the details. Source: mongod 6.0, asked with growing documents.
+const BYTES_MAX: usize = 12 * 1024 * 1024;
+
+/// Describes why `doc` does not match `validator`.
+///
+/// Shape: `{ failingDocumentId: …, details: { operatorName: …, … } }`.
+pub fn failure(validator: Doc<'_>, context: &Context, doc: Doc<'_>) -> Result<DocBuf> {
+    let clause = Clause::parse(validator, context)?;
+    let id = doc.get("_id").unwrap_or(Value::Null);
+    for is_truncated in [false, true] {
+        let mut report = Report { doc, is_truncated, spent: 0 };
+        let info = DocBuf::build(|info| {
+            info.append("failingDocumentId", id);
+            if is_truncated {
+                info.append("truncated", true);
+            }
+            report.whole(&clause, &mut info.begin_doc("details"));
+        });
+        if report.spent <= BYTES_MAX && info.len() <= BYTES_MAX {
+            return Ok(info);
+        }
+    }
+    Ok(DocBuf::build(|info| {
+        info.append("failingDocumentId", id);
+        info.append("note", "detailed error was too large");
+    }))
+}
+
+/// A report that is being written.
+struct Report<'r> {
+    doc: Doc<'r>,
+    /// Whether values and operands are left out.
+    is_truncated: bool,
+    /// The bytes of the values written. A document may be shown once for each clause, so writing stops at
+    /// the limit rather than after it.
+    spent: usize,
+}
+
+impl Report<'_> {
+    /// Writes what was asked for, as the client wrote it.
+    fn specified(&mut self, out: &mut DocWriter<'_>, write: impl FnOnce(&mut DocWriter<'_>)) {
+        if !self.is_truncated {
+            let before = out.size();
+            write(&mut out.begin_doc("specifiedAs"));
+            self.spent += out.size() - before;
+        }
+    }
+
+    /// Writes a value, unless the report is too large already.
+    fn value(&mut self, name: &str, value: RawValue<'_>, out: &mut DocWriter<'_>) {
+        self.spent += value.bytes().len();
+        if self.spent <= BYTES_MAX {
+            out.append_raw(name, value);
+        }
+    }
+
+    /// Writes a value that a truncated report leaves out.
+    fn considered_value(&mut self, value: RawValue<'_>, out: &mut DocWriter<'_>) {
+        if !self.is_truncated {
+            self.value("consideredValue", value, out);
+        }
+    }
+}

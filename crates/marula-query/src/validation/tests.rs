@@ -1,0 +1,144 @@
+//! Validators against mongod's answers.
+//!
+//! `tests/recorded.jsonl` was recorded from mongod 6.0.27. Its first line holds documents. Each other line holds a
+//! validator, and either the error that `create` answered, or which documents were stored and which were
+//! not, those with the `details` of their failure.
+//!
+//! Left out is how mongod tells of `properties` with dotted names that lead through arrays of documents, where
+//! one element decides about the match and another is shown.
+
+use marula_bson::{Doc, Value, ext_json};
+use marula_error::Result;
+
+use super::{allowed, failure};
+use crate::context::Context;
+use crate::filter::Filter;
+
+const RECORDED: &str = include_str!("tests/recorded.jsonl");
+
+fn context() -> Context {
+    // Some time after 2020, for `$$NOW`.
+    Context { now_ms: 1_700_000_000_000, ..Context::default() }
+}
+
+fn parse(validator: Doc<'_>) -> Result<Filter> {
+    let filter = Filter::parse_for_positions(validator, &context());
+    allowed::check(validator)?;
+    filter
+}
+
+/// What is asked of a line; each answers what differs.
+type Check = fn(&[Doc<'_>], Doc<'_>, Doc<'_>) -> Vec<String>;
+
+/// Runs `check` on every line that has the field `field`, and fails with the first differences.
+fn check_lines(field: &str, count_min: usize, check: Check) {
+    let mut lines = RECORDED.lines();
+    let head = ext_json::parse(lines.next().unwrap()).unwrap();
+    let docs = head.as_doc().get("docs").and_then(|docs| docs.as_array()).unwrap();
+    let docs: Vec<Doc<'_>> = docs.values().map(|doc| doc.as_doc().unwrap()).collect();
+    let (mut count, mut differences) = (0, Vec::new());
+    for line in lines {
+        let case = ext_json::parse(line).unwrap();
+        let case = case.as_doc();
+        if case.get(field).is_none() {
+            continue;
+        }
+        count += 1;
+        let validator = case.get("validator").and_then(|validator| validator.as_doc()).unwrap();
+        let found = check(&docs, validator, case).into_iter();
+        differences.extend(found.map(|difference| format!("{validator}: {difference}")));
+    }
+    assert!(count >= count_min, "only {count} lines have {field}");
+    assert!(
+        differences.is_empty(),
+        "{} differ:\n{}",
+        differences.len(),
+        differences[..differences.len().min(60)].join("\n")
+    );
+}
+
+/// The document that a number stands for.
+fn numbered<'d>(docs: &[Doc<'d>], number: Option<Value<'_>>) -> Doc<'d> {
+    docs[usize::try_from(number.and_then(|number| number.as_exact_i64()).unwrap()).unwrap()]
+}
+
+fn holds(filter: &Filter, doc: Doc<'_>) -> bool {
+    filter.matches_noting(doc, &mut None).unwrap_or(false)
+}
+
+#[test]
+fn validators_hold_for_the_documents_that_mongod_stores() {
+    check_lines("matched", 300, |docs, validator, case| {
+        let filter = parse(validator).unwrap();
+        let matched = case.get("matched").and_then(|matched| matched.as_array()).unwrap();
+        let matched = matched.values().map(|number| numbered(docs, Some(number)));
+        matched
+            .filter(|doc| !holds(&filter, *doc))
+            .map(|doc| format!("{doc} does not match"))
+            .collect()
+    });
+}
+
+#[test]
+fn failures_are_told_as_mongod_tells_them() {
+    check_lines("failed", 300, |docs, validator, case| {
+        let filter = parse(validator).unwrap();
+        let mut differences = Vec::new();
+        for pair in case.get("failed").and_then(|failed| failed.as_array()).unwrap().values() {
+            let mut pair = pair.as_array().unwrap().values();
+            let doc = numbered(docs, pair.next());
+            let wanted = pair.next().unwrap();
+            if holds(&filter, doc) {
+                differences.push(format!("{doc} matches"));
+                continue;
+            }
+            let info = failure(validator, &context(), doc).unwrap();
+            let details = info.as_doc().get("details").unwrap();
+            if details.to_buf() != wanted.to_buf() {
+                differences.push(format!("{doc}:\n   {details}\n   {wanted}"));
+            }
+        }
+        differences
+    });
+}
+
+#[test]
+fn wrong_validators_are_refused_in_the_words_of_mongod() {
+    check_lines("code", 300, |_, validator, case| {
+        let code = case.get("code").and_then(|code| code.as_exact_i64()).unwrap();
+        let message = case.get("message").and_then(|message| message.as_str()).unwrap();
+        match parse(validator) {
+            Ok(_) => vec![format!("no error instead of {code}: {message}")],
+            Err(error)
+                if i64::from(error.code().number()) == code && message == error.message() =>
+            {
+                Vec::new()
+            }
+            Err(error) => vec![format!("{error} instead of {code}: {message}")],
+        }
+    });
+}
+
+/// Checks the fields of the failure of a document with a long string.
+fn check_large(validator: &str, length: usize, fields: &[&str]) {
+    let validator = ext_json::parse(validator).unwrap();
+    let doc =
+        ext_json::parse(&format!("{{\"_id\": 1, \"a\": [\"{}\"]}}", "x".repeat(length))).unwrap();
+    let info = failure(validator.as_doc(), &context(), doc.as_doc()).unwrap();
+    let names: Vec<String> = info.as_doc().iter().map(|field| field.name.to_string()).collect();
+    assert_eq!(names, fields, "{validator:?} {length}");
+}
+
+#[test]
+fn a_report_that_is_too_large_loses_its_values_and_then_its_details() {
+    let full = ["failingDocumentId", "details"];
+    let truncated = ["failingDocumentId", "truncated", "details"];
+    let noted = ["failingDocumentId", "note"];
+    check_large(r#"{"a": {"$type": "int"}}"#, 12_000_000, &full);
+    check_large(r#"{"a": {"$type": "int"}}"#, 12_600_000, &truncated);
+    check_large(r#"{"a": {"$type": "int"}, "a.0": {"$eq": 1}}"#, 6_000_000, &full);
+    check_large(r#"{"a": {"$type": "int"}, "a.0": {"$eq": 1}}"#, 6_300_000, &truncated);
+    let schema = r#"{"$jsonSchema": {"properties": {"a": {"minItems": 2}}}}"#;
+    check_large(schema, 12_000_000, &full);
+    check_large(schema, 12_600_000, &noted);
+}
