@@ -22,6 +22,7 @@ use crate::index::{
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
+use crate::validator::check_place;
 use crate::write::duplicate_key;
 
 /// Bytes of entries that an index build sorts at once.
@@ -99,6 +100,8 @@ impl Db {
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
         ns.check_creatable()?;
+        let uuid = new_uuid();
+        check_place(ns, &uuid, &options)?;
         if let Some(known) = self.catalog().differing_in_case(ns.db()) {
             return Err(differs_in_case(&known, ns.db()));
         }
@@ -110,7 +113,6 @@ impl Db {
             indexes.push(Arc::new(Index::new(allocate(next_ident, &mut *txn), spec)));
         }
         let state = State { options, indexes };
-        let uuid = new_uuid();
         put_entry(&mut *txn, ident, ns, &uuid, &state);
         txn.commit().for_client()?;
         let collection = Arc::new(Collection::new(ident, uuid, ns.clone(), state));
@@ -211,6 +213,7 @@ impl Db {
         options: CollectionOptions,
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
+        check_place(&collection.namespace(), collection.uuid(), &options)?;
         let mut next_ident = self.ddl.lock();
         let change = collection.change();
         let old = collection.state();
