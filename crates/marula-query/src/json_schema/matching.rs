@@ -90,7 +90,7 @@ impl Property {
         if self.path.is_single() {
             let value = match self.path.first() {
                 b"" => Some(RawValue::new(Type::Document, object.as_bytes())),
-                name => object.get_raw(name),
+                _ => self.path.first_field(object),
             };
             return value.filter(|value| !self.schema.matches(*value));
         }

@@ -38,6 +38,7 @@ pub struct SchemaNode(Arc<Inner>);
 struct Inner {
     schema: Schema,
     text: DocBuf,
+    mentions_encryption: bool,
 }
 
 /// What a value must satisfy.
@@ -168,8 +169,8 @@ impl SchemaNode {
     /// Parses the operand of `$jsonSchema`.
     pub fn parse(operand: RawValue<'_>) -> Result<SchemaNode> {
         let text = operand.get().as_doc().ok_or_else(schema_not_an_object)?;
-        let schema = parse::root(text)?;
-        Ok(SchemaNode(Arc::new(Inner { schema, text: text.to_buf() })))
+        let (schema, mentions_encryption) = parse::root(text)?;
+        Ok(SchemaNode(Arc::new(Inner { schema, text: text.to_buf(), mentions_encryption })))
     }
 
     /// Whether the document satisfies the schema.
@@ -182,39 +183,13 @@ impl SchemaNode {
         self.0.text.as_doc()
     }
 
-    /// Whether a driver encrypts what the schema speaks of.
+    /// Whether the schema or one within it has `encrypt` or `encryptMetadata`.
     pub fn mentions_encryption(&self) -> bool {
-        self.0.schema.mentions_encryption()
+        self.0.mentions_encryption
     }
 
     pub(crate) fn schema(&self) -> &Schema {
         &self.0.schema
-    }
-}
-
-impl Schema {
-    fn mentions_encryption(&self) -> bool {
-        let Schema::Rules(rules) = self else { return false };
-        rules.iter().any(|rule| match rule {
-            Rule::Encrypt(_) => true,
-            Rule::Items(schema) | Rule::AdditionalItems { allowed: Some(schema), .. } => {
-                schema.mentions_encryption()
-            }
-            Rule::Not(schema) => schema.mentions_encryption(),
-            Rule::ItemsByPlace(list) | Rule::AllOf(list) | Rule::AnyOf(list) | Rule::OneOf(list) => {
-                list.iter().any(Schema::mentions_encryption)
-            }
-            Rule::Properties(list) => list.iter().any(|one| one.schema.mentions_encryption()),
-            Rule::OtherProperties(others) => {
-                let mut patterns = others.patterns.iter();
-                patterns.any(|(_, schema)| schema.mentions_encryption())
-                    || matches!(&others.additional, Additional::Schema(schema) if schema.mentions_encryption())
-            }
-            Rule::Dependencies(list) => list.iter().any(|(_, dependency)| {
-                matches!(dependency, Dependency::Schema(schema) if schema.mentions_encryption())
-            }),
-            _ => false,
-        })
     }
 }
 

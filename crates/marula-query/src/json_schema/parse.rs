@@ -3,6 +3,7 @@
 //! A schema's keywords are rows of [`KEYWORDS`], each with the function that reads its operand into rules. The
 //! table is in the order in which rules are tried and reported, which is not that of the text.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
 use bstr::{BStr, ByteSlice};
@@ -171,10 +172,12 @@ static KEYWORDS: &[Keyword] = &[
     }),
     row("not", Subject::Anything, negation),
     row("enum", Subject::Anything, enumeration),
-    row("encrypt", Subject::Anything, |_, operand| {
+    row("encrypt", Subject::Anything, |reader, operand| {
+        reader.mentions_encryption.set(true);
         Encryption::parse(operand).map(Rule::Encrypt).map(Some)
     }),
-    row("encryptMetadata", Subject::Anything, |_, operand| {
+    row("encryptMetadata", Subject::Anything, |reader, operand| {
+        reader.mentions_encryption.set(true);
         encrypt::check_metadata(operand).map(|()| None)
     }),
     part("type"),
@@ -189,16 +192,16 @@ struct Reader<'d> {
     text: Doc<'d>,
     /// Whether the schema speaks of a whole document.
     is_root: bool,
+    /// Set where a keyword of encryption is met, here or within.
+    mentions_encryption: &'d Cell<bool>,
 }
 
-/// Reads a schema that speaks of a whole document.
-pub(super) fn root(text: Doc<'_>) -> Result<Schema> {
-    Reader { text, is_root: true }.schema()
-}
-
-/// Reads a schema that speaks of a value under a name, an item or a pattern.
-fn nested(text: Doc<'_>) -> Result<Schema> {
-    Reader { text, is_root: false }.schema()
+/// Reads a schema that speaks of a whole document; and whether it mentions encryption.
+pub(super) fn root(text: Doc<'_>) -> Result<(Schema, bool)> {
+    let mentions_encryption = Cell::new(false);
+    let reader = Reader { text, is_root: true, mentions_encryption: &mentions_encryption };
+    let schema = reader.schema()?;
+    Ok((schema, mentions_encryption.get()))
 }
 
 impl Reader<'_> {
@@ -284,7 +287,12 @@ impl Reader<'_> {
 
     /// Reads a schema that speaks of the same value as this one.
     fn same_value(&self, text: Doc<'_>) -> Result<Schema> {
-        Reader { text, is_root: self.is_root }.schema()
+        Reader { text, ..*self }.schema()
+    }
+
+    /// Reads a schema that speaks of a value under a name, an item or a pattern.
+    fn nested(&self, text: Doc<'_>) -> Result<Schema> {
+        Reader { text, is_root: false, ..*self }.schema()
     }
 
     fn schemas(&self, keyword: &str, operand: RawValue<'_>) -> Result<Vec<Schema>> {
@@ -440,12 +448,12 @@ fn unique_items(_: &Reader<'_>, operand: RawValue<'_>) -> Result<Option<Rule>> {
     }
 }
 
-fn items(_: &Reader<'_>, operand: RawValue<'_>) -> Result<Option<Rule>> {
+fn items(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option<Rule>> {
     match operand.get() {
-        Value::Document(text) => nested(text).map(Rule::Items).map(Some),
+        Value::Document(text) => reader.nested(text).map(Rule::Items).map(Some),
         Value::Array(array) => {
             let schemas = array.values().map(|value| match value {
-                Value::Document(text) => nested(text),
+                Value::Document(text) => reader.nested(text),
                 _ => Err(item_not_an_object(value.kind().alias())),
             });
             schemas.collect::<Result<_>>().map(Rule::ItemsByPlace).map(Some)
@@ -458,7 +466,7 @@ fn additional_items(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option
     let allowed = match operand.get() {
         Value::Boolean(true) => return Ok(None),
         Value::Boolean(false) => None,
-        Value::Document(text) => Some(nested(text)?),
+        Value::Document(text) => Some(reader.nested(text)?),
         value => return Err(additional_items_bad_operand(value.kind().alias())),
     };
     // Where `items` speaks of all items alike, there are no others.
@@ -479,7 +487,11 @@ fn properties(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option<Rule>
         let text = element.value.get().as_doc();
         let text = text.ok_or_else(|| property_not_an_object(element.name))?;
         let is_required = required.contains(element.name);
-        Ok(Property { path: FieldPath::new(element.name), schema: nested(text)?, is_required })
+        Ok(Property {
+            path: FieldPath::new(element.name),
+            schema: reader.nested(text)?,
+            is_required,
+        })
     });
     properties.collect::<Result<_>>().map(Rule::Properties).map(Some)
 }
@@ -494,10 +506,10 @@ fn other_properties(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option
             let reason = error.message().rsplit_once(": ").map_or("", |(_, reason)| reason);
             pattern_invalid(reason)
         })?;
-        patterns.push((regex, nested(text)?));
+        patterns.push((regex, reader.nested(text)?));
     }
     let additional = match reader.text.get_raw(b"additionalProperties") {
-        Some(operand) => additional(operand)?,
+        Some(operand) => additional(reader, operand)?,
         None => Additional::Anything,
     };
     Ok(Some(others(reader, patterns, additional)))
@@ -508,17 +520,17 @@ fn additional_properties(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<O
     if reader.text.get_raw(b"patternProperties").is_some() {
         return Ok(None);
     }
-    Ok(match additional(operand)? {
+    Ok(match additional(reader, operand)? {
         Additional::Anything => None,
         additional => Some(others(reader, Vec::new(), additional)),
     })
 }
 
-fn additional(operand: RawValue<'_>) -> Result<Additional> {
+fn additional(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Additional> {
     match operand.get() {
         Value::Boolean(true) => Ok(Additional::Anything),
         Value::Boolean(false) => Ok(Additional::Nothing),
-        Value::Document(text) => nested(text).map(Box::new).map(Additional::Schema),
+        Value::Document(text) => reader.nested(text).map(Box::new).map(Additional::Schema),
         _ => Err(additional_properties_bad_operand()),
     }
 }

@@ -357,6 +357,9 @@ impl Report<'_> {
         let field = if inverted { "clausesSatisfied" } else { "clausesNotSatisfied" };
         let mut array = out.begin_array(field);
         for (index, clause) in (0_i32..).zip(clauses) {
+            if self.is_full() {
+                return;
+            }
             if tells_every || clause.is_reported(inverted, self.doc) {
                 let mut entry = array.begin_doc();
                 entry.append("index", index);
@@ -425,7 +428,9 @@ impl Report<'_> {
             }
             Err(error) => {
                 out.append("reason", "failed to evaluate aggregation expression");
-                write_error(&error, &mut out.begin_doc("details"));
+                if self.spend(error.message().len()) {
+                    write_error(&error, &mut out.begin_doc("details"));
+                }
             }
         }
     }

@@ -48,8 +48,8 @@ impl<'a> Considered<'a> {
         if let [value] = *self.values {
             report.considered_value(value, out);
         } else if !report.is_truncated {
-            report.spent += self.values.iter().map(|value| value.bytes().len()).sum::<usize>();
-            if report.spent <= super::BYTES_MAX {
+            let bytes = self.values.iter().map(|value| value.bytes().len()).sum();
+            if report.spend(bytes) {
                 let mut array = out.begin_array("consideredValues");
                 for value in &self.values {
                     array.push_raw(*value);

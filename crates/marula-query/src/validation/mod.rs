@@ -39,7 +39,7 @@ pub fn failure(validator: Doc<'_>, context: &Context, doc: Doc<'_>) -> Result<Do
             }
             report.whole(&clause, &mut info.begin_doc("details"));
         });
-        if report.spent <= BYTES_MAX && info.len() <= BYTES_MAX {
+        if !report.is_full() && info.len() <= BYTES_MAX {
             return Ok(info);
         }
     }
@@ -54,12 +54,22 @@ struct Report<'r> {
     doc: Doc<'r>,
     /// Whether values and operands are left out.
     is_truncated: bool,
-    /// The bytes of the values written. A document may be shown once for each clause, so writing stops at
-    /// the limit rather than after it.
+    /// The bytes taken from the document. It may be shown once for each clause, so writing stops at the limit
+    /// rather than after it.
     spent: usize,
 }
 
 impl Report<'_> {
+    /// Counts bytes that come from the document; whether there is still room for them.
+    fn spend(&mut self, bytes: usize) -> bool {
+        self.spent += bytes;
+        !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.spent > BYTES_MAX
+    }
+
     /// Writes what was asked for, as the client wrote it.
     fn specified(&mut self, out: &mut DocWriter<'_>, write: impl FnOnce(&mut DocWriter<'_>)) {
         if !self.is_truncated {
@@ -71,8 +81,7 @@ impl Report<'_> {
 
     /// Writes a value, unless the report is too large already.
     fn value(&mut self, name: &str, value: RawValue<'_>, out: &mut DocWriter<'_>) {
-        self.spent += value.bytes().len();
-        if self.spent <= BYTES_MAX {
+        if self.spend(value.bytes().len()) {
             out.append_raw(name, value);
         }
     }

@@ -92,6 +92,9 @@ impl Report<'_> {
         mut out: ArrayWriter<'_>,
     ) {
         for rule in rules {
+            if self.is_full() {
+                return;
+            }
             match rule {
                 Rule::OtherProperties(others) => self.others(others, text, value, &mut out),
                 Rule::Properties(properties) => self.properties(properties, text, value, &mut out),
@@ -150,8 +153,7 @@ impl Report<'_> {
                 out.append("reason", "found additional items");
                 let mut items = out.begin_array("additionalItems");
                 for item in object.iter().skip(*from) {
-                    self.spent += item.value.bytes().len();
-                    if self.spent <= super::BYTES_MAX {
+                    if self.spend(item.value.bytes().len()) {
                         items.push_raw(item.value);
                     }
                 }
@@ -339,7 +341,9 @@ impl Report<'_> {
                     entry.begin_doc("specifiedAs").append("additionalProperties", false);
                     let mut names = entry.begin_array("additionalProperties");
                     for element in additional {
-                        names.push(element.name);
+                        if self.spend(element.name.len()) {
+                            names.push(element.name);
+                        }
                     }
                 }
             }
@@ -351,7 +355,9 @@ impl Report<'_> {
                     write_annotations(text, &mut entry);
                     let reason = "at least one additional property did not match the subschema";
                     entry.append("reason", reason);
-                    entry.append("failingProperty", element.name);
+                    if self.spend(element.name.len()) {
+                        entry.append("failingProperty", element.name);
+                    }
                     self.details(schema, text, element.value, &mut entry);
                 }
             }
@@ -385,7 +391,9 @@ impl Report<'_> {
             let (regex, schema) = &others.patterns[at];
             let text = inner(text, "patternProperties", Some(regex.pattern()));
             let mut entry = details.begin_doc();
-            entry.append("propertyName", element.name);
+            if self.spend(element.name.len()) {
+                entry.append("propertyName", element.name);
+            }
             write_annotations(text, &mut entry);
             entry.append("regexMatched", Value::String(regex.pattern().into()));
             self.details(schema, text, element.value, &mut entry);

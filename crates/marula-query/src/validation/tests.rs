@@ -142,3 +142,19 @@ fn a_report_that_is_too_large_loses_its_values_and_then_its_details() {
     check_large(schema, 12_000_000, &full);
     check_large(schema, 12_600_000, &noted);
 }
+
+#[test]
+fn a_report_stops_at_its_limit_though_every_clause_shows_the_document() {
+    let clauses = vec![r#"{"a": {"$type": "int"}}"#; 2000].join(",");
+    check_large(
+        &format!("{{\"$and\": [{clauses}]}}"),
+        1_000_000,
+        &["failingDocumentId", "truncated", "details"],
+    );
+    let schemas = vec![r#"{"properties": {"a": {"maxItems": 0}}}"#; 2000].join(",");
+    check_large(
+        &format!("{{\"$jsonSchema\": {{\"allOf\": [{schemas}]}}}}"),
+        1_000_000,
+        &["failingDocumentId", "note"],
+    );
+}
