@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::{ByteSlice, DocWriter, ObjectId};
+use marula_bson::{ByteSlice, DocWriter, ObjectId, Value};
 use marula_error::{Result, errors};
 
+use crate::concern::ReadLevel;
 use crate::connection::Connection;
 use crate::net::service::{Call, Disconnected};
 use crate::operation::Operation;
+use crate::request::Request;
 use crate::server::Server;
 
 errors! {
@@ -66,6 +68,16 @@ impl Context<'_> {
             reply.append("electionId", ELECTION_ID);
             let mut op_time = reply.begin_doc("opTime");
             self.server.append_op_time(&mut op_time);
+        }
+    }
+
+    /// Appends `atClusterTime`, the time of what a read at the level `snapshot` has seen, where it is such a read.
+    pub fn append_snapshot_time(&self, request: &Request<'_>, out: &mut DocWriter<'_>) {
+        let concern = request.read_concern;
+        if concern.level == Some(ReadLevel::Snapshot) && self.server.options.repl_set.is_some() {
+            let newest = self.server.db.newest_timestamp(self.now_ms);
+            let at = concern.at_cluster_time.unwrap_or(newest);
+            out.append("atClusterTime", Value::Timestamp(at));
         }
     }
 

@@ -26,6 +26,7 @@ pub mod query_args;
 pub mod request;
 pub mod server;
 pub mod session;
+pub mod stable_api;
 pub mod storage_size;
 pub mod time_series;
 pub mod update_one;

@@ -17,6 +17,7 @@ use crate::command::fields::{self, Field, Types};
 use crate::command::{self, Command, Fields};
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::session::Lsid;
+use crate::stable_api;
 
 errors! {
     no_such_command(name: &BStr) = CommandNotFound, "no such command: '{name}'";
@@ -168,6 +169,9 @@ impl<'a> Request<'a> {
         }
         request.read_concern.check(command)?;
         request.check_fields()?;
+        if request.api.is_strict {
+            stable_api::check_strict(&request)?;
+        }
         Ok(request)
     }
 
@@ -206,7 +210,14 @@ impl<'a> Request<'a> {
             b"comment" => self.comment = Some(value),
             b"maxTimeMS" => self.max_time = parse_max_time(value.get())?,
             b"maxTimeMSOpOnly" => return Err(internal_max_time()),
-            b"readConcern" => self.read_concern = ReadConcern::parse(value.get())?,
+            b"readConcern" => {
+                // The one command that checks the type as it checks its own fields.
+                if self.command.name == "aggregate" {
+                    let fields = &[Field::optional("readConcern", Types::DOCUMENT)];
+                    fields::check("aggregate", fields, name, value.kind())?;
+                }
+                self.read_concern = ReadConcern::parse(value.get())?;
+            }
             b"writeConcern" => *write_concern = Some(value.get()),
             b"apiVersion" | b"apiStrict" | b"apiDeprecationErrors" => {
                 fields::check(API_PLACE, API_FIELDS, name, value.kind())?;

@@ -40,6 +40,8 @@ errors! {
     same_name(requested: &str, existing: &str) = IndexKeySpecsConflict, "An existing index has the same name as the requested index. When index names are not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {requested}, existing index: {existing}";
     other_name(name: &str) = IndexOptionsConflict, "Index already exists with a different name: {name}";
     other_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with the same name but different options. Requested index: {requested}, existing index: {existing}";
+    other_name_and_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with a different name and options. Requested index: {requested}, existing index: {existing}";
+    identical(name: &str) = IndexAlreadyExists, "Identical index already exists: {name}";
     too_many_indexes(ns: &Namespace) = CannotCreateIndex, "add index fails, too many indexes for {ns} key";
     drop_id_index() = InvalidOptions, "cannot drop _id index";
     index_name_not_found(name: &str) = IndexNotFound, "index not found with name [{name}]";
@@ -248,10 +250,13 @@ impl Db {
         let before = state.indexes.len();
         let mut wanted: Vec<IndexSpec> = Vec::new();
         for spec in specs {
-            let existing = state.indexes.iter().map(|index| &index.spec).chain(&wanted);
-            if !exists_already(&spec, existing)? {
-                wanted.push(spec);
+            if exists_already(&spec, state.indexes.iter().map(|index| &index.spec))? {
+                continue;
             }
+            if exists_already(&spec, wanted.iter())? {
+                return Err(identical(&spec.name));
+            }
+            wanted.push(spec);
         }
         if wanted.is_empty() {
             return Ok((before, before));
@@ -423,14 +428,16 @@ fn exists_already<'s>(
         let texts = || (spec.document.as_doc().to_string(), other.document.as_doc().to_string());
         if spec.same_signature(other) {
             // Asking for the `_id` index again is never an error.
-            if spec.is_id() || (spec.same_index(other) && spec.name == other.name) {
+            let is_same = spec.same_options(other);
+            if spec.is_id() || (is_same && spec.name == other.name) {
                 return Ok(true);
             }
-            if spec.name != other.name {
-                return Err(other_name(&other.name));
-            }
             let (requested, existing) = texts();
-            return Err(other_options(&requested, &existing));
+            return Err(match (is_same, spec.name == other.name) {
+                (true, _) => other_name(&other.name),
+                (false, true) => other_options(&requested, &existing),
+                (false, false) => other_name_and_options(&requested, &existing),
+            });
         }
         if spec.name == other.name {
             let (requested, existing) = texts();

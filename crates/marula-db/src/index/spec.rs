@@ -1,11 +1,11 @@
 //! What an index is: its key pattern and its options, parsed once from the document that `createIndexes`
 //! takes and `listIndexes` shows.
 
-use marula_bson::{ByteSlice, Doc, DocBuf, FieldPath, Type, Value};
+use marula_bson::{ByteSlice, Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, Node, Predicate};
 
 use crate::namespace::Namespace;
 
@@ -13,25 +13,49 @@ use crate::namespace::Namespace;
 pub const PARTS_MAX: usize = 32;
 
 errors! {
-    key_empty() = CannotCreateIndex, "Index keys cannot be an empty object";
+    key_empty() = CannotCreateIndex, "Index keys cannot be empty.";
     too_many_parts() = 13_103, "too many compound keys";
-    key_value_type(value: &str, kind: &str) = CannotCreateIndex, "Values in v:2 index key pattern cannot be of type {kind}. Only numbers > 0, numbers < 0, and strings are allowed.";
+    key_value_type(kind: &str) = CannotCreateIndex, "Values in v:2 index key pattern cannot be of type {kind}. Only numbers > 0, numbers < 0, and strings are allowed.";
     key_value_zero() = CannotCreateIndex, "Values in the index key pattern cannot be 0.";
     unknown_kind(name: &str) = CannotCreateIndex, "Unknown index plugin '{name}'";
+    key_value_nan() = CannotCreateIndex, "Values in the index key pattern cannot be NaN.";
+    key_value_empty() = CannotCreateIndex, "Values in the index key pattern cannot be empty strings";
+    haystack() = CannotCreateIndex, "GeoHaystack indexes cannot be created in version 5.0 and above";
     key_empty_field() = CannotCreateIndex, "Index keys cannot be an empty field.";
+    key_empty_component() = CannotCreateIndex, "Index keys cannot contain an empty field.";
+    two_hashed(count: usize, key: &Doc<'_>) = 31_303, "A maximum of one index field is allowed to be hashed but found {count} for 'key' {key}";
+    hashed_unique() = 16_764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
+    wildcard_negative() = CannotCreateIndex, "A numeric value in a $** index key pattern must be positive.";
+    wildcard_compound() = CannotCreateIndex, "wildcard indexes do not allow compounding";
+    wildcard_option(option: &str) = CannotCreateIndex, "Index type 'wildcard' does not support the {option} option";
+    wildcard_ttl() = CannotCreateIndex, "Index type 'wildcard' cannot be a TTL index";
+    projection_without_wildcard() = BadValue, "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
+    projection_on_path() = FailedToParse, "The field 'wildcardProjection' is only allowed when 'key' is {{\"$**\": ±1}}";
+    projection_empty() = FailedToParse, "The 'wildcardProjection' field can't be an empty object";
+    weights_without_text(spec: &Doc<'_>) = CannotCreateIndex, "Invalid index specification {spec}; the field 'weights' can only be specified with text indexes";
+    clustered_needs_unique() = CannotCreateIndex, "The 'unique' field is required when 'clustered' is specified";
+    clustered_false() = 6_492_800, "Value 'false' for field 'clustered' is invalid";
+    clustered_later() = CannotCreateIndex, "a collection that exists cannot become clustered";
+    not_boolean(field: &str, value: &Value<'_>) = TypeMismatch, "The field '{field} has value {field}: {value}, which is not convertible to bool";
+    engine_empty() = CannotCreateIndex, "Empty \"storageEngine\" options are invalid. Please remove the field or include valid options.";
+    engine_type() = CannotCreateIndex, "\"storageEngine\" options must be a document if present";
+    engine_unknown(name: &str) = InvalidOptions, "{name} is not a registered storage engine for this server";
+    collation_empty() = BadValue, "The field 'collation' cannot be an empty object.";
+    version_fraction(version: &Value<'_>) = BadValue, "Index version must be representable as a 32-bit integer, but got {version}";
+    id_key(key: &Doc<'_>) = BadValue, "The field 'key' for an _id index must be {{_id: 1}}, but got {key}";
+    not_in_partial(expression: &Doc<'_>) = CannotCreateIndex, "Expression not supported in partial index: {expression}";
+    not_allowed_here(what: &str) = QueryFeatureNotAllowed, "{what} is not allowed in this context";
+    special_not_allowed(what: &str) = BadValue, "{what} is not allowed in this context";
     key_dollar_field() = CannotCreateIndex, "Index key contains an illegal field name: field name starts with '$'.";
     unsupported_kind(name: &str) = CannotCreateIndex, "Index kind '{name}' is not available on this server";
     unknown_option(field: &str, spec: &str) = InvalidIndexSpecificationOption, "The field '{field}' is not valid for an index specification. Specification: {spec}";
     wrong_type(field: &str, kind: &str, wanted: &str) = TypeMismatch, "The field '{field}' must be {wanted}, but got {kind}";
     sparse_and_partial() = CannotCreateIndex, "cannot mix \"partialFilterExpression\" and \"sparse\" options";
-    id_partial() = InvalidIndexSpecificationOption, "_id index cannot be a partial index";
-    id_sparse() = InvalidIndexSpecificationOption, "_id index cannot be a sparse index";
     id_option(field: &str, spec: &str) = InvalidIndexSpecificationOption, "The field '{field}' is not valid for an _id index specification. Specification: {spec}";
     missing_key() = FailedToParse, "The 'key' field is a required property of an index specification";
     missing_name() = FailedToParse, "The 'name' field is a required property of an index specification";
-    bad_version(version: i64) = CannotCreateIndex, "Invalid index specification: cannot create an index with version {version}; only versions 1 and 2 are supported";
-    name_empty() = CannotCreateIndex, "The index name cannot be empty";
-    id_hidden() = BadValue, "can't hide _id index";
+    bad_version(spec: &Doc<'_>, version: i64) = CannotCreateIndex, "Invalid index specification {spec}; cannot create an index with v={version}";
+    name_empty() = CannotCreateIndex, "index name cannot be empty";
 }
 
 /// One field of an index's key pattern.
@@ -126,7 +150,7 @@ impl IndexSpec {
             Some(other) => return Err(wrong_type("key", other.kind().alias(), "an object")),
             None => return Err(missing_key()),
         };
-        let parts = parse_key_pattern(key)?;
+        let kind = parse_key_pattern(key)?;
         let name = match spec.get("name") {
             Some(Value::String(name)) if name.is_empty() => return Err(name_empty()),
             Some(Value::String(name)) => name.to_string(),
@@ -134,6 +158,7 @@ impl IndexSpec {
             None => return Err(missing_name()),
         };
         check_version(spec)?;
+        check_other_options(spec, &kind)?;
         let is_id = is_id_pattern(key);
         let flag = |field: &str| -> Result<bool> {
             match spec.get(field) {
@@ -141,10 +166,18 @@ impl IndexSpec {
                 Some(value) if value.kind().is_number() || value.kind() == Type::Boolean => {
                     Ok(value.is_truthy())
                 }
-                Some(other) => Err(wrong_type(field, other.kind().alias(), "a boolean")),
+                Some(other) => Err(not_boolean(field, &other)),
             }
         };
+        flag("background")?;
+        let hidden = match spec.get("hidden") {
+            None => false,
+            Some(Value::Boolean(hidden)) => hidden,
+            // mongod names the wrong field here.
+            Some(other) => return Err(wrong_type("name", other.kind().alias(), "a bool")),
+        };
         let collation = match spec.get("collation") {
+            Some(Value::Document(collation)) if collation.is_empty() => return Err(collation_empty()),
             Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
             Some(other) => return Err(wrong_type("collation", other.kind().alias(), "an object")),
             None => default_collation.cloned(),
@@ -152,7 +185,10 @@ impl IndexSpec {
         let partial = match spec.get("partialFilterExpression") {
             Some(Value::Document(filter)) => {
                 let context = Context { collation: collation.clone(), ..Context::default() };
-                Some(Filter::parse(filter, &context)?)
+                check_partial_text(filter)?;
+                let filter = Filter::parse(filter, &context)?;
+                check_partial(filter.root())?;
+                Some(filter)
             }
             Some(other) => {
                 return Err(wrong_type(
@@ -163,14 +199,10 @@ impl IndexSpec {
             }
             None => None,
         };
-        let (unique, sparse, hidden) = (flag("unique")?, flag("sparse")?, flag("hidden")?);
+        let (unique, sparse) = (flag("unique")?, flag("sparse")?);
         let expire_after_seconds = match spec.get("expireAfterSeconds") {
             None => None,
-            Some(value) if value.kind().is_number() =>
-            {
-                #[allow(clippy::cast_possible_truncation)]
-                Some(value.as_f64().unwrap_or(0.0) as i64)
-            }
+            Some(value) if value.kind().is_number() => Some(expire_seconds(value)),
             Some(other) => {
                 return Err(wrong_type("expireAfterSeconds", other.kind().alias(), "a number"));
             }
@@ -179,8 +211,13 @@ impl IndexSpec {
             return Err(sparse_and_partial());
         }
         if is_id {
-            check_id_options(spec, partial.is_some(), sparse, hidden)?;
+            check_id_options(spec)?;
+        } else if key.iter().count() == 1
+            && key.iter().all(|part| part.name == "_id" && part.value.kind().is_number())
+        {
+            return Err(id_key(&key));
         }
+        let parts = kind.into_parts(unique, sparse, expire_after_seconds.is_some(), spec)?;
         let name = if is_id { "_id_".to_owned() } else { name };
         let document = canonical_document(spec, &name, is_id, unique, collation.as_ref());
         Ok(IndexSpec {
@@ -220,23 +257,24 @@ impl IndexSpec {
         parts.join("_")
     }
 
-    /// Whether two specifications build the same index: what they are called aside.
-    pub fn same_index(&self, other: &IndexSpec) -> bool {
-        self.same_signature(other)
-            && self.unique == other.unique
-            && self.sparse == other.sparse
-            && self.expire_after_seconds == other.expire_after_seconds
+    /// Whether two specifications of one signature build the same index: what they are called aside.
+    pub fn same_options(&self, other: &IndexSpec) -> bool {
+        self.expire_after_seconds == other.expire_after_seconds
+            && self.field("storageEngine") == other.field("storageEngine")
     }
 
-    /// Whether two specifications have the same key pattern, collation and partial filter: those three
-    /// together may exist once in a collection.
+    /// Whether two specifications have the same key pattern, collation, partial filter, and are unique and sparse
+    /// alike: those together may exist once in a collection.
     pub fn same_signature(&self, other: &IndexSpec) -> bool {
-        let field = |spec: &IndexSpec, name: &str| {
-            spec.document.as_doc().get_raw(name.as_bytes()).map(|raw| raw.to_buf())
-        };
         same_pattern(self.key.as_doc(), other.key.as_doc())
-            && field(self, "collation") == field(other, "collation")
-            && field(self, "partialFilterExpression") == field(other, "partialFilterExpression")
+            && self.unique == other.unique
+            && self.sparse == other.sparse
+            && self.field("collation") == other.field("collation")
+            && self.field("partialFilterExpression") == other.field("partialFilterExpression")
+    }
+
+    fn field(&self, name: &str) -> Option<ValueBuf> {
+        self.document.as_doc().get_raw(name.as_bytes()).map(|raw| raw.to_buf())
     }
 }
 
@@ -248,75 +286,219 @@ pub fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
 fn is_id_pattern(key: Doc<'_>) -> bool {
     let mut fields = key.iter();
     match (fields.next(), fields.next()) {
-        (Some(only), None) => {
-            only.name == "_id" && only.value.get().as_f64().is_some_and(|direction| direction > 0.0)
-        }
+        (Some(only), None) => only.name == "_id" && only.value.get().as_f64() == Some(1.0),
         _ => false,
     }
 }
 
-fn parse_key_pattern(key: Doc<'_>) -> Result<Vec<KeyPart>> {
+/// What a key pattern asks for.
+enum PatternKind {
+    /// An ordinary index.
+    Ordinary(Vec<KeyPart>),
+    /// An index over every path under a prefix; whether the prefix is empty.
+    Wildcard { whole: bool },
+    /// A kind of index with a name of its own, and how many fields are hashed.
+    Named { name: String, hashed: usize },
+}
+
+impl PatternKind {
+    /// The parts of an ordinary index.
+    ///
+    /// Errors: what the kind does not go with; that the kind is not to be had.
+    fn into_parts(
+        self,
+        unique: bool,
+        sparse: bool,
+        expires: bool,
+        spec: Doc<'_>,
+    ) -> Result<Vec<KeyPart>> {
+        match self {
+            PatternKind::Ordinary(parts) => Ok(parts),
+            PatternKind::Wildcard { .. } if unique => Err(wildcard_option("unique")),
+            PatternKind::Wildcard { .. } if sparse => Err(wildcard_option("sparse")),
+            PatternKind::Wildcard { .. } if expires => Err(wildcard_ttl()),
+            PatternKind::Wildcard { .. } => Err(unsupported_kind("wildcard")),
+            PatternKind::Named { hashed: 2.., .. } => {
+                let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
+                let is_hashed = |value: &Value<'_>| *value == Value::String("hashed".into());
+                Err(two_hashed(key.values().filter(is_hashed).count(), &key))
+            }
+            PatternKind::Named { hashed: 1, .. } if unique => Err(hashed_unique()),
+            PatternKind::Named { name, .. } => Err(unsupported_kind(&name)),
+        }
+    }
+}
+
+fn parse_key_pattern(key: Doc<'_>) -> Result<PatternKind> {
     if key.is_empty() {
         return Err(key_empty());
     }
     let mut parts = Vec::new();
+    let mut named: Option<(String, usize)> = None;
+    let mut wildcard = None;
     for element in key {
         if parts.len() == PARTS_MAX {
             return Err(too_many_parts());
         }
         let value = element.value.get();
+        let mut is_named = false;
         let descending = match value {
             Value::String(kind) => match kind.to_string().as_str() {
                 known @ ("2d" | "2dsphere" | "text" | "hashed") => {
-                    return Err(unsupported_kind(known));
+                    is_named = true;
+                    let (_, hashed) = named.get_or_insert_with(|| (known.to_owned(), 0));
+                    *hashed += usize::from(known == "hashed");
+                    false
                 }
+                "" => return Err(key_value_empty()),
+                "geoHaystack" => return Err(haystack()),
                 unknown => return Err(unknown_kind(unknown)),
             },
             _ => match value.as_f64() {
                 Some(0.0) => return Err(key_value_zero()),
-                Some(number) if !number.is_nan() => number < 0.0,
-                _ => return Err(key_value_type(&value.to_string(), value.kind().alias())),
+                Some(number) if number.is_nan() => return Err(key_value_nan()),
+                Some(number) => number < 0.0,
+                None => return Err(key_value_type(value.kind().alias())),
             },
         };
-        if element.name.is_empty() || element.name.split(|&byte| byte == b'.').any(<[u8]>::is_empty)
-        {
+        if element.name.is_empty() {
             return Err(key_empty_field());
         }
+        if element.name.split(|&byte| byte == b'.').any(<[u8]>::is_empty) {
+            return Err(key_empty_component());
+        }
+        let is_wildcard = element.name == "$**" || element.name.ends_with(b".$**");
+        if is_wildcard && !is_named {
+            if descending {
+                return Err(wildcard_negative());
+            }
+            wildcard = Some(element.name == "$**");
+        }
+        let path = element.name.strip_suffix(b"$**").filter(|_| is_wildcard && !is_named);
         // DBRef's own fields are the names with a dollar that may be indexed.
-        if element.name.split(|&byte| byte == b'.').any(|part| {
-            part.starts_with(b"$") && !matches!(part, b"$id" | b"$ref" | b"$db" | b"$**")
+        if path.unwrap_or(element.name).split(|&byte| byte == b'.').any(|part| {
+            part.starts_with(b"$") && !matches!(part, b"$id" | b"$ref" | b"$db")
         }) {
             return Err(key_dollar_field());
         }
-        if element.name.ends_with(b"$**") {
-            return Err(unsupported_kind("wildcard"));
-        }
         parts.push(KeyPart { path: FieldPath::new(element.name), descending });
     }
-    Ok(parts)
+    match (wildcard, named) {
+        (Some(_), _) if parts.len() > 1 => Err(wildcard_compound()),
+        (Some(whole), _) => Ok(PatternKind::Wildcard { whole }),
+        (None, Some((name, hashed))) => Ok(PatternKind::Named { name, hashed }),
+        (None, None) => Ok(PatternKind::Ordinary(parts)),
+    }
+}
+
+/// Options of an ordinary index that say nothing of it: checked as numbers, and not kept.
+const NUMBERS_NOT_KEPT: &[&str] =
+    &["min", "max", "bits", "2dsphereIndexVersion", "textIndexVersion"];
+
+/// Checks the options that only some kinds of indexes have.
+fn check_other_options(spec: Doc<'_>, kind: &PatternKind) -> Result<()> {
+    for field in NUMBERS_NOT_KEPT {
+        if let Some(value) = spec.get(field)
+            && !value.kind().is_number()
+        {
+            return Err(wrong_type(field, value.kind().alias(), "a number"));
+        }
+    }
+    match (spec.get("wildcardProjection"), kind) {
+        (None, _) => {}
+        (Some(_), PatternKind::Wildcard { whole: false }) => return Err(projection_on_path()),
+        (Some(Value::Document(projection)), PatternKind::Wildcard { .. }) if projection.is_empty() => {
+            return Err(projection_empty());
+        }
+        (Some(Value::Document(_)), PatternKind::Wildcard { .. }) => {}
+        (Some(other), PatternKind::Wildcard { .. }) => {
+            return Err(wrong_type("wildcardProjection", other.kind().alias(), "a non-empty object"));
+        }
+        (Some(_), _) => return Err(projection_without_wildcard()),
+    }
+    let is_text = matches!(kind, PatternKind::Named { name, .. } if name == "text");
+    if spec.get("weights").is_some() && !is_text {
+        return Err(weights_without_text(&spec));
+    }
+    match spec.get("clustered") {
+        None => {}
+        Some(value) if !value.is_truthy() => return Err(clustered_false()),
+        Some(_) if spec.get("unique").is_none() => return Err(clustered_needs_unique()),
+        Some(_) => return Err(clustered_later()),
+    }
+    match spec.get("storageEngine") {
+        None => Ok(()),
+        Some(Value::Document(engines)) if engines.is_empty() => Err(engine_empty()),
+        Some(Value::Document(engines)) => {
+            // Options for mongod's engine are taken and kept, as a dump of its collections brings them along.
+            let other = engines.iter().find(|engine| engine.name != "wiredTiger");
+            other.map_or(Ok(()), |engine| Err(engine_unknown(&engine.name.to_string())))
+        }
+        Some(_) => Err(engine_type()),
+    }
+}
+
+/// The seconds of `expireAfterSeconds`: what is no number is the most.
+fn expire_seconds(value: Value<'_>) -> i64 {
+    match value.as_f64() {
+        Some(seconds) if !seconds.is_nan() => {
+            #[allow(clippy::cast_possible_truncation)]
+            let seconds = seconds as i64;
+            seconds
+        }
+        _ => i64::from(i32::MAX),
+    }
+}
+
+/// Checks the operators of a partial filter that are refused before it is parsed.
+fn check_partial_text(filter: Doc<'_>) -> Result<()> {
+    for element in filter {
+        let value = element.value.get();
+        match element.name.as_bytes() {
+            b"$expr" => return Err(not_allowed_here("$expr")),
+            b"$jsonSchema" => return Err(not_allowed_here("$jsonSchema")),
+            b"$where" => return Err(special_not_allowed("$where")),
+            b"$text" => return Err(special_not_allowed("$text")),
+            b"$and" | b"$or" | b"$nor" => {
+                let children = value.as_array().unwrap_or(Doc::EMPTY);
+                children.values().filter_map(|child| child.as_doc()).try_for_each(check_partial_text)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a partial filter is made of what an index can be chosen by: comparisons, `$in`, `$exists: true`,
+/// `$type`, and `$and` and `$or` of these. Source: manual "Partial Indexes".
+fn check_partial(node: &Node) -> Result<()> {
+    match node {
+        Node::And(children) | Node::Or(children) => children.iter().try_for_each(check_partial),
+        Node::AlwaysTrue => Ok(()),
+        Node::Path(path) => match &path.predicate {
+            Predicate::Compare(_) | Predicate::Exists | Predicate::Type(_) => Ok(()),
+            Predicate::In(list) if list.regexes().is_empty() => Ok(()),
+            Predicate::All(all) if all.iter().all(|one| matches!(one, Predicate::Compare(_))) => Ok(()),
+            _ => Err(not_in_partial(&node.to_doc().as_doc())),
+        },
+        _ => Err(not_in_partial(&node.to_doc().as_doc())),
+    }
 }
 
 fn check_version(spec: Doc<'_>) -> Result<()> {
     match spec.get("v") {
         None => Ok(()),
         Some(value) => match value.as_exact_i64() {
+            Some(1) if spec.get("collation").is_some() => Err(bad_version(&spec, 1)),
             Some(1 | 2) => Ok(()),
-            Some(version) => Err(bad_version(version)),
+            Some(version) => Err(bad_version(&spec, version)),
+            None if value.kind().is_number() => Err(version_fraction(&value)),
             None => Err(wrong_type("v", value.kind().alias(), "a number")),
         },
     }
 }
 
-fn check_id_options(spec: Doc<'_>, partial: bool, sparse: bool, hidden: bool) -> Result<()> {
-    if partial {
-        return Err(id_partial());
-    }
-    if sparse {
-        return Err(id_sparse());
-    }
-    if hidden {
-        return Err(id_hidden());
-    }
+fn check_id_options(spec: Doc<'_>) -> Result<()> {
     let allowed = ["v", "key", "name", "ns", "collation", "background"];
     for element in spec {
         if !allowed.iter().any(|option| element.name == *option) {
@@ -342,6 +524,20 @@ fn canonical_document(
         for element in spec {
             match element.name.as_bytes() {
                 b"v" | b"ns" | b"collation" | b"dropDups" => {}
+                name if NUMBERS_NOT_KEPT.iter().any(|option| name == option.as_bytes()) => {}
+                b"expireAfterSeconds" => {
+                    let seconds = expire_seconds(element.value.get());
+                    match i32::try_from(seconds) {
+                        Ok(small) => out.append("expireAfterSeconds", small),
+                        Err(_) => out.append("expireAfterSeconds", seconds),
+                    };
+                }
+                b"bucketSize" => {
+                    out.append("bucketSize", element.value.get().as_f64().unwrap_or(0.0));
+                }
+                b"sparse" | b"background" | b"prepareUnique" if element.value.get().is_truthy() => {
+                    out.append(element.name, true);
+                }
                 b"unique" if is_id || !unique => {}
                 b"unique" => {
                     out.append("unique", true);

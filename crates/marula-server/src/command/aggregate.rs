@@ -156,6 +156,8 @@ fn check_find_options(request: &Request<'_>) -> Result<()> {
 pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
     let (filter, sort, projection) = (doc("filter")?, doc("sort")?, doc("projection")?);
+    // The order of the records is that of a view's documents too, unless its pipeline makes another.
+    let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
     let limit = query_args::count_or_zero("limit", request.arg("limit"))?;
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);

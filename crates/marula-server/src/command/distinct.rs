@@ -94,11 +94,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
     }
     values.write(&mut reply.begin_array("values"));
+    ctx.append_snapshot_time(request, reply);
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 
 /// An index whose entries tell every value of the path: its first field, in no array but the last component's.
-fn index_for(
+pub(super) fn index_for(
     collection: &Collection,
     path: &FieldPath,
     context: &marula_query::context::Context,
@@ -117,6 +118,16 @@ fn index_for(
     let has_number = path.indexes().iter().any(Option::is_some);
     let candidates = state.indexes.iter().filter(is_suitable);
     if context.collation.is_some() || has_number { None } else { candidates.cloned().next() }
+}
+
+/// How many keys [`Values::add_keys`] looks at.
+pub(super) fn count_keys(
+    ctx: &Context<'_>,
+    collection: &Collection,
+    index: Arc<Index>,
+) -> Result<u64> {
+    let mut values = Values::new(None);
+    values.add_keys(ctx, collection, index)
 }
 
 /// Values, each once.
@@ -159,19 +170,21 @@ impl<'c> Values<'c> {
     }
 
     /// Adds the values that an index's entries start with, jumping from one value to the next. What documents
-    /// without the field have there is null, which is among the values then.
+    /// without the field have there is null, which is among the values then. Answers how many keys were looked at.
     fn add_keys(
         &mut self,
         ctx: &Context<'_>,
         collection: &Collection,
         index: Arc<Index>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let mut keys = 0;
         let descending = index.spec.parts[0].descending;
         let store = ctx.server.db.store();
         let mut cursor = collection.scan_index(store, index, &bounds::all(), Direction::Forward)?;
         let mut there_is_one = cursor.advance()?;
         while there_is_one {
             ctx.check_interrupt()?;
+            keys += 1;
             let entry = cursor.entry()?;
             let reader = KeyStringReader::new(entry.key_string, entry.type_bits);
             let Some(mut reader) = reader else { return Err(damaged_entry()) };
@@ -187,7 +200,7 @@ impl<'c> Values<'c> {
             }
             there_is_one = cursor.seek(&behind)?;
         }
-        Ok(())
+        Ok(keys)
     }
 
     fn push(&mut self, value: Value<'_>) {

@@ -3,12 +3,14 @@
 //! The plan is the one that would run. For `executionStats` it is run too, without writing anything.
 //! Source: manual "explain", "Explain Results"; shapes and errors recorded from mongod 6.0.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, doc, doc_fields};
-use marula_db::Namespace;
+use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc, doc_fields};
+use marula_db::{Index, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::explain::{self, Ran, above, append_count};
+use marula_plan::executor::Examined;
 use marula_plan::{Access, Emit, Execution, Plan, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::projection::Projection;
@@ -119,7 +121,10 @@ fn explain(
         }
         _ => {
             let asked = Asked::read(ctx, request, &ns)?;
-            let answer = asked.answer(ctx, &ns, verbosity)?;
+            let answer = match distinct_index(ctx, request, &ns)? {
+                Some(index) => distinct_scan(ctx, &ns, &index, verbosity)?,
+                None => asked.answer(ctx, &ns, verbosity)?,
+            };
             reply.append_elements(answer.as_doc().elements_bytes());
         }
     }
@@ -296,6 +301,55 @@ impl<'a> Asked<'a> {
         };
         Ok(answer(ns, &parsed, &planned, Some((ran, tree)), started, verbosity))
     }
+}
+
+/// The index whose keys alone answer a `distinct`, where there is one.
+fn distinct_index(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+) -> Result<Option<Arc<Index>>> {
+    if request.command.name != "distinct" || request.arg("hint").is_some() {
+        return Ok(None);
+    }
+    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
+    let (Some(collection), true) = (ctx.server.db.collection(ns), filter.is_empty()) else {
+        return Ok(None);
+    };
+    let key = request.text("key").unwrap_or_default();
+    let context =
+        query_args::query_context(ctx, Some(&collection), request.arg("collation"), None)?;
+    Ok(super::distinct::index_for(&collection, &FieldPath::new(key), &context))
+}
+
+/// Explains a `distinct` that jumps from key to key through an index.
+fn distinct_scan(
+    ctx: &Context<'_>,
+    ns: &Namespace,
+    index: &Arc<Index>,
+    verbosity: Verbosity,
+) -> Result<DocBuf> {
+    let started = Instant::now();
+    let tree = |keys: Option<u64>| {
+        let scan = DocBuf::build(|out| {
+            out.append("stage", "DISTINCT_SCAN");
+            explain::describe_index(index, out);
+            out.append("direction", "forward");
+            if let Some(keys) = keys {
+                append_count(out, "keysExamined", keys);
+            }
+        });
+        above("PROJECTION_COVERED", None, scan, |_| ())
+    };
+    let mut ran = None;
+    if verbosity > Verbosity::QueryPlanner
+        && let Some(collection) = ctx.server.db.collection(ns)
+    {
+        let keys = super::distinct::count_keys(ctx, &collection, index.clone())?;
+        let examined = Examined { keys, docs: 0 };
+        ran = Some((Ran { examined, returned: keys }, tree(Some(keys))));
+    }
+    Ok(answer(ns, &DocBuf::new(), &tree(None), ran, started, verbosity))
 }
 
 fn projection_stage(projection: &Projection) -> &'static str {

@@ -124,6 +124,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         0
     };
     cursor.append("id", id).append("ns", ns.as_str());
+    ctx.append_snapshot_time(request, &mut cursor);
     Ok(Outcome::Done)
 }
 
@@ -302,5 +303,6 @@ pub(super) fn reply_cursor(
         }
     };
     cursor.append("id", id).append("ns", ns.as_str());
+    ctx.append_snapshot_time(request, &mut cursor);
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::find_source::{FindSource, Tail};
 use crate::net::service::{Arm, Reason};
 use crate::query_args;
 use crate::request::Request;
+use crate::stable_api;
 
 /// How long a cursor waits for data, unless the client says how long. Source: manual "getMore".
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
@@ -72,6 +73,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let cursors = &ctx.server.cursors;
     let mut cursor = cursors.take(id, &ns, request.lsid.as_ref())?;
+    if let Err(error) = stable_api::check_cursor(request, cursor.origin.as_doc()) {
+        cursors.park(id, cursor, ctx.now_ms);
+        return Err(error);
+    }
     let tail = tail_of(&mut cursor);
     if request.max_time.is_some() && tail != Tail::AwaitData {
         cursors.park(id, cursor, ctx.now_ms);
