@@ -143,8 +143,12 @@ pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
     out.append("isMultiKey", index.is_multikey());
     let mut paths = out.begin_doc("multiKeyPaths");
     for (part, multikey) in spec.parts.iter().zip(index.multikey_paths()) {
-        let names: Vec<String> =
-            part.path.parts().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let names: Vec<String> = part
+            .path
+            .parts()
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect();
         let mut arrays = paths.begin_array(&names.join("."));
         for depth in 0..names.len() {
             if multikey & (1u64 << depth.min(63)) != 0 {

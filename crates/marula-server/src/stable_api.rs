@@ -18,7 +18,11 @@ errors! {
 /// The fields of commands of version 1 that are not of it themselves: command, its name in messages, fields.
 const FIELDS: &[(&str, &str, &[&str])] = &[
     ("aggregate", "aggregate", &["explain", "needsMerge", "fromMongos", "runtimeConstants"]),
-    ("create", "create", &["autoIndexId", "size", "max", "capped", "storageEngine", "indexOptionDefaults"]),
+    (
+        "create",
+        "create",
+        &["autoIndexId", "size", "max", "capped", "storageEngine", "indexOptionDefaults"],
+    ),
     (
         "find",
         "FindCommandRequest",

@@ -45,12 +45,15 @@ const SPANS: &[(&str, i64)] = &[("seconds", 3_600), ("minutes", 86_400), ("hours
 /// Checks `timeseries` and what stands beside it in a `create`.
 pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
     fields::check_doc("create.timeseries", FIELDS, options)?;
-    let text = |name: &str| options.get(name).and_then(|text| text.as_str()).map(|text| text.to_string());
+    let text =
+        |name: &str| options.get(name).and_then(|text| text.as_str()).map(|text| text.to_string());
     let granularity = text("granularity").unwrap_or_else(|| "seconds".to_owned());
     let span = SPANS.iter().find(|(name, _)| *name == granularity).map(|(_, span)| *span);
-    let span = span.ok_or_else(|| bad_enumeration(&granularity, "create.timeseries.granularity"))?;
+    let span =
+        span.ok_or_else(|| bad_enumeration(&granularity, "create.timeseries.granularity"))?;
     #[allow(clippy::cast_possible_truncation)]
-    let asked = options.get("bucketMaxSpanSeconds").and_then(|span| span.as_f64()).map(|span| span as i64);
+    let asked =
+        options.get("bucketMaxSpanSeconds").and_then(|span| span.as_f64()).map(|span| span as i64);
     if let Some(asked @ ..1) = asked {
         return Err(span_too_small(asked));
     }

@@ -78,7 +78,8 @@ fn check_stages(definition: &Definition<'_>) -> Result<()> {
             return Err(change_stream());
         }
     }
-    let context = QueryContext { collation: definition.collation.clone(), ..QueryContext::default() };
+    let context =
+        QueryContext { collation: definition.collation.clone(), ..QueryContext::default() };
     Pipeline::parse(definition.pipeline, &context).map(|_| ())
 }
 
@@ -131,7 +132,8 @@ impl Graph {
             self.views.get(name).map(|node| node.depends_on.iter().map(String::as_str).collect())
         });
         let above = self.height(name, &mut HashMap::new(), &|name| {
-            let parents = self.views.iter().filter(|(_, node)| node.depends_on.iter().any(|on| on == name));
+            let parents =
+                self.views.iter().filter(|(_, node)| node.depends_on.iter().any(|on| on == name));
             Some(parents.map(|(parent, _)| parent.as_str()).collect())
         });
         if below + above - 1 > DEPTH_MAX {
@@ -187,7 +189,8 @@ impl Graph {
         let name = definition.view.collection();
         let this = &self.views[name];
         for (other, node) in &self.views {
-            let is_edge = this.depends_on.contains(other) || node.depends_on.iter().any(|on| on == name);
+            let is_edge =
+                this.depends_on.contains(other) || node.depends_on.iter().any(|on| on == name);
             if is_edge && node.collation != this.collation {
                 return Err(conflicting_collation(
                     definition.view,
@@ -210,7 +213,9 @@ fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
         let spec = value.as_doc().unwrap_or(Doc::EMPTY);
         match element.name.as_bytes() {
             b"$lookup" | b"$graphLookup" => add(spec.get("from")),
-            b"$unionWith" => add(Some(value).filter(|value| value.as_str().is_some()).or(spec.get("coll"))),
+            b"$unionWith" => {
+                add(Some(value).filter(|value| value.as_str().is_some()).or(spec.get("coll")))
+            }
             _ => {}
         }
         match element.name.as_bytes() {
@@ -244,14 +249,20 @@ pub fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
 /// Checks that an operation on a view does not ask for another collation than the view's.
 ///
 /// Errors: `other_collation`, what the collation raises.
-pub fn check_collation(collection: Option<&Collection>, asked: Option<Value<'_>>) -> Result<(), Error> {
+pub fn check_collation(
+    collection: Option<&Collection>,
+    asked: Option<Value<'_>>,
+) -> Result<(), Error> {
     let Some(collection) = collection else { return Ok(()) };
     let state = collection.state();
-    let (Some(_), Some(Value::Document(asked))) = (&state.options.view, asked) else { return Ok(()) };
+    let (Some(_), Some(Value::Document(asked))) = (&state.options.view, asked) else {
+        return Ok(());
+    };
     if asked.is_empty() {
         return Ok(());
     }
-    let doc = |collation: Option<&Collation>| collation.map(|collation| collation.to_doc().to_buf());
+    let doc =
+        |collation: Option<&Collation>| collation.map(|collation| collation.to_doc().to_buf());
     let asked = Collation::parse(asked, "collation")?;
     match doc(asked.as_ref()) == doc(state.options.collation.as_ref()) {
         true => Ok(()),

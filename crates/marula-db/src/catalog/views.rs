@@ -29,7 +29,8 @@ impl Db {
             (None, None) => return Ok(()),
         };
         let mut op = WriteOp::new(self, 0);
-        let record = shown.find_id(self.store(), Value::String(ns.as_str().into()), &mut Vec::new())?;
+        let record =
+            shown.find_id(self.store(), Value::String(ns.as_str().into()), &mut Vec::new())?;
         if let Some(record) = record {
             op.delete(&shown, &record, &mut |_| Ok(true), None)?;
         }
@@ -82,7 +83,8 @@ impl Db {
         let mut cursor = shown.scan(self.store(), Direction::Forward)?;
         while cursor.advance()? {
             let id = cursor.doc().get("_id").and_then(|id| id.as_str()).map(|id| id.to_string());
-            let view = id.and_then(|id| Namespace::parse(&id).ok()).and_then(|ns| self.collection(&ns));
+            let view =
+                id.and_then(|id| Namespace::parse(&id).ok()).and_then(|ns| self.collection(&ns));
             if view.is_none_or(|view| view.state().options.view.is_none()) {
                 stale.push(RecordKey::new(cursor.record()));
             }

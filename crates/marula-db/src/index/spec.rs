@@ -177,7 +177,9 @@ impl IndexSpec {
             Some(other) => return Err(wrong_type("name", other.kind().alias(), "a bool")),
         };
         let collation = match spec.get("collation") {
-            Some(Value::Document(collation)) if collation.is_empty() => return Err(collation_empty()),
+            Some(Value::Document(collation)) if collation.is_empty() => {
+                return Err(collation_empty());
+            }
             Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
             Some(other) => return Err(wrong_type("collation", other.kind().alias(), "an object")),
             None => default_collation.cloned(),
@@ -376,9 +378,11 @@ fn parse_key_pattern(key: Doc<'_>) -> Result<PatternKind> {
         }
         let path = element.name.strip_suffix(b"$**").filter(|_| is_wildcard && !is_named);
         // DBRef's own fields are the names with a dollar that may be indexed.
-        if path.unwrap_or(element.name).split(|&byte| byte == b'.').any(|part| {
-            part.starts_with(b"$") && !matches!(part, b"$id" | b"$ref" | b"$db")
-        }) {
+        if path
+            .unwrap_or(element.name)
+            .split(|&byte| byte == b'.')
+            .any(|part| part.starts_with(b"$") && !matches!(part, b"$id" | b"$ref" | b"$db"))
+        {
             return Err(key_dollar_field());
         }
         parts.push(KeyPart { path: FieldPath::new(element.name), descending });
@@ -407,12 +411,18 @@ fn check_other_options(spec: Doc<'_>, kind: &PatternKind) -> Result<()> {
     match (spec.get("wildcardProjection"), kind) {
         (None, _) => {}
         (Some(_), PatternKind::Wildcard { whole: false }) => return Err(projection_on_path()),
-        (Some(Value::Document(projection)), PatternKind::Wildcard { .. }) if projection.is_empty() => {
+        (Some(Value::Document(projection)), PatternKind::Wildcard { .. })
+            if projection.is_empty() =>
+        {
             return Err(projection_empty());
         }
         (Some(Value::Document(_)), PatternKind::Wildcard { .. }) => {}
         (Some(other), PatternKind::Wildcard { .. }) => {
-            return Err(wrong_type("wildcardProjection", other.kind().alias(), "a non-empty object"));
+            return Err(wrong_type(
+                "wildcardProjection",
+                other.kind().alias(),
+                "a non-empty object",
+            ));
         }
         (Some(_), _) => return Err(projection_without_wildcard()),
     }
@@ -461,7 +471,10 @@ fn check_partial_text(filter: Doc<'_>) -> Result<()> {
             b"$text" => return Err(special_not_allowed("$text")),
             b"$and" | b"$or" | b"$nor" => {
                 let children = value.as_array().unwrap_or(Doc::EMPTY);
-                children.values().filter_map(|child| child.as_doc()).try_for_each(check_partial_text)?;
+                children
+                    .values()
+                    .filter_map(|child| child.as_doc())
+                    .try_for_each(check_partial_text)?;
             }
             _ => {}
         }
@@ -478,7 +491,9 @@ fn check_partial(node: &Node) -> Result<()> {
         Node::Path(path) => match &path.predicate {
             Predicate::Compare(_) | Predicate::Exists | Predicate::Type(_) => Ok(()),
             Predicate::In(list) if list.regexes().is_empty() => Ok(()),
-            Predicate::All(all) if all.iter().all(|one| matches!(one, Predicate::Compare(_))) => Ok(()),
+            Predicate::All(all) if all.iter().all(|one| matches!(one, Predicate::Compare(_))) => {
+                Ok(())
+            }
             _ => Err(not_in_partial(&node.to_doc().as_doc())),
         },
         _ => Err(not_in_partial(&node.to_doc().as_doc())),

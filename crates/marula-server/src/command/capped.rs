@@ -56,7 +56,10 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         None => return Ok(Outcome::Failed("invalid command spec".to_owned())),
     };
     let source = source(ctx, &ns)?;
-    let temporary = Namespace::new(ns.db(), &format!("tmp{}.convertToCapped.{}", ctx.server.operations.next_id(), ns.collection()))?;
+    let temporary = Namespace::new(
+        ns.db(),
+        &format!("tmp{}.convertToCapped.{}", ctx.server.operations.next_id(), ns.collection()),
+    )?;
     let target = copy(ctx, &source, &temporary, size);
     let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
     if let Err(error) = renamed {
@@ -121,7 +124,8 @@ fn copy(
             Ok(small) => out.append("size", small),
             Err(_) => out.append("size", size),
         };
-        let is_kept = |name: &[u8]| !matches!(name, b"capped" | b"size" | b"max" | b"clusteredIndex");
+        let is_kept =
+            |name: &[u8]| !matches!(name, b"capped" | b"size" | b"max" | b"clusteredIndex");
         for element in old.as_doc().iter().filter(|element| is_kept(element.name)) {
             out.append_raw(element.name, element.value);
         }

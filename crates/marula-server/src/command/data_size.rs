@@ -44,7 +44,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         reply.append("estimate", estimates);
         let limit = |name: &str| {
             #[allow(clippy::cast_possible_truncation)]
-            let limit = request.arg(name).and_then(|limit| limit.as_f64()).map(|limit| limit as i64);
+            let limit =
+                request.arg(name).and_then(|limit| limit.as_f64()).map(|limit| limit as i64);
             limit.filter(|&limit| limit > 0).unwrap_or(i64::MAX)
         };
         let bounds = Total { bytes: limit("maxSize"), documents: limit("maxObjects") };
@@ -54,7 +55,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             total = Total { bytes: collection.size_bytes(), documents: collection.count() };
         } else {
             let Some(query) = query(collection, range)? else {
-                return Ok(Outcome::Failed("couldn't find valid index containing key pattern".to_owned()));
+                return Ok(Outcome::Failed(
+                    "couldn't find valid index containing key pattern".to_owned(),
+                ));
             };
             let (plan, query) = planner::plan(&collection.state(), query)?;
             let mut execution = Execution::new(collection.clone(), plan, query);

@@ -32,7 +32,8 @@ pub(super) static COMMAND: Command = Command {
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let started = Instant::now();
     let mut wanted = Vec::new();
-    for name in request.arg("collections").and_then(|names| names.as_array()).into_iter().flatten() {
+    for name in request.arg("collections").and_then(|names| names.as_array()).into_iter().flatten()
+    {
         match name.value.get() {
             Value::String(name) => wanted.push(name.to_str_lossy().into_owned()),
             _ => return Ok(Outcome::Failed("collections entries have to be strings".to_owned())),

@@ -9,8 +9,8 @@ use std::time::Instant;
 use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc, doc_fields};
 use marula_db::{Index, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::explain::{self, Ran, above, append_count};
 use marula_plan::executor::Examined;
+use marula_plan::explain::{self, Ran, above, append_count};
 use marula_plan::{Access, Emit, Execution, Plan, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::projection::Projection;
@@ -108,8 +108,7 @@ fn explain(
 ) -> Result<()> {
     let ns = request.namespace()?;
     reply.append("explainVersion", "1");
-    let is_view =
-        ctx.server.db.collection(&ns).is_some_and(|it| it.state().options.view.is_some());
+    let is_view = ctx.server.db.collection(&ns).is_some_and(|it| it.state().options.view.is_some());
     match request.command.name {
         "aggregate" => {
             let stages = request.arg("pipeline").and_then(|it| it.as_array()).unwrap_or(Doc::EMPTY);
@@ -185,16 +184,32 @@ impl<'a> Asked<'a> {
         let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
         let whole = Doc::EMPTY;
         let (filter, sort, hint, collation, verb) = match request.command.name {
-            "find" => (doc("filter")?, doc("sort")?, request.arg("hint"), request.arg("collation"), Verb::Find),
-            "distinct" => (doc("query")?, whole, request.arg("hint"), request.arg("collation"), Verb::Find),
+            "find" => (
+                doc("filter")?,
+                doc("sort")?,
+                request.arg("hint"),
+                request.arg("collation"),
+                Verb::Find,
+            ),
+            "distinct" => {
+                (doc("query")?, whole, request.arg("hint"), request.arg("collation"), Verb::Find)
+            }
             "count" => {
                 let query = doc("query")?;
                 let is_whole = query.is_empty() && request.arg("hint").is_none();
-                (query, whole, request.arg("hint"), request.arg("collation"), Verb::Count { is_whole })
+                (
+                    query,
+                    whole,
+                    request.arg("hint"),
+                    request.arg("collation"),
+                    Verb::Count { is_whole },
+                )
             }
             "findAndModify" => {
                 let verb = match request.arg("update") {
-                    Some(_) => Verb::Update { multi: false, upsert: request.flag("upsert"), returns: true },
+                    Some(_) => {
+                        Verb::Update { multi: false, upsert: request.flag("upsert"), returns: true }
+                    }
                     None => Verb::Delete { multi: false, returns: true },
                 };
                 (doc("query")?, doc("sort")?, request.arg("hint"), request.arg("collation"), verb)
@@ -207,7 +222,11 @@ impl<'a> Asked<'a> {
                 let [statement] = statements[..] else { return Err(one_statement()) };
                 let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
                 let verb = match is_update {
-                    true => Verb::Update { multi: flag("multi"), upsert: flag("upsert"), returns: false },
+                    true => Verb::Update {
+                        multi: flag("multi"),
+                        upsert: flag("upsert"),
+                        returns: false,
+                    },
                     false => Verb::Delete { multi: !flag("limit"), returns: false },
                 };
                 let query = statement.get("q").and_then(|query| query.as_doc()).unwrap_or(whole);
@@ -229,7 +248,8 @@ impl<'a> Asked<'a> {
             Verb::Find | Verb::Count { .. } => {
                 query.skip = query_args::count_or_zero("skip", request.arg("skip"))?;
                 #[allow(clippy::cast_possible_truncation)]
-                let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
+                let limit =
+                    request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
                 query.limit = Some(limit.unsigned_abs()).filter(|&limit| limit > 0);
                 let bound = |name: &str| {
                     let bound = request.arg(name).and_then(|bound| bound.as_doc());
@@ -255,7 +275,8 @@ impl<'a> Asked<'a> {
         let verb = self.verb;
         if let (Verb::Count { is_whole: true }, Some(collection)) = (verb, &collection) {
             let all = u64::try_from(collection.count()).unwrap_or(0);
-            let count = all.saturating_sub(self.query.skip).min(self.query.limit.unwrap_or(u64::MAX));
+            let count =
+                all.saturating_sub(self.query.skip).min(self.query.limit.unwrap_or(u64::MAX));
             let tree = |ran: bool| {
                 DocBuf::build(|out| {
                     out.append("stage", "RECORD_STORE_FAST_COUNT");
@@ -290,7 +311,11 @@ impl<'a> Asked<'a> {
         let mut returned = 0;
         execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
             returned += 1;
-            Ok(if stops_at.is_some_and(|stop| returned >= stop) { Emit::Enough } else { Emit::Taken })
+            Ok(if stops_at.is_some_and(|stop| returned >= stop) {
+                Emit::Enough
+            } else {
+                Emit::Taken
+            })
         })?;
         let mut ran = Ran { examined: execution.examined, returned };
         let tree = tree(execution.plan(), execution.query(), Some(ran));
@@ -374,7 +399,9 @@ fn wrap(verb: Verb, ran: Option<Ran>, input: DocBuf) -> DocBuf {
             let upserts = u64::from(upsert && found == 0);
             did(out, &[("nMatched", found), ("nWouldModify", found), ("nWouldUpsert", upserts)]);
         }),
-        Verb::Delete { .. } => above("DELETE", None, input, |out| did(out, &[("nWouldDelete", found)])),
+        Verb::Delete { .. } => {
+            above("DELETE", None, input, |out| did(out, &[("nWouldDelete", found)]))
+        }
     }
 }
 
@@ -473,5 +500,8 @@ fn resolve(
 /// The sort that may be carried out with the query at the front.
 fn first_sort(stages: Doc<'_>) -> Doc<'_> {
     let stages = stages.values().filter_map(|stage| stage.as_doc());
-    stages.filter_map(|stage| stage.get("$sort")).find_map(|sort| sort.as_doc()).unwrap_or(Doc::EMPTY)
+    stages
+        .filter_map(|stage| stage.get("$sort"))
+        .find_map(|sort| sort.as_doc())
+        .unwrap_or(Doc::EMPTY)
 }

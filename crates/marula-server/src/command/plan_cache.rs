@@ -78,7 +78,11 @@ fn list_filters(
     Ok(Outcome::Done)
 }
 
-fn set_filter(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+fn set_filter(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
     let is_there = check_not_view(ctx, request)?;
     if !is_there {
         return Err(no_collection());
