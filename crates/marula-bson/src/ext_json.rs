@@ -5,7 +5,7 @@
 //!
 //! Source: specification "MongoDB Extended JSON (v2)".
 
-mod base64;
+pub mod base64;
 mod parse;
 mod print;
 mod wrapper;

@@ -1,6 +1,10 @@
 //! What an operation brings to the language from outside.
 
+use std::fmt;
+use std::sync::Arc;
+
 use marula_bson::{Collator, DocBuf};
+use marula_error::Result;
 
 use crate::collation::Collation;
 
@@ -16,6 +20,38 @@ pub struct Context {
     pub cluster_time: Option<u64>,
     /// The command's `let`, its values already evaluated to constants; `None` when it has none.
     pub let_variables: Option<DocBuf>,
+    /// What ends the operation early; `None` where nothing does.
+    pub interrupt: Option<Interrupt>,
+}
+
+/// Tells code that runs long when its operation must end. Clones belong to one operation and are equal.
+#[derive(Clone)]
+pub struct Interrupt(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
+impl Interrupt {
+    /// An interrupt for a new operation, which ends when `check` fails.
+    pub fn new(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+        Interrupt(Arc::new(check))
+    }
+
+    /// Fails once the operation must end: it was killed, or its time is over.
+    pub fn check(&self) -> Result<()> {
+        (self.0)()
+    }
+}
+
+impl PartialEq for Interrupt {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Interrupt {}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interrupt")
+    }
 }
 
 impl Context {

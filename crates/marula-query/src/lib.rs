@@ -12,6 +12,7 @@ pub mod context;
 pub mod expression;
 mod field_map;
 pub mod filter;
+mod javascript;
 mod json_schema;
 pub mod projection;
 pub mod regex;

@@ -7,7 +7,7 @@ use marula_db::Collection;
 use marula_error::{Result, errors};
 use marula_plan::{Hint, Query};
 use marula_query::collation::Collation;
-use marula_query::context::Context as QueryContext;
+use marula_query::context::{Context as QueryContext, Interrupt as QueryInterrupt};
 use marula_query::expression::scope::check_user_variable;
 use marula_query::expression::{Arena, Expression, Frame, Scope};
 use marula_query::filter::Filter;
@@ -39,11 +39,18 @@ pub fn query_context(
         now_ms: ctx.now_ms,
         cluster_time: cluster_time(ctx),
         let_variables: None,
+        interrupt: Some(interrupt(ctx)),
     };
     if let Some(Value::Document(variables)) = let_variables {
         context.let_variables = Some(evaluate_let(variables, &context)?);
     }
     Ok(context)
+}
+
+/// What ends the operation while it evaluates something long.
+fn interrupt(ctx: &Context<'_>) -> QueryInterrupt {
+    let interrupt = ctx.interrupt();
+    QueryInterrupt::new(move || interrupt.check())
 }
 
 /// `$$CLUSTER_TIME`: a member of a replica set has one.

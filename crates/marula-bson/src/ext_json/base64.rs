@@ -3,7 +3,7 @@
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Appends `bytes` in base64 to `out`.
-pub(super) fn encode(bytes: &[u8], out: &mut String) {
+pub fn encode(bytes: &[u8], out: &mut String) {
     for group in bytes.chunks(3) {
         let bits = group.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
         let bits = bits << (8 * (3 - group.len()));
@@ -17,7 +17,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut String) {
 }
 
 /// Decodes base64; `None` when it is none.
-pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
+pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
     }

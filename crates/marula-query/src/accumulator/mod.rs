@@ -11,6 +11,7 @@ mod deviation;
 mod extreme;
 mod first_last;
 mod n;
+mod script;
 pub(crate) mod sum;
 mod top;
 
@@ -52,6 +53,7 @@ static ACCUMULATORS: &[&[Row]] = &[
     extreme::ROWS,
     first_last::ROWS,
     n::ROWS,
+    script::ROWS,
     sum::ROWS,
     top::ROWS,
 ];
@@ -76,6 +78,8 @@ enum Settings {
     },
     /// The first or last documents by an order.
     Top(top::Top),
+    /// The functions of `$accumulator`.
+    Script(Box<script::Functions>),
 }
 
 /// One group's value while it grows.
@@ -147,6 +151,7 @@ impl Accumulator {
                 let count = group_count(count, key, context)?;
                 Ok(n::state(*keep, count))
             }
+            Settings::Script(functions) => functions.start(key, context),
             Settings::Top(top) => top.start(group_count(top.count(), key, context)?),
         }
     }
@@ -165,6 +170,7 @@ impl Accumulator {
             Settings::Count { count, .. } => document(|out| {
                 out.append("n", &count.print()).append("input", &self.argument.print());
             }),
+            Settings::Script(functions) => document(|out| functions.print(&self.argument, out)),
             Settings::Top(top) => top.print(&self.argument),
         };
         document(|out| {

@@ -33,7 +33,7 @@ impl Matcher<'_> {
             Node::Not(child) => self.silent(|m| m.node(child, doc)).map(|matched| !matched),
             Node::Expr(expr) => expr.matches(doc),
             Node::Schema(schema) => Ok(schema.matches(doc)),
-            Node::Where(code) => code.matches(),
+            Node::Where(code) => code.matches(doc),
             Node::AlwaysTrue => Ok(true),
             Node::AlwaysFalse => Ok(false),
         }

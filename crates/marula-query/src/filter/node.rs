@@ -6,6 +6,7 @@
 
 use marula_bson::{FieldPath, Type, ValueBuf};
 
+use crate::context::Interrupt;
 use crate::filter::expr::ExprNode;
 use crate::filter::in_list::InList;
 use crate::json_schema::SchemaNode;
@@ -211,4 +212,6 @@ impl BitsOp {
 pub struct WhereNode {
     /// The code, as the client sent it: a string or code value.
     pub code: ValueBuf,
+    /// What ends the operation that the filter belongs to.
+    pub interrupt: Option<Interrupt>,
 }

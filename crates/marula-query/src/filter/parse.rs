@@ -4,7 +4,7 @@
 //! operators. Operators are rows of [`PATH_OPERATORS`] and [`TOP_OPERATORS`]; each has its function in
 //! its family's file. What comes out is not canonical yet.
 
-use bstr::BStr;
+use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, FieldPath, RawValue, Type, Value};
 use marula_error::{Error, Result, codes, errors};
 
@@ -12,6 +12,7 @@ use super::node::{BitsOp, Compare, CompareOp, Node, PathNode, Predicate, WhereNo
 use super::number::{parse_i64, parse_non_negative_i32};
 use super::{array, bits, expr, in_list, modulo, types};
 use crate::context::Context;
+use crate::javascript;
 use crate::regex::Regex;
 
 errors! {
@@ -302,16 +303,19 @@ impl<'c> Parser<'c> {
         if code.is_empty() {
             return Err(where_empty());
         }
-        Ok(Node::Where(WhereNode { code: Value::Code(code).to_buf() }))
+        let interrupt = self.context.interrupt.clone();
+        javascript::check(&code.to_str_lossy(), interrupt.as_ref())?;
+        Ok(Node::Where(WhereNode { code: Value::Code(code).to_buf(), interrupt }))
     }
 }
 
 impl WhereNode {
     /// Whether the code is true of the document at hand.
     ///
-    /// Errors: `not_implemented`: Marula does not run JavaScript yet.
-    pub(super) fn matches(&self) -> Result<bool> {
-        Err(not_implemented("$where"))
+    /// Errors: those that the code raises, and what ends the operation.
+    pub(super) fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+        let Value::Code(code) = self.code.get() else { return Ok(false) };
+        javascript::is_true_of(&code.to_str_lossy(), doc, self.interrupt.as_ref())
     }
 }
 

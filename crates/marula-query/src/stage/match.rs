@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bstr::ByteSlice;
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
@@ -12,6 +13,7 @@ pub(super) const ROW: Row = Row { name: "$match", place: Place::Anywhere, parse 
 
 errors! {
     not_object() = 15959, "the match filter must be an expression in an object";
+    where_not_allowed() = BadValue, "$where is not allowed in this context";
 }
 
 /// A parsed `$match`.
@@ -31,9 +33,23 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let Value::Document(doc) = value else {
         return Err(not_object());
     };
+    if has_where(doc) {
+        return Err(where_not_allowed());
+    }
     let filter = Filter::parse(doc, parser.context)?;
     parser.push(Match { filter });
     Ok(())
+}
+
+/// Whether a condition of a filter is JavaScript, which may not even be compiled here.
+fn has_where(filter: Doc<'_>) -> bool {
+    filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
+        (b"$where", _) => true,
+        (b"$and" | b"$or" | b"$nor", Value::Array(branches)) => {
+            branches.values().filter_map(|branch| branch.as_doc()).any(has_where)
+        }
+        _ => false,
+    })
 }
 
 impl Stage for Match {

@@ -10,15 +10,19 @@ mod convert;
 mod date;
 mod date_arithmetic;
 mod date_text;
+mod function;
 mod iterate;
 mod literal;
 mod math;
-mod misc;
+mod meta;
 mod object;
+mod random;
 mod regex;
 mod set;
+mod size;
 mod string;
 mod text;
+mod timestamp;
 mod trigonometry;
 mod variable;
 
@@ -44,15 +48,19 @@ static FAMILIES: &[&[Operator]] = &[
     date::OPERATORS,
     date_arithmetic::OPERATORS,
     date_text::OPERATORS,
+    function::OPERATORS,
     iterate::OPERATORS,
     literal::OPERATORS,
     math::OPERATORS,
-    misc::OPERATORS,
+    meta::OPERATORS,
     object::OPERATORS,
+    random::OPERATORS,
     regex::OPERATORS,
     set::OPERATORS,
+    size::OPERATORS,
     string::OPERATORS,
     text::OPERATORS,
+    timestamp::OPERATORS,
     trigonometry::OPERATORS,
     variable::OPERATORS,
 ];

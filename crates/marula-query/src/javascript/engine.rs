@@ -1,0 +1,317 @@
+//! The engine of a thread: its runtime, the realm of the operation at hand, calls.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Error, Result, errors};
+use rquickjs::context::{EvalOptions, intrinsic};
+use rquickjs::function::Args;
+use rquickjs::{CatchResultExt, Context, Ctx, Function, Object, Persistent, Runtime, Symbol};
+
+use super::{failure, from_js, native, source, to_js};
+use crate::context::Interrupt;
+
+/// How much memory the code of one thread may use.
+pub(super) const HEAP_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// How much of the thread's stack code may use; threads have 2 MiB, of which the query needs its part.
+const STACK_BYTES_MAX: usize = 512 * 1024;
+
+/// How many functions a realm remembers: an operation has a handful.
+const FUNCTIONS_MAX: usize = 64;
+
+/// What of the language there is. No modules; no proxies, whose lengths the prelude could not bound.
+type Intrinsics = (
+    intrinsic::Date,
+    intrinsic::Eval,
+    intrinsic::RegExpCompiler,
+    intrinsic::RegExp,
+    intrinsic::Json,
+    intrinsic::MapSet,
+    intrinsic::TypedArrays,
+    intrinsic::Promise,
+);
+
+errors! {
+    /// The engine could not be started.
+    no_engine(reason: &str) = JSInterpreterFailure, "could not start JavaScript: {reason}";
+    /// The source is an expression where a function is needed.
+    not_a_function() = 10232, "not a function";
+}
+
+thread_local! {
+    /// The thread's engine. A call takes it and puts it back, so that a panic leaves none behind.
+    static ENGINE: Cell<Option<Engine>> = const { Cell::new(None) };
+    /// What may end the call at hand, and the error that did.
+    static WATCH: RefCell<Watch> = const { RefCell::new(Watch { interrupt: None, error: None }) };
+}
+
+#[derive(Default)]
+struct Watch {
+    interrupt: Option<Interrupt>,
+    error: Option<Error>,
+}
+
+/// Whether the call at hand must end.
+pub(super) fn must_end() -> bool {
+    WATCH.with_borrow_mut(|watch| {
+        if watch.error.is_some() {
+            return true;
+        }
+        let Some(Err(error)) = watch.interrupt.as_ref().map(Interrupt::check) else {
+            return false;
+        };
+        watch.error = Some(error);
+        true
+    })
+}
+
+/// Fields are dropped in order: what is within the runtime goes before it.
+struct Engine {
+    realm: Option<Realm>,
+    runtime: Runtime,
+}
+
+/// Functions by their source.
+type Functions = RefCell<Vec<(Arc<str>, Persistent<Function<'static>>)>>;
+
+/// The global objects of one operation and what was compiled in them.
+struct Realm {
+    /// Whose realm it is.
+    interrupt: Option<Interrupt>,
+    functions: Functions,
+    kit: Persistent<Object<'static>>,
+    context: Context,
+}
+
+/// Runs `work` in the realm of the operation that `interrupt` belongs to.
+pub(super) fn enter<R>(
+    interrupt: Option<&Interrupt>,
+    work: impl FnOnce(&Call<'_, '_>) -> Result<R>,
+) -> Result<R> {
+    if let Some(interrupt) = interrupt {
+        interrupt.check()?;
+    }
+    WATCH.set(Watch { interrupt: interrupt.cloned(), error: None });
+    let mut engine = match ENGINE.take() {
+        Some(engine) => engine,
+        None => Engine::start()?,
+    };
+    let outcome = engine.realm(interrupt).and_then(|realm| {
+        realm.context.with(|ctx| {
+            let kit = Kit::restore(&ctx, realm)?;
+            work(&Call::new(&ctx, &realm.functions, kit))
+        })
+    });
+    let ended = WATCH.take().error;
+    ENGINE.set(Some(engine));
+    // Code may catch the exception that an interruption is; the operation ends all the same.
+    match ended {
+        Some(error) => Err(error),
+        None => outcome,
+    }
+}
+
+impl Engine {
+    fn start() -> Result<Engine> {
+        let runtime = Runtime::new().map_err(|error| no_engine(&error.to_string()))?;
+        runtime.set_memory_limit(HEAP_BYTES_MAX);
+        runtime.set_max_stack_size(STACK_BYTES_MAX);
+        runtime.set_interrupt_handler(Some(Box::new(must_end)));
+        Ok(Engine { realm: None, runtime })
+    }
+
+    fn realm(&mut self, interrupt: Option<&Interrupt>) -> Result<&Realm> {
+        if self.realm.as_ref().is_none_or(|realm| realm.interrupt.as_ref() != interrupt) {
+            self.realm = None;
+            self.runtime.run_gc();
+            self.realm = Some(Realm::new(&self.runtime, interrupt)?);
+        }
+        Ok(self.realm.as_ref().expect("it was just made"))
+    }
+}
+
+impl Realm {
+    fn new(runtime: &Runtime, interrupt: Option<&Interrupt>) -> Result<Realm> {
+        let context = Context::custom::<Intrinsics>(runtime)
+            .map_err(|error| no_engine(&error.to_string()))?;
+        let kit = context.with(|ctx| {
+            let start = || {
+                let prelude: Function<'_> =
+                    ctx.eval_with_options(include_str!("prelude.js"), options("prelude"))?;
+                let kit: Object<'_> = prelude.call((native::functions(&ctx)?,))?;
+                Ok(Persistent::save(&ctx, kit))
+            };
+            start().catch(&ctx).map_err(|error| no_engine(&error.to_string()))
+        })?;
+        Ok(Realm { interrupt: interrupt.cloned(), functions: RefCell::default(), kit, context })
+    }
+}
+
+/// How source is evaluated: as a script, in the language's loose mode, as MongoDB's always is.
+pub(super) fn options(file: &str) -> EvalOptions {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options.filename = Some(file.to_owned());
+    options
+}
+
+/// What Rust needs of the prelude in one call.
+pub(super) struct Kit<'js> {
+    functions: Object<'js>,
+    /// The symbol under which a document names its fields that were int32.
+    pub(super) ints: Symbol<'js>,
+    /// The symbol under which an error of the prelude keeps its code.
+    pub(super) code: Symbol<'js>,
+}
+
+impl<'js> Kit<'js> {
+    fn restore(ctx: &Ctx<'js>, realm: &Realm) -> Result<Kit<'js>> {
+        let kit = realm.kit.clone().restore(ctx).and_then(Kit::new);
+        kit.map_err(|error| no_engine(&error.to_string()))
+    }
+
+    /// Of what the prelude answers.
+    pub(super) fn new(functions: Object<'js>) -> rquickjs::Result<Kit<'js>> {
+        Ok(Kit { ints: functions.get("ints")?, code: functions.get("code")?, functions })
+    }
+
+    /// A function of the prelude.
+    pub(super) fn function(&self, name: &str) -> rquickjs::Result<Function<'js>> {
+        self.functions.get(name)
+    }
+
+    /// A value of the prelude.
+    pub(super) fn value(&self, name: &str) -> rquickjs::Result<rquickjs::Value<'js>> {
+        self.functions.get(name)
+    }
+}
+
+/// One visit to a realm.
+pub(super) struct Call<'c, 'js> {
+    pub(super) ctx: &'c Ctx<'js>,
+    functions: &'c Functions,
+    pub(super) kit: Kit<'js>,
+}
+
+impl<'c, 'js> Call<'c, 'js> {
+    /// A visit with these functions compiled already.
+    pub(super) fn new(ctx: &'c Ctx<'js>, functions: &'c Functions, kit: Kit<'js>) -> Self {
+        Call { ctx, functions, kit }
+    }
+
+    /// The function that `source` stands for, compiled once per realm.
+    pub(super) fn function(&self, source: &str) -> Result<Function<'js>> {
+        let known = self.functions.borrow().iter().find(|(text, _)| **text == *source).cloned();
+        if let Some((_, function)) = known {
+            return function.restore(self.ctx).map_err(|error| no_engine(&error.to_string()));
+        }
+        let value = source::compile(self, source)?;
+        let function = value.into_function().ok_or_else(not_a_function)?;
+        let saved = Persistent::save(self.ctx, function.clone());
+        let mut functions = self.functions.borrow_mut();
+        if functions.len() == FUNCTIONS_MAX {
+            functions.clear();
+        }
+        functions.push((source.into(), saved));
+        Ok(function)
+    }
+
+    /// Whether the function of `source` is true of `doc`.
+    pub(super) fn truth(&self, source: &str, doc: Doc<'_>) -> Result<bool> {
+        let function = self.function(source)?;
+        let run = || -> rquickjs::Result<bool> {
+            let this = to_js::document(self, doc, to_js::Integers::Forget)?;
+            let globals = self.ctx.globals();
+            globals.set("obj", this.clone())?;
+            globals.set("fullObject", this.clone())?;
+            let mut args = Args::new(self.ctx.clone(), 0);
+            args.this(this)?;
+            let result: rquickjs::Value<'js> = function.call_arg(args)?;
+            Ok(is_true(&result))
+        };
+        run().map_err(|error| failure::of(self, error))
+    }
+
+    /// Calls the function of `source`; its result as BSON.
+    pub(super) fn call<'a>(
+        &self,
+        source: &str,
+        values: impl Iterator<Item = Value<'a>>,
+    ) -> Result<ValueBuf> {
+        let function = self.function(source)?;
+        let mut originals = Vec::new();
+        let args = values
+            .map(|value| {
+                originals.push(value);
+                to_js::value(self, value, to_js::Integers::Note)
+            })
+            .collect::<rquickjs::Result<Vec<_>>>()
+            .map_err(|error| failure::of(self, error))?;
+        let result = self.apply(&function, args.clone())?;
+        // An argument that comes back as it was is the document as it was, integers in arrays included.
+        if let Some(place) = args.iter().position(|arg| arg.is_object() && *arg == result) {
+            return from_js::returned(self, &result, originals[place]);
+        }
+        from_js::value(self, &result)
+    }
+
+    /// Calls the function of `source` with the state and each list in turn.
+    pub(super) fn fold<'a>(
+        &self,
+        source: &str,
+        state: Value<'_>,
+        lists: impl Iterator<Item = Doc<'a>>,
+    ) -> Result<ValueBuf> {
+        let function = self.function(source)?;
+        let to_js = |value| {
+            to_js::value(self, value, to_js::Integers::Note)
+                .map_err(|error| failure::of(self, error))
+        };
+        let mut state = to_js(state)?;
+        for list in lists {
+            let mut args = vec![state];
+            for value in list.values() {
+                args.push(to_js(value)?);
+            }
+            state = self.apply(&function, args)?;
+            if state.is_undefined() {
+                state = rquickjs::Value::new_null(self.ctx.clone());
+            }
+        }
+        from_js::value(self, &state)
+    }
+
+    fn apply(
+        &self,
+        function: &Function<'js>,
+        values: Vec<rquickjs::Value<'js>>,
+    ) -> Result<rquickjs::Value<'js>> {
+        let run = || {
+            let mut args = Args::new(self.ctx.clone(), values.len());
+            // Sloppy code without a `this` would be handed the global object.
+            args.this(Object::new(self.ctx.clone())?)?;
+            args.push_args(values)?;
+            function.call_arg(args)
+        };
+        run().map_err(|error| failure::of(self, error))
+    }
+}
+
+/// Truth as JavaScript sees it.
+fn is_true(value: &rquickjs::Value<'_>) -> bool {
+    if let Some(flag) = value.as_bool() {
+        return flag;
+    }
+    if let Some(number) = value.as_number() {
+        return number != 0.0 && !number.is_nan();
+    }
+    if let Some(text) = value.as_string() {
+        return text.clone().to_cstring().is_ok_and(|text| !text.is_empty());
+    }
+    if let Some(number) = value.as_big_int() {
+        return !number.clone().to_i64().is_ok_and(|number| number == 0);
+    }
+    !value.is_null() && !value.is_undefined()
+}

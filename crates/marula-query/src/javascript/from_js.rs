@@ -1,0 +1,249 @@
+//! From JavaScript to BSON.
+
+use std::collections::HashSet;
+
+use bstr::ByteSlice;
+use marula_bson::{
+    ArrayWriter, Binary, Decimal128, DocWriter, ObjectId, Type, Value, ValueBuf, order,
+};
+use marula_error::{Error, Result, errors};
+use rquickjs::{Array, BigInt, Object, String as JsString, Value as JsValue};
+
+use super::engine::Call;
+use super::failure;
+
+errors! {
+    /// The value is nested too deep, or within itself.
+    too_deep() = 17279, "Exceeded depth limit of {DEPTH_MAX} when converting js object to BSON. Do you have a cycle?";
+    /// A field's name cannot be written.
+    nul_in_name() = 16985, "JavaScript property (name) contains a null char which is not allowed in BSON. ";
+    /// A symbol or a big integer.
+    no_type() = BadValue, "unable to get type";
+    /// Reading the value ran code that failed.
+    reading_failed(text: &str) = InternalError, "{text}";
+    /// The value is larger than a document may be.
+    too_large(size: usize) = 10334, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {SIZE_MAX}(16MB)";
+}
+
+/// How deep a value may be nested.
+const DEPTH_MAX: u32 = 150;
+
+/// How large a value may be: a document's limit and what mongod adds for its own fields.
+const SIZE_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+
+/// A result as BSON. `undefined` at the top is null; within a document it keeps its type.
+pub(super) fn value<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<ValueBuf> {
+    let mut out = Vec::new();
+    let kind = match write(call, value, 0, &mut out)? {
+        Type::Undefined => Type::Null,
+        kind => kind,
+    };
+    Ok(ValueBuf::from_parts(kind, out))
+}
+
+/// A result that is an argument of the call: the argument itself where nothing in it was changed.
+pub(super) fn returned<'js>(
+    call: &Call<'_, 'js>,
+    result: &JsValue<'js>,
+    original: Value<'_>,
+) -> Result<ValueBuf> {
+    let result = value(call, result)?;
+    let unchanged =
+        matches!(original, Value::Document(_)) && order::equal(result.get(), original, None);
+    Ok(if unchanged { original.to_buf() } else { result })
+}
+
+fn write<'js>(
+    call: &Call<'_, 'js>,
+    value: &JsValue<'js>,
+    depth: u32,
+    out: &mut Vec<u8>,
+) -> Result<Type> {
+    if out.len() > SIZE_MAX {
+        return Err(too_large(out.len()));
+    }
+    let simple = if let Some(number) = value.as_number() {
+        Value::Double(number)
+    } else if let Some(flag) = value.as_bool() {
+        Value::Boolean(flag)
+    } else if value.is_null() {
+        Value::Null
+    } else if value.is_undefined() {
+        Value::Undefined
+    } else if let Some(text) = value.as_string() {
+        let text = text_of(call, text)?;
+        return put(Value::String(text.as_bytes().as_bstr()), out);
+    } else if let Some(array) = value.as_array() {
+        return write_array(call, array, depth, out);
+    } else if let Some(object) = value.as_object() {
+        return write_object(call, object, depth, out);
+    } else {
+        return Err(no_type());
+    };
+    put(simple, out)
+}
+
+fn put(value: Value<'_>, out: &mut Vec<u8>) -> Result<Type> {
+    if let Value::String(text) | Value::Code(text) = value
+        && text.len() > SIZE_MAX
+    {
+        return Err(too_large(text.len()));
+    }
+    value.write(out);
+    Ok(value.kind())
+}
+
+fn write_array<'js>(
+    call: &Call<'_, 'js>,
+    array: &Array<'js>,
+    depth: u32,
+    out: &mut Vec<u8>,
+) -> Result<Type> {
+    if depth >= DEPTH_MAX {
+        return Err(too_deep());
+    }
+    let object = array.as_object();
+    let mut writer = ArrayWriter::new(out);
+    // Only elements that are there: an array of a billion holes is empty.
+    for name in object.keys::<JsString<'js>>() {
+        let name = name.map_err(|error| reading(call, error))?;
+        let text = text_of(call, &name)?;
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let item: JsValue<'js> = object.get(name).map_err(|error| reading(call, error))?;
+        let mut bytes = Vec::new();
+        let kind = write(call, &item, depth + 1, &mut bytes)?;
+        check_size(writer.size() + bytes.len())?;
+        writer.push_with(kind, |out| out.extend_from_slice(&bytes));
+    }
+    writer.finish();
+    Ok(Type::Array)
+}
+
+fn write_object<'js>(
+    call: &Call<'_, 'js>,
+    object: &Object<'js>,
+    depth: u32,
+    out: &mut Vec<u8>,
+) -> Result<Type> {
+    if let Some(kind) = write_special(call, object, out)? {
+        return Ok(kind);
+    }
+    if depth >= DEPTH_MAX {
+        return Err(too_deep());
+    }
+    let ints: Option<String> = object.get(call.kit.ints.clone()).ok().flatten();
+    let ints: HashSet<&str> = ints.as_deref().unwrap_or_default().split_terminator('\0').collect();
+    let mut writer = DocWriter::new(out);
+    for name in object.keys::<JsString<'js>>() {
+        let name = name.map_err(|error| reading(call, error))?;
+        let text = text_of(call, &name)?;
+        if text.contains('\0') {
+            return Err(nul_in_name());
+        }
+        let item: JsValue<'js> = object.get(name).map_err(|error| reading(call, error))?;
+        match item.as_number().and_then(exact_int).filter(|_| ints.contains(&*text)) {
+            Some(int) => {
+                writer.append(&text, int);
+            }
+            None => {
+                let mut bytes = Vec::new();
+                let kind = write(call, &item, depth + 1, &mut bytes)?;
+                check_size(writer.size() + bytes.len())?;
+                writer.append_raw(&text, marula_bson::RawValue::new(kind, &bytes));
+            }
+        }
+    }
+    writer.finish();
+    Ok(Type::Document)
+}
+
+fn check_size(size: usize) -> Result<()> {
+    if size > SIZE_MAX { Err(too_large(size)) } else { Ok(()) }
+}
+
+/// The int32 that a number is.
+fn exact_int(number: f64) -> Option<i32> {
+    #[allow(clippy::cast_possible_truncation)]
+    let int = number as i32;
+    (f64::from(int).to_bits() == number.to_bits()).then_some(int)
+}
+
+/// Writes an object that is neither a document nor an array.
+fn write_special<'js>(
+    call: &Call<'_, 'js>,
+    object: &Object<'js>,
+    out: &mut Vec<u8>,
+) -> Result<Option<Type>> {
+    let describe = || -> rquickjs::Result<Option<Array<'js>>> {
+        call.kit.function("describe")?.call((object.clone(),))
+    };
+    let Some(parts) = describe().map_err(|error| reading(call, error))? else { return Ok(None) };
+    let text = |place: usize| -> Result<String> {
+        let part: JsString<'js> = parts.get(place).map_err(|error| reading(call, error))?;
+        text_of(call, &part)
+    };
+    let number = |place: usize| parts.get::<f64>(place).map_err(|error| reading(call, error));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let kind = match &*text(0)? {
+        "NumberLong" => {
+            let number: BigInt<'js> = parts.get(1).map_err(|error| reading(call, error))?;
+            put(Value::Int64(number.to_i64().map_err(|error| reading(call, error))?), out)?
+        }
+        "NumberInt" => put(Value::Int32(number(1)? as i32), out)?,
+        "NumberDecimal" => {
+            let number = Decimal128::parse(text(1)?.as_bytes()).map_err(|_| no_type())?;
+            put(Value::Decimal128(number), out)?
+        }
+        "ObjectId" => {
+            put(Value::ObjectId(ObjectId::parse_hex(&text(1)?).ok_or_else(no_type)?), out)?
+        }
+        "BinData" => {
+            let bytes = bytes_of_hex(&text(2)?);
+            put(Value::Binary(Binary { subtype: number(1)? as u8, bytes: &bytes }), out)?
+        }
+        "Timestamp" => {
+            let bits = u64::from(number(1)? as u32) << 32 | u64::from(number(2)? as u32);
+            put(Value::Timestamp(bits), out)?
+        }
+        // A date that is none has no milliseconds: it becomes the first moment.
+        "Date" => put(Value::DateTime(number(1)? as i64), out)?,
+        "RegExp" => {
+            // mongod ends the pattern with the slash that closes it in source text.
+            let pattern = text(1)? + "/";
+            let options = text(2)?;
+            if pattern.contains('\0') || options.contains('\0') {
+                return Err(nul_in_name());
+            }
+            let options = options.as_bytes().as_bstr();
+            put(Value::Regex { pattern: pattern.as_bytes().as_bstr(), options }, out)?
+        }
+        "Code" => put(Value::Code(text(1)?.as_bytes().as_bstr()), out)?,
+        "MinKey" => Type::MinKey,
+        _ => Type::MaxKey,
+    };
+    Ok(Some(kind))
+}
+
+/// A string's text; half of a surrogate pair, which UTF-8 cannot hold, is a replacement character.
+fn text_of<'js>(call: &Call<'_, 'js>, text: &JsString<'js>) -> Result<String> {
+    if let Ok(text) = text.to_string() {
+        return Ok(text);
+    }
+    let repaired = || -> rquickjs::Result<String> {
+        let text: JsString<'js> = call.kit.function("wellFormed")?.call((text.clone(),))?;
+        text.to_string()
+    };
+    repaired().map_err(|error| reading(call, error))
+}
+
+fn reading(call: &Call<'_, '_>, error: rquickjs::Error) -> Error {
+    reading_failed(&failure::headline(call, error))
+}
+
+/// The bytes whose digits `text` has.
+pub(super) fn bytes_of_hex(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
+    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}

@@ -1,0 +1,58 @@
+//! JavaScript: `$where`, `$function`, `$accumulator`.
+//!
+//! Code runs in QuickJS, in a sandbox: no input or output, no modules, a bound on memory and on stack,
+//! and an end when the operation's [`Interrupt`] says so. Each thread keeps one engine; within it every
+//! operation gets a realm (its global objects) of its own, so that nothing one client leaves behind is
+//! seen by another. A realm remembers the functions it compiled.
+//!
+//! `engine` holds the realm and calls functions, `source` tells the forms of source text apart,
+//! `to_js` and `from_js` carry values over, `failure` turns exceptions into errors, `native` lends
+//! functions to `prelude.js`, which defines MongoDB's types and global functions.
+//!
+//! Source: manual "$where", "$function", "$accumulator"; behaviour and messages recorded from mongod 6.0.
+
+mod engine;
+mod failure;
+mod from_js;
+mod native;
+mod source;
+#[cfg(test)]
+mod tests;
+mod to_js;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::Result;
+
+use crate::context::Interrupt;
+
+/// Checks that `source` compiles.
+///
+/// Errors: JSInterpreterFailure with the syntax error.
+pub(crate) fn check(source: &str, interrupt: Option<&Interrupt>) -> Result<()> {
+    engine::enter(interrupt, |call| call.function(source).map(drop))
+}
+
+/// Whether `source` is true of a document, which it sees as `this` and `obj`.
+pub(crate) fn is_true_of(
+    source: &str,
+    doc: Doc<'_>,
+    interrupt: Option<&Interrupt>,
+) -> Result<bool> {
+    engine::enter(interrupt, |call| call.truth(source, doc))
+}
+
+/// Calls the function of `source` with the elements of an array.
+pub(crate) fn call(source: &str, args: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<ValueBuf> {
+    engine::enter(interrupt, |call| call.call(source, args.values()))
+}
+
+/// Calls the function of `source` once for each list of arguments, each time with the result of the call
+/// before as the first argument; answers the last result.
+pub(crate) fn fold<'a>(
+    source: &str,
+    state: Value<'_>,
+    lists: impl Iterator<Item = Doc<'a>>,
+    interrupt: Option<&Interrupt>,
+) -> Result<ValueBuf> {
+    engine::enter(interrupt, |call| call.fold(source, state, lists))
+}

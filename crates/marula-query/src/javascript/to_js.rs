@@ -1,0 +1,140 @@
+//! From BSON to JavaScript.
+//!
+//! int32 and double become numbers, every other type an object of its own. A document is a plain object;
+//! where it may come back, it notes which of its fields were int32, since mongod keeps their type.
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, Type, Value};
+use rquickjs::object::Property;
+use rquickjs::{Array, BigInt, Object, Result, String as JsString, Value as JsValue};
+
+use super::engine::Call;
+
+/// What becomes of the type of a document's integers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Integers {
+    /// The document does not come back.
+    Forget,
+    /// It may: the names of int32 fields are noted.
+    Note,
+}
+
+/// Documents of a client are nested at most 200 deep, and computed ones hardly more.
+const DEPTH_MAX: u32 = 250;
+
+/// A value in JavaScript.
+pub(super) fn value<'js>(
+    call: &Call<'_, 'js>,
+    value: Value<'_>,
+    integers: Integers,
+) -> Result<JsValue<'js>> {
+    convert(call, value, integers, 0)
+}
+
+/// A document in JavaScript.
+pub(super) fn document<'js>(
+    call: &Call<'_, 'js>,
+    doc: Doc<'_>,
+    integers: Integers,
+) -> Result<JsValue<'js>> {
+    convert(call, Value::Document(doc), integers, 0)
+}
+
+fn convert<'js>(
+    call: &Call<'_, 'js>,
+    value: Value<'_>,
+    integers: Integers,
+    depth: u32,
+) -> Result<JsValue<'js>> {
+    let ctx = call.ctx;
+    let kit = &call.kit;
+    Ok(match value {
+        Value::Double(number) => JsValue::new_number(ctx.clone(), number),
+        Value::Int32(number) => JsValue::new_int(ctx.clone(), number),
+        Value::String(text) | Value::Symbol(text) => string(call, text)?,
+        Value::Boolean(flag) => JsValue::new_bool(ctx.clone(), flag),
+        Value::Null => JsValue::new_null(ctx.clone()),
+        Value::Undefined => JsValue::new_undefined(ctx.clone()),
+        Value::Document(_) | Value::Array(_) if depth > DEPTH_MAX => JsValue::new_null(ctx.clone()),
+        Value::Document(doc) => fields(call, doc, integers, depth)?,
+        Value::Array(doc) => {
+            let array = Array::new(ctx.clone())?;
+            for (index, item) in doc.values().enumerate() {
+                array.set(index, convert(call, item, integers, depth + 1)?)?;
+            }
+            array.into_value()
+        }
+        Value::Int64(number) => {
+            kit.function("long")?.call((BigInt::from_i64(ctx.clone(), number)?,))?
+        }
+        Value::Decimal128(number) => kit.function("decimal")?.call((number.to_string(),))?,
+        Value::ObjectId(id) => kit.function("objectId")?.call((id.to_string(),))?,
+        Value::Binary(binary) => {
+            kit.function("binary")?.call((binary.subtype, hex(binary.bytes)))?
+        }
+        #[allow(clippy::cast_precision_loss)]
+        Value::DateTime(ms) => kit.function("date")?.call((ms as f64,))?,
+        Value::Timestamp(bits) => {
+            let seconds = f64::from((bits >> 32) as u32);
+            #[allow(clippy::cast_possible_truncation)]
+            let ordinal = f64::from(bits as u32);
+            kit.function("timestamp")?.call((seconds, ordinal))?
+        }
+        Value::Regex { pattern, options } => {
+            kit.function("regex")?.call((string(call, pattern)?, string(call, options)?))?
+        }
+        Value::DbPointer { ns, id } => {
+            let id: JsValue<'js> = kit.function("objectId")?.call((id.to_string(),))?;
+            kit.function("pointer")?.call((string(call, ns)?, id))?
+        }
+        // Code that arrives as a value is a function, whatever it says.
+        Value::Code(code) | Value::CodeWithScope { code, .. } => {
+            match super::source::compile(call, &code.to_str_lossy()) {
+                Ok(function) => function,
+                Err(error) => return Err(rquickjs::Exception::throw_syntax(ctx, error.message())),
+            }
+        }
+        Value::MinKey => kit.value("minKey")?,
+        Value::MaxKey => kit.value("maxKey")?,
+    })
+}
+
+fn fields<'js>(
+    call: &Call<'_, 'js>,
+    doc: Doc<'_>,
+    integers: Integers,
+    depth: u32,
+) -> Result<JsValue<'js>> {
+    let object = Object::new(call.ctx.clone())?;
+    let mut ints: Option<String> = None;
+    for element in doc {
+        let name = element.name.to_str_lossy();
+        if integers == Integers::Note && element.value.kind() == Type::Int32 {
+            let ints = ints.get_or_insert_default();
+            ints.push_str(&name);
+            ints.push('\0');
+        }
+        let value = convert(call, element.value.get(), integers, depth + 1)?;
+        // Defining, unlike setting, does not run what a document's `__proto__` would.
+        object.prop(&*name, Property::from(value).writable().enumerable().configurable())?;
+    }
+    if let Some(ints) = ints {
+        object.prop(call.kit.ints.clone(), ints)?;
+    }
+    Ok(object.into_value())
+}
+
+fn string<'js>(call: &Call<'_, 'js>, text: &[u8]) -> Result<JsValue<'js>> {
+    JsString::from_str(call.ctx.clone(), &text.to_str_lossy()).map(JsString::into_value)
+}
+
+/// The digits of `bytes`.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a string takes all that is written to it");
+    }
+    text
+}
