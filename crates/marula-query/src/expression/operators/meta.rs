@@ -1,0 +1,51 @@
+//! `$meta`: what is known of a document beside its fields.
+
+use marula_bson::Value;
+use marula_error::{Result, errors};
+
+use crate::expression::{Expression, Frame, Operator, Scope};
+
+pub(super) static OPERATORS: &[Operator] =
+    &[Operator::special("$meta", parse_meta, meta).not_foldable()];
+
+errors! {
+    meta_not_string() = 17307, "$meta only supports string arguments";
+    meta_unknown(name: &str) = 17308, "Unsupported argument to $meta: {name}";
+    no_text_score() = 40218, "query requires text score metadata, but it is not available";
+    no_near_distance() = 40218, "query requires $geoNear distance metadata, but it is not available";
+    no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
+}
+
+/// Parses the name of some metadata. Documents carry none here: what needs it is refused, the rest is missing.
+fn parse_meta(
+    operator: &'static Operator,
+    value: Value<'_>,
+    _: &mut Scope<'_>,
+) -> Result<Expression> {
+    let Value::String(name) = value else {
+        return Err(meta_not_string());
+    };
+    match &**name {
+        b"textScore" => Err(no_text_score()),
+        b"geoNearDistance" => Err(no_near_distance()),
+        b"geoNearPoint" => Err(no_near_point()),
+        b"randVal"
+        | b"searchScore"
+        | b"searchHighlights"
+        | b"indexKey"
+        | b"recordId"
+        | b"sortKey"
+        | b"searchScoreDetails"
+        | b"timeseriesBucketMinTime"
+        | b"timeseriesBucketMaxTime" => Ok(operator.call([value.into()])),
+        _ => Err(meta_unknown(&name.to_string())),
+    }
+}
+
+fn meta<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let name = args[0].as_constant().and_then(|name| name.as_str());
+    if name.is_some_and(|name| **name == *b"sortKey") {
+        return frame.arena.array([]).map(Some);
+    }
+    Ok(None)
+}
