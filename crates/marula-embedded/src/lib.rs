@@ -13,6 +13,7 @@ mod estimate;
 mod folder;
 mod health;
 mod options;
+mod prefetch;
 mod scan;
 mod statistics;
 mod sync;

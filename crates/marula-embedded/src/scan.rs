@@ -10,6 +10,7 @@ use rust_rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 
 use crate::engine::{Embedded, Engine, get_many_with, get_with};
 use crate::error::from_rocksdb;
+use crate::prefetch;
 
 /// A cursor over one range.
 pub(crate) struct EmbeddedCursor<'r> {
@@ -72,7 +73,11 @@ impl Cursor for EmbeddedCursor<'_> {
             (Position::Before, Direction::Forward) => self.iterator.seek(&self.range.start),
             (Position::Before, Direction::Backward) => self.iterator.seek_to_last(),
         }
-        self.settle()
+        let is_on = self.settle()?;
+        if is_on && self.direction == Direction::Forward {
+            prefetch::behind(self.value());
+        }
+        Ok(is_on)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {

@@ -121,8 +121,9 @@ fn run(
             append_tail(server, request, &mut body);
             Step::Stream
         }
-        Ok(Outcome::Close) => {
-            append_tail(server, request, &mut body);
+        Ok(Outcome::HangUp) => {
+            drop(body);
+            reply.abandon();
             Step::Close
         }
         Ok(Outcome::ToPool) => {

@@ -20,7 +20,8 @@ const WALKS_AFTER_FINDING: u32 = 256;
 pub(super) struct NameFinder {
     /// Documents that are walked before the next search.
     walks_left: AtomicU32,
-    finder: OnceLock<Finder<'static>>,
+    /// Large, so in a box: most paths never search.
+    finder: OnceLock<Box<Finder<'static>>>,
 }
 
 impl Default for NameFinder {
@@ -39,7 +40,8 @@ impl NameFinder {
             self.walks_left.store(walks_left - 1, Ordering::Relaxed);
             return false;
         }
-        let finder = self.finder.get_or_init(|| Finder::new(&[name, &[0]].concat()).into_owned());
+        let make = || Box::new(Finder::new(&[name, &[0]].concat()).into_owned());
+        let finder = self.finder.get_or_init(make);
         let is_absent = finder.find(bytes).is_none();
         if !is_absent {
             self.walks_left.store(WALKS_AFTER_FINDING, Ordering::Relaxed);

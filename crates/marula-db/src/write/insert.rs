@@ -101,7 +101,10 @@ impl WriteOp<'_> {
             let state = collection.state();
             chunk.clear();
             let mut failed = None;
-            while chunk.documents.len() < CHUNK_DOCUMENTS_MAX
+            // What a capped collection pushes out may be documents of the same insert: they go in one by one.
+            let documents_max =
+                if state.options.capped.is_some() { 1 } else { CHUNK_DOCUMENTS_MAX };
+            while chunk.documents.len() < documents_max
                 && chunk.bytes.len() < CHUNK_BYTES_MAX
                 && let Some((position, doc)) = docs.next()
             {
@@ -222,8 +225,9 @@ impl WriteOp<'_> {
         if chunk.documents.is_empty() {
             return Ok(());
         }
-        let (inserted, errors) =
-            self.retrying(|op| op.try_insert_chunk(collection, state, chunk, ordered, Statements::From(statement)))?;
+        let (inserted, errors) = self.retrying(|op| {
+            op.try_insert_chunk(collection, state, chunk, ordered, Statements::From(statement))
+        })?;
         report.inserted += inserted;
         report.errors.extend(errors);
         collection.tell_listeners();

@@ -173,6 +173,9 @@ fn a_capped_collection_forgets_its_oldest_documents() {
         insert(&db, &collection, &[doc! { "_id": n }], true);
     }
     assert_eq!(ids(&db, &collection), ["7", "8", "9"]);
+    let batch: Vec<DocBuf> = (10..20).map(|n| doc! { "_id": n }).collect();
+    assert_eq!(insert(&db, &collection, &batch, true).inserted, 10);
+    assert_eq!(ids(&db, &collection), ["17", "18", "19"]);
     assert_sound(&db, &collection);
 }
 

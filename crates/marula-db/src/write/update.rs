@@ -71,7 +71,9 @@ impl WriteOp<'_> {
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
         let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
         match statement {
-            Some((number, done)) => self.commit(collection, txn, 0, growth, &[(number, done(Written::Changed))])?,
+            Some((number, done)) => {
+                self.commit(collection, txn, 0, growth, &[(number, done(Written::Changed))])?
+            }
             None => self.commit(collection, txn, 0, growth, &[])?,
         }
         Ok(Written::Changed)

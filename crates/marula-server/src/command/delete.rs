@@ -95,19 +95,24 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             multi: multi[index],
             number: ids.at(index),
         };
-        let outcome = match op.numbered.as_ref().and_then(|numbered| numbered.done(statement.number)) {
-            Some(Done::Deleted(count)) => {
-                retried.push(statement.number);
-                Ok(Some(*count))
-            }
-            Some(_) => Err(writes::mismatch(&op, statement.number)),
-            None if statement.multi && op.numbered.is_some() => Err(multi_not_retryable("true")),
-            None => statement.run(ctx, collection.as_ref(), &mut op),
-        };
+        let outcome =
+            match op.numbered.as_ref().and_then(|numbered| numbered.done(statement.number)) {
+                Some(Done::Deleted(count)) => {
+                    retried.push(statement.number);
+                    Ok(Some(*count))
+                }
+                Some(_) => Err(writes::mismatch(&op, statement.number)),
+                None if statement.multi && op.numbered.is_some() => {
+                    Err(multi_not_retryable("true"))
+                }
+                None => statement.run(ctx, collection.as_ref(), &mut op),
+            };
         match outcome {
             Ok(Some(count)) => deleted += count,
             Ok(None) => return Ok(Outcome::ToPool),
-            Err(error) if !ctx.may_wait() && writes::would_wait(&error) => return Ok(Outcome::ToPool),
+            Err(error) if !ctx.may_wait() && writes::would_wait(&error) => {
+                return Ok(Outcome::ToPool);
+            }
             Err(error) if write_reply::ends_command(&error) => return Err(error),
             Err(error) => {
                 errors.push((index, error));
@@ -117,6 +122,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             }
         }
     }
+    ctx.server.counters.delete.add(statements.len() as u64);
     ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
     write_reply::write_errors(&errors, reply);
@@ -207,7 +213,8 @@ fn delete_all(
         let (records, end) = gather(ctx, execution)?;
         for record in &records {
             let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
-            deleted += i64::from(op.delete(execution.collection(), record, &mut is_wanted, None)?);
+            deleted +=
+                i64::from(op.delete(execution.collection(), record, &mut is_wanted, None)?);
             ctx.check_interrupt()?;
         }
         if end == End::Exhausted {

@@ -11,8 +11,7 @@ use crate::request::Request;
 use crate::write_reply::{self, StatementIds};
 use crate::writes;
 
-errors! {
-}
+errors! {}
 
 pub(super) static COMMAND: Command = Command {
     name: "insert",
@@ -58,7 +57,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let bytes: usize = documents.iter().map(|doc| doc.as_bytes().len()).sum();
     let collection = ctx.server.db.collection(&ns);
     if is_inline
-        && (collection.is_none() || documents.len() > INLINE_DOCUMENTS_MAX || bytes > INLINE_BYTES_MAX)
+        && (collection.is_none()
+            || documents.len() > INLINE_DOCUMENTS_MAX
+            || bytes > INLINE_BYTES_MAX)
     {
         return Ok(Outcome::ToPool);
     }
@@ -94,8 +95,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
         return Err(error);
     }
+    ctx.server.counters.insert.add(documents.len() as u64);
     ctx.server.counters.documents_inserted.add(report.inserted as u64);
-    reply.append("n", i32::try_from(report.inserted).expect("a batch has at most 100,000 documents"));
+    reply.append(
+        "n",
+        i32::try_from(report.inserted).expect("a batch has at most 100,000 documents"),
+    );
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)

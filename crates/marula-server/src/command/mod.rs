@@ -288,8 +288,8 @@ pub enum Outcome {
     ToPool,
     /// There is nothing to say yet: call again on a pool thread when woken, or at this moment.
     Retry(Arm, Instant),
-    /// The reply's fields are written; close the connection behind it.
-    Close,
+    /// There is no reply: close the connection.
+    HangUp,
 }
 
 #[cfg(test)]

@@ -22,5 +22,6 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         true => context.server.shutdown.force(),
         false => context.server.shutdown.request(),
     }
-    Ok(Outcome::Close)
+    // As mongod, which is gone before it could answer; drivers take the closed connection for success.
+    Ok(Outcome::HangUp)
 }

@@ -104,7 +104,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             upsert: fields.get("upsert").is_some_and(|upsert| upsert.is_truthy()),
             number: ids.at(index),
         };
-        let outcome = match op.numbered.as_ref().and_then(|numbered| numbered.done(statement.number)) {
+        let outcome = match op
+            .numbered
+            .as_ref()
+            .and_then(|numbered| numbered.done(statement.number))
+        {
             Some(Done::Updated { matched, modified, upserted }) => {
                 retried.push(statement.number);
                 Ok(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
@@ -135,6 +139,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             }
         }
     }
+    ctx.server.counters.update.add(statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
     write_reply::write_errors(&errors, reply);
@@ -150,4 +155,3 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     reply.append("nModified", clamp(modified));
     Ok(Outcome::Done)
 }
-
