@@ -123,15 +123,15 @@ fn is_always_true(node: &Node) -> bool {
 /// Turns equalities and patterns on one path, two or more of them, into one `$in`.
 fn join_equalities(children: Vec<Node>, collator: Option<&dyn Collator>) -> Vec<Node> {
     // By a map, because a client may send a hundred thousand branches; in the order of first mention.
-    let mut places: HashMap<FieldPath, usize> = HashMap::new();
+    let mut places: HashMap<Vec<Box<[u8]>>, usize> = HashMap::new();
     let mut groups: Vec<Vec<Node>> = Vec::new();
     let mut rest = Vec::new();
     for child in children {
         match &child {
-            Node::Path(at) if is_equality(&at.predicate) => match places.get(&at.path) {
+            Node::Path(at) if is_equality(&at.predicate) => match places.get(at.path.parts()) {
                 Some(&place) => groups[place].push(child),
                 None => {
-                    places.insert(at.path.clone(), groups.len());
+                    places.insert(at.path.parts().to_vec(), groups.len());
                     groups.push(vec![child]);
                 }
             },

@@ -43,10 +43,12 @@ errors! {
 
 /// Checks the size of a whole document.
 pub(super) fn check_size(bytes: usize) -> Result<()> {
-    match bytes {
-        ..=DOCUMENT_BYTES_MAX => Ok(()),
-        ..=BUFFER_BYTES_MAX => Err(too_large()),
-        _ => Err(past_buffer(bytes)),
+    if bytes <= DOCUMENT_BYTES_MAX {
+        Ok(())
+    } else if bytes <= BUFFER_BYTES_MAX {
+        Err(too_large())
+    } else {
+        Err(past_buffer(bytes))
     }
 }
 
