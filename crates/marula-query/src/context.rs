@@ -1,5 +1,6 @@
 //! What an operation brings to the language from outside.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,19 +25,31 @@ pub struct Context {
     pub interrupt: Option<Interrupt>,
 }
 
+/// What ends an operation, as the server knows it.
+pub trait Check: Any + Send + Sync {
+    /// Fails once the operation must end: it was killed, or its time is over.
+    fn check(&self) -> Result<()>;
+}
+
 /// Tells code that runs long when its operation must end. Clones belong to one operation and are equal.
 #[derive(Clone)]
-pub struct Interrupt(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+pub struct Interrupt(Arc<dyn Check>);
 
 impl Interrupt {
-    /// An interrupt for a new operation, which ends when `check` fails.
-    pub fn new(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+    /// An interrupt for a new operation.
+    pub fn new(check: impl Check) -> Self {
         Interrupt(Arc::new(check))
     }
 
-    /// Fails once the operation must end: it was killed, or its time is over.
+    /// Fails once the operation must end.
     pub fn check(&self) -> Result<()> {
-        (self.0)()
+        self.0.check()
+    }
+
+    /// What it was made of, where that is a `T`.
+    pub fn made_of<T: Check>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.0;
+        any.downcast_ref()
     }
 }
 

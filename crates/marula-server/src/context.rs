@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use marula_bson::{ByteSlice, DocWriter, ObjectId, Value};
 use marula_error::{Result, errors};
+use marula_query::context::{Check, Context as QueryContext};
+use parking_lot::Mutex;
 
 use crate::concern::ReadLevel;
 use crate::connection::Connection;
@@ -110,6 +112,29 @@ impl Interrupt {
             return Err(disconnected());
         }
         Ok(())
+    }
+}
+
+/// What ends the operation of a query. A cursor lives over several commands, each with an end of its own.
+pub struct Watch(Mutex<Interrupt>);
+
+impl Watch {
+    /// The operation ends with the command.
+    pub fn new(ctx: &Context<'_>) -> Self {
+        Watch(Mutex::new(ctx.interrupt()))
+    }
+
+    /// The operation goes on in another command, and ends with that.
+    pub fn renew(query: &QueryContext, ctx: &Context<'_>) {
+        if let Some(watch) = query.interrupt.as_ref().and_then(|interrupt| interrupt.made_of::<Watch>()) {
+            *watch.0.lock() = ctx.interrupt();
+        }
+    }
+}
+
+impl Check for Watch {
+    fn check(&self) -> Result<()> {
+        self.0.lock().check()
     }
 }
 

@@ -7,7 +7,7 @@ use marula_plan::{Emit, End, Execution, Found};
 use marula_query::filter::Filter;
 use marula_query::projection::{Metadata, Projection};
 
-use crate::context::Context;
+use crate::context::{Context, Watch};
 use crate::cursor::{BATCH_BYTES_MAX, Filled, Source};
 
 /// Whether a cursor waits for what is added behind its end.
@@ -79,6 +79,7 @@ impl Source for FindSource {
             execution.reopen();
         }
         let context = execution.query().context.clone();
+        Watch::renew(&context, ctx);
         let mut shown = Shown {
             projection: projection.as_ref(),
             position_filter: position_filter.as_ref(),

@@ -6,15 +6,14 @@ use marula_bson::{ArrayWriter, Doc};
 use marula_db::{Db, Namespace};
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Query, planner};
-use marula_query::context::Context as QueryContext;
+use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
 use marula_query::stage::{Env, Kind, Pipeline, Source, Step, World};
-use parking_lot::Mutex;
 
-use crate::context::{Context, Interrupt};
+use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::view;
 
@@ -26,7 +25,6 @@ pub struct Surroundings {
     db: Arc<Db>,
     database: String,
     context: Arc<QueryContext>,
-    interrupt: Mutex<Interrupt>,
 }
 
 impl World for Surroundings {
@@ -41,7 +39,7 @@ impl World for Surroundings {
     }
 
     fn check_interrupt(&self) -> Result<()> {
-        self.interrupt.lock().check()
+        self.context.interrupt.as_ref().map_or(Ok(()), Interrupt::check)
     }
 }
 
@@ -66,7 +64,6 @@ impl PipelineSource {
             db: ctx.server.db.clone(),
             database: ns.db().to_owned(),
             context: Arc::new(context),
-            interrupt: Mutex::new(ctx.interrupt()),
         });
         let source = start(surroundings.clone(), ns, pipeline, hint)?;
         Ok(PipelineSource { source, surroundings, is_held: false })
@@ -90,7 +87,7 @@ impl cursor::Source for PipelineSource {
         documents_max: usize,
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled> {
-        *self.surroundings.interrupt.lock() = ctx.interrupt();
+        Watch::renew(&self.surroundings.context, ctx);
         while batch.count() < documents_max {
             if !self.is_held {
                 match self.source.advance()? {

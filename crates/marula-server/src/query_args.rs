@@ -13,7 +13,7 @@ use marula_query::expression::{Arena, Expression, Frame, Scope};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 
-use crate::context::Context;
+use crate::context::{Context, Watch};
 
 errors! {
     not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
@@ -39,18 +39,12 @@ pub fn query_context(
         now_ms: ctx.now_ms,
         cluster_time: cluster_time(ctx),
         let_variables: None,
-        interrupt: Some(interrupt(ctx)),
+        interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
     };
     if let Some(Value::Document(variables)) = let_variables {
         context.let_variables = Some(evaluate_let(variables, &context)?);
     }
     Ok(context)
-}
-
-/// What ends the operation while it evaluates something long.
-fn interrupt(ctx: &Context<'_>) -> QueryInterrupt {
-    let interrupt = ctx.interrupt();
-    QueryInterrupt::new(move || interrupt.check())
 }
 
 /// `$$CLUSTER_TIME`: a member of a replica set has one.

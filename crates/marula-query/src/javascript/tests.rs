@@ -5,10 +5,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use marula_bson::{Binary, Decimal128, Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
 
 use super::*;
+use crate::context::Check;
+
+struct When<F>(F);
+
+impl<F: Fn() -> Result<()> + Send + Sync + 'static> Check for When<F> {
+    fn check(&self) -> Result<()> {
+        (self.0)()
+    }
+}
+
+/// An operation that `check` ends.
+fn operation(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Interrupt {
+    Interrupt::new(When(check))
+}
 
 /// The result of `source` on these arguments, or its error's code and first line.
 fn run(source: &str, args: &DocBuf) -> std::result::Result<ValueBuf, (i32, String)> {
-    let interrupt = Interrupt::new(|| Ok(()));
+    let interrupt = operation(|| Ok(()));
     call(source, args.as_doc(), Some(&interrupt)).map_err(|error| {
         (error.code().number(), error.message().lines().next().unwrap_or_default().to_owned())
     })
@@ -28,7 +42,7 @@ fn check_error(expression: &str, code: i32, message: &str) {
 
 /// `source` as `$where` of a document with `i: 5`.
 fn truth(source: &str) -> std::result::Result<bool, (i32, String)> {
-    let interrupt = Interrupt::new(|| Ok(()));
+    let interrupt = operation(|| Ok(()));
     let doc = doc! { "_id": 1, "i": 5, "o": { "x": 1 }, "arr": ["a", 2] };
     let check = check(source);
     return check.and_then(|()| is_true_of(source, doc.as_doc(), Some(&interrupt))).map_err(|e| {
@@ -300,7 +314,7 @@ fn global_functions_answer() {
 /// Each operation has globals of its own; within one they stay.
 #[test]
 fn operations_do_not_see_each_other() {
-    let (one, other) = (Interrupt::new(|| Ok(())), Interrupt::new(|| Ok(())));
+    let (one, other) = (operation(|| Ok(())), operation(|| Ok(())));
     let count =
         "n = typeof n == 'undefined' ? 1 : n + 1; Object.prototype.seen = n; return ({}).seen";
     let run = |interrupt| call(count, Doc::EMPTY, Some(interrupt)).unwrap();
@@ -320,7 +334,7 @@ fn what_runs_long_is_ended() {
         "/(a+)+$/.test('a'.repeat(64) + 'b')",
     ] {
         let looks = AtomicU32::new(0);
-        let interrupt = Interrupt::new(move || match looks.fetch_add(1, Ordering::Relaxed) {
+        let interrupt = operation(move || match looks.fetch_add(1, Ordering::Relaxed) {
             0..3 => Ok(()),
             _ => Err(over()),
         });
@@ -360,4 +374,39 @@ fn hostile_scripts_fail() {
     }
     // The engine is as good as new.
     check("1 + 1", 2.0);
+}
+
+#[test]
+fn an_expression_and_an_accumulator_run_code() {
+    use crate::context::Context;
+    use crate::expression::{Arena, Expression, Frame, Scope};
+
+    let answer = |spec: &DocBuf| -> Result<ValueBuf> {
+        let context = Context::default();
+        let expression = Expression::parse(spec.into(), &mut Scope::new(&context))?;
+        let arena = Arena::new();
+        let doc = doc! { "i": 5, "arr": [1, 2] };
+        let result = expression.eval(&Frame::new(doc.as_doc(), &arena, &context))?;
+        Ok(result.unwrap_or(Value::Undefined).to_buf())
+    };
+    for (spec, want) in [
+        (
+            doc! { "body": "function(a, b) { return a + b }", "args": ["$i", 2], "lang": "js" },
+            Ok(7.0),
+        ),
+        (doc! { "body": "function(a, b) { return a + b }", "args": "$arr", "lang": "js" }, Ok(3.0)),
+        (doc! { "body": "5", "args": [], "lang": "js", "more": 1 }, Ok(5.0)),
+        (doc! {}, Err(31261)),
+        (doc! { "body": 5, "args": [], "lang": "js" }, Err(31262)),
+        (doc! { "body": "$i", "args": [], "lang": "js" }, Err(31432)),
+        (doc! { "body": "5", "lang": "js" }, Err(31263)),
+        (doc! { "body": "5", "args": [] }, Err(31418)),
+        (doc! { "body": "5", "args": [], "lang": "py" }, Err(31419)),
+        (doc! { "body": "5", "args": "$i", "lang": "js" }, Err(31266)),
+        (doc! { "body": "", "args": [], "lang": "js" }, Err(139)),
+        (doc! { "body": "throw 1", "args": [], "lang": "js" }, Err(8)),
+    ] {
+        let got = answer(&doc! { "$function": (&spec) }).map_err(|error| error.code().number());
+        assert_eq!(got, want.map(ValueBuf::from), "{spec:?}");
+    }
 }
