@@ -13,7 +13,12 @@ use crate::context::Context;
 /// `$push`, `$range` and other operators that collect values.
 pub const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
 
+/// How long a computed string may be: a byte less than 16 MiB, as mongod 6.0 bounds it.
+const STRING_BYTES_MAX: usize = 16 * 1024 * 1024 - 1;
+
 errors! {
+    /// An expression computes a string that no document could hold.
+    string_too_long() = 16493, "Tried to create string longer than 16MB";
     /// An expression computes more than fits the arena.
     too_much_memory() = ExceededMemoryLimit, "expression would use too much memory and cannot spill to disk. Memory limit: {ARENA_BYTES_MAX} bytes";
 }
@@ -68,7 +73,12 @@ impl Arena {
 
     /// A string value of the bytes that `fill` writes.
     pub fn string(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Value<'_>> {
-        self.bytes(fill).map(|bytes| Value::String(bytes.into()))
+        let text = self.bytes(fill)?;
+        if text.len() > STRING_BYTES_MAX {
+            Err(string_too_long())
+        } else {
+            Ok(Value::String(text.into()))
+        }
     }
 
     /// A document that `fill` writes.
