@@ -149,7 +149,7 @@ pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
             .iter()
             .map(|name| String::from_utf8_lossy(name).into_owned())
             .collect();
-        let mut arrays = paths.begin_array(&names.join("."));
+        let mut arrays = paths.begin_array(names.join("."));
         for depth in 0..names.len() {
             if multikey & (1u64 << depth.min(63)) != 0 {
                 arrays.push(names[..=depth].join(".").as_str());
@@ -188,7 +188,7 @@ fn write_bounds(scan: &Ixscan, plan: &Plan, query: &Query, out: &mut DocWriter<'
     for (position, part) in scan.index.spec.key.as_doc().iter().enumerate() {
         let is_descending = scan.index.spec.parts[position].descending;
         let is_backward = is_descending != (scan.direction == Direction::Backward);
-        let mut array = out.begin_array(&part.name.to_string());
+        let mut array = out.begin_array(part.name.to_string());
         match fields.get(position) {
             None => {
                 array.push(if is_backward { "[MaxKey, MinKey]" } else { "[MinKey, MaxKey]" });

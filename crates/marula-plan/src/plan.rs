@@ -63,7 +63,7 @@ impl Plan {
             Access::Ixscan(scan) => {
                 scan.index.spec.unique
                     && scan.ranges.len() <= POINTS_MAX
-                    && scan.ranges.iter().all(|range| is_point(range))
+                    && scan.ranges.iter().all(is_point)
             }
         }
     }

@@ -35,7 +35,7 @@ impl Catalog {
         let databases = self.databases.read();
         let mut found: Vec<_> =
             databases.get(db).into_iter().flat_map(HashMap::values).cloned().collect();
-        found.sort_unstable_by(|a, b| a.namespace().cmp(&b.namespace()));
+        found.sort_unstable_by_key(|collection| collection.namespace());
         found
     }
 

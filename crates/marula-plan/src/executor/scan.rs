@@ -246,7 +246,9 @@ impl Scan {
             examined.keys += 1;
             let entry = cursor.entry()?;
             let seen = self.given.as_ref().map(|_| RecordKey::new(entry.record));
-            let is_new = seen.as_ref().is_none_or(|record| !self.given.as_ref().is_some_and(|given| given.contains(record)));
+            let is_new = seen.as_ref().is_none_or(|record| {
+                !self.given.as_ref().is_some_and(|given| given.contains(record))
+            });
             if is_new {
                 let found = Some((cursor.index(), entry));
                 let answer = self.fetch(db, collection, entry.record, found, examined, take)?;
