@@ -126,7 +126,9 @@ impl Watch {
 
     /// The operation goes on in another command, and ends with that.
     pub fn renew(query: &QueryContext, ctx: &Context<'_>) {
-        if let Some(watch) = query.interrupt.as_ref().and_then(|interrupt| interrupt.made_of::<Watch>()) {
+        if let Some(watch) =
+            query.interrupt.as_ref().and_then(|interrupt| interrupt.made_of::<Watch>())
+        {
             *watch.0.lock() = ctx.interrupt();
         }
     }

@@ -135,7 +135,9 @@ impl Shown<'_> {
         } else {
             self.scratch.extend_from_slice(found.doc.as_bytes());
         }
-        if self.show_record_id && let Some(id) = record_id {
+        if self.show_record_id
+            && let Some(id) = record_id
+        {
             let mut doc = marula_bson::DocBuf::trusted(std::mem::take(self.scratch));
             doc.push("$recordId", id);
             *self.scratch = doc.into_bytes();

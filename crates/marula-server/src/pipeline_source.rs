@@ -97,7 +97,8 @@ impl cursor::Source for PipelineSource {
                 }
             }
             let doc = self.source.doc();
-            self.is_held = batch.count() > 0 && batch.size() + doc.as_bytes().len() > BATCH_BYTES_MAX;
+            self.is_held =
+                batch.count() > 0 && batch.size() + doc.as_bytes().len() > BATCH_BYTES_MAX;
             if self.is_held {
                 break;
             }
@@ -164,7 +165,9 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     let mut taken = 0;
     for stage in pipeline.stages() {
         match stage.kind() {
-            Kind::Match(found) if filter.is_none() && sort.is_none() && skip == 0 && limit.is_none() => {
+            Kind::Match(found)
+                if filter.is_none() && sort.is_none() && skip == 0 && limit.is_none() =>
+            {
                 filter = Some(found.clone());
             }
             Kind::Sort(pattern, wanted) if sort.is_none() && skip == 0 && limit.is_none() => {

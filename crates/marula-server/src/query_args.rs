@@ -93,7 +93,9 @@ pub fn parse_hint(value: Option<Value<'_>>) -> Result<Option<Hint>> {
         None => Ok(None),
         Some(Value::String(name)) => Ok(Some(Hint::Name(name.to_string()))),
         Some(Value::Document(key)) if key.is_empty() => Ok(None),
-        Some(Value::Document(key)) => Ok(Some(natural(key).unwrap_or_else(|| Hint::Key(key.to_buf())))),
+        Some(Value::Document(key)) => {
+            Ok(Some(natural(key).unwrap_or_else(|| Hint::Key(key.to_buf()))))
+        }
         Some(_) => Err(bad_hint()),
     }
 }

@@ -72,8 +72,12 @@ impl Statement<'_> {
             }
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
-        let context =
-            query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
+        let context = query_args::query_context(
+            ctx,
+            collection.as_deref(),
+            self.collation,
+            self.let_variables,
+        )?;
         let options = UpdateOptions {
             array_filters: self.array_filters,
             constants: self.constants,
@@ -113,7 +117,8 @@ impl Statement<'_> {
                     return Ok(Some(Updated { matched: 1, modified: 0, upserted }));
                 }
                 // Someone else inserted what this upsert would have: now it may match.
-                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
+                Err(error)
+                    if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -297,7 +302,7 @@ fn upserted_document(
 /// Whether the document that was in the way of an upsert's insert is one that the upsert's filter asks for by
 /// equality: then trying again finds it, instead of failing for ever.
 pub fn may_match_now(error: &Error, filter: &Filter) -> bool {
-    let fields = [&error.fields()[..], &[0]].concat();
+    let fields = [error.fields(), &[0]].concat();
     let length = i32::try_from(fields.len() + 4).unwrap_or(i32::MAX).to_le_bytes();
     let fields = [&length[..], &fields].concat();
     let Some(Value::Document(key)) = Doc::trusted(&fields).get("keyValue") else { return false };
@@ -310,7 +315,7 @@ fn asks_for(node: &Node, field: Element<'_>, collator: Option<&dyn Collator>) ->
         Node::And(children) => children.iter().any(|child| asks_for(child, field, collator)),
         Node::Path(PathNode { path, predicate: Predicate::Compare(compare) }) => {
             compare.op == CompareOp::Eq
-                && path.to_string().as_bytes() == &field.name[..]
+                && path.to_string().as_bytes() == field.name
                 && order::equal(compare.value.get(), field.value.get(), collator)
         }
         _ => false,

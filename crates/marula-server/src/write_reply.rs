@@ -71,14 +71,18 @@ impl<'a> StatementIds<'a> {
         {
             return Err(statement_ids(listed.iter().count(), statements));
         }
-        Ok(StatementIds { first: first.and_then(|first| i32::try_from(first).ok()).unwrap_or(0), listed })
+        Ok(StatementIds {
+            first: first.and_then(|first| i32::try_from(first).ok()).unwrap_or(0),
+            listed,
+        })
     }
 
     /// The number of the statement at `index`.
     pub fn at(&self, index: usize) -> i32 {
         let listed = self.listed.and_then(|listed| listed.values().nth(index));
         let listed = listed.and_then(|id| id.as_exact_i64()).and_then(|id| i32::try_from(id).ok());
-        listed.unwrap_or_else(|| self.first.saturating_add(i32::try_from(index).unwrap_or(i32::MAX)))
+        listed
+            .unwrap_or_else(|| self.first.saturating_add(i32::try_from(index).unwrap_or(i32::MAX)))
     }
 }
 

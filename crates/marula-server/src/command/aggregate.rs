@@ -67,7 +67,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         super::explain::of_pipeline(ctx, request, reply)?;
         return Ok(Outcome::Done);
     }
-    let Some(Value::Document(cursor)) = request.arg("cursor") else { return Err(cursor_required()) };
+    let Some(Value::Document(cursor)) = request.arg("cursor") else {
+        return Err(cursor_required());
+    };
     let batch_size = match cursor.get("batchSize") {
         None => None,
         Some(size) if size.kind().is_number() => {
@@ -94,7 +96,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     pipeline.optimize(&context)?;
     if is_collectionless && !pipeline.is_origin() {
         let first = stages.values().next().and_then(|stage| stage.as_doc());
-        let name = first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
+        let name =
+            first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
         return Err(collection_required(&name.unwrap_or_default()));
     }
     let hint = query_args::parse_hint(request.arg("hint"))?;
@@ -128,21 +131,25 @@ pub(super) fn find_on_view(
     let source = PipelineSource::start(ctx, ns, pipeline, context, hint)?;
     let batch_size = match request.arg("batchSize") {
         None => None,
-        size => Some(usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX)),
+        size => Some(
+            usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX),
+        ),
     };
     reply_cursor(ctx, request, ns, Box::new(source), batch_size, reply)?;
     Ok(Outcome::Done)
 }
 
 /// The options of a `find` that a pipeline cannot do.
-const NOT_IN_PIPELINE: &[&str] = &["returnKey", "showRecordId", "noCursorTimeout", "allowPartialResults"];
+const NOT_IN_PIPELINE: &[&str] =
+    &["returnKey", "showRecordId", "noCursorTimeout", "allowPartialResults"];
 
 fn check_find_options(request: &Request<'_>) -> Result<()> {
     if request.flag("tailable") {
         return Err(no_tailable());
     }
     for name in ["min", "max"] {
-        if request.arg(name).and_then(|bound| bound.as_doc()).is_some_and(|bound| !bound.is_empty()) {
+        if request.arg(name).and_then(|bound| bound.as_doc()).is_some_and(|bound| !bound.is_empty())
+        {
             return Err(no_option(name));
         }
     }
@@ -190,12 +197,8 @@ pub(super) fn count_on_view(
     }
     let collection = ctx.server.db.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    let context = query_args::query_context(
-        ctx,
-        collection.as_deref(),
-        request.arg("collation"),
-        None,
-    )?;
+    let context =
+        query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
     let mut counted = 0;
     scan(ctx, ns, stages, context, &mut |doc| {
         counted = doc.get("n").and_then(|n| n.as_exact_i64()).unwrap_or(0);

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order};
 use marula_bson::key_string::{self, KeyStringReader};
+use marula_bson::{
+    ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order,
+};
 use marula_db::{Collection, Index};
 use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, bounds, planner};
@@ -59,12 +61,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Path::parse(key.as_bytes())?;
     let path = FieldPath::new(key.as_bytes());
     let collection = ctx.server.db.collection(&ns);
-    let context = query_args::query_context(
-        ctx,
-        collection.as_deref(),
-        request.arg("collation"),
-        None,
-    )?;
+    let context =
+        query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let mut query = query_args::parse_query(filter, context.clone())?;
     query.hint = query_args::parse_hint(request.arg("hint"))?;
@@ -116,8 +114,8 @@ pub(super) fn index_for(
             && index.multikey_paths()[0] & !last == 0
     };
     let has_number = path.indexes().iter().any(Option::is_some);
-    let candidates = state.indexes.iter().filter(is_suitable);
-    if context.collation.is_some() || has_number { None } else { candidates.cloned().next() }
+    let mut candidates = state.indexes.iter().filter(is_suitable);
+    if context.collation.is_some() || has_number { None } else { candidates.next().cloned() }
 }
 
 /// How many keys [`Values::add_keys`] looks at.

@@ -19,7 +19,7 @@ use crate::query_args;
 use crate::request::Request;
 
 /// The documents of a first batch, unless the client says how many.
-pub const FIRST_BATCH_DOCUMENTS: usize = 101;
+const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
@@ -97,7 +97,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if collection.state().options.view.is_some() {
         return super::aggregate::find_on_view(ctx, request, &ns, reply);
     }
-    let Some(mut source) = args.open(ctx, request, &collection)? else { return Ok(Outcome::ToPool) };
+    let Some(mut source) = args.open(ctx, request, &collection)? else {
+        return Ok(Outcome::ToPool);
+    };
 
     let mut cursor = reply.begin_doc("cursor");
     let mut batch = cursor.begin_array("firstBatch");
@@ -152,7 +154,10 @@ impl<'a> FindArgs<'a> {
         };
         let batch_size = match request.arg("batchSize") {
             None => None,
-            size => Some(usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX)),
+            size => Some(
+                usize::try_from(query_args::count_or_zero("batchSize", size)?)
+                    .unwrap_or(usize::MAX),
+            ),
         };
         let args = FindArgs {
             filter: query_args::doc_or_empty("filter", request.arg("filter"))?,
@@ -170,7 +175,9 @@ impl<'a> FindArgs<'a> {
             if args.single_batch {
                 return Err(tailable_single_batch());
             }
-            if !args.sort.is_empty() && args.sort.get("$natural").and_then(|n| n.as_exact_i64()) != Some(1) {
+            if !args.sort.is_empty()
+                && args.sort.get("$natural").and_then(|n| n.as_exact_i64()) != Some(1)
+            {
                 return Err(tailable_sort());
             }
         }
@@ -178,11 +185,7 @@ impl<'a> FindArgs<'a> {
     }
 
     /// Makes the complaints that do not depend on what is stored.
-    fn check_without_collection(
-        &self,
-        ctx: &Context<'_>,
-        request: &Request<'_>,
-    ) -> Result<()> {
+    fn check_without_collection(&self, ctx: &Context<'_>, request: &Request<'_>) -> Result<()> {
         let context =
             query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
         let filter = Filter::parse(self.filter, &context)?;
@@ -201,8 +204,12 @@ impl<'a> FindArgs<'a> {
         collection: &Arc<Collection>,
     ) -> Result<Option<FindSource>> {
         let state = collection.state();
-        let context =
-            query_args::query_context(ctx, Some(collection), request.arg("collation"), request.arg("let"))?;
+        let context = query_args::query_context(
+            ctx,
+            Some(collection),
+            request.arg("collation"),
+            request.arg("let"),
+        )?;
         if let Some(id) = query::id_equality(self.filter)
             && context.collation.is_none()
             && self.is_plain(request)
@@ -210,7 +217,8 @@ impl<'a> FindArgs<'a> {
             let mut query = Query::new(Filter::everything(&context), context);
             query.skip = self.skip;
             query.limit = Some(self.limit).filter(|&limit| limit > 0);
-            let execution = Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query);
+            let execution =
+                Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query);
             return Ok(Some(FindSource::new(execution)));
         }
         let projection = parse_projection(self.projection, &context)?;
@@ -230,10 +238,22 @@ impl<'a> FindArgs<'a> {
         query_args::apply_sort(&mut query, self.sort)?;
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
-        query.min = request.arg("min").and_then(|min| min.as_doc()).filter(|min| !min.is_empty()).map(Doc::to_buf);
-        query.max = request.arg("max").and_then(|max| max.as_doc()).filter(|max| !max.is_empty()).map(Doc::to_buf);
+        query.min = request
+            .arg("min")
+            .and_then(|min| min.as_doc())
+            .filter(|min| !min.is_empty())
+            .map(Doc::to_buf);
+        query.max = request
+            .arg("max")
+            .and_then(|max| max.as_doc())
+            .filter(|max| !max.is_empty())
+            .map(Doc::to_buf);
         if let (Some(min), Some(max)) = (&query.min, &query.max)
-            && !min.as_doc().iter().map(|field| field.name).eq(max.as_doc().iter().map(|field| field.name))
+            && !min
+                .as_doc()
+                .iter()
+                .map(|field| field.name)
+                .eq(max.as_doc().iter().map(|field| field.name))
         {
             return Err(min_max_fields());
         }
@@ -265,10 +285,7 @@ impl<'a> FindArgs<'a> {
 }
 
 /// Parses a projection; `None` shows documents as they are.
-pub(super) fn parse_projection(
-    doc: Doc<'_>,
-    context: &QueryContext,
-) -> Result<Option<Projection>> {
+pub(super) fn parse_projection(doc: Doc<'_>, context: &QueryContext) -> Result<Option<Projection>> {
     if doc.is_empty() {
         return Ok(None);
     }

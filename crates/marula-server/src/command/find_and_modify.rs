@@ -148,7 +148,12 @@ impl<'a> Args<'a> {
     }
 
     /// Runs the command; `None` where it is not for a network worker, and nothing was done.
-    fn run(&self, ctx: &Context<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Option<DocBuf>> {
+    fn run(
+        &self,
+        ctx: &Context<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Option<DocBuf>> {
         let mut collection = ctx.server.db.collection(ns);
         if self.upsert && collection.is_none() {
             // The collection is there even when the command then fails.
@@ -157,17 +162,25 @@ impl<'a> Args<'a> {
             }
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
-        let context =
-            query_args::query_context(ctx, collection.as_deref(), self.collation, self.let_variables)?;
+        let context = query_args::query_context(
+            ctx,
+            collection.as_deref(),
+            self.collation,
+            self.let_variables,
+        )?;
         let filter = Filter::parse_for_positions(self.query, &context)?;
         let projection = parse_projection(self.fields, &context)?;
-        let options = UpdateOptions {
-            array_filters: self.array_filters,
-            constants: None,
-            multi: false,
+        let options =
+            UpdateOptions { array_filters: self.array_filters, constants: None, multi: false };
+        let update =
+            self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
+        let job = Job {
+            args: self,
+            update: update.as_ref(),
+            filter: &filter,
+            projection: projection.as_ref(),
+            context: &context,
         };
-        let update = self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
-        let job = Job { args: self, update: update.as_ref(), filter: &filter, projection: projection.as_ref(), context: &context };
         if self.upsert {
             check_upsert_query(self.query)?;
         }
@@ -186,7 +199,8 @@ impl<'a> Args<'a> {
             match job.insert(&collection, update, op) {
                 Ok(answer) => return Ok(Some(answer)),
                 // Someone else inserted what this upsert would have: now it may match.
-                Err(error) if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
+                Err(error)
+                    if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
                 Err(error) => return Err(executor_error(error)),
             }
         }
@@ -241,7 +255,8 @@ impl Job<'_> {
             let is_done = match self.update {
                 Some(update) => {
                     let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                        let change = change_if_matching(self.filter, update, self.context, doc, out)?;
+                        let change =
+                            change_if_matching(self.filter, update, self.context, doc, out)?;
                         let shown = match &change {
                             Change::Skip => return Ok(change),
                             Change::Replace(_) if self.args.new => Doc::trusted(out),
@@ -274,10 +289,16 @@ impl Job<'_> {
         Ok(Modified::Nothing)
     }
 
-    fn insert(&self, collection: &Collection, update: &Update, op: &mut WriteOp<'_>) -> Result<DocBuf> {
+    fn insert(
+        &self,
+        collection: &Collection,
+        update: &Update,
+        op: &mut WriteOp<'_>,
+    ) -> Result<DocBuf> {
         let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
         let done = |doc: Doc<'_>| {
-            let made = self.answer(Some(doc).filter(|_| self.args.new), Some(false), doc.get("_id"));
+            let made =
+                self.answer(Some(doc).filter(|_| self.args.new), Some(false), doc.get("_id"));
             *answer.borrow_mut() = made.clone();
             made.ok().map(|made| (self.args.statement, Done::FoundAndModified(made)))
         };
