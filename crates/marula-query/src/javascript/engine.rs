@@ -164,6 +164,8 @@ pub(super) struct Kit<'js> {
     pub(super) ints: Symbol<'js>,
     /// The symbol under which an error of the prelude keeps its code.
     pub(super) code: Symbol<'js>,
+    /// What documents inherit from.
+    pub(super) document: Object<'js>,
 }
 
 impl<'js> Kit<'js> {
@@ -174,7 +176,12 @@ impl<'js> Kit<'js> {
 
     /// Of what the prelude answers.
     pub(super) fn new(functions: Object<'js>) -> rquickjs::Result<Kit<'js>> {
-        Ok(Kit { ints: functions.get("ints")?, code: functions.get("code")?, functions })
+        Ok(Kit {
+            ints: functions.get("ints")?,
+            code: functions.get("code")?,
+            document: functions.get("document")?,
+            functions,
+        })
     }
 
     /// A function of the prelude.
@@ -291,7 +298,7 @@ impl<'c, 'js> Call<'c, 'js> {
         let run = || {
             let mut args = Args::new(self.ctx.clone(), values.len());
             // Sloppy code without a `this` would be handed the global object.
-            args.this(Object::new(self.ctx.clone())?)?;
+            args.this(Object::new_proto(self.ctx.clone(), Some(&self.kit.document))?)?;
             args.push_args(values)?;
             function.call_arg(args)
         };

@@ -9,6 +9,8 @@
     const kind = Symbol('kind');
     const payload = Symbol('payload');
     const ints = Symbol('ints');
+    // What documents that come from outside inherit from.
+    const document = Object.defineProperty({}, Symbol.toStringTag, {value: 'BSON'});
     const code = Symbol('code');
     const TO_JSON_DEPTH_MAX = 100;
     const TO_JSON_LINE_MAX = 80;
@@ -340,7 +342,8 @@
         return object;
     }, {
         toString() {
-            return 'Code(' + JSON.stringify({code: this.code, scope: JSON.stringify(this.scope || {})}) + ')';
+            const scope = JSON.stringify(this.scope || {});
+            return 'Code({"code":' + JSON.stringify(this.code) + ',"scope":' + scope + '"})';
         },
     });
 
@@ -423,7 +426,8 @@
     function sortDoc(value) {
         if (Array.isArray(value)) return value.map(sortDoc);
         if (typeof value !== 'object' || value === null || value[kind]) return value;
-        if (Object.getPrototypeOf(value) !== Object.prototype) return value;
+        const parent = Object.getPrototypeOf(value);
+        if (parent !== Object.prototype && parent !== document) return value;
         const sorted = {};
         for (const name of Object.keys(value).sort()) sorted[name] = sortDoc(value[name]);
         return sorted;
@@ -504,7 +508,13 @@
         return new Date(date.getTime() - (sign === '+' ? offset : -offset));
     }
 
+    const dateText = Function.prototype.call.bind(Date.prototype.toString);
     hide(Date.prototype, {
+        // The name of the time zone follows its offset; the engine knows the offset alone.
+        toString() {
+            const text = dateText(this);
+            return text.endsWith('GMT+0000') ? text + ' (UTC)' : text;
+        },
         tojson() {
             if (Number.isNaN(this.getTime())) return 'ISODate("0NaN-NaN-NaNTNaN:NaN:NaNZ")';
             return 'ISODate("' + this.toISOString().replace('.000Z', 'Z') + '")';
@@ -686,7 +696,7 @@
     }
 
     const exported = {
-        ints, code, describe, wellFormed, binary,
+        ints, code, document, describe, wellFormed, binary,
         long(number) { return hold(Object.create(NumberLong.prototype), number); },
         decimal(text) { return hold(Object.create(NumberDecimal.prototype), text); },
         objectId(text) { return hold(Object.create(ObjectId.prototype), text); },

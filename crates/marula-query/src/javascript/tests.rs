@@ -192,11 +192,17 @@ fn values_become_bson() {
 fn bson_becomes_values() {
     let tell = "function(x) { return typeof x + '|' + x + '|' + tojson(x) }";
     let id = ObjectId::parse_hex("0123456789abcdef01234567").unwrap();
+    let object = doc! { "x": 1 };
     let cases: &[(Value<'_>, &str)] = &[
         (Value::Int32(5), "number|5|5"),
         (Value::Int64(7), "object|7|NumberLong(7)"),
         (Value::Int64(1 << 40), "object|1099511627776|NumberLong(\"1099511627776\")"),
         (Value::Null, "object|null|null"),
+        (Value::Document(object.as_doc()), "object|[object BSON]|{ \"x\" : 1 }"),
+        (
+            Value::DateTime(5),
+            "object|Thu Jan 01 1970 00:00:00 GMT+0000 (UTC)|ISODate(\"1970-01-01T00:00:00.005Z\")",
+        ),
         (
             Value::ObjectId(id),
             "object|0123456789abcdef01234567|ObjectId(\"0123456789abcdef01234567\")",
@@ -377,7 +383,7 @@ fn hostile_scripts_fail() {
 }
 
 #[test]
-fn an_expression_and_an_accumulator_run_code() {
+fn an_expression_runs_code() {
     use crate::context::Context;
     use crate::expression::{Arena, Expression, Frame, Scope};
 
@@ -407,6 +413,52 @@ fn an_expression_and_an_accumulator_run_code() {
         (doc! { "body": "throw 1", "args": [], "lang": "js" }, Err(8)),
     ] {
         let got = answer(&doc! { "$function": (&spec) }).map_err(|error| error.code().number());
+        assert_eq!(got, want.map(ValueBuf::from), "{spec:?}");
+    }
+}
+
+#[test]
+fn an_accumulator_runs_code() {
+    use crate::accumulator::Accumulator;
+    use crate::context::Context;
+    use crate::expression::{Arena, Frame, Scope};
+
+    let answer = |spec: &DocBuf| -> Result<ValueBuf> {
+        let context = Context::default();
+        let accumulator =
+            Accumulator::parse(b"$accumulator", spec.into(), &mut Scope::new(&context))?;
+        let key = doc! { "k": 10 };
+        let mut state = accumulator.start((&key).into(), &context)?;
+        let docs = [doc! { "i": 1 }, doc! { "i": 2 }];
+        for doc in &docs {
+            let arena = Arena::new();
+            accumulator.add(&mut *state, &Frame::new(doc.as_doc(), &arena, &context))?;
+        }
+        let arena = Arena::new();
+        state.result(&arena).map(|value| value.to_buf())
+    };
+    let sum = "function(s, x) { return s + x }";
+    let spec = |init: &str, accumulate: &str, finalize: &str| {
+        doc! {
+            "init": init, "initArgs": ["$k"], "accumulate": accumulate, "accumulateArgs": ["$i"],
+            "merge": "function(a, b) { return a + b }", "finalize": finalize, "lang": "js",
+        }
+    };
+    let same = "function(s) { return s }";
+    for (spec, want) in [
+        (spec("function() { return 0 }", sum, same), Ok(3.0)),
+        (spec(same, sum, "function(s) { return s * 2 }"), Ok(26.0)),
+        (spec("bad(", sum, same), Err(139)),
+        (spec(same, "bad(", same), Err(139)),
+        (spec(same, "function() { throw 1 }", same), Err(8)),
+        (spec("$s", sum, same), Err(4544701)),
+        (doc! { "lang": "js" }, Err(4544707)),
+        (doc! { "lang": "py" }, Err(4544705)),
+        (doc! { "lang": 5 }, Err(4544704)),
+        (doc! { "init": 5 }, Err(4544702)),
+        (doc! { "x": 5 }, Err(4544706)),
+    ] {
+        let got = answer(&spec).map_err(|error| error.code().number());
         assert_eq!(got, want.map(ValueBuf::from), "{spec:?}");
     }
 }

@@ -105,7 +105,7 @@ fn fields<'js>(
     integers: Integers,
     depth: u32,
 ) -> Result<JsValue<'js>> {
-    let object = Object::new(call.ctx.clone())?;
+    let object = Object::new_proto(call.ctx.clone(), Some(&call.kit.document))?;
     let mut ints: Option<String> = None;
     for element in doc {
         let name = element.name.to_str_lossy();

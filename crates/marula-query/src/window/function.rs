@@ -47,7 +47,7 @@ pub(super) struct Row {
 static FUNCTIONS: &[&[Row]] = &[calculus::ROWS, rank::ROWS, smooth::ROWS];
 
 /// Accumulators that are not window functions.
-const NOT_IN_WINDOWS: &[&[u8]] = &[b"$mergeObjects"];
+const NOT_IN_WINDOWS: &[&[u8]] = &[b"$accumulator", b"$mergeObjects"];
 
 /// A window function, parsed.
 #[derive(Debug)]
