@@ -80,7 +80,7 @@ pub struct NumberedWrite {
 }
 
 impl Sessions {
-    /// Starts the write with this number of the session `lsid`.
+    /// Starts the write with this number of the session `lsid`; waits for an earlier attempt that still runs.
     ///
     /// Errors: `txn_too_old`.
     pub fn begin(
@@ -90,8 +90,33 @@ impl Sessions {
         number: i64,
         now_ms: i64,
     ) -> Result<NumberedWrite> {
-        let record = self.records.lock().entry(lsid.to_vec()).or_default().clone();
-        let mut record = record.lock_arc();
+        let record = self.record(lsid).lock_arc();
+        Self::begin_locked(record, store, lsid, number, now_ms)
+    }
+
+    /// Like [`Sessions::begin`], but answers `None` where it would wait.
+    pub fn try_begin(
+        &self,
+        store: &dyn Read,
+        lsid: &[u8],
+        number: i64,
+        now_ms: i64,
+    ) -> Result<Option<NumberedWrite>> {
+        let Some(record) = self.record(lsid).try_lock_arc() else { return Ok(None) };
+        Self::begin_locked(record, store, lsid, number, now_ms).map(Some)
+    }
+
+    fn record(&self, lsid: &[u8]) -> Arc<Mutex<SessionRecord>> {
+        self.records.lock().entry(lsid.to_vec()).or_default().clone()
+    }
+
+    fn begin_locked(
+        mut record: ArcMutexGuard<RawMutex, SessionRecord>,
+        store: &dyn Read,
+        lsid: &[u8],
+        number: i64,
+        now_ms: i64,
+    ) -> Result<NumberedWrite> {
         let key = keys::session(lsid);
         if record.txn_number.is_none() {
             let mut loaded = None;

@@ -180,12 +180,13 @@ fn finish(
 
 fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
     Box::new(move |wake| {
-        let done = move |outcome: marula_storage::Result<()>| {
-            if let Err(error) = outcome {
-                // The engine takes no more writes after this; the reply says what is in the log.
+        let done = move |outcome: marula_storage::Result<()>| match outcome {
+            Ok(()) => wake.wake(),
+            Err(error) => {
+                // The write is in the log, but not known to be on disk: that must not be acknowledged.
                 tracing::error!(%error, "a write that was to be on disk could not be synced");
+                wake.hang_up();
             }
-            wake.wake();
         };
         server.db.store().on_sync(stamp, Box::new(done));
     })

@@ -21,17 +21,26 @@ impl Context<'_> {
     }
 }
 
-/// Starts a write: with the session's record where the request is numbered.
+/// Starts a write: with the session's record where the request is numbered. `None` where an earlier attempt still
+/// runs and this thread must not wait for it.
 ///
 /// Errors: a number older than the session's newest.
-pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<WriteOp<'s>> {
+pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
     let db = &*ctx.server.db;
     let mut op = WriteOp::new(db, ctx.now_ms);
     op.may_wait = ctx.may_wait();
     if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
-        op.numbered = Some(db.sessions().begin(db.store(), lsid.key(), number, ctx.now_ms)?);
+        let sessions = db.sessions();
+        op.numbered = if ctx.may_wait() {
+            Some(sessions.begin(db.store(), lsid.key(), number, ctx.now_ms)?)
+        } else {
+            sessions.try_begin(db.store(), lsid.key(), number, ctx.now_ms)?
+        };
+        if op.numbered.is_none() {
+            return Ok(None);
+        }
     }
-    Ok(op)
+    Ok(Some(op))
 }
 
 /// Whether a write that may not wait failed because it would have had to: nothing was done.

@@ -34,10 +34,10 @@ impl WriteOp<'_> {
         let db = self.db;
         let _shared = self.share(collection)?;
         let state = collection.state();
-        let buffers = &mut self.buffers;
-        keys::record_key(collection.ident(), record.as_bytes(), &mut buffers.key);
+        keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
         let mut txn = db.store().begin();
-        txn.guard(&[(Space::Records, &buffers.key)]).for_client()?;
+        self.guard(&mut *txn, &[(Space::Records, &self.buffers.key)])?;
+        let buffers = &mut self.buffers;
         let count = state.indexes.len();
         if buffers.old_keys.len() < count {
             buffers.old_keys.resize_with(count, KeySet::default);

@@ -247,7 +247,7 @@ impl WriteOp<'_> {
         let _capped = state.options.capped.map(|_| collection.capped.lock());
         let mut txn = db.store().begin();
         let unique_keys = UniqueKeys::of(collection, state, chunk);
-        txn.guard(&unique_keys.guards()).for_client()?;
+        self.guard(&mut *txn, &unique_keys.guards())?;
 
         let mut errors = Vec::new();
         let mut taken: HashSet<&[u8]> = HashSet::new();

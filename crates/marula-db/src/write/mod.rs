@@ -29,6 +29,10 @@ pub use document::{DOCUMENT_BYTES_MAX, check_id, new_id};
 pub(crate) use duplicate::error as duplicate_key;
 pub use insert::InsertReport;
 
+/// How long a write waits for a latch on a thread that serves other connections too: about as long as another
+/// write of one document holds it. Past that it goes where it may wait.
+const INLINE_PATIENCE: Duration = Duration::from_micros(200);
+
 /// How long a write that meets conflicts is started again before the client hears of it.
 const CONFLICT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -91,6 +95,15 @@ impl<'a> WriteOp<'a> {
             now_ms,
             buffers: Buffers::default(),
         }
+    }
+
+    /// Claims keys in `txn`, waiting as long as this thread may.
+    fn guard(&self, txn: &mut dyn Txn, keys: &[(Space, &[u8])]) -> Result<()> {
+        let guarded = match self.may_wait {
+            true => txn.guard(keys),
+            false => txn.guard_within(keys, INLINE_PATIENCE),
+        };
+        guarded.for_client()
     }
 
     /// Runs `attempt` until it meets no conflict.

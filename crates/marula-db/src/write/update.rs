@@ -3,9 +3,9 @@
 use marula_bson::Doc;
 use marula_error::Result;
 use marula_query::update::Touched;
-use marula_storage::{Space, Txn};
+use marula_storage::{GUARD_WAIT, Space, Txn};
 
-use super::{Change, WriteOp, Written, document, duplicate, index_key_exists};
+use super::{Change, INLINE_PATIENCE, WriteOp, Written, document, duplicate, index_key_exists};
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
@@ -48,7 +48,7 @@ impl WriteOp<'_> {
         let mut key = std::mem::take(&mut self.buffers.key);
         keys::record_key(collection.ident(), record.as_bytes(), &mut key);
         let mut txn = db.store().begin();
-        txn.guard(&[(Space::Records, &key)]).for_client()?;
+        self.guard(&mut *txn, &[(Space::Records, &key)])?;
         let mut ready = None;
         db.store()
             .get(Space::Records, &key, &mut |bytes| {
@@ -127,14 +127,16 @@ impl WriteOp<'_> {
         txn: &mut dyn Txn,
         record: &RecordKey,
     ) -> Result<()> {
-        let db = self.db;
+        let (db, may_wait) = (self.db, self.may_wait);
         let buffers = &mut self.buffers;
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) = (&buffers.old_keys[position], &buffers.new_keys[position]);
             if index.spec.unique {
                 for (key, type_bits) in after.iter().filter(|(key, _)| !before.contains(key)) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
-                    txn.guard(&[(Space::Indexes, &store_key)]).for_client()?;
+                    let patience = if may_wait { GUARD_WAIT } else { INLINE_PATIENCE };
+                    let guarded = [(Space::Indexes, store_key.as_slice())];
+                    txn.guard_within(&guarded, patience).for_client()?;
                     if index_key_exists(db, &store_key)? {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));

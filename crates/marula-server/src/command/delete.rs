@@ -82,7 +82,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         statements.len(),
     )?;
     let collection = ctx.server.db.collection(&ns);
-    let mut op = writes::begin(ctx, request)?;
+    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     let mut deleted = 0;
     let mut errors: Vec<(usize, Error)> = Vec::new();
     let mut retried = Vec::new();

@@ -75,7 +75,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ns = request.namespace()?;
     writes::check_writable(&ns)?;
     let args = Args::parse(request)?;
-    let mut op = writes::begin(ctx, request)?;
+    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
     match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
         Some(Done::FoundAndModified(done)) => {

@@ -83,7 +83,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         request.arg("stmtIds").and_then(|ids| ids.as_array()),
         documents.len(),
     )?;
-    let mut op = writes::begin(ctx, request)?;
+    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
     op.may_wait = !is_inline;
     let mut report = InsertReport::default();

@@ -83,7 +83,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         statements.len(),
     )?;
     let is_multi = |fields: &Doc<'_>| fields.get("multi").is_some_and(|multi| multi.is_truthy());
-    let mut op = writes::begin(ctx, request)?;
+    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
     op.may_wait = !is_inline;
 

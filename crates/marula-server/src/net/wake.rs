@@ -46,9 +46,18 @@ pub(super) struct Ticket {
     pub(super) number: u64,
 }
 
+/// What becomes of a parked request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Bidding {
+    /// It goes on.
+    Continue,
+    /// Its connection is closed without a reply.
+    HangUp,
+}
+
 /// Where a [`Wake`] rings.
 pub(super) trait Ring: Send + Sync {
-    fn ring(&self, ticket: Ticket);
+    fn ring(&self, ticket: Ticket, bidding: Bidding);
 }
 
 /// Continues one parked request.
@@ -58,19 +67,25 @@ pub(super) trait Ring: Send + Sync {
 pub struct Wake {
     ring: Arc<dyn Ring>,
     ticket: Ticket,
+    bidding: Bidding,
 }
 
 impl Wake {
     pub(super) fn new(ring: Arc<dyn Ring>, ticket: Ticket) -> Self {
-        Wake { ring, ticket }
+        Wake { ring, ticket, bidding: Bidding::Continue }
     }
 
     /// Continues the request. Dropping the value does the same; the call says it.
     pub fn wake(self) {}
+
+    /// Closes the connection instead, and forgets a reply that was held back: it would not have been true.
+    pub fn hang_up(mut self) {
+        self.bidding = Bidding::HangUp;
+    }
 }
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        self.ring.ring(self.ticket);
+        self.ring.ring(self.ticket, self.bidding);
     }
 }

@@ -19,7 +19,7 @@ use super::counters::WorkerCounters;
 use super::listen::{Listener, Stream};
 use super::pool::Outcome;
 use super::service::{Reason, Service};
-use super::wake::{Mailbox, Ring, Ticket};
+use super::wake::{Bidding, Mailbox, Ring, Ticket};
 use super::{Shared, Stop};
 
 /// The token of the mailbox's bell; the tokens of listeners stand below it, those of connections count from zero.
@@ -37,13 +37,13 @@ pub(super) enum Mail<S: Service> {
     /// A pool thread is done with a call.
     Outcome(Box<Outcome<S>>),
     /// A parked request goes on.
-    Wake(Ticket),
+    Wake(Ticket, Bidding),
     Stop(Stop),
 }
 
 impl<S: Service> Ring for Mailbox<Mail<S>> {
-    fn ring(&self, ticket: Ticket) {
-        self.send(Mail::Wake(ticket));
+    fn ring(&self, ticket: Ticket, bidding: Bidding) {
+        self.send(Mail::Wake(ticket, bidding));
     }
 }
 
@@ -182,7 +182,7 @@ impl<S: Service> Worker<S> {
             match mail {
                 Mail::Adopt(stream, remote) => self.adopt(stream, remote),
                 Mail::Outcome(outcome) => self.take_back(*outcome),
-                Mail::Wake(ticket) => self.wake(ticket),
+                Mail::Wake(ticket, bidding) => self.wake(ticket, bidding),
                 Mail::Stop(stop) => self.begin_stop(stop),
             }
         }

@@ -11,7 +11,7 @@ use crate::net::connection::{Connection, Parked};
 use crate::net::guard::{self, Verdict};
 use crate::net::pool::{Job, Outcome};
 use crate::net::service::{Arm, Call, Place, Reason, Service};
-use crate::net::wake::{Ring, Ticket, Wake};
+use crate::net::wake::{Bidding, Ring, Ticket, Wake};
 
 impl<S: Service> Worker<S> {
     /// Calls the service on this thread.
@@ -160,7 +160,7 @@ impl<S: Service> Worker<S> {
         mem::replace(&mut connection.parked, Parked::No)
     }
 
-    pub(super) fn wake(&mut self, ticket: Ticket) {
+    pub(super) fn wake(&mut self, ticket: Ticket, bidding: Bidding) {
         let slot = ticket.slot;
         let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         if connection.ticket != ticket.number {
@@ -168,16 +168,19 @@ impl<S: Service> Worker<S> {
         }
         match connection.parked {
             Parked::Retry { .. } => self.retry(slot, Reason::Woken),
-            Parked::Held { .. } => self.release(slot),
+            Parked::Held { .. } => self.release(slot, bidding),
             Parked::No | Parked::Pool | Parked::Stream { .. } => {}
         }
     }
 
-    /// Sends the reply that was held back.
-    fn release(&mut self, slot: usize) {
+    /// Sends the reply that was held back, or forgets it and closes the connection.
+    fn release(&mut self, slot: usize, bidding: Bidding) {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
-        if let Parked::Held { reply } = self.unpark(slot, &mut connection) {
-            self.send_from_pool(&mut connection, reply);
+        match (self.unpark(slot, &mut connection), bidding) {
+            (Parked::Held { reply }, Bidding::Continue) => {
+                self.send_from_pool(&mut connection, reply);
+            }
+            _ => connection.closing = true,
         }
         self.slots[slot] = Some(connection);
         self.turn(slot, |_| {});
