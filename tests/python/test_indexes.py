@@ -1,6 +1,6 @@
 """Indexes: made, listed, used, unique, dropped."""
 import pytest
-from pymongo import ASCENDING, DESCENDING, HASHED, IndexModel
+from pymongo import ASCENDING, DESCENDING, GEO2D, GEOSPHERE, HASHED, TEXT, IndexModel
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 
@@ -101,10 +101,13 @@ def test_answers_are_the_same_with_and_without_an_index(c):
     assert [d["_id"] for d in c.find().sort([("v", 1), ("_id", 1)])] == order
 
 
-def test_a_hashed_index_finds_what_is_equal(c):
-    c.create_index([("h", HASHED)])
-    c.insert_many([{"_id": i, "h": "k%d" % i} for i in range(50)])
-    assert c.find_one({"h": "k7"})["_id"] == 7
+@pytest.mark.parametrize("kind", [HASHED, TEXT, GEO2D, GEOSPHERE])
+def test_a_kind_of_index_that_is_not_there_is_refused(c, kind):
+    """Only ascending and descending keys are there: another kind is refused, never taken for one of them."""
+    with pytest.raises(OperationFailure) as error:
+        c.create_index([("h", kind)])
+    assert error.value.code == 67 and "Unknown index plugin" in str(error.value)
+    assert list(c.index_information()) in ([], ["_id_"])
 
 
 @pytest.mark.parametrize("key, options, code", [

@@ -2,20 +2,27 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc};
-use marula_db::{Db, Namespace};
-use marula_error::Result;
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
+use marula_db::{Collection, Db, Namespace};
+use marula_error::{Result, errors};
 use marula_plan::{Emit, End, Execution, Query, planner};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
-use marula_query::stage::{Env, Kind, Pipeline, Source, Step, World};
+use marula_query::stage::{CollectionStats, Env, Kind, Pipeline, Source, Step, World};
 
+use crate::command::coll_stats;
 use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
+use crate::host;
 use crate::view;
+
+errors! {
+    no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "PlanExecutor error during aggregation :: caused by :: Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
+    stats_of_view(ns: &str) = CommandNotSupportedOnView, "PlanExecutor error during aggregation :: caused by :: Namespace {ns} is a view, not a collection";
+}
 
 /// Bytes of documents that are read ahead of the pipeline.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
@@ -24,6 +31,8 @@ const READ_AHEAD_BYTES: usize = 256 * 1024;
 pub struct Surroundings {
     db: Arc<Db>,
     database: String,
+    /// The server's own name and port.
+    host: String,
     context: Arc<QueryContext>,
 }
 
@@ -63,6 +72,7 @@ impl PipelineSource {
         let surroundings = Arc::new(Surroundings {
             db: ctx.server.db.clone(),
             database: ns.db().to_owned(),
+            host: host::name_and_port(ctx.server),
             context: Arc::new(context),
         });
         let source = start(surroundings.clone(), ns, pipeline, hint)?;
@@ -138,6 +148,11 @@ fn start_resolved(
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     }
+    if let Some(Kind::CollectionStats(wanted)) = pipeline.stages().first().map(|stage| stage.kind())
+    {
+        let stats = collection_stats(&surroundings, ns, wanted)?;
+        return pipeline.run(Box::new(Documents::new(vec![stats])), &env);
+    }
     let Some(collection) = surroundings.db.collection(ns) else {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     };
@@ -155,6 +170,43 @@ fn start_resolved(
     let execution = Execution::new(collection, plan, query);
     let input = CollectionSource::new(execution, surroundings);
     rest.run(Box::new(input), &env)
+}
+
+/// The document of `$collStats`.
+fn collection_stats(
+    surroundings: &Surroundings,
+    ns: &Namespace,
+    wanted: &CollectionStats,
+) -> Result<DocBuf> {
+    let mut bytes = Vec::new();
+    let mut out = DocWriter::new(&mut bytes);
+    out.append("ns", ns.as_str());
+    out.append("host", surroundings.host.as_str());
+    out.append("localTime", Value::DateTime(surroundings.context.now_ms));
+    if let Some(scale) = wanted.storage_scale {
+        let collection = existing(surroundings, ns, "storageStats")?;
+        let mut stats = out.begin_doc("storageStats");
+        coll_stats::write_present(&surroundings.db, &collection, scale, &mut stats)?;
+    }
+    if wanted.count {
+        let count = existing(surroundings, ns, "count")?.count();
+        match i32::try_from(count) {
+            Ok(small) => out.append("count", small),
+            Err(_) => out.append("count", count),
+        };
+    }
+    out.finish();
+    Ok(DocBuf::trusted(bytes))
+}
+
+/// The collection that a part of `$collStats` is about.
+fn existing(surroundings: &Surroundings, ns: &Namespace, part: &str) -> Result<Arc<Collection>> {
+    let collection =
+        surroundings.db.collection(ns).ok_or_else(|| no_collection_for_stats(part, ns.as_str()))?;
+    match collection.state().options.view {
+        Some(_) => Err(stats_of_view(ns.as_str())),
+        None => Ok(collection),
+    }
 }
 
 /// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`.

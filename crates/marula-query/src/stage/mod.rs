@@ -15,6 +15,7 @@ pub mod world;
 mod add_fields;
 mod bucket;
 mod bucket_auto;
+mod coll_stats;
 mod count;
 mod documents;
 mod facet;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 use marula_bson::{Value, ValueBuf};
 use marula_error::Result;
 
+pub use coll_stats::CollectionStats;
 pub use pipeline::{Parser, Pipeline};
 pub use source::{Source, Step};
 pub use world::{Env, Replacement, World};
@@ -81,6 +83,7 @@ pub static STAGES: &[Row] = &[
     add_fields::ADD_FIELDS,
     bucket::ROW,
     bucket_auto::ROW,
+    coll_stats::ROW,
     count::ROW,
     documents::ROW,
     facet::ROW,
@@ -143,6 +146,8 @@ pub enum Kind<'s> {
     Skip(u64),
     /// A stage that makes its own documents and reads no input.
     Origin,
+    /// `$collStats`: its input is the one document with what it wants to know of the collection.
+    CollectionStats(&'s CollectionStats),
     /// Any other.
     Other,
 }

@@ -76,7 +76,8 @@ fn write_absent(scale: i64, out: &mut DocWriter<'_>) {
     whole(out, "scaleFactor", scale);
 }
 
-fn write_present(
+/// Writes the statistics of a collection that is there, without its name.
+pub(crate) fn write_present(
     db: &Db,
     collection: &Collection,
     scale: i64,

@@ -15,7 +15,7 @@ mod build_info;
 mod capped;
 mod cluster_parameter;
 mod coll_mod;
-mod coll_stats;
+pub(crate) mod coll_stats;
 mod compact;
 mod connection_status;
 mod count;
