@@ -50,12 +50,16 @@ impl Estimates {
             file_keys += file.keys;
             file_bytes += file.bytes;
         }
-        let disk_bytes = size(engine, space, range, Part::Files)?;
+        let table_bytes = size(engine, space, range, Part::Files)?;
         // A table's indexes and filters are in its size and not in that of a range.
-        let keys = scale(file_keys, disk_bytes, file_bytes).min(file_keys);
-        let keys = if disk_bytes * 10 >= file_bytes * 8 { file_keys } else { keys };
+        let keys = scale(file_keys, table_bytes, file_bytes).min(file_keys);
+        let keys = if table_bytes * 10 >= file_bytes * 8 { file_keys } else { keys };
         let memory_bytes = size(engine, space, range, Part::Memory)?;
-        Ok(RangeStats { keys: keys + memory_keys(engine, space, memory_bytes)?, disk_bytes })
+        // What is not in a table yet is on disk in the log.
+        Ok(RangeStats {
+            keys: keys + memory_keys(engine, space, memory_bytes)?,
+            disk_bytes: table_bytes + memory_bytes,
+        })
     }
 
     /// Keys that cut a range into parts of like size.
