@@ -20,6 +20,7 @@ use crate::index::entry::{self, Entry};
 use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
+use crate::validate::counter;
 
 errors! {
     corrupt_index(index: &str) = 8_000_004, "an entry of index '{index}' is not of an index's shape";
@@ -114,14 +115,8 @@ impl Collection {
         store: &dyn Read,
     ) -> Result<Self> {
         let collection = Collection::new(ident, uuid, namespace, state);
-        let counter = |key: [u8; 6]| -> Result<i64> {
-            let mut value = 0;
-            let mut read = |bytes: &[u8]| value = bytes.try_into().map_or(0, i64::from_le_bytes);
-            store.get(Space::Catalog, &key, &mut read).for_client()?;
-            Ok(value)
-        };
-        collection.count.store(counter(keys::count(ident))?, Ordering::Relaxed);
-        collection.size_bytes.store(counter(keys::size(ident))?, Ordering::Relaxed);
+        collection.count.store(counter(store, &keys::count(ident))?, Ordering::Relaxed);
+        collection.size_bytes.store(counter(store, &keys::size(ident))?, Ordering::Relaxed);
         if collection.shape == Shape::RecordId {
             let mut cursor =
                 store.cursor(Space::Records, &ident.range(), Direction::Backward).for_client()?;

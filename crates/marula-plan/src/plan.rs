@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use marula_bson::ValueBuf;
-use marula_db::{Index, RecordKey};
+use marula_db::Index;
 use marula_query::filter::Filter;
 use marula_storage::{Direction, KeyRange};
 
@@ -73,9 +73,3 @@ impl Plan {
 fn is_point(range: &KeyRange) -> bool {
     marula_storage::store::prefix_end(&range.start).is_some_and(|end| end == range.end)
 }
-
-/// Where an execution stands in an index: the stored key of the last entry, without the ident.
-pub type IndexPosition = Vec<u8>;
-
-/// Where an execution stands in a collection.
-pub type RecordPosition = RecordKey;

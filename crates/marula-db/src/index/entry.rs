@@ -9,7 +9,7 @@ use marula_storage::{Space, Txn};
 
 use super::Index;
 use crate::collection::Shape;
-use crate::keys::{IDENT_BYTES, Ident, RecordKey};
+use crate::keys::{IDENT_BYTES, RecordKey};
 
 /// The bytes of a record id.
 const RECORD_ID_BYTES: usize = 8;
@@ -88,13 +88,6 @@ pub fn record_of_unique(shape: Shape, value: &[u8]) -> Option<RecordKey> {
             rest.get(..u32::from_be_bytes(*length) as usize).map(RecordKey::new)
         }
     }
-}
-
-/// Writes the key under which a unique index holds the key string that `values` makes.
-pub fn unique_key(ident: Ident, key: &[u8], out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(&ident.bytes());
-    out.extend_from_slice(key);
 }
 
 /// Buffers for writing entries, reused from one to the next.

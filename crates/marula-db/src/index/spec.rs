@@ -7,8 +7,6 @@ use marula_query::collation::Collation;
 use marula_query::context::Context;
 use marula_query::filter::{Filter, Node, Predicate};
 
-use crate::namespace::Namespace;
-
 /// The most fields of a compound index. Source: manual "MongoDB Limits and Thresholds".
 pub const PARTS_MAX: usize = 32;
 
@@ -575,9 +573,4 @@ fn canonical_document(
             out.append("collation", collation.to_doc());
         }
     })
-}
-
-/// What `dropIndexes`, `hint` and `collMod` call an index.
-pub fn describe(ns: &Namespace, spec: &IndexSpec) -> String {
-    format!("{ns}.{}", spec.name)
 }

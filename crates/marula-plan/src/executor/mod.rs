@@ -12,7 +12,7 @@ use std::sync::Arc;
 use marula_bson::Doc;
 use marula_db::index::entry::Entry;
 use marula_db::{Collection, Db, Index};
-use marula_error::{Error, Result, codes, errors};
+use marula_error::{Result, errors};
 
 use crate::plan::{Access, Plan};
 use crate::query::Query;
@@ -255,9 +255,4 @@ impl MaybeFilter for Option<&marula_query::filter::Filter> {
             None => Ok(true),
         }
     }
-}
-
-/// Whether an error says that the collection went away under the execution.
-pub fn is_dropped(error: &Error) -> bool {
-    error.code() == codes::QueryPlanKilled
 }
