@@ -20,6 +20,8 @@ pub(crate) struct Health {
     error: Mutex<Option<String>>,
     /// Whether `error` is set, for those who ask often.
     has_error: AtomicBool,
+    /// Whether the log has said that only a restart helps.
+    is_restart_told: AtomicBool,
     pub(crate) errors: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) compactions: AtomicU64,
@@ -39,10 +41,18 @@ impl Health {
         self.error.lock().clone()
     }
 
+    /// Says once that the error will not go by itself.
+    pub(crate) fn stays_failed(&self, cause: &rust_rocksdb::Error) {
+        if !self.is_restart_told.swap(true, Ordering::Relaxed) {
+            error!("writes are refused until the server is started again: {cause}");
+        }
+    }
+
     /// Notes that writes go on.
     pub(crate) fn resumed(&self) {
         if self.error.lock().take().is_some() {
             self.has_error.store(false, Ordering::Relaxed);
+            self.is_restart_told.store(false, Ordering::Relaxed);
             info!("writing goes on after a background error");
         }
     }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use marula_storage::{Result, Stamp};
 use parking_lot::{Condvar, Mutex};
+use rust_rocksdb::ErrorKind;
 use tracing::{debug, error};
 
 use crate::engine::Engine;
-use crate::error::{closed, from_rocksdb};
+use crate::error::{closed, from_rocksdb, is_full};
 
 /// What a waiter has done when its sync has ended.
 type Done = Box<dyn FnOnce(Result<()>) + Send>;
@@ -167,7 +168,11 @@ impl Shared {
     fn resume(&self) {
         match self.engine.db.resume() {
             Ok(()) => self.engine.health.resumed(),
-            Err(cause) => debug!("writing cannot go on yet: {cause}"),
+            Err(cause) if is_full(cause.as_ref()) || cause.kind() == ErrorKind::Busy => {
+                debug!("writing cannot go on yet: {cause}");
+            }
+            // Only room is waited for: what else went wrong may have left a file that nobody knows the end of.
+            Err(cause) => self.engine.health.stays_failed(&cause),
         }
     }
 }

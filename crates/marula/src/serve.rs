@@ -14,7 +14,7 @@ use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
 use marula_server::net::{self, Listener};
 use marula_server::{Options, Server};
 use marula_storage::Store;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         server.set_parameter_at_startup(name, value)?;
     }
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
-    let mut signals = Signals::new([SIGTERM, SIGINT])
+    // A file that may not grow is to be an error of its write, not the end of the process.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGXFSZ])
         .map_err(|error| format!("cannot wait for signals: {error}"))?;
     let mut network = net::Options::for_this_machine();
     network.connections_max = settings.connections_max.unwrap_or(network.connections_max);
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let asked = server.clone();
     let signals_handle = signals.handle();
     let signal_thread = std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
+        if let Some(signal) = signals.forever().find(|signal| *signal != SIGXFSZ) {
             tracing::info!(signal, "asked to end by a signal");
             asked.shutdown.request();
         }

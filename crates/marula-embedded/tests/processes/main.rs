@@ -1,9 +1,10 @@
-//! Tests that need a process of their own: one that is killed, and one whose disk is full.
+//! Tests of what may happen around a store: its process is killed, its disk is full, its files are damaged or gone.
 //!
 //! A test runs this same binary again with the name of its child's part in [`CHILD`].
 
 mod crash;
 mod damage;
+mod faults;
 mod full;
 
 use std::path::Path;
