@@ -11,7 +11,7 @@ use marula_query::filter::{CompareOp, Filter, Node, Predicate};
 use marula_query::sort::SortPart;
 use marula_storage::{Direction, KeyRange};
 
-use crate::bounds::{self, IndexBounds, Interval};
+use crate::bounds::{self, IndexBounds, Interval, PartView};
 use crate::plan::{Access, Ixscan, Plan};
 use crate::query::{Hint, Query};
 
@@ -171,12 +171,13 @@ fn order_of(scan: &Ixscan, query: &Query) -> Option<Direction> {
     }
     let fixed = fixed_fields(scan, query);
     let mut direction = None;
-    let mut parts = index.spec.parts.iter().enumerate().peekable();
+    let parts = PartView::of(index, true);
+    let mut parts = parts.iter().take_while(|part| part.kind.is_ordered).enumerate();
     for wanted in sort.parts() {
         let SortPart::Path { path, descending } = wanted else { return None };
         loop {
             let (position, part) = parts.next()?;
-            if part.path == *path {
+            if part.path == path {
                 if position >= fixed {
                     let found = if part.descending == *descending {
                         Direction::Forward

@@ -1,0 +1,119 @@
+//! What the planner knows of each kind of key part, in one table.
+//!
+//! A key pattern names a kind for each of its parts: a direction, or a word such as `"hashed"`. A kind's row says
+//! which values of such a part can belong to a document that meets a predicate, whether these bounds say it all or
+//! a filter has to stay, and what else its entries are good for. Whoever adds a kind adds a row to [`KINDS`].
+
+use marula_bson::{FieldPath, Value};
+use marula_db::Index;
+use marula_query::filter::Predicate;
+
+use super::interval::{Interval, Order};
+use super::predicate;
+
+/// A kind of key part.
+pub struct PartKind {
+    /// How a key pattern names it.
+    pub name: &'static str,
+    /// The values of a part that can belong to a document that meets the predicate; `None` when the part
+    /// cannot serve it.
+    pub bounds: fn(&Predicate, &PartView<'_>) -> Option<Bounds>,
+    /// Whether entries come in the order of the field's values, so that they give a sort's order.
+    pub is_ordered: bool,
+    /// Whether the field's value can be read from an entry, so that an index covers what needs it.
+    pub holds_value: bool,
+}
+
+/// The kind of parts with a direction, 1 or -1.
+pub static ORDERED: PartKind =
+    PartKind { name: "", bounds: predicate::bounds, is_ordered: true, holds_value: true };
+
+/// The kinds that a key pattern names with a word.
+pub static KINDS: &[PartKind] = &[];
+
+/// A kind that is in no row serves nothing.
+static OPAQUE: PartKind =
+    PartKind { name: "", bounds: |_, _| None, is_ordered: false, holds_value: false };
+
+/// Which values of a part can belong to a document that meets a predicate.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bounds {
+    /// The values, ascending and disjoint.
+    pub intervals: Vec<Interval>,
+    /// What is left to check of what is found there.
+    pub exactness: Exactness,
+}
+
+/// What the bounds of a predicate leave to check.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Exactness {
+    /// Nothing: just the documents that meet the predicate have entries there.
+    Exact,
+    /// The predicate, on the entry's value.
+    OnKeys,
+    /// The predicate, on the document.
+    OnDocument,
+}
+
+/// A key part as the planner sees it for one query.
+#[derive(Clone, Copy)]
+pub struct PartView<'a> {
+    /// The field.
+    pub path: &'a FieldPath,
+    /// The kind.
+    pub kind: &'static PartKind,
+    /// Whether greater values come first.
+    pub descending: bool,
+    /// A bit for each component of the path at which some document has an array.
+    pub multikey: u64,
+    /// Whether documents without the index's fields have no entry.
+    pub is_sparse: bool,
+    /// Whether the index has no other part.
+    pub is_alone: bool,
+    /// The order of the entries' strings.
+    pub order: Order<'a>,
+    /// Whether the index orders strings as the query does.
+    pub same_collation: bool,
+}
+
+impl<'a> PartView<'a> {
+    /// The parts of an index.
+    pub fn of(index: &'a Index, same_collation: bool) -> Vec<PartView<'a>> {
+        let spec = &index.spec;
+        let multikey = index.multikey_paths();
+        let order = spec.collation.as_ref().map(|collation| collation.collator());
+        let parts = spec.parts.iter().zip(spec.key.as_doc().values()).zip(multikey);
+        parts
+            .map(|((part, named), multikey)| PartView {
+                path: &part.path,
+                kind: kind_of(named),
+                descending: part.descending,
+                multikey,
+                is_sparse: spec.sparse,
+                is_alone: spec.parts.len() == 1,
+                order,
+                same_collation,
+            })
+            .collect()
+    }
+
+    /// The bounds of a predicate on this part.
+    pub fn bounds(&self, predicate: &Predicate) -> Option<Bounds> {
+        let mut bounds = (self.kind.bounds)(predicate, self)?;
+        // What a number in a path means depends on the document: the index need not see it as the filter does.
+        let has_number = self.path.indexes().iter().any(Option::is_some);
+        let cannot_read = !self.kind.holds_value || self.order.is_some() || self.multikey != 0;
+        if has_number || (bounds.exactness == Exactness::OnKeys && cannot_read) {
+            bounds.exactness = Exactness::OnDocument;
+        }
+        Some(bounds)
+    }
+}
+
+/// The kind that a value in a key pattern names.
+fn kind_of(named: Value<'_>) -> &'static PartKind {
+    match named {
+        Value::String(name) => KINDS.iter().find(|kind| name == kind.name).unwrap_or(&OPAQUE),
+        _ => &ORDERED,
+    }
+}
