@@ -87,6 +87,10 @@ pub struct Counters {
     pub sorts: Counter,
     /// `metrics.operation.writeConflicts`.
     pub write_conflicts: Counter,
+    /// `metrics.ttl.deletedDocuments`.
+    pub ttl_deleted: Counter,
+    /// `metrics.ttl.passes`: how often the TTL monitor went through all collections.
+    pub ttl_passes: Counter,
     /// `metrics.commands.<UNKNOWN>`.
     pub unknown_commands: Counter,
     /// `asserts.user`: errors that clients were answered with.
@@ -115,6 +119,8 @@ impl Default for Counters {
             documents_examined: Counter::default(),
             sorts: Counter::default(),
             write_conflicts: Counter::default(),
+            ttl_deleted: Counter::default(),
+            ttl_passes: Counter::default(),
             unknown_commands: Counter::default(),
             user_errors: Counter::default(),
             by_command: COMMANDS.iter().map(|_| CommandCounter::default()).collect(),

@@ -29,6 +29,7 @@ pub mod session;
 pub mod stable_api;
 pub mod storage_size;
 pub mod time_series;
+pub mod ttl;
 pub mod update_one;
 pub mod view;
 pub mod write_lock;

@@ -12,7 +12,7 @@ use marula_db::Db;
 use marula_server::dispatch::Frame;
 use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
 use marula_server::net::{self, Listener};
-use marula_server::{Options, Server};
+use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -66,6 +66,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         .map_err(|error| format!("cannot start the network: {error}"))?;
     // Nobody else sets it.
     let _ = server.network.set(handle.counters());
+    let ttl = ttl::start(server.clone())
+        .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
     warn_of_open_access(&settings);
     for address in handle.local_addrs() {
         tracing::info!(%address, took_ms = began.elapsed().as_millis() as u64, "ready for connections");
@@ -84,6 +86,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     }
     signals_handle.close();
     let _ = signal_thread.join();
+    if ttl.join().is_err() {
+        tracing::error!("the TTL monitor has panicked");
+    }
     server.topology_waiters.lock().clear();
     handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
     db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;

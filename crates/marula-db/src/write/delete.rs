@@ -1,11 +1,11 @@
-//! Deleting one document with its index entries.
+//! Deleting documents with their index entries.
 
 use marula_bson::Doc;
 use marula_error::Result;
-use marula_storage::Space;
+use marula_storage::{Space, Txn};
 
 use super::WriteOp;
-use crate::collection::Collection;
+use crate::collection::{Collection, State};
 use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
 use crate::session::Done;
@@ -37,7 +37,74 @@ impl WriteOp<'_> {
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
         let mut txn = db.store().begin();
         self.guard(&mut *txn, &[(Space::Records, &self.buffers.key)])?;
+        let Some(size) = self.remove(&mut *txn, collection, &state, record, is_wanted)? else {
+            return Ok(false);
+        };
+        match statement {
+            Some((number, done)) => self.commit(collection, txn, -1, -size, &[(number, done())])?,
+            None => self.commit(collection, txn, -1, -size, &[])?,
+        }
+        Ok(true)
+    }
+
+    /// Deletes those of `records` for which `is_wanted` still says so, all in one transaction: for work in the
+    /// background, which takes a bounded number at a time. Answers how many were deleted. `records` holds none twice.
+    pub fn delete_batch(
+        &mut self,
+        collection: &Collection,
+        records: &[RecordKey],
+        is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
+    ) -> Result<u64> {
+        self.retrying(|op| op.try_delete_batch(collection, records, is_wanted))
+    }
+
+    fn try_delete_batch(
+        &mut self,
+        collection: &Collection,
+        records: &[RecordKey],
+        is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
+    ) -> Result<u64> {
+        let db = self.db;
+        let _shared = self.share(collection)?;
+        let state = collection.state();
+        let store_keys: Vec<Vec<u8>> = records
+            .iter()
+            .map(|record| {
+                let mut key = Vec::new();
+                keys::record_key(collection.ident(), record.as_bytes(), &mut key);
+                key
+            })
+            .collect();
+        let guards: Vec<(Space, &[u8])> =
+            store_keys.iter().map(|key| (Space::Records, key.as_slice())).collect();
+        let mut txn = db.store().begin();
+        self.guard(&mut *txn, &guards)?;
+        let (mut documents, mut bytes) = (0, 0);
+        for record in records {
+            if let Some(size) = self.remove(&mut *txn, collection, &state, record, is_wanted)? {
+                documents += 1;
+                bytes += size;
+            }
+        }
+        if documents > 0 {
+            self.commit(collection, txn, -documents, -bytes, &[])?;
+        }
+        Ok(documents.unsigned_abs())
+    }
+
+    /// Puts into `txn` that the document of `record`, which is guarded, goes with its index entries. Answers its size;
+    /// `None` when there is none or it is not wanted.
+    fn remove(
+        &mut self,
+        txn: &mut dyn Txn,
+        collection: &Collection,
+        state: &State,
+        record: &RecordKey,
+        is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
+    ) -> Result<Option<i64>> {
+        let db = self.db;
         let buffers = &mut self.buffers;
+        keys::record_key(collection.ident(), record.as_bytes(), &mut buffers.key);
         let count = state.indexes.len();
         if buffers.old_keys.len() < count {
             buffers.old_keys.resize_with(count, KeySet::default);
@@ -55,18 +122,13 @@ impl WriteOp<'_> {
         };
         let mut visit = |bytes: &[u8]| outcome = read(Doc::trusted(bytes));
         db.store().get(Space::Records, &buffers.key, &mut visit).for_client()?;
-        let Some(size) = outcome? else { return Ok(false) };
+        let Some(size) = outcome? else { return Ok(None) };
         txn.delete(Space::Records, &buffers.key);
         for (index, keys) in state.indexes.iter().zip(&buffers.old_keys) {
             for (key, _) in keys.iter() {
-                buffers.entries.delete(&mut *txn, index, key, record.as_bytes());
+                buffers.entries.delete(txn, index, key, record.as_bytes());
             }
         }
-        let size = i64::try_from(size).expect("a document is at most 16 MB");
-        match statement {
-            Some((number, done)) => self.commit(collection, txn, -1, -size, &[(number, done())])?,
-            None => self.commit(collection, txn, -1, -size, &[])?,
-        }
-        Ok(true)
+        Ok(Some(i64::try_from(size).expect("a document is at most 16 MB")))
     }
 }

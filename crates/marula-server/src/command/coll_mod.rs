@@ -27,6 +27,8 @@ errors! {
     no_index(index: &str, ns: &Namespace) = IndexNotFound, "cannot find index {index} for ns {ns}";
     id_hidden() = BadValue, "can't hide _id index";
     ttl_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
+    ttl_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
+    expire_text(text: &str) = InvalidOptions, "Invalid string value for the 'clusteredIndex::expireAfterSeconds' option. Got: '{text}'. Accepted value is 'off'";
     unprepared() = InvalidOptions, "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.";
     unique_not_offered() = CommandNotSupported, "an index that exists cannot be made unique on this server; build another";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
@@ -172,11 +174,13 @@ fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
         "validationLevel",
         "validationAction",
         "changeStreamPreAndPostImages",
-        "expireAfterSeconds",
     ] {
         if let Some(value) = request.arg(name) {
             changes.push((name, Some(value.to_buf())));
         }
+    }
+    if let Some(seconds) = request.arg("expireAfterSeconds") {
+        changes.push(("expireAfterSeconds", expire_after(seconds)?));
     }
     if let Some(Value::Document(validator)) = request.arg("validator") {
         changes.push(("validator", (!validator.is_empty()).then(|| ValueBuf::from(validator))));
@@ -209,6 +213,21 @@ fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
             }
         }
     }))
+}
+
+/// When documents of a clustered collection expire, as its options hold it; `"off"` is never.
+fn expire_after(seconds: Value<'_>) -> Result<Option<ValueBuf>> {
+    if let Value::String(text) = seconds {
+        return if text == "off" { Ok(None) } else { Err(expire_text(&text.to_string())) };
+    }
+    // What is no number is zero, and fractions are cut off.
+    #[allow(clippy::cast_possible_truncation)]
+    let whole = seconds.as_f64().unwrap_or_default() as i64;
+    match i32::try_from(whole) {
+        _ if whole < 0 => Err(ttl_negative()),
+        Ok(whole) => Ok(Some(ValueBuf::from(whole))),
+        Err(_) => Err(ttl_too_large()),
+    }
 }
 
 /// What changes in an index.

@@ -17,6 +17,7 @@ errors! {
     ttl_too_large(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number. Index spec: {spec}";
     ttl_type(kind: &str, spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{kind}'. Index spec: {spec}";
     ttl_compound(spec: &Doc<'_>) = CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: {spec}";
+    ttl_capped() = CannotCreateIndex, "Cannot create TTL index on a capped collection";
     name_star() = BadValue, "The index name '*' is not valid.";
     name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
     view_catalogue(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
@@ -66,6 +67,11 @@ fn run(
         writes::check_not_view(collection)?;
     }
     let specs = specs(request, existing.as_deref())?;
+    let is_capped =
+        existing.as_ref().is_some_and(|collection| collection.state().options.capped.is_some());
+    if is_capped && specs.iter().any(|spec| spec.expire_after_seconds.is_some()) {
+        return Err(ttl_capped());
+    }
     let is_new = existing.is_none();
     let collection = server.db.collection_or_create(&ns)?;
     let mut go_on = || context.check_interrupt();

@@ -375,6 +375,10 @@ fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
             "scanned": count(&counters.keys_examined),
             "scannedObjects": count(&counters.documents_examined),
         },
+        "ttl": {
+            "deletedDocuments": count(&counters.ttl_deleted),
+            "passes": count(&counters.ttl_passes),
+        },
     );
 }
 

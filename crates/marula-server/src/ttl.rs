@@ -1,0 +1,66 @@
+//! The TTL monitor: a thread that removes what has expired, every `ttlMonitorSleepSecs` seconds.
+//!
+//! One *pass* goes through every collection of every database; [`marula_db::ttl`] says what of it has expired. A pass
+//! stops between two batches when the server ends, when `ttlMonitorEnabled` is taken away, or when `fsync` holds
+//! writes off. A collection that fails is logged and tried again in the next pass.
+
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use marula_db::ttl;
+use marula_error::Result;
+
+use crate::server::Server;
+
+/// How soon a change of the monitor's parameters is seen.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Starts the monitor; it ends with the server.
+pub fn start(server: Arc<Server>) -> std::io::Result<JoinHandle<()>> {
+    Builder::new().name("ttl".into()).spawn(move || run(&server))
+}
+
+fn run(server: &Server) {
+    let mut last = Instant::now();
+    while !server.shutdown.wait_until(Instant::now() + LOOK_EVERY) {
+        let seconds = server.parameters.number("ttlMonitorSleepSecs");
+        let pause = Duration::from_secs(seconds.unsigned_abs());
+        if last.elapsed() >= pause && may_delete(server) {
+            pass(server);
+            last = Instant::now();
+        }
+    }
+}
+
+fn may_delete(server: &Server) -> bool {
+    server.parameters.flag("ttlMonitorEnabled")
+        && !server.write_lock.is_locked()
+        && !server.shutdown.is_requested()
+}
+
+/// Goes through every collection once.
+fn pass(server: &Server) {
+    let catalog = server.db.catalog();
+    for database in catalog.databases() {
+        for collection in catalog.collections(&database) {
+            let mut go_on = || may_delete(server);
+            let deleted: Result<u64> =
+                ttl::expire(&server.db, &collection, server.now_ms(), &mut go_on);
+            let ns = collection.namespace();
+            match deleted {
+                Ok(0) => {}
+                Ok(count) => {
+                    server.counters.ttl_deleted.add(count);
+                    tracing::debug!(%ns, count, "removed expired documents");
+                }
+                // Dropped while it was looked at: there is nothing to remove any more.
+                Err(_) if collection.is_dropped() => {}
+                Err(error) => {
+                    tracing::warn!(%ns, %error, "expired documents could not be removed; tried again later");
+                }
+            }
+        }
+    }
+    server.counters.ttl_passes.add(1);
+}
