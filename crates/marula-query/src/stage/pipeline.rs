@@ -64,6 +64,13 @@ impl Pipeline {
         parser.finish()
     }
 
+    /// Checks that an array is one of stages with names that are known, without parsing any.
+    ///
+    /// Errors: `stage_not_object`, `stage_not_one_field`, `unknown_stage`.
+    pub fn check_form(array: Doc<'_>) -> Result<()> {
+        array.values().try_for_each(|item| find_row(item).map(|_| ()))
+    }
+
     /// Parses the array of stages of a pipeline inside another, which is not known any more.
     pub(super) fn parse_inside(
         array: Doc<'_>,
@@ -191,18 +198,8 @@ impl<'c> Parser<'c> {
             return Err(too_many_stages());
         }
         for (index, item) in array.values().enumerate() {
-            let Value::Document(doc) = item else {
-                return Err(stage_not_object());
-            };
-            let mut fields = doc.iter();
-            let (Some(field), None) = (fields.next(), fields.next()) else {
-                return Err(stage_not_one_field());
-            };
-            let row = STAGES
-                .iter()
-                .find(|row| *row.name.as_bytes() == **field.name)
-                .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
-            (row.parse)(field.value.get(), self)?;
+            let (row, argument) = find_row(item)?;
+            (row.parse)(argument, self)?;
             self.check_place(row, index, count)?;
         }
         Ok(())
@@ -230,6 +227,22 @@ impl<'c> Parser<'c> {
         pipeline.optimize(context)?;
         Ok(pipeline)
     }
+}
+
+/// The row of a stage, and its argument.
+fn find_row(item: Value<'_>) -> Result<(&'static Row, Value<'_>)> {
+    let Value::Document(doc) = item else {
+        return Err(stage_not_object());
+    };
+    let mut fields = doc.iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Err(stage_not_one_field());
+    };
+    let row = STAGES
+        .iter()
+        .find(|row| *row.name.as_bytes() == **field.name)
+        .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
+    Ok((row, field.value.get()))
 }
 
 /// A stage's argument as a document that `fill` writes.
