@@ -538,11 +538,21 @@ fn allocate(next_ident: &mut u32, txn: &mut dyn Txn) -> Ident {
     ident
 }
 
-fn put_entry(txn: &mut dyn Txn, ident: Ident, ns: &Namespace, uuid: &entry::Uuid, state: &State) {
+pub(super) fn put_entry(
+    txn: &mut dyn Txn,
+    ident: Ident,
+    ns: &Namespace,
+    uuid: &entry::Uuid,
+    state: &State,
+) {
     txn.put(Space::Catalog, &keys::entry(ident), &entry::encode(ns, uuid, state));
 }
 
-fn remove_entry(txn: &mut dyn Txn, collection: &Collection, dropped: &mut Vec<(Space, Ident)>) {
+pub(super) fn remove_entry(
+    txn: &mut dyn Txn,
+    collection: &Collection,
+    dropped: &mut Vec<(Space, Ident)>,
+) {
     let ident = collection.ident();
     txn.delete(Space::Catalog, &keys::entry(ident));
     txn.delete(Space::Catalog, &keys::count(ident));
