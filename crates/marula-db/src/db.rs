@@ -62,7 +62,6 @@ impl Db {
             sweeper: Mutex::new(Some(sweeper)),
         };
         db.reconcile_views()?;
-        db.drop_temporaries()?;
         Ok(db)
     }
 

@@ -12,6 +12,7 @@ pub mod context;
 pub mod expression;
 mod field_map;
 pub mod filter;
+pub mod geo;
 mod javascript;
 mod json_schema;
 pub mod projection;

@@ -6,6 +6,7 @@ use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
 use marula_query::filter::{Filter, Node, Predicate};
+use marula_query::validation::allowed::near_not_allowed;
 
 /// The most fields of a compound index. Source: manual "MongoDB Limits and Thresholds".
 pub const PARTS_MAX: usize = 32;
@@ -487,7 +488,10 @@ fn check_partial(node: &Node) -> Result<()> {
         Node::And(children) | Node::Or(children) => children.iter().try_for_each(check_partial),
         Node::AlwaysTrue => Ok(()),
         Node::Path(path) => match &path.predicate {
-            Predicate::Compare(_) | Predicate::Exists | Predicate::Type(_) => Ok(()),
+            Predicate::Compare(_) | Predicate::Exists | Predicate::Type(_) | Predicate::Geo(_) => {
+                Ok(())
+            }
+            Predicate::Near(_) => Err(near_not_allowed()),
             Predicate::In(list) if list.regexes().is_empty() => Ok(()),
             Predicate::All(all) if all.iter().all(|one| matches!(one, Predicate::Compare(_))) => {
                 Ok(())

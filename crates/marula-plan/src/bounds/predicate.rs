@@ -44,6 +44,8 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         Predicate::Size(_)
         | Predicate::Bits(_)
         | Predicate::ElemMatchObject(_)
+        | Predicate::Geo(_)
+        | Predicate::Near(_)
         | Predicate::All(_)
         | Predicate::AlwaysFalse => None,
     }

@@ -77,6 +77,8 @@ fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
             out.append("$size", &narrow(*size));
         }
         Predicate::Bits(test) => write_bits(test, out),
+        Predicate::Geo(test) => append_all(&test.text, out),
+        Predicate::Near(test) => append_all(&test.text, out),
         Predicate::ElemMatchObject(filter) => write_node(filter, &mut out.begin_doc("$elemMatch")),
         Predicate::ElemMatchValue(list) => {
             let mut inner = out.begin_doc("$elemMatch");
@@ -96,6 +98,12 @@ fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
         Predicate::AlwaysFalse => {
             out.append("$alwaysFalse", 1);
         }
+    }
+}
+
+fn append_all(operators: &DocBuf, out: &mut DocWriter<'_>) {
+    for element in operators.as_doc() {
+        out.append_raw(element.name, element.value);
     }
 }
 

@@ -11,6 +11,7 @@ use marula_bson::{Collator, Doc, FieldPath, RawValue, Type, Value};
 use marula_error::Result;
 
 use super::bits;
+use super::geo;
 use super::modulo;
 use super::node::{Compare, CompareOp, Node, Predicate};
 
@@ -185,6 +186,8 @@ impl Matcher<'_> {
                     && i64::try_from(Doc::trusted(value.bytes()).iter().count()) == Ok(*size)
             }
             Predicate::Bits(test) => bits::matches(test, value.get()),
+            Predicate::Geo(test) => geo::matches(test, value.get()),
+            Predicate::Near(_) => true,
             Predicate::ElemMatchObject(filter) => return self.elem_match_object(filter, value),
             Predicate::ElemMatchValue(list) => return self.elem_match_value(list, value),
             Predicate::Not(inner) => {
@@ -251,6 +254,7 @@ fn holds_for_missing(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(constant) => holds_for_nothing(constant),
         Predicate::In(list) => list.has_null(),
+        Predicate::Near(_) => true,
         _ => false,
     }
 }

@@ -11,6 +11,7 @@ mod bits;
 mod canonical;
 mod explain;
 mod expr;
+mod geo;
 mod in_list;
 mod matching;
 mod modulo;
@@ -23,11 +24,12 @@ pub(crate) mod types;
 
 use std::sync::Arc;
 
-use marula_bson::{Collator, Doc, DocBuf};
+use marula_bson::{Collator, Doc, DocBuf, FieldPath};
 use marula_error::Result;
 
 pub use crate::json_schema::SchemaNode;
 pub use expr::ExprNode;
+pub use geo::{GeoOp, GeoTest, NearTest};
 pub use in_list::InList;
 pub(crate) use matching::compares;
 pub use node::{Bits, BitsOp, Compare, CompareOp, Node, PathNode, Predicate, TypeSet, WhereNode};
@@ -51,7 +53,7 @@ pub struct Filter {
 impl Filter {
     /// Parses a filter document.
     pub fn parse(doc: Doc<'_>, context: &Context) -> Result<Filter> {
-        Ok(Filter::from_node(parse::parse(doc, context)?, context))
+        Filter::from_node(parse::parse(doc, context)?, context).checked()
     }
 
     /// The filter that every document matches.
@@ -65,7 +67,7 @@ impl Filter {
     pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
         let node = parse::parse(doc, context)?;
         let written = Some(Arc::new(node.clone()));
-        Ok(Filter { written, ..Filter::from_node(node, context) })
+        Filter { written, ..Filter::from_node(node, context) }.checked()
     }
 
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
@@ -73,6 +75,16 @@ impl Filter {
         let collation = context.collation.clone();
         let collator = collation.as_ref().map(Collation::collator);
         Filter { root: canonical::canonical(root, collator), collation, written: None }
+    }
+
+    /// The search by distance in it, if there is one, with the path that it searches.
+    pub fn near(&self) -> Option<(&FieldPath, &NearTest)> {
+        geo::near_of(&self.root)
+    }
+
+    fn checked(self) -> Result<Filter> {
+        geo::check_near(&self.root)?;
+        Ok(self)
     }
 
     /// The tree.

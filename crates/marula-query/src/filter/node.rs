@@ -8,6 +8,7 @@ use marula_bson::{FieldPath, Type, ValueBuf};
 
 use crate::context::Interrupt;
 use crate::filter::expr::ExprNode;
+use crate::filter::geo::{GeoTest, NearTest};
 use crate::filter::in_list::InList;
 use crate::json_schema::SchemaNode;
 use crate::regex::Regex;
@@ -70,6 +71,10 @@ pub enum Predicate {
     Size(i64),
     /// `$bitsAllSet` and its siblings.
     Bits(Bits),
+    /// `$geoWithin` and `$geoIntersects`.
+    Geo(GeoTest),
+    /// `$near` and its like: every document passes, an index leaves out and puts in order.
+    Near(NearTest),
     /// `$elemMatch` with a filter: an element of the array is a document that matches.
     ElemMatchObject(Box<Node>),
     /// `$elemMatch` with operators: one element of the array satisfies them all.

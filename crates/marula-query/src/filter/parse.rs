@@ -10,7 +10,7 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::node::{BitsOp, Compare, CompareOp, Node, PathNode, Predicate, WhereNode};
 use super::number::{parse_i64, parse_non_negative_i32};
-use super::{array, bits, expr, in_list, modulo, types};
+use super::{array, bits, expr, geo, in_list, modulo, types};
 use crate::context::Context;
 use crate::javascript;
 use crate::regex::Regex;
@@ -60,8 +60,6 @@ errors! {
     where_with_scope() = 4649201, "$where no longer supports deprecated BSON type CodeWScope";
     /// `$where` under a field.
     where_under_field() = BadValue, "$where cannot be applied to a field";
-    /// `$near` and its like inside `$elemMatch`.
-    near_not_at_the_top(name: &str) = BadValue, "geo {name} must be top-level expr";
     /// An operator of MongoDB that this server does not have.
     not_implemented(name: &str) = NotImplemented, "{name} is not implemented";
 }
@@ -94,7 +92,8 @@ struct TopOperator {
     parse: fn(&Parser<'_>, RawValue<'_>) -> Result<Option<Node>>,
 }
 
-/// Every operator that stands under a path, but `$regex` and `$options`, which need each other.
+/// Every operator that stands under a path, but `$regex` and `$options`, which need each other, and those of
+/// geometry, which stand alone.
 static PATH_OPERATORS: &[PathOperator] = &[
     PathOperator { name: "$eq", parse: |_, _, operand| eq(operand) },
     PathOperator { name: "$ne", parse: |_, _, operand| ne(operand) },
@@ -146,15 +145,6 @@ static PATH_OPERATORS: &[PathOperator] = &[
         parse: |_, path, operand| bits::parse(BitsOp::AnyClear, path, operand),
     },
     PathOperator { name: "$where", parse: |_, _, _| Err(where_under_field()) },
-    PathOperator { name: "$near", parse: |parser, _, _| Err(parser.near("$near")) },
-    PathOperator { name: "$nearSphere", parse: |parser, _, _| Err(parser.near("$nearSphere")) },
-    PathOperator { name: "$geoNear", parse: |parser, _, _| Err(parser.near("$geoNear")) },
-    PathOperator { name: "$geoWithin", parse: |_, _, _| Err(not_implemented("$geoWithin")) },
-    PathOperator { name: "$within", parse: |_, _, _| Err(not_implemented("$within")) },
-    PathOperator {
-        name: "$geoIntersects",
-        parse: |_, _, _| Err(not_implemented("$geoIntersects")),
-    },
 ];
 
 /// Every operator that stands in place of a path.
@@ -242,6 +232,10 @@ impl<'c> Parser<'c> {
         for Element { name, value } in doc {
             if name == "$regex" {
                 predicates.push(regex(value, doc)?);
+            } else if let Some(predicate) = geo::parse(name, doc) {
+                predicates.push(predicate?);
+                // It has taken what stands beside it.
+                break;
             } else if name == "$options" {
                 doc.get_raw(b"$regex").ok_or_else(options_alone)?;
             } else if let Some(operator) = PATH_OPERATORS.iter().find(|row| name == row.name) {
@@ -274,13 +268,6 @@ impl<'c> Parser<'c> {
     fn text(&self) -> Result<Option<Node>> {
         self.only_at_the_top("$text")?;
         Err(not_implemented("$text"))
-    }
-
-    fn near(&self, name: &str) -> Error {
-        match self.place {
-            Place::Top => not_implemented(name),
-            Place::Element => near_not_at_the_top(name),
-        }
     }
 
     fn expr(&self, operand: RawValue<'_>) -> Result<Node> {
@@ -363,6 +350,7 @@ fn is_dbref(doc: Doc<'_>) -> bool {
 pub(super) fn is_path_operator(name: &[u8]) -> bool {
     name == b"$regex"
         || name == b"$options"
+        || geo::is_operator(name)
         || PATH_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
 }
 

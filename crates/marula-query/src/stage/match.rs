@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::filter::Filter;
+use crate::validation::allowed::near_not_allowed;
 
 pub(super) const ROW: Row = Row { name: "$match", place: Place::Anywhere, parse };
 
@@ -37,6 +38,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(where_not_allowed());
     }
     let filter = Filter::parse(doc, parser.context)?;
+    if filter.near().is_some() {
+        return Err(near_not_allowed());
+    }
     parser.push(Match { filter });
     Ok(())
 }

@@ -10,7 +10,7 @@ errors! {
     /// An operator that a validator cannot carry out.
     not_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
     /// A search for what is near.
-    near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
+    pub near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
     /// An expression that differs each time.
     rand_not_allowed() = 3040500, "$rand not allowed inside collection validators";
     /// An expression in JavaScript.

@@ -1,0 +1,180 @@
+//! `$geoWithin`, `$within`, `$geoIntersects`, and where `$near` may stand.
+//!
+//! An operator of this family stands alone under its path: it takes the whole object of operators.
+
+use std::sync::Arc;
+
+use bstr::BStr;
+use marula_bson::{Doc, DocBuf, Element, FieldPath, RawValue, Value};
+use marula_error::{Result, errors};
+
+use super::node::{Node, PathNode, Predicate};
+use crate::geo::{self, Geometry, Near};
+
+errors! {
+    geo_not_an_object() = BadValue, "geometry must be an object";
+    geo_no_geometry() = BadValue, "geo query doesn't have any geometry";
+    geo_unknown_specifier(element: &Element<'_>) = BadValue, "unknown geo specifier: {element}";
+    geo_extra_field(element: &Element<'_>) = BadValue, "can't parse extra field: {element}";
+    geo_within_unsupported(operators: &Doc<'_>) = BadValue, "$within not supported with provided geometry: {operators}";
+    geo_intersects_unsupported(operators: &Doc<'_>) = BadValue, "$geoIntersect not supported with provided geometry: {operators}";
+    /// `$near` and its like below another operator.
+    near_not_at_the_top() = BadValue, "geo $near must be top-level expr";
+    /// Two searches by distance.
+    near_twice() = BadValue, "Too many geoNear expressions";
+}
+
+/// Which relation a place must have to the query's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GeoOp {
+    /// `$geoWithin` and its old name `$within`.
+    Within,
+    /// `$geoIntersects`.
+    Intersects,
+}
+
+/// A relation to a geometry.
+#[derive(Clone, Debug)]
+pub struct GeoTest {
+    /// Which relation.
+    pub op: GeoOp,
+    /// The query's side of it.
+    pub geometry: Arc<Geometry>,
+    /// The operator with its operand, as the client wrote it.
+    pub(super) text: Arc<DocBuf>,
+}
+
+/// A search by distance, which an index carries out.
+#[derive(Clone, Debug)]
+pub struct NearTest {
+    /// What is searched for.
+    pub near: Arc<Near>,
+    /// The operators, as the client wrote them.
+    pub(super) text: Arc<DocBuf>,
+}
+
+/// Reads the operator `name` of an object of operators, if it is of this family, with all that stands beside it.
+///
+/// Errors: this module's rows and those of [`geo`].
+pub(super) fn parse(name: &BStr, operators: Doc<'_>) -> Option<Result<Predicate>> {
+    if geo::is_near(name) {
+        return Some(geo::parse_near(operators).map(|near| {
+            let text = Arc::new(operators.to_buf());
+            Predicate::Near(NearTest { near: Arc::new(near), text })
+        }));
+    }
+    let op = op_of(name)?;
+    // The complaint names the second operator, whichever of them is of this family.
+    if let Some(extra) = operators.iter().nth(1) {
+        return Some(Err(geo_extra_field(&extra)));
+    }
+    let first = operators.iter().next()?;
+    Some(parse_relation(op, first.value, operators))
+}
+
+fn op_of(name: &BStr) -> Option<GeoOp> {
+    match &**name {
+        b"$geoWithin" | b"$within" => Some(GeoOp::Within),
+        b"$geoIntersects" => Some(GeoOp::Intersects),
+        _ => None,
+    }
+}
+
+/// Whether an operator of this name is of this family.
+pub(super) fn is_operator(name: &[u8]) -> bool {
+    geo::is_near(name) || op_of(BStr::new(name)).is_some()
+}
+
+fn parse_relation(op: GeoOp, operand: RawValue<'_>, operators: Doc<'_>) -> Result<Predicate> {
+    let Value::Document(operand) = operand.get() else { return Err(geo_not_an_object()) };
+    let mut geometry = None;
+    for element in operand {
+        let inner = element.value.get();
+        let (Value::Document(doc) | Value::Array(doc)) = inner else {
+            if element.name == "$uniqueDocs" {
+                continue;
+            }
+            return Err(geo_unknown_specifier(&element));
+        };
+        if element.name == "$geometry" {
+            geometry = Some(geo::parse_query(inner)?);
+        } else if let Some(shape) = geo::parse_shape(element.name, doc) {
+            geometry = Some(shape?);
+        } else if element.name != "$uniqueDocs" {
+            return Err(geo_unknown_specifier(&element));
+        }
+    }
+    let geometry = geometry.ok_or_else(geo_no_geometry)?;
+    match op {
+        GeoOp::Within if !geometry.has_inside() => return Err(geo_within_unsupported(&operators)),
+        GeoOp::Intersects if !geometry.is_on_globe() => {
+            return Err(geo_intersects_unsupported(&operators));
+        }
+        _ => {}
+    }
+    let text = Arc::new(operators.to_buf());
+    Ok(Predicate::Geo(GeoTest { op, geometry: Arc::new(geometry), text }))
+}
+
+/// Whether the value is a place that has the relation to the query's.
+pub(super) fn matches(test: &GeoTest, value: Value<'_>) -> bool {
+    let (Value::Document(_) | Value::Array(_)) = value else { return false };
+    let Ok(place) = geo::parse_stored("", value) else { return false };
+    match test.op {
+        GeoOp::Within => test.geometry.contains(&place),
+        GeoOp::Intersects => test.geometry.intersects(&place),
+    }
+}
+
+/// The search by distance in a canonical filter.
+pub(super) fn near_of(root: &Node) -> Option<(&FieldPath, &NearTest)> {
+    match root {
+        Node::And(children) => children.iter().find_map(near_at),
+        node => near_at(node),
+    }
+}
+
+fn near_at(node: &Node) -> Option<(&FieldPath, &NearTest)> {
+    match node {
+        Node::Path(PathNode { path, predicate: Predicate::Near(test) }) => Some((path, test)),
+        _ => None,
+    }
+}
+
+/// Checks that at most one search by distance is in the filter, and that it is not below another operator.
+pub(super) fn check_near(root: &Node) -> Result<()> {
+    let is_near = |node: &&Node| near_at(node).is_some();
+    match root {
+        Node::And(children) => {
+            if children.iter().filter(is_near).count() > 1 {
+                return Err(near_twice());
+            }
+            children.iter().filter(|child| !is_near(child)).try_for_each(check_without_near)
+        }
+        node if is_near(&node) => Ok(()),
+        node => check_without_near(node),
+    }
+}
+
+fn check_without_near(node: &Node) -> Result<()> {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().try_for_each(check_without_near)
+        }
+        Node::Not(child) => check_without_near(child),
+        Node::Path(at) => check_predicate(&at.predicate),
+        _ => Ok(()),
+    }
+}
+
+fn check_predicate(predicate: &Predicate) -> Result<()> {
+    match predicate {
+        Predicate::Near(_) => Err(near_not_at_the_top()),
+        Predicate::Not(inner) => check_predicate(inner),
+        Predicate::All(list) | Predicate::ElemMatchValue(list) => {
+            list.iter().try_for_each(check_predicate)
+        }
+        Predicate::ElemMatchObject(filter) => check_without_near(filter),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,26 @@
+//! Geometry: what stands in documents and queries as places, and how places relate.
+//!
+//! `geojson` and `legacy` read the two ways of writing a place; [`Geometry`] is what both give. `relation`
+//! says whether one geometry lies within another or touches it, `planar` and `sphere` do so in the plane and
+//! on the globe, `distance` measures. `near` is the operand of `$near`.
+
+mod distance;
+mod geojson;
+mod geometry;
+mod legacy;
+mod near;
+mod planar;
+mod relation;
+mod sphere;
+
+#[cfg(test)]
+mod tests;
+
+pub use geojson::{parse_query, parse_stored};
+pub use geometry::{GeoPoint, Geometry};
+pub use legacy::parse_shape;
+pub(crate) use near::is_near;
+pub use near::{Near, Unit, parse_near};
+
+/// The radius of the earth in metres, as MongoDB turns metres into angles.
+pub const EARTH_RADIUS_METERS: f64 = 6_378_100.0;

@@ -1,0 +1,295 @@
+//! Lines and polygons on the globe.
+//!
+//! The sphere is S2's: edges are the shortest way between their ends, and of a point on a border it is decided the
+//! same way every time whether it is inside. A polygon is a shell with holes; which relations hold follows from
+//! those of the rings, whose edges are indexed, so that big polygons do not cost the product of their sizes.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use s2rst::s2::crossing_edge_query::{CrossingEdgeQuery, CrossingType};
+use s2rst::s2::edge_crosser::EdgeCrosser;
+use s2rst::s2::polyline::Polyline;
+use s2rst::s2::shape_index::ShapeIndex;
+use s2rst::s2::{Cap, Cell, LatLng, Loop, Point, Region};
+
+/// Below this many pairs of edges it is quicker to try them all than to index one side.
+const PAIRS_TRIED: usize = 4096;
+
+/// A line on the globe.
+pub struct Line {
+    pub(super) polyline: Polyline,
+    index: OnceLock<ShapeIndex>,
+}
+
+/// A polygon on the globe: what is in its shell and in none of its holes.
+#[derive(Debug)]
+pub struct Polygon {
+    shell: Loop,
+    holes: Vec<Loop>,
+    is_strictly_wound: bool,
+}
+
+/// The vertices with none twice in a row.
+pub(super) fn erase_repeated(mut vertices: Vec<Point>) -> Vec<Point> {
+    vertices.dedup();
+    vertices
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Line").field(&self.polyline).finish()
+    }
+}
+
+impl Line {
+    /// The line through these vertices, two or more, of which none follows itself.
+    ///
+    /// Errors: why they make none, as text.
+    pub(super) fn new(vertices: Vec<Point>) -> Result<Line, String> {
+        let turn = vertices.windows(2).position(|edge| is_antipodal(edge[0], edge[1]));
+        if let Some(at) = turn {
+            return Err(format!("Vertices {at} and {} are identical or antipodal", at + 1));
+        }
+        Ok(Line { polyline: Polyline::new(vertices), index: OnceLock::new() })
+    }
+
+    /// The edges, in order.
+    pub(super) fn edges(&self) -> impl Iterator<Item = (Point, Point)> + '_ {
+        (1..self.polyline.num_vertices())
+            .map(|at| (self.polyline.vertex(at - 1), self.polyline.vertex(at)))
+    }
+
+    /// Whether the lines cross or touch at a vertex.
+    pub(super) fn intersects(&self, other: &Line) -> bool {
+        if self.polyline.num_vertices() * other.polyline.num_vertices() <= PAIRS_TRIED {
+            return self.polyline.intersects(&other.polyline);
+        }
+        let index = self.index();
+        let mut query = CrossingEdgeQuery::new(index);
+        other.edges().any(|edge| !crossed(&mut query, index, edge, CrossingType::All).is_empty())
+    }
+
+    fn index(&self) -> &ShapeIndex {
+        self.index.get_or_init(|| {
+            let mut index = ShapeIndex::new();
+            index.add(Box::new(self.polyline.clone()));
+            index.build();
+            index
+        })
+    }
+
+    /// Whether every vertex and all between lies in the cap.
+    pub(super) fn is_in_cap(&self, cap: &Cap) -> bool {
+        is_path_in_cap(self.edges(), cap)
+    }
+
+    /// Whether the line touches the cell.
+    pub(super) fn touches(&self, cell: &Cell) -> bool {
+        self.polyline.intersects_cell(cell)
+    }
+}
+
+impl Polygon {
+    /// The polygon with this ring for a border; the smaller side of it is inside.
+    ///
+    /// Errors: why the vertices make no ring, as text.
+    pub(super) fn new(vertices: Vec<Point>) -> Result<Polygon, String> {
+        Ok(Polygon { shell: small_ring(vertices)?, holes: Vec::new(), is_strictly_wound: false })
+    }
+
+    /// The polygon to the left of this ring.
+    ///
+    /// Errors: why the vertices make no ring, as text.
+    pub(super) fn strictly_wound(vertices: Vec<Point>) -> Result<Polygon, String> {
+        Ok(Polygon { shell: ring(vertices)?, holes: Vec::new(), is_strictly_wound: true })
+    }
+
+    /// Takes the ring out of the polygon. Answers whether it lies within the shell.
+    ///
+    /// Errors: why the vertices make no ring, as text.
+    pub(super) fn add_hole(&mut self, vertices: Vec<Point>) -> Result<bool, String> {
+        let hole = small_ring(vertices)?;
+        let is_inside = self.shell.contains_loop(&hole);
+        self.holes.push(hole);
+        Ok(is_inside)
+    }
+
+    /// How two of its rings are in each other's way, as text.
+    pub(super) fn clash_of_rings(&self) -> Option<String> {
+        let mut edges: HashMap<[Bits; 2], (usize, usize)> = HashMap::new();
+        for (at, ring) in self.rings().enumerate() {
+            for edge in 0..ring.num_vertices() {
+                let ends = [bits(ring.vertex(edge)), bits(ring.vertex(edge + 1))];
+                // A hole winds like the shell here, so an edge that two rings share has one direction in both.
+                if let Some((other, other_edge)) = edges.insert(ends, (at, edge)) {
+                    return Some(format!(
+                        "Duplicate edge: loop {at}, edge {edge} and loop {other}, edge {other_edge}"
+                    ));
+                }
+            }
+        }
+        for (a, one) in self.holes.iter().enumerate() {
+            for (b, other) in self.holes.iter().enumerate().skip(a + 1) {
+                let apart = !one.intersects_loop(other);
+                if !apart && !one.contains_loop(other) && !other.contains_loop(one) {
+                    return Some(format!("Loop {} crosses loop {}", a + 1, b + 1));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a hole lies in another.
+    pub(super) fn has_nested_holes(&self) -> bool {
+        let holes = || self.holes.iter().enumerate();
+        holes().any(|(a, one)| holes().any(|(b, other)| a != b && one.contains_loop(other)))
+    }
+
+    /// Whether the ring says which side is inside.
+    pub(super) fn is_strictly_wound(&self) -> bool {
+        self.is_strictly_wound
+    }
+
+    /// The borders, the outer first.
+    pub(super) fn rings(&self) -> impl Iterator<Item = &Loop> {
+        std::iter::once(&self.shell).chain(&self.holes)
+    }
+
+    /// Whether the point lies in it.
+    pub(super) fn contains(&self, point: &Point) -> bool {
+        self.shell.contains_point(point)
+            && !self.holes.iter().any(|hole| hole.contains_point(point))
+    }
+
+    /// Whether the whole line lies in it.
+    pub(super) fn contains_line(&self, line: &Line) -> bool {
+        self.contains(&line.polyline.vertex(0)) && !self.is_crossed_by(line)
+    }
+
+    /// Whether the whole other polygon lies in it.
+    pub(super) fn contains_polygon(&self, other: &Polygon) -> bool {
+        self.shell.contains_loop(&other.shell)
+            && self.holes.iter().all(|hole| {
+                !hole.intersects_loop(&other.shell)
+                    || other.holes.iter().any(|wider| wider.contains_loop(hole))
+            })
+    }
+
+    /// Whether some of the line lies in it.
+    pub(super) fn intersects_line(&self, line: &Line) -> bool {
+        self.contains(&line.polyline.vertex(0)) || self.is_crossed_by(line)
+    }
+
+    /// Whether the polygons share a part of the globe.
+    pub(super) fn intersects_polygon(&self, other: &Polygon) -> bool {
+        self.shell.intersects_loop(&other.shell)
+            && !self.holes.iter().any(|hole| hole.contains_loop(&other.shell))
+            && !other.holes.iter().any(|hole| hole.contains_loop(&self.shell))
+    }
+
+    /// Whether the polygon touches the cell.
+    pub(super) fn touches(&self, cell: &Cell) -> bool {
+        let ring = Loop::from_cell(cell);
+        self.shell.intersects_loop(&ring)
+            && !self.holes.iter().any(|hole| hole.contains_loop(&ring))
+    }
+
+    /// Whether it lies in the cap.
+    pub(super) fn is_in_cap(&self, cap: &Cap) -> bool {
+        let ring = &self.shell;
+        let edges = (0..ring.num_vertices()).map(|at| (ring.vertex(at), ring.vertex(at + 1)));
+        is_path_in_cap(edges, cap) && !self.contains(&Point(-cap.center().0))
+    }
+
+    fn is_crossed_by(&self, line: &Line) -> bool {
+        self.rings().any(|ring| {
+            let index = ring.shape_index();
+            let mut query = CrossingEdgeQuery::new(index);
+            line.edges().any(|(a, b)| {
+                let mut crosser = EdgeCrosser::new(a, b);
+                crossed(&mut query, index, (a, b), CrossingType::All)
+                    .into_iter()
+                    .any(|at| crosser.edge_or_vertex_crossing(ring.vertex(at), ring.vertex(at + 1)))
+            })
+        })
+    }
+}
+
+fn is_path_in_cap(edges: impl Iterator<Item = (Point, Point)>, cap: &Cap) -> bool {
+    let outside = cap.complement();
+    let mut edges = edges;
+    edges.all(|(a, b)| {
+        if !cap.contains_point(&a) || !cap.contains_point(&b) {
+            return false;
+        }
+        // A cap of more than half of the globe may hold both ends of an edge and not what is between.
+        let nearest = s2rst::s2::edge_distances::project(outside.center(), a, b);
+        outside.is_empty() || !outside.interior_contains_point(nearest)
+    })
+}
+
+type Bits = [u64; 3];
+
+/// The coordinates as keys of a map; both zeros are one.
+fn bits(point: Point) -> Bits {
+    [point.0.x, point.0.y, point.0.z].map(|number| (number + 0.0).to_bits())
+}
+
+fn is_antipodal(a: Point, b: Point) -> bool {
+    a == Point(-b.0)
+}
+
+/// The ring through these vertices with the smaller side inside.
+fn small_ring(vertices: Vec<Point>) -> Result<Loop, String> {
+    let mut ring = ring(vertices)?;
+    ring.normalize();
+    Ok(ring)
+}
+
+/// The ring through these vertices, three or more, which must not meet itself.
+fn ring(vertices: Vec<Point>) -> Result<Loop, String> {
+    let count = vertices.len();
+    let mut places: HashMap<Bits, usize> = HashMap::with_capacity(count);
+    for (at, &vertex) in vertices.iter().enumerate() {
+        if let Some(first) = places.insert(bits(vertex), at) {
+            return Err(format!("Duplicate vertices: {first} and {at}"));
+        }
+        if is_antipodal(vertex, vertices[(at + 1) % count]) {
+            return Err(format!("Vertices {at} and {} are antipodal", (at + 1) % count));
+        }
+    }
+    let ring = Loop::new(vertices);
+    let mut query = CrossingEdgeQuery::new(ring.shape_index());
+    for at in 0..count {
+        let (a, b) = (ring.vertex(at), ring.vertex(at + 1));
+        let others = crossed(&mut query, ring.shape_index(), (a, b), CrossingType::Interior);
+        if let Some(other) = others.into_iter().min() {
+            return Err(format!(
+                "Edges {at} and {other} cross. Edge locations in degrees: {}-{} and {}-{}",
+                shown(a),
+                shown(b),
+                shown(ring.vertex(other)),
+                shown(ring.vertex(other + 1)),
+            ));
+        }
+    }
+    Ok(ring)
+}
+
+/// The edges of the one shape of an index that the edge crosses, by their numbers.
+fn crossed(
+    query: &mut CrossingEdgeQuery<'_>,
+    index: &ShapeIndex,
+    (a, b): (Point, Point),
+    which: CrossingType,
+) -> Vec<usize> {
+    let Some(shape) = index.shape(0) else { return Vec::new() };
+    let found = query.crossings(a, b, shape, 0, which);
+    found.into_iter().filter_map(|edge| usize::try_from(edge).ok()).collect()
+}
+
+fn shown(point: Point) -> String {
+    let place = LatLng::from_point(point);
+    format!("[{:.7}, {:.7}]", place.lat.degrees() + 0.0, place.lng.degrees() + 0.0)
+}

@@ -1,0 +1,58 @@
+//! Geometry in filters against mongod's answers.
+//!
+//! `tests/recorded.jsonl` was recorded from mongod 6.0.27, with generated places all over the globe, in a city and
+//! near the origin of the plane. Its first line holds the documents; each other line a filter and either the
+//! `_id`s found or the error.
+
+use marula_bson::{Doc, Value, ext_json};
+
+use crate::context::Context;
+use crate::filter::Filter;
+
+const RECORDED: &str = include_str!("tests/recorded.jsonl");
+
+fn id(doc: Doc<'_>) -> i64 {
+    doc.get("_id").and_then(|id| id.as_exact_i64()).unwrap()
+}
+
+/// What is found, as the recorded line would say it.
+fn answer(filter: Doc<'_>, docs: &[Doc<'_>]) -> Result<Vec<i64>, (i32, String)> {
+    let filter = Filter::parse(filter, &Context::default())
+        .map_err(|error| (error.code().number(), error.message().to_owned()))?;
+    Ok(docs.iter().filter(|doc| filter.matches(**doc).unwrap()).map(|doc| id(*doc)).collect())
+}
+
+#[test]
+fn places_are_found_and_refused_as_by_mongod() {
+    let mut lines = RECORDED.lines();
+    let head = ext_json::parse(lines.next().unwrap()).unwrap();
+    let docs = head.as_doc().get("docs").and_then(|docs| docs.as_array()).unwrap();
+    let docs: Vec<Doc<'_>> = docs.values().map(|doc| doc.as_doc().unwrap()).collect();
+    let (mut count, mut differences) = (0, Vec::new());
+    for line in lines {
+        let case = ext_json::parse(line).unwrap();
+        let case = case.as_doc();
+        let filter = case.get("filter").and_then(|filter| filter.as_doc()).unwrap();
+        let wanted = match (case.get("ids"), case.get("code"), case.get("message")) {
+            (Some(Value::Array(ids)), _, _) => {
+                Ok(ids.values().filter_map(|id| id.as_exact_i64()).collect())
+            }
+            (_, Some(Value::Int32(code)), Some(Value::String(text))) => {
+                Err((code, text.to_string()))
+            }
+            _ => panic!("a line without an answer: {line}"),
+        };
+        count += 1;
+        let found = answer(filter, &docs);
+        if found != wanted {
+            differences.push(format!("{filter}\n   {found:?}\n   instead of {wanted:?}"));
+        }
+    }
+    assert!(count > 600, "only {count} lines");
+    assert!(
+        differences.is_empty(),
+        "{} of {count} differ:\n{}",
+        differences.len(),
+        differences[..differences.len().min(40)].join("\n")
+    );
+}
