@@ -59,11 +59,12 @@ bench: build ## server CPU per operation beside mongod's (ROWS=find,update RUNS=
 	@$(target)/release/marula-bench --marula $(marula) --mongod "$$(tools/setup mongod)" \
 	  $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
-# Every row with tiny inputs, against Marula alone: keeps the benchmarks working, measures nothing.
+# Every row and every comparison with tiny inputs, against Marula alone: keeps them working, measures nothing.
 .PHONY: bench-smoke
 bench-smoke: build
 	@cargo build --release --quiet --package marula-bench
 	@$(target)/release/marula-bench --marula $(marula) --smoke
+	@$(marula) bench run all --scale 0.0001 --seconds 0.05 --runs 1 --out $(target)/bench-smoke
 
 lint: setup ## rustfmt and clippy, without warnings
 	@cargo fmt --all --check

@@ -22,10 +22,14 @@ impl Doc {
     }
 
     pub(crate) fn str(self, name: &str, value: &str) -> Doc {
-        let mut bytes = (value.len() as i32 + 1).to_le_bytes().to_vec();
-        bytes.extend_from_slice(value.as_bytes());
-        bytes.push(0);
-        self.element(2, name, &bytes)
+        let mut doc = self.element(2, name, &(value.len() as i32 + 1).to_le_bytes());
+        doc.bytes.extend_from_slice(value.as_bytes());
+        doc.bytes.push(0);
+        doc
+    }
+
+    pub(crate) fn long(self, name: &str, value: i64) -> Doc {
+        self.element(0x12, name, &value.to_le_bytes())
     }
 
     pub(crate) fn int(self, name: &str, value: i32) -> Doc {
@@ -124,6 +128,21 @@ pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
                 _ => return None,
             };
     }
+}
+
+/// The documents of an array of documents, from the start of the array's value on.
+pub(crate) fn documents(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = 4;
+    std::iter::from_fn(move || {
+        if *array.get(at)? != 3 {
+            return None;
+        }
+        let start = at + 2 + array.get(at + 1..)?.iter().position(|byte| *byte == 0)?;
+        let length = i32::from_le_bytes(array.get(start..start + 4)?.try_into().ok()?) as usize;
+        let document = array.get(start..start + length.max(5))?;
+        at = start + length.max(5);
+        Some(document)
+    })
 }
 
 /// A string field, for error messages.

@@ -2,6 +2,8 @@
 //!
 //! Text is drawn from a vocabulary with few frequent and many rare words, so that it compresses as prose does.
 
+use std::sync::LazyLock;
+
 use crate::bson::Doc;
 use crate::message::{Random, oid};
 
@@ -23,7 +25,7 @@ const SYLLABLES: [&str; 24] = [
 ];
 
 /// Prose of about `length` bytes.
-fn prose(random: &mut Random, words: &[&str], length: usize) -> String {
+pub(crate) fn prose(random: &mut Random, words: &[&str], length: usize) -> String {
     let mut text = String::with_capacity(length + 16);
     while text.len() < length {
         if !text.is_empty() {
@@ -44,14 +46,16 @@ fn prose(random: &mut Random, words: &[&str], length: usize) -> String {
     text
 }
 
-fn words() -> Vec<&'static str> {
-    WORDS.split_whitespace().collect()
+/// The vocabulary's plain words, the frequent ones first.
+pub(crate) fn words() -> &'static [&'static str] {
+    static SPLIT: LazyLock<Vec<&str>> = LazyLock::new(|| WORDS.split_whitespace().collect());
+    &SPLIT
 }
 
 /// A record of about 300 bytes, found by `_id`.
 pub(crate) fn record(number: u64) -> Vec<u8> {
     let mut random = Random::new(number + 1);
-    let text = prose(&mut random, &words(), 120);
+    let text = prose(&mut random, words(), 120);
     Doc::new()
         .oid("_id", oid(number))
         .str("name", &format!("record {number}"))
@@ -90,15 +94,19 @@ pub(crate) fn code(number: usize) -> String {
 
 /// A record that is updated all the time: 15 strings, a few other fields, about 1 KB.
 pub(crate) fn hot(number: usize) -> Vec<u8> {
+    hot_from(Doc::new().oid("_id", oid(number as u64)), number).finish()
+}
+
+/// The same behind an `_id` that is there already.
+pub(crate) fn hot_from(doc: Doc, number: usize) -> Doc {
     let mut random = Random::new(number as u64 + 1);
-    let mut doc = Doc::new().oid("_id", oid(number as u64)).str("code", &code(number));
+    let mut doc = doc.str("code", &code(number));
     for field in HOT_FIELDS {
-        doc = doc.str(field, &prose(&mut random, &words(), 24));
+        doc = doc.str(field, &prose(&mut random, words(), 24));
     }
     doc.int("quantity", 5)
         .date("created", 1_700_000_000_000)
-        .str("text", &prose(&mut random, &words(), 300))
-        .finish()
+        .str("text", &prose(&mut random, words(), 300))
 }
 
 /// An order with three fields worth an index, about 350 bytes.
@@ -114,11 +122,16 @@ pub(crate) fn order() -> Doc {
             "address",
             Doc::new().str("street", "Harbour Road 12").str("city", "Oldtown").str("zip", "12345"),
         )
-        .str("note", &prose(&mut random, &words(), 140))
+        .str("note", &prose(&mut random, words(), 140))
 }
 
 /// A product page: 41 fields, about 2.6 KB.
 pub(crate) fn product(number: u64) -> Vec<u8> {
+    product_from(Doc::new().oid("_id", oid(number)), number).finish()
+}
+
+/// The same behind the fields that are there already.
+pub(crate) fn product_from(doc: Doc, number: u64) -> Doc {
     let words = words();
     let mut random = Random::new(number + 1_000_003);
     let random = &mut random;
@@ -129,11 +142,10 @@ pub(crate) fn product(number: u64) -> Vec<u8> {
     let categories =
         ["kitchen", "garden", "lighting", "furniture", "textile", "travel", "office", "children"];
     let price = random.below(90_000) as f64 / 100.0 + 1.0;
-    let mut doc = Doc::new()
-        .oid("_id", oid(number))
+    let mut doc = doc
         .str("sku", &format!("SKU-{number:08}"))
         .str("ean", &format!("40{:011}", random.next() % 100_000_000_000))
-        .str("name", &prose(random, &words, 48))
+        .str("name", &prose(random, words, 48))
         .str("brand", pick(random, &brands))
         .str("category", pick(random, &categories))
         .double("price", price)
@@ -149,15 +161,10 @@ pub(crate) fn product(number: u64) -> Vec<u8> {
         .date("updated", 1_700_000_000_000 + random.below(20_000_000) as i64 * 1000)
         .strings(
             "tags",
-            &[
-                pick(random, &words),
-                pick(random, &words),
-                pick(random, &words),
-                pick(random, &words),
-            ],
+            &[pick(random, words), pick(random, words), pick(random, words), pick(random, words)],
         )
         .str("colour", pick(random, &colours))
-        .str("material", pick(random, &words))
+        .str("material", pick(random, words))
         .int("weightGrams", random.below(30_000) as i32)
         .doc(
             "size",
@@ -166,10 +173,10 @@ pub(crate) fn product(number: u64) -> Vec<u8> {
                 .int("width", random.below(2_000) as i32)
                 .int("height", random.below(2_000) as i32),
         )
-        .str("summary", &prose(random, &words, 140))
-        .str("description", &prose(random, &words, 720))
-        .str("care", &prose(random, &words, 120))
-        .str("delivery", &prose(random, &words, 90))
+        .str("summary", &prose(random, words, 140))
+        .str("description", &prose(random, words, 720))
+        .str("care", &prose(random, words, 120))
+        .str("delivery", &prose(random, words, 90))
         .str("supplier", &format!("supplier {}", random.below(300)))
         .str("supplierSku", &format!("{:010x}", random.next() & 0xFF_FFFF_FFFF))
         .str("origin", pick(random, &["DE", "FR", "PL", "SE", "PT", "IT"]))
@@ -181,7 +188,7 @@ pub(crate) fn product(number: u64) -> Vec<u8> {
         );
     }
     for place in 0..8 {
-        doc = doc.str(&format!("attribute{place}"), &prose(random, &words, 30 + 4 * place));
+        doc = doc.str(&format!("attribute{place}"), &prose(random, words, 30 + 4 * place));
     }
     let warehouses = (0..2)
         .map(|place| {
@@ -191,5 +198,5 @@ pub(crate) fn product(number: u64) -> Vec<u8> {
                 .int("pieces", random.below(90) as i32)
         })
         .collect();
-    doc.array("stockAt", warehouses).finish()
+    doc.array("stockAt", warehouses)
 }

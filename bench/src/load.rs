@@ -1,21 +1,48 @@
 //! The load generator: many connections on one thread, each with one request under way.
+//!
+//! It knows sockets and clocks and no protocol: what is sent, where an answer ends and whether it is right is said by
+//! [`Traffic`]. A request costs it two system calls and a share of one `epoll_wait`.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::bson::Doc;
+use crate::interrupt;
 use crate::message::{self, Template};
 
-/// What a row sends and expects back.
+/// What a row sends and expects back: one request, one reply of MongoDB's protocol.
 pub(crate) trait Work {
     /// The next request of a connection, or `None` when there is no more to do.
     fn request(&mut self, connection: usize) -> Option<&[u8]>;
     /// Refuses a reply that is not what the request asked for.
     fn check(&mut self, reply: &[u8]) -> Result<(), String>;
+}
+
+/// What goes over the connections of one load, in any protocol.
+pub(crate) trait Traffic {
+    /// The next request of a connection, or `None` when there is no more to do.
+    fn request(&mut self, connection: usize) -> Option<&[u8]>;
+    /// Whether these bytes are a whole answer.
+    fn whole(&self, reply: &[u8]) -> bool;
+    /// Refuses an answer that is not what the request asked for, and says what comes next.
+    fn answer(&mut self, connection: usize, reply: &[u8]) -> Result<Answer, String>;
+    /// The request that goes on where an `Answer::More` ended.
+    fn more(&mut self, connection: usize) -> &[u8];
+}
+
+/// What an answer means for its connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    /// The operation is complete: what kind it was, for the latencies, and how much it counts.
+    Done { class: usize, count: u64 },
+    /// The operation needs another request.
+    More,
 }
 
 /// What one run measured.
@@ -31,6 +58,30 @@ pub(crate) struct Measured {
     pub(crate) p99_us: f64,
 }
 
+/// How a load is put on a server.
+pub(crate) struct Load<'a> {
+    /// Makes one connection, greeted and ready.
+    pub(crate) connect: &'a dyn Fn() -> Result<std::net::TcpStream, String>,
+    /// How many of them.
+    pub(crate) connections: usize,
+    /// Time before anything counts.
+    pub(crate) warm_up: Duration,
+    /// Time that counts; `None`: until the traffic ends.
+    pub(crate) time: Option<Duration>,
+    /// How long a server may be silent.
+    pub(crate) patience: Duration,
+}
+
+/// What a load measured, with the latencies of each class of operations in nanoseconds.
+pub(crate) struct Driven {
+    pub(crate) operations: u64,
+    pub(crate) seconds: f64,
+    pub(crate) cpu_ns: u64,
+    /// CPU of this thread, the load generator, within the measured time.
+    pub(crate) client_ns: u64,
+    pub(crate) waits: Vec<Histogram<u64>>,
+}
+
 struct Connection {
     stream: TcpStream,
     out: Vec<u8>,
@@ -38,6 +89,13 @@ struct Connection {
     reply: Vec<u8>,
     sent: Instant,
     done: bool,
+}
+
+/// The longest wait that latencies tell apart.
+const WAIT_NS_MAX: u64 = 3_600_000_000_000;
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, WAIT_NS_MAX, 3).expect("the bounds are fixed and fit")
 }
 
 /// Sends `work` over `connections` until the time is over or the work is done. `cpu` reads the server's CPU clock.
@@ -49,49 +107,100 @@ pub(crate) fn run(
     work: &mut dyn Work,
     cpu: &mut dyn FnMut() -> u64,
 ) -> Result<Measured, String> {
-    let fail = |error: std::io::Error| format!("the connection to {address} broke: {error}");
+    let patience = Duration::from_secs(60);
+    let connect = || connect(address);
+    let load = Load { connect: &connect, connections, warm_up, time, patience };
+    let driven = drive(&load, &mut OneReply(work), cpu)?;
+    let p99_ns = driven.waits.first().map_or(0, |waits| waits.value_at_quantile(0.99));
+    Ok(Measured {
+        operations: driven.operations,
+        seconds: driven.seconds,
+        cpu_ns: driven.cpu_ns,
+        p99_us: p99_ns as f64 / 1000.0,
+    })
+}
+
+struct OneReply<'a>(&'a mut dyn Work);
+
+impl Traffic for OneReply<'_> {
+    fn request(&mut self, connection: usize) -> Option<&[u8]> {
+        self.0.request(connection)
+    }
+
+    fn whole(&self, reply: &[u8]) -> bool {
+        message::whole(reply)
+    }
+
+    fn answer(&mut self, _: usize, reply: &[u8]) -> Result<Answer, String> {
+        self.0.check(reply).map(|()| Answer::Done { class: 0, count: 1 })
+    }
+
+    fn more(&mut self, _: usize) -> &[u8] {
+        unreachable!("a row's operation is one request")
+    }
+}
+
+/// Puts `load` on a server until its time is over or its traffic ends. `cpu` reads the server's CPU clock.
+///
+/// Errors: a connection that breaks, a silent server, a wrong answer, Ctrl-C.
+pub(crate) fn drive(
+    load: &Load,
+    traffic: &mut dyn Traffic,
+    cpu: &mut dyn FnMut() -> u64,
+) -> Result<Driven, String> {
+    let fail = |error: std::io::Error| format!("a connection broke: {error}");
     let mut poll = Poll::new().map_err(fail)?;
     let mut events = Events::with_capacity(1024);
-    let mut all = Vec::with_capacity(connections);
-    for index in 0..connections {
-        let mut stream = TcpStream::from_std(connect(address)?);
+    let mut all = Vec::with_capacity(load.connections);
+    for index in 0..load.connections {
+        interrupt::check()?;
+        let stream = (load.connect)()?;
+        stream.set_nonblocking(true).map_err(fail)?;
+        let mut stream = TcpStream::from_std(stream);
         poll.registry()
             .register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)
             .map_err(fail)?;
-        let now = Instant::now();
         all.push(Connection {
             stream,
             out: Vec::new(),
             written: 0,
             reply: vec![],
-            sent: now,
+            sent: Instant::now(),
             done: false,
         });
     }
 
     let mut chunk = vec![0; 1 << 16];
-    let mut waits: Vec<u32> = Vec::with_capacity(1 << 20);
-    let mut measured = Measured::default();
+    let mut driven = Driven { operations: 0, seconds: 0.0, cpu_ns: 0, client_ns: 0, waits: vec![] };
     let mut open = 0;
     let begin = Instant::now();
     // Before the warm-up ends nothing counts.
     let mut counted = None;
-    if warm_up.is_zero() {
-        counted = Some((begin, cpu()));
+    if load.warm_up.is_zero() {
+        counted = Some((begin, cpu(), thread_cpu_ns()));
     }
     for (index, connection) in all.iter_mut().enumerate() {
-        open += usize::from(connection.next(index, work).map_err(fail)?);
+        open += usize::from(connection.next(traffic.request(index)).map_err(fail)?);
     }
+    let mut heard = begin;
     while open > 0 {
-        poll.poll(&mut events, Some(Duration::from_secs(60))).map_err(fail)?;
-        if events.is_empty() {
-            return Err(format!("{address} did not answer within 60 s"));
+        match poll.poll(&mut events, Some(Duration::from_millis(500))) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => other.map_err(fail)?,
         }
+        interrupt::check()?;
         let now = Instant::now();
-        if counted.is_none() && now - begin >= warm_up {
-            counted = Some((now, cpu()));
+        if events.is_empty() {
+            if now - heard > load.patience {
+                return Err(format!("no answer within {} s", load.patience.as_secs()));
+            }
+            continue;
         }
-        let over = time.is_some_and(|time| now - begin >= warm_up + time);
+        heard = now;
+        if counted.is_none() && now - begin >= load.warm_up {
+            counted = Some((now, cpu(), thread_cpu_ns()));
+        }
+        let over = load.time.is_some_and(|time| now - begin >= load.warm_up + time);
         for event in &events {
             let index = event.token().0;
             let connection = &mut all[index];
@@ -101,32 +210,56 @@ pub(crate) fn run(
             if event.is_writable() {
                 connection.flush().map_err(fail)?;
             }
-            if event.is_readable() && connection.receive(&mut chunk).map_err(fail)? {
-                work.check(&connection.reply)?;
-                if counted.is_some() {
-                    measured.operations += 1;
-                    waits.push(connection.sent.elapsed().as_micros().min(u32::MAX as u128) as u32);
+            if !event.is_readable() || !connection.receive(&mut chunk, traffic).map_err(fail)? {
+                continue;
+            }
+            match traffic.answer(index, &connection.reply)? {
+                Answer::More => {
+                    connection.reply.clear();
+                    connection.put(traffic.more(index)).map_err(fail)?;
                 }
-                connection.reply.clear();
-                if over || !connection.next(index, work).map_err(fail)? {
-                    connection.done = true;
-                    open -= 1;
+                Answer::Done { class, count } => {
+                    if counted.is_some() {
+                        driven.operations += count;
+                        let wait = connection.sent.elapsed().as_nanos() as u64;
+                        if driven.waits.len() <= class {
+                            driven.waits.resize_with(class + 1, histogram);
+                        }
+                        driven.waits[class].saturating_record(wait.max(1));
+                    }
+                    connection.reply.clear();
+                    let request = if over { None } else { traffic.request(index) };
+                    if !connection.next(request).map_err(fail)? {
+                        connection.done = true;
+                        open -= 1;
+                    }
                 }
             }
         }
     }
-    let (since, cpu_before) = counted.unwrap_or((begin, 0));
-    measured.seconds = since.elapsed().as_secs_f64();
-    measured.cpu_ns = cpu().saturating_sub(cpu_before);
-    waits.sort_unstable();
-    measured.p99_us = waits.get(waits.len() * 99 / 100).copied().unwrap_or(0) as f64;
-    Ok(measured)
+    let (since, cpu_before, client_before) = counted.unwrap_or((begin, 0, 0));
+    driven.seconds = since.elapsed().as_secs_f64();
+    driven.cpu_ns = cpu().saturating_sub(cpu_before);
+    driven.client_ns = thread_cpu_ns().saturating_sub(client_before);
+    Ok(driven)
+}
+
+/// CPU nanoseconds of the calling thread, from the scheduler's account.
+fn thread_cpu_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 impl Connection {
-    fn next(&mut self, index: usize, work: &mut dyn Work) -> std::io::Result<bool> {
-        let Some(request) = work.request(index) else { return Ok(false) };
+    /// Begins an operation; false when there is none.
+    fn next(&mut self, request: Option<&[u8]>) -> std::io::Result<bool> {
+        let Some(request) = request else { return Ok(false) };
         self.sent = Instant::now();
+        self.put(request)?;
+        Ok(true)
+    }
+
+    fn put(&mut self, request: &[u8]) -> std::io::Result<()> {
         // Almost always the whole request fits the socket: nothing is copied then.
         let written = match self.stream.write(request) {
             Ok(written) => written,
@@ -136,8 +269,7 @@ impl Connection {
         self.out.clear();
         self.out.extend_from_slice(&request[written..]);
         self.written = 0;
-        self.flush()?;
-        Ok(true)
+        self.flush()
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -152,7 +284,7 @@ impl Connection {
     }
 
     /// Reads what is there; true when a whole reply is.
-    fn receive(&mut self, chunk: &mut [u8]) -> std::io::Result<bool> {
+    fn receive(&mut self, chunk: &mut [u8], traffic: &dyn Traffic) -> std::io::Result<bool> {
         loop {
             match self.stream.read(chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -160,23 +292,19 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
-            if let Some(length) = self.reply.get(..4) {
-                let length = i32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
-                if self.reply.len() >= length {
-                    return Ok(true);
-                }
+            if traffic.whole(&self.reply) {
+                return Ok(true);
             }
         }
     }
 }
 
-fn connect(address: SocketAddr) -> Result<std::net::TcpStream, String> {
+pub(crate) fn connect(address: SocketAddr) -> Result<std::net::TcpStream, String> {
     let stream = std::net::TcpStream::connect(address)
         .map_err(|error| format!("no connection to {address}: {error}"))?;
     stream.set_nodelay(true).expect("a connected socket takes options");
     let mut blocking = Blocking { stream };
     blocking.command(Doc::new().int("hello", 1).str("$db", "admin"))?;
-    blocking.stream.set_nonblocking(true).expect("a connected socket takes options");
     Ok(blocking.stream)
 }
 
@@ -187,9 +315,7 @@ pub(crate) struct Blocking {
 
 impl Blocking {
     pub(crate) fn new(address: SocketAddr) -> Result<Blocking, String> {
-        let stream = connect(address)?;
-        stream.set_nonblocking(false).expect("a connected socket takes options");
-        Ok(Blocking { stream })
+        connect(address).map(|stream| Blocking { stream })
     }
 
     /// Runs a command that must succeed and returns its reply's document.

@@ -86,6 +86,13 @@ impl Template {
     }
 }
 
+/// Whether these bytes are a whole message.
+pub(crate) fn whole(bytes: &[u8]) -> bool {
+    let Some(length) = bytes.get(..4) else { return false };
+    let length = i32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
+    bytes.len() >= length
+}
+
 /// The document of an OP_MSG reply.
 pub(crate) fn body(reply: &[u8]) -> Result<&[u8], String> {
     let op_code =

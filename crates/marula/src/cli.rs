@@ -26,6 +26,9 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Check a data folder that no server has open: every document, index and counter.
     Check(CheckArgs),
+    /// Compare this server with others under published loads, and draw the report
+    #[cfg(feature = "bench")]
+    Bench(marula_bench::cli::BenchArgs),
 }
 
 #[derive(Args, Debug, Default)]

@@ -1,4 +1,4 @@
-//! The one binary: `marula serve`, `marula check`.
+//! The one binary: `marula serve`, `marula check`, `marula bench`.
 //!
 //! This is the only place that picks an engine. A failure is one line on stderr and a non-zero exit.
 
@@ -28,6 +28,10 @@ fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(Cli { command: Command::Serve(options) }) => serve::run(&options),
         Ok(Cli { command: Command::Check(options) }) => check::run(&options),
+        #[cfg(feature = "bench")]
+        Ok(Cli { command: Command::Bench(options) }) => {
+            marula_bench::cli::run(&options).map(|()| ExitCode::SUCCESS)
+        }
         Err(error) => return usage(&error),
     };
     match outcome {

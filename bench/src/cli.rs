@@ -1,0 +1,194 @@
+//! `marula bench`: the options, and what each verb does.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::comparison::{self, COMPARISONS, Sizes};
+use crate::interrupt;
+use crate::pages;
+use crate::runner::{self, Plan};
+use crate::target::{Starting, Target};
+
+/// The verbs of `marula bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Say what can be compared
+    List,
+    /// Run comparisons on servers and write a report
+    Run(RunArgs),
+    /// Draw the report of a folder anew from its raw results
+    Report(ReportArgs),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Targets, one for each --target:
+  marula                        this program, started on a fresh folder
+  marula:PATH                   another build of it, started the same way
+  mongod                        the mongod of --mongod, started on a fresh folder
+  postgres                      the PostgreSQL of --postgres, started on a fresh folder
+  mongodb://HOST:PORT           a running server of MongoDB's protocol, without access control
+  postgresql://USER:WORD@HOST:PORT/DATABASE
+                                a running PostgreSQL; tables of the comparison's names are dropped there
+
+Running servers lose the database marula_bench (MongoDB) or tables named like the comparison (PostgreSQL).
+A wrong answer of any server ends the run with an error. Ctrl-C leaves a report of what was measured.
+
+  marula bench run stock --target marula --mongod /usr/bin/mongod --out report
+  marula bench run rows --scale 0.02 --target marula --postgres /usr/lib/postgresql/15/bin --out report")]
+struct RunArgs {
+    /// Which comparisons (see `marula bench list`), or `all`
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+
+    /// A server to compare; may be given several times [default: marula]
+    #[arg(long = "target", value_name = "TARGET")]
+    targets: Vec<String>,
+
+    /// A mongod to start on a fresh folder as one more target
+    #[arg(long, value_name = "PATH")]
+    mongod: Option<PathBuf>,
+
+    /// PostgreSQL's folder of programs (initdb, postgres), to start a server on a fresh folder as one more target
+    #[arg(long, value_name = "BIN_DIR")]
+    postgres: Option<PathBuf>,
+
+    /// Where the report and the raw results go
+    #[arg(long, value_name = "DIR", default_value = "bench-report")]
+    out: PathBuf,
+
+    /// The size of the comparison; 1 is as it was published
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+
+    /// The seed from which requests follow
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// How often everything is measured; the report shows medians and the spread
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+
+    /// Seconds of each step that is limited by time
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+
+    /// Memory for the cache of each server that is started, in megabytes [default: the server's own choice; for `rows`
+    /// a tenth of the data]
+    #[arg(long, value_name = "MB")]
+    cache: Option<u64>,
+
+    /// Where servers that are started keep their data [default: the system's folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct ReportArgs {
+    /// The folder that `marula bench run --out` wrote
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Does what the command line asks for.
+pub fn run(args: &BenchArgs) -> Result<(), String> {
+    match &args.verb {
+        Verb::List => {
+            for comparison in COMPARISONS {
+                println!(
+                    "{:<10} {}\n           {}\n",
+                    comparison.name, comparison.title, comparison.about
+                );
+            }
+            Ok(())
+        }
+        Verb::Run(args) => compare(args),
+        Verb::Report(args) => report(&args.folder),
+    }
+}
+
+fn report(folder: &std::path::Path) -> Result<(), String> {
+    for path in pages::write(folder)? {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+fn compare(args: &RunArgs) -> Result<(), String> {
+    if !(args.scale > 0.0 && args.seconds > 0.0 && args.runs > 0) {
+        return Err("--scale, --seconds and --runs must be more than 0".into());
+    }
+    let comparisons = match args.names.iter().any(|name| name == "all") {
+        true => COMPARISONS.to_vec(),
+        false => {
+            args.names.iter().map(|name| comparison::by_name(name)).collect::<Result<_, _>>()?
+        }
+    };
+    let mut words = args.targets.clone();
+    for (given, word) in [(&args.mongod, "mongod"), (&args.postgres, "postgres")] {
+        if given.is_some() && !words.iter().any(|known| known == word) {
+            words.push(word.into());
+        }
+    }
+    if words.is_empty() {
+        words.push("marula".into());
+    }
+    fs::create_dir_all(&args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
+    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let command = format!("marula {command}");
+    interrupt::listen()?;
+    many_files();
+
+    let mut outcome = Ok(());
+    for comparison in comparisons {
+        let sizes = Sizes { scale: args.scale, seconds: args.seconds, seed: args.seed };
+        let starting = Starting {
+            marula: std::env::current_exe().map_err(|error| format!("where am I: {error}"))?,
+            mongod: args.mongod.clone(),
+            postgres: args.postgres.clone(),
+            folder: args.folder.clone().unwrap_or_else(std::env::temp_dir),
+            cache_bytes: args.cache.map(|mb| mb << 20).or_else(|| (comparison.cache_bytes)(&sizes)),
+        };
+        let plan = Plan { comparison, sizes, runs: args.runs, command: &command, out: &args.out };
+        outcome =
+            open_all(&words, &starting).and_then(|mut targets| runner::run(&plan, &mut targets));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    match report(&args.out) {
+        Err(error) if outcome.is_ok() => Err(error),
+        _ => outcome,
+    }
+}
+
+/// Opens the targets; two of the same name are numbered.
+fn open_all(words: &[String], starting: &Starting) -> Result<Vec<Target>, String> {
+    let mut targets: Vec<Target> = Vec::new();
+    for word in words {
+        let mut target = Target::open(word, starting)?;
+        let same = targets.iter().filter(|known| known.name.starts_with(&target.name)).count();
+        if same > 0 {
+            target.name = format!("{} ({})", target.name, same + 1);
+        }
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+/// A thousand connections need as many files; the usual limit is 1,024 unless one asks for more.
+fn many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is refused, the step that needs them says so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,31 @@
+//! Ctrl-C: what runs stops at its next look, and what was measured until then is kept.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// What the error of an interrupted load says.
+pub(crate) const MESSAGE: &str = "stopped by Ctrl-C";
+
+/// From here on SIGINT and SIGTERM are noted instead of ending the program; a second one ends it.
+pub(crate) fn listen() -> Result<(), String> {
+    let asked = ASKED.get_or_init(|| Arc::new(AtomicBool::new(false)));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The order matters: the first signal finds the flag unset, sets it, and the second one ends the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
+            .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
+            .map_err(|error| format!("cannot listen for signals: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Whether somebody asked for the end.
+pub(crate) fn asked() -> bool {
+    ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+}
+
+/// An error once somebody asked for the end.
+pub(crate) fn check() -> Result<(), String> {
+    if asked() { Err(MESSAGE.into()) } else { Ok(()) }
+}

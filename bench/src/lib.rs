@@ -1,0 +1,35 @@
+//! Measures Marula beside other servers over the wire: the table of `make bench`, and `marula bench`.
+//!
+//! Two programs share this: `marula-bench` is the table that the project steers by ([`table`]), with a required and a
+//! hoped-for ratio to mongod in each row; `marula bench` reruns five published comparisons for a user who doubts
+//! ([`cli`], [`comparison`]). Both use one load generator (`load`), the same documents, and the same readings of
+//! `/proc` (`process`). Nothing of the product is used: a benchmark must not share a mistake with what it measures.
+//!
+//! A comparison is steps of operations (`operation`); a step is an exercise over a wire (`wire`: MongoDB's protocol,
+//! or PostgreSQL's with JSONB) on a target (`target`); the runner takes the steps on every target in turn and keeps a
+//! record, from which the pages are drawn. Start reading in `comparison`.
+
+pub mod cli;
+pub mod table;
+
+mod bson;
+mod comparison;
+mod documents;
+mod echo;
+mod exercise;
+mod interrupt;
+mod json;
+mod load;
+mod message;
+mod operation;
+mod pages;
+mod process;
+mod record;
+mod report;
+mod rows;
+mod runner;
+mod side;
+mod target;
+mod wire;
+
+pub(crate) use table::Options;

@@ -1,0 +1,136 @@
+//! What a comparison asks of a server, in words that every kind of server can be told.
+//!
+//! A [`Shape`] is what stays the same over many requests; a wire compiles it once. An [`Operation`] is one request of a
+//! shape: its parameters, its documents, and what the answer must be.
+
+/// A collection, or the table that stands for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Collection {
+    pub(crate) name: &'static str,
+    /// What its `_id` values are.
+    pub(crate) key: KeyKind,
+}
+
+/// The type of the values of `_id`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum KeyKind {
+    Number,
+    Text,
+}
+
+/// One ascending index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Index {
+    pub(crate) name: &'static str,
+    pub(crate) fields: &'static [Field],
+    pub(crate) unique: bool,
+}
+
+/// A field and the type of its values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) kind: FieldKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum FieldKind {
+    Text,
+    Number,
+    /// An array of strings.
+    Tags,
+}
+
+/// A field of strings.
+pub(crate) const fn text(name: &'static str) -> Field {
+    Field { name, kind: FieldKind::Text }
+}
+
+/// A field of whole numbers.
+pub(crate) const fn number(name: &'static str) -> Field {
+    Field { name, kind: FieldKind::Number }
+}
+
+/// A field of arrays of strings.
+pub(crate) const fn tags(name: &'static str) -> Field {
+    Field { name, kind: FieldKind::Tags }
+}
+
+/// One condition of a filter; each takes one parameter of the operation, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Condition {
+    /// The `_id` is the parameter.
+    Key,
+    /// The field is the parameter; an array holds it.
+    Equal(Field),
+    /// The field is at least the parameter.
+    AtLeast(Field),
+}
+
+/// What many requests have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// Inserts the operation's documents.
+    Insert,
+    /// Sets `set` of the one document that the first parameter finds; the further parameters are the new strings.
+    Update { by: Condition, set: &'static [&'static str] },
+    /// Finds documents.
+    Find {
+        conditions: &'static [Condition],
+        sort: Option<Field>,
+        skip: u32,
+        /// 0: all.
+        limit: u32,
+    },
+}
+
+/// A parameter of an operation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(String),
+    Number(i64),
+}
+
+/// One request.
+#[derive(Default)]
+pub(crate) struct Operation {
+    /// Which of the exercise's shapes.
+    pub(crate) shape: usize,
+    /// Which latencies it belongs to.
+    pub(crate) class: usize,
+    pub(crate) values: Vec<Value>,
+    /// For an insert: the BSON documents.
+    pub(crate) documents: Vec<Vec<u8>>,
+    /// For a find: how many documents must come.
+    pub(crate) expected: u64,
+    /// For a find of one document: its exact content, where the answer is to be compared with it.
+    pub(crate) content: Option<Vec<u8>>,
+    /// Documents that came so far.
+    pub(crate) found: u64,
+}
+
+impl Operation {
+    /// Makes the operation ready for its next use.
+    pub(crate) fn clear(&mut self) {
+        self.values.clear();
+        self.documents.clear();
+        self.content = None;
+        self.found = 0;
+    }
+
+    /// How much it counts: an insert by its documents.
+    pub(crate) fn weight(&self) -> u64 {
+        self.documents.len().max(1) as u64
+    }
+
+    /// Refuses a find whose documents are not as many as they must be.
+    pub(crate) fn check_found(&self) -> Result<(), String> {
+        if self.found == self.expected {
+            return Ok(());
+        }
+        Err(format!(
+            "find with {:?} returned {} documents, not {}",
+            self.values, self.found, self.expected
+        ))
+    }
+}
