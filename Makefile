@@ -12,7 +12,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe python node rust crash bench lint setup
+.PHONY: help serve test build unit tidy probe python node rust crash bench diff lint setup
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -22,7 +22,7 @@ serve: build ## build and start Marula on 127.0.0.1:27017 with its data in ./dat
 
 # One suite that fails does not hide the others.
 test: build ## every test
-	@$(MAKE) --keep-going unit tidy probe python node rust bench-smoke
+	@$(MAKE) --keep-going unit tidy probe python node rust bench-smoke diff-smoke
 	@echo "make test: everything passed"
 
 build: setup ## the release build
@@ -65,6 +65,16 @@ bench-smoke: build
 	@cargo build --release --quiet --package marula-bench
 	@$(target)/release/marula-bench --marula $(marula) --smoke
 	@$(marula) bench run all --scale 0.0001 --seconds 0.05 --runs 1 --out $(target)/bench-smoke
+
+diff: build ## generated cases, Marula beside MONGOD=/path or mongodb://… (ARGS="--cases 200000 --seed 7 --kinds find")
+	@cargo build --release --quiet --package marula-diff
+	@$(target)/release/marula-diff --marula "$(or $(URI),$(marula))" --mongod "$(MONGOD)" $(ARGS)
+
+# A few rounds of every kind, Marula beside another Marula: keeps the generators working.
+.PHONY: diff-smoke
+diff-smoke: build
+	@cargo build --release --quiet --package marula-diff
+	@$(target)/release/marula-diff --marula $(marula) --smoke
 
 lint: setup ## rustfmt and clippy, without warnings
 	@cargo fmt --all --check

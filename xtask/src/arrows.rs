@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("marula-server", &["plan", "db", "wire", "query", "bson", "error", "storage"]),
     ("marula", &["server", "embedded", "storage", "wire", "bson", "error", "db", "bench"]),
     ("marula-bench", &[]),
+    ("marula-diff", &["wire", "bson"]),
     ("xtask", &[]),
 ];
 
@@ -23,8 +24,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 pub(crate) fn check(sources: &[Source], complaints: &mut Vec<String>) {
     for manifest in sources.iter().filter(|source| source.path.ends_with("Cargo.toml")) {
         // Packages with a workspace of their own (fuzzing, the driver's tests) stand outside the product.
-        let of_product =
-            ["crates/", "bench/", "xtask/"].iter().any(|folder| manifest.path.starts_with(folder));
+        let of_product = ["crates/", "bench/", "diff/", "xtask/"]
+            .iter()
+            .any(|folder| manifest.path.starts_with(folder));
         let Some(name) = package(&manifest.text).filter(|_| of_product) else { continue };
         let Some((_, allowed)) = ARROWS.iter().find(|(krate, _)| *krate == name) else {
             complaints.push(format!(

@@ -50,6 +50,13 @@ impl State {
         self.indexes.iter().find(|index| index.spec.name == name)
     }
 
+    /// Whether the collection is clustered under this name: `clusteredIndex.name`.
+    pub fn is_clustered_as(&self, name: &str) -> bool {
+        let clustered = self.options.clustered.as_ref();
+        let own = clustered.and_then(|clustered| clustered.as_doc().get("name"));
+        own.and_then(|own| own.as_str()).is_some_and(|own| own == name)
+    }
+
     /// How documents are keyed.
     pub fn shape(&self) -> Shape {
         if self.options.clustered.is_some() { Shape::Clustered } else { Shape::RecordId }
@@ -218,6 +225,22 @@ impl Collection {
     /// Walks the documents in record order.
     pub fn scan<'r>(&self, store: &'r dyn Read, direction: Direction) -> Result<RecordCursor<'r>> {
         let cursor = store.cursor(Space::Records, &self.ident.range(), direction).for_client()?;
+        Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
+    }
+
+    /// Walks the documents whose record keys lie in `range`.
+    pub fn scan_between<'r>(
+        &self,
+        store: &'r dyn Read,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<RecordCursor<'r>> {
+        let ident = self.ident.bytes();
+        let range = KeyRange {
+            start: [&ident[..], &range.start].concat(),
+            end: [&ident[..], &range.end].concat(),
+        };
+        let cursor = store.cursor(Space::Records, &range, direction).for_client()?;
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
 

@@ -62,6 +62,7 @@ impl Db {
             sweeper: Mutex::new(Some(sweeper)),
         };
         db.reconcile_views()?;
+        db.drop_temporaries()?;
         Ok(db)
     }
 

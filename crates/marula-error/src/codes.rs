@@ -165,6 +165,8 @@ codes! {
     11602 InterruptedDueToReplStateChange;
     12586 BackgroundOperationInProgressForDatabase;
     12587 BackgroundOperationInProgressForNamespace;
+    13113 MergeStageNoMatchingDocument;
+    13297 DatabaseDifferCase;
     13388 StaleConfig;
     13435 NotPrimaryNoSecondaryOk;
     13436 NotPrimaryOrSecondary;

@@ -111,6 +111,18 @@ fn access(plan: &Plan, query: &Query, ran: Option<Ran>) -> DocBuf {
             out.append("direction", direction_name(*direction));
             examined_docs(out);
         }),
+        Access::Clustered(scan) => DocBuf::build(|out| {
+            let is_bounded = scan.low.is_some() || scan.high.is_some();
+            out.append("stage", if is_bounded { "CLUSTERED_IXSCAN" } else { "COLLSCAN" });
+            filter(out);
+            out.append("direction", direction_name(scan.direction));
+            for (name, bound) in [("minRecord", &scan.low), ("maxRecord", &scan.high)] {
+                if let Some(bound) = bound {
+                    out.append(name, bound);
+                }
+            }
+            examined_docs(out);
+        }),
         Access::Ixscan(scan) => DocBuf::build(|out| {
             out.append("stage", "FETCH");
             filter(out);

@@ -7,6 +7,7 @@
 //! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`], [`executor`].
 
 pub mod bounds;
+pub mod clustered;
 pub mod executor;
 pub mod explain;
 pub mod plan;

@@ -7,6 +7,8 @@ use marula_db::Index;
 use marula_query::filter::Filter;
 use marula_storage::{Direction, KeyRange};
 
+use crate::clustered::ClusteredScan;
+
 /// How a query is answered: an access path, what is still to check, and what happens to what matches.
 pub struct Plan {
     /// Where candidates come from.
@@ -25,6 +27,8 @@ pub enum Access {
     IdHack(ValueBuf),
     /// Every document, in record order or against it.
     Collscan(Direction),
+    /// The documents of a clustered collection between two values of `_id`.
+    Clustered(ClusteredScan),
     /// The documents that entries of an index lead to.
     Ixscan(Ixscan),
 }
@@ -48,6 +52,7 @@ impl Plan {
             Access::Nothing => "EOF".to_owned(),
             Access::IdHack(_) => "IDHACK".to_owned(),
             Access::Collscan(_) => "COLLSCAN".to_owned(),
+            Access::Clustered(_) => "CLUSTERED_IXSCAN".to_owned(),
             Access::Ixscan(scan) => format!("IXSCAN {}", scan.index.spec.key.as_doc()),
         }
     }
@@ -60,6 +65,7 @@ impl Plan {
         match &self.access {
             Access::Nothing | Access::IdHack(_) => true,
             Access::Collscan(_) => false,
+            Access::Clustered(scan) => scan.is_point(),
             Access::Ixscan(scan) => {
                 scan.index.spec.unique
                     && scan.ranges.len() <= POINTS_MAX

@@ -12,6 +12,7 @@ use marula_query::sort::SortPart;
 use marula_storage::{Direction, KeyRange};
 
 use crate::bounds::{self, IndexBounds, Interval, PartView};
+use crate::clustered;
 use crate::plan::{Access, Ixscan, Plan};
 use crate::query::{Hint, Query};
 
@@ -45,8 +46,9 @@ fn plan_inner(state: &State, query: Query) -> Result<(Plan, Query)> {
     }
     let access = match &query.hint {
         Some(Hint::Natural { backward }) => Access::Collscan(direction(*backward)),
+        Some(hint) if clustered::is_hinted(state, hint) => walk_records(state, &query)?,
         Some(hint) => hinted(find_hinted(state, hint)?, &query),
-        None => choose(state, &query),
+        None => choose(state, &query)?,
     };
     Ok(finish(access, query))
 }
@@ -56,6 +58,7 @@ fn finish(access: Access, mut query: Query) -> (Plan, Query) {
     let needs_sort = match (&query.sort, &access) {
         (None, _) | (Some(_), Access::Nothing | Access::IdHack(_)) => false,
         (Some(_), Access::Collscan(_)) => true,
+        (Some(_), Access::Clustered(scan)) => !scan.gives_order,
         (Some(_), Access::Ixscan(scan)) => order_of(scan, &query).is_none(),
     };
     let all = Filter::from_node(Node::AlwaysTrue, &query.context);
@@ -91,15 +94,15 @@ fn hinted(index: &Arc<Index>, query: &Query) -> Access {
 }
 
 /// The best access path.
-fn choose(state: &State, query: &Query) -> Access {
+fn choose(state: &State, query: &Query) -> Result<Access> {
     if matches!(query.filter.root(), Node::AlwaysFalse) {
-        return Access::Nothing;
+        return Ok(Access::Nothing);
     }
     if let Some(id) = id_point(&query.filter)
         && query.context.collation.is_none()
         && state.options.collation.is_none()
     {
-        return Access::IdHack(id);
+        return Ok(Access::IdHack(id));
     }
     let mut best: Option<(Score, Ixscan)> = None;
     for index in &state.indexes {
@@ -109,10 +112,23 @@ fn choose(state: &State, query: &Query) -> Access {
         }
     }
     match best {
-        Some((_, scan)) if scan.ranges.is_empty() => Access::Nothing,
-        Some((_, scan)) => Access::Ixscan(scan),
-        None => Access::Collscan(Direction::Forward),
+        Some((_, scan)) if scan.ranges.is_empty() => Ok(Access::Nothing),
+        Some((score, scan)) if score.point_fields > 0 => Ok(Access::Ixscan(scan)),
+        Some((_, scan)) => match clustered::scan(state, query)? {
+            // Records themselves cost less than entries that lead to them.
+            Some(records) if records.low.is_some() => Ok(Access::Clustered(records)),
+            _ => Ok(Access::Ixscan(scan)),
+        },
+        None => walk_records(state, query),
     }
+}
+
+/// A walk over the records, as far as the query bounds it.
+fn walk_records(state: &State, query: &Query) -> Result<Access> {
+    Ok(match clustered::scan(state, query)? {
+        Some(scan) => Access::Clustered(scan),
+        None => Access::Collscan(Direction::Forward),
+    })
 }
 
 /// How good a candidate looks; the greater the better, field by field.
@@ -294,6 +310,18 @@ fn plan_min_max(state: &State, query: Query) -> Result<(Plan, Query)> {
     let index = match &query.hint {
         None => return Err(min_max_need_hint()),
         Some(Hint::Natural { .. }) => return Err(natural_with_min_max()),
+        Some(hint) if clustered::is_hinted(state, hint) => {
+            let is_id = |bound: &Option<marula_bson::DocBuf>| {
+                bound.as_ref().is_none_or(|bound| {
+                    bound.as_doc().iter().map(|element| element.name).eq(["_id"])
+                })
+            };
+            if !is_id(&query.min) || !is_id(&query.max) {
+                return Err(min_max_fields());
+            }
+            let access = walk_records(state, &query)?;
+            return Ok(finish(access, query));
+        }
         Some(hint) => find_hinted(state, hint)?.clone(),
     };
     let end = |bound: &Option<marula_bson::DocBuf>| -> Result<Option<Vec<u8>>> {

@@ -23,6 +23,17 @@ pub struct Context {
     pub let_variables: Option<DocBuf>,
     /// What ends the operation early; `None` where nothing does.
     pub interrupt: Option<Interrupt>,
+    /// What a pipeline runs on; `None` where there is no pipeline of a command.
+    pub subject: Option<Arc<Subject>>,
+}
+
+/// What a command's pipeline runs on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Subject {
+    /// The database.
+    pub database: String,
+    /// The collection; `None` for `{ aggregate: 1 }`.
+    pub collection: Option<String>,
 }
 
 /// What ends an operation, as the server knows it.
@@ -68,6 +79,11 @@ impl fmt::Debug for Interrupt {
 }
 
 impl Context {
+    /// The database that a command's pipeline runs in; empty where there is none.
+    pub fn database(&self) -> &str {
+        self.subject.as_ref().map_or("", |subject| &subject.database)
+    }
+
     /// The collation as the order of BSON values takes it.
     pub fn collator(&self) -> Option<&dyn Collator> {
         self.collation.as_ref().map(Collation::collator)

@@ -185,6 +185,12 @@ impl SortPattern {
     ) -> Option<(Value<'a>, bool)> {
         match part {
             SortPart::Meta(name) => Some((meta.get(*name), name.is_descending())),
+            // By `_id` alone an array is one value, as it is in the index on `_id`.
+            SortPart::Path { path, descending }
+                if self.parts.len() == 1 && path.is_single() && path.first() == b"_id" =>
+            {
+                Some((doc.get("_id").unwrap_or(Value::Null), *descending))
+            }
             SortPart::Path { path, descending } => {
                 without_arrays(path, doc).map(|value| (value, *descending))
             }

@@ -21,6 +21,7 @@ pub mod net;
 pub mod operation;
 pub mod parameters;
 pub mod pipeline_source;
+pub mod pipeline_writes;
 pub mod profiling;
 pub mod query_args;
 pub mod request;

@@ -11,17 +11,18 @@ use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
-use marula_query::stage::{CollectionStats, Env, Kind, Pipeline, Source, Step, World};
+use marula_query::stage::{CollectionStats, Env, Kind, Pipeline, Replacement, Source, Step, World};
 
 use crate::command::coll_stats;
 use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::host;
+use crate::pipeline_writes::Writer;
 use crate::view;
 
 errors! {
-    no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "PlanExecutor error during aggregation :: caused by :: Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
-    stats_of_view(ns: &str) = CommandNotSupportedOnView, "PlanExecutor error during aggregation :: caused by :: Namespace {ns} is a view, not a collection";
+    no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
+    stats_of_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
 }
 
 /// Bytes of documents that are read ahead of the pipeline.
@@ -34,6 +35,7 @@ pub struct Surroundings {
     /// The server's own name and port.
     host: String,
     context: Arc<QueryContext>,
+    writer: Writer,
 }
 
 impl World for Surroundings {
@@ -47,9 +49,48 @@ impl World for Surroundings {
         start(self, &ns, pipeline, None)
     }
 
+    fn replace_collection(&self, database: &str, collection: &str) -> Result<Box<dyn Replacement>> {
+        self.writer.replace(Namespace::new(database, collection)?)
+    }
+
+    fn has_unique_index(
+        &self,
+        database: &str,
+        collection: &str,
+        fields: &[String],
+    ) -> Result<bool> {
+        Ok(self.writer.has_unique_index(&Namespace::new(database, collection)?, fields))
+    }
+
+    fn update_one(
+        &self,
+        database: &str,
+        collection: &str,
+        filter: Doc<'_>,
+        update: Value<'_>,
+        variables: Doc<'_>,
+    ) -> Result<bool> {
+        let ns = Namespace::new(database, collection)?;
+        self.writer.update_one(&ns, filter, update, variables)
+    }
+
+    fn insert_one(&self, database: &str, collection: &str, document: Doc<'_>) -> Result<()> {
+        let ns = Namespace::new(database, collection)?;
+        self.writer.insert(&ns, &mut std::iter::once(document))
+    }
+
     fn check_interrupt(&self) -> Result<()> {
         self.context.interrupt.as_ref().map_or(Ok(()), Interrupt::check)
     }
+}
+
+/// How the client says to run a pipeline.
+#[derive(Default)]
+pub struct PipelineOptions {
+    /// How to read the collection.
+    pub hint: Option<marula_plan::Hint>,
+    /// Whether `$out` and `$merge` write what the validator of their target refuses.
+    pub bypass_validation: bool,
 }
 
 /// A running pipeline.
@@ -61,21 +102,24 @@ pub struct PipelineSource {
 }
 
 impl PipelineSource {
-    /// Starts a pipeline on a collection; `hint` is how the client says to read it.
+    /// Starts a pipeline on a collection.
     pub fn start(
         ctx: &Context<'_>,
         ns: &Namespace,
         pipeline: Pipeline,
         context: QueryContext,
-        hint: Option<marula_plan::Hint>,
+        options: PipelineOptions,
     ) -> Result<Self> {
+        let (db, context) = (ctx.server.db.clone(), Arc::new(context));
+        let writer = Writer::new(db.clone(), context.clone(), options.bypass_validation);
         let surroundings = Arc::new(Surroundings {
-            db: ctx.server.db.clone(),
+            db,
             database: ns.db().to_owned(),
             host: host::name_and_port(ctx.server),
-            context: Arc::new(context),
+            context,
+            writer,
         });
-        let source = start(surroundings.clone(), ns, pipeline, hint)?;
+        let source = start(surroundings.clone(), ns, pipeline, options.hint)?;
         Ok(PipelineSource { source, surroundings, is_held: false })
     }
 }

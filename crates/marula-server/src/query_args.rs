@@ -40,6 +40,7 @@ pub fn query_context(
         cluster_time: cluster_time(ctx),
         let_variables: None,
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
+        subject: None,
     };
     if let Some(Value::Document(variables)) = let_variables {
         context.let_variables = Some(evaluate_let(variables, &context)?);

@@ -43,6 +43,7 @@ errors! {
     other_name_and_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with a different name and options. Requested index: {requested}, existing index: {existing}";
     identical(name: &str) = IndexAlreadyExists, "Identical index already exists: {name}";
     too_many_indexes(ns: &Namespace) = CannotCreateIndex, "add index fails, too many indexes for {ns} key";
+    drop_clustered() = 5_979_800, "It is illegal to drop the clusteredIndex";
     drop_id_index() = InvalidOptions, "cannot drop _id index";
     index_name_not_found(name: &str) = IndexNotFound, "index not found with name [{name}]";
     index_key_not_found(key: &str) = IndexNotFound, "can't find index with key: {key}";
@@ -448,6 +449,17 @@ fn exists_already<'s>(
 }
 
 fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>> {
+    let means_clustered = match selector {
+        DropSelector::All => false,
+        DropSelector::Names(names) => names.iter().any(|name| state.is_clustered_as(name)),
+        DropSelector::Key(key) => {
+            let id = marula_bson::doc! { "_id": 1 };
+            state.options.clustered.is_some() && crate::index::spec::same_pattern(id.as_doc(), *key)
+        }
+    };
+    if means_clustered {
+        return Err(drop_clustered());
+    }
     let by_name = |name: &String| -> Result<Arc<Index>> {
         let index = state.index(name).ok_or_else(|| index_name_not_found(name))?;
         if index.is_id() { Err(drop_id_index()) } else { Ok(index.clone()) }
@@ -526,11 +538,21 @@ fn allocate(next_ident: &mut u32, txn: &mut dyn Txn) -> Ident {
     ident
 }
 
-fn put_entry(txn: &mut dyn Txn, ident: Ident, ns: &Namespace, uuid: &entry::Uuid, state: &State) {
+pub(super) fn put_entry(
+    txn: &mut dyn Txn,
+    ident: Ident,
+    ns: &Namespace,
+    uuid: &entry::Uuid,
+    state: &State,
+) {
     txn.put(Space::Catalog, &keys::entry(ident), &entry::encode(ns, uuid, state));
 }
 
-fn remove_entry(txn: &mut dyn Txn, collection: &Collection, dropped: &mut Vec<(Space, Ident)>) {
+pub(super) fn remove_entry(
+    txn: &mut dyn Txn,
+    collection: &Collection,
+    dropped: &mut Vec<(Space, Ident)>,
+) {
     let ident = collection.ident();
     txn.delete(Space::Catalog, &keys::entry(ident));
     txn.delete(Space::Catalog, &keys::count(ident));

@@ -134,7 +134,7 @@ impl Execution {
         if self.sorter.is_none() {
             self.scan.skip_documents();
             self.plan.filter = match self.plan.access {
-                Access::Collscan(_) => self.plan.filter.take(),
+                Access::Collscan(_) | Access::Clustered(_) => self.plan.filter.take(),
                 _ => None,
             };
         }

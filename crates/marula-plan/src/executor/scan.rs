@@ -114,7 +114,11 @@ impl Scan {
             Access::Nothing => Ok(End::Exhausted),
             Access::IdHack(id) => self.one(db, collection, id.get(), examined, take),
             Access::Collscan(direction) => {
-                self.records(db, collection, *direction, examined, &mut pace, take)
+                self.records(db, collection, None, *direction, examined, &mut pace, take)
+            }
+            Access::Clustered(scan) => {
+                let range = Some(&scan.range);
+                self.records(db, collection, range, scan.direction, examined, &mut pace, take)
             }
             Access::Ixscan(scan) => self.entries(db, collection, scan, examined, &mut pace, take),
         }
@@ -147,12 +151,16 @@ impl Scan {
         &mut self,
         db: &Db,
         collection: &Collection,
+        range: Option<&KeyRange>,
         direction: Direction,
         examined: &mut Examined,
         pace: &mut Pace<'_>,
         take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<End> {
-        let mut cursor = collection.scan(db.store(), direction)?;
+        let mut cursor = match range {
+            Some(range) => collection.scan_between(db.store(), range, direction)?,
+            None => collection.scan(db.store(), direction)?,
+        };
         let mut last = match std::mem::replace(&mut self.position, Position::Start) {
             Position::BehindRecord(last) => Some(last),
             _ => None,

@@ -13,7 +13,7 @@ use super::{Emit, End, Found};
 const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 errors! {
-    sort_too_large() = QueryExceededMemoryLimitNoDiskUseAllowed, "Executor error during find command :: caused by :: Sort exceeded memory limit of 104857600 bytes, but did not opt in to external sorting.";
+    sort_too_large() = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of 104857600 bytes, but did not opt in to external sorting.";
 }
 
 /// Documents on their way into order. Equal keys keep the order in which they came.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, codes, errors};
 
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::out::{check_target_name, is_database};
+use super::pipeline::check_stage_names;
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
@@ -35,10 +37,24 @@ errors! {
     let_wrong_type(kind: &str) = TypeMismatch, "BSON field '$merge.let' is the wrong type '{kind}', expected type 'object'";
     let_new_reserved() = 51273, "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'";
     no_unique_index() = 51183, "Cannot find index to verify that join fields will be unique";
-    on_value_missing() = 51132, "$merge write error: 'on' field cannot be missing, null, undefined or an array";
-    on_value_array() = 51185, "$merge write error: 'on' field cannot be missing, null, undefined or an array";
-    not_matched() = 13113, "$merge could not find a matching document in the target collection for at least one document in the source collection";
+    on_value_missing(field: &str) = 51132, "$merge write error: 'on' field '{field}' cannot be missing, null, undefined or an array";
+    on_value_array(field: &str) = 51185, "$merge write error: 'on' field '{field}' is an array";
+    special_collection(name: &str) = 31319, "Cannot $merge to special collection: {name}";
+    internal_database(name: &str) = 31320, "Cannot $merge to internal database: {name}";
+    not_matched() = MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection";
 }
+
+/// What an insert says that must not meet a document.
+const FOUND_EXISTING: &str = "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields";
+/// What any other write says whose document breaks a unique index.
+const DUPLICATE: &str = "$merge failed due to a DuplicateKey error";
+/// What an update says that would give a document another `_id`.
+const CHANGES_ID: &str = "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?";
+
+/// Bytes of documents that are written together.
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Documents that are written together.
+const BATCH_DOCUMENTS_MAX: usize = 100_000;
 
 /// What happens to a document of the target that matches.
 #[derive(Debug)]
@@ -61,7 +77,7 @@ enum WhenNotMatched {
 /// A parsed `$merge`.
 #[derive(Debug)]
 pub(super) struct Merge {
-    database: Option<String>,
+    database: String,
     collection: String,
     on: Vec<String>,
     variables: Vec<(String, Expression)>,
@@ -82,7 +98,10 @@ impl WhenMatched {
 
     fn parse(value: Value<'_>) -> Result<Self> {
         match value {
-            Value::Array(_) => Ok(WhenMatched::Pipeline(value.to_buf())),
+            Value::Array(stages) => {
+                check_stage_names(stages)?;
+                Ok(WhenMatched::Pipeline(value.to_buf()))
+            }
             Value::String(name) => match &**name {
                 b"replace" => Ok(WhenMatched::Replace),
                 b"keepExisting" => Ok(WhenMatched::KeepExisting),
@@ -152,6 +171,17 @@ fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
         }
     }
     let (database, collection) = target.ok_or_else(no_into)?;
+    let database = database.unwrap_or_else(|| parser.context.database().to_owned());
+    check_target_name(&database, &collection)?;
+    if collection.is_empty() || !is_database(&database, parser.context) {
+        return Err(invalid_target(&format!("{database}.{collection}")));
+    }
+    if matches!(&*database, "admin" | "config" | "local") {
+        return Err(internal_database(&database));
+    }
+    if collection.starts_with("system.") {
+        return Err(special_collection(&collection));
+    }
     let is_unsupported = matches!(
         (&when_matched, when_not_matched),
         (WhenMatched::KeepExisting, WhenNotMatched::Discard | WhenNotMatched::Fail)
@@ -190,7 +220,6 @@ fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Exp
 
 fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
     match value {
-        Value::String(name) if name.is_empty() => Err(invalid_target("")),
         Value::String(name) => Ok((None, name.to_string())),
         Value::Document(spec) => {
             let (mut database, mut collection) = (None, None);
@@ -216,7 +245,7 @@ fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
 
 fn parse_on(value: Value<'_>) -> Result<Vec<String>> {
     match value {
-        Value::String(name) => Ok(vec![name.to_string()]),
+        Value::String(name) => Path::parse(name).map(|_| vec![name.to_string()]),
         Value::Array(items) if items.is_empty() => Err(on_empty()),
         Value::Array(items) => {
             let mut fields = Vec::new();
@@ -224,6 +253,7 @@ fn parse_on(value: Value<'_>) -> Result<Vec<String>> {
                 let Value::String(name) = item else {
                     return Err(on_element_wrong_type(item.kind().alias()));
                 };
+                Path::parse(name)?;
                 let name = name.to_string();
                 if fields.contains(&name) {
                     return Err(on_duplicate(&name));
@@ -244,16 +274,26 @@ impl Stage for Merge {
     fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
             let mut into = out.begin_doc("into");
-            if let Some(database) = &self.database {
-                into.append("db", database);
-            }
-            into.append("coll", &self.collection);
+            into.append("db", &self.database).append("coll", &self.collection);
             into.finish();
-            let mut on = out.begin_array("on");
-            for field in &self.on {
-                on.push(field);
+            match &*self.on {
+                [only] => {
+                    out.append("on", only);
+                }
+                several => {
+                    let mut on = out.begin_array("on");
+                    for field in several {
+                        on.push(field);
+                    }
+                }
             }
-            on.finish();
+            if let Some((new, others)) = self.variables.split_first() {
+                let mut variables = out.begin_doc("let");
+                for (name, value) in others {
+                    variables.append(name, &value.print());
+                }
+                variables.append(&new.0, "$$ROOT");
+            }
             match &self.when_matched {
                 WhenMatched::Pipeline(stages) => out.append("whenMatched", stages),
                 mode => out.append("whenMatched", mode.name()),
@@ -266,13 +306,15 @@ impl Stage for Merge {
         self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
     }
 
+    fn kind(&self) -> Kind<'_> {
+        Kind::Writer
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        let (database, collection) = (self.database.as_deref(), &*self.collection);
-        let is_id = matches!(&*self.on, [only] if only == "_id");
-        if !is_id && !env.world.has_unique_index(database, collection, &self.on)? {
+        if !env.world.has_unique_index(&self.database, &self.collection, &self.on)? {
             return Err(no_unique_index());
         }
-        Ok(Box::new(Merging { input, stage: self, env: env.clone() }))
+        Ok(Box::new(Merging { input, stage: self, env: env.clone(), batch: Batch::default() }))
     }
 }
 
@@ -280,6 +322,40 @@ struct Merging {
     input: Box<dyn Source>,
     stage: Arc<Merge>,
     env: Env,
+    batch: Batch,
+}
+
+/// Documents that are written together, each whatever becomes of the others.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES_MAX || self.ends.len() >= BATCH_DOCUMENTS_MAX
+    }
+
+    fn docs(&self) -> impl Iterator<Item = Doc<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| Doc::trusted(&self.bytes[start..end]))
+    }
+}
+
+impl Merging {
+    /// Writes the batch; the first error counts, and comes when all documents were tried.
+    fn flush(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for document in self.batch.docs() {
+            self.env.world.check_interrupt()?;
+            let written = self.stage.write(document, &self.env);
+            outcome = outcome.and(written);
+        }
+        self.batch.bytes.clear();
+        self.batch.ends.clear();
+        outcome
+    }
 }
 
 impl Merge {
@@ -289,30 +365,105 @@ impl Merge {
         for field in &self.on {
             let value = find(document, field);
             match value {
-                Some(Value::Array(_)) => return Err(on_value_array()),
-                Some(value) if !value.is_nullish() => {
-                    filter.push(field, &doc_of("$eq", value));
-                }
-                // A document without an _id gets a new one, which matches nothing.
-                None if field == "_id" => {
-                    filter.push(field, ObjectId::generate(0));
-                }
-                _ => return Err(on_value_missing()),
+                Some(Value::Array(_)) => return Err(on_value_array(field)),
+                Some(value) if !value.is_nullish() => filter.push(field, value),
+                _ => return Err(on_value_missing(field)),
             }
         }
         Ok(filter)
     }
 
     fn write(&self, document: Doc<'_>, env: &Env) -> Result<()> {
-        let (world, database) = (&env.world, self.database.as_deref());
+        // A document that is found by an _id that it lacks gets one, which matches nothing.
+        let with_id;
+        let is_found_by_id = self.on.iter().any(|field| field == "_id");
+        let document = if document.get("_id").is_some() || !is_found_by_id {
+            document
+        } else {
+            let seconds = u32::try_from(env.context.now_ms / 1000).unwrap_or(0);
+            with_id = DocBuf::build(|out| {
+                out.append("_id", ObjectId::generate(seconds));
+                out.append_elements(document.elements_bytes());
+            });
+            with_id.as_doc()
+        };
         let filter = self.filter(document)?;
         if matches!(self.when_matched, WhenMatched::Fail) {
-            return world.insert_one(database, &self.collection, document).map_err(|error| {
-                error.caused_by(
-                    "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields",
-                )
-            });
+            return self.insert(document, env).map_err(|error| explained(error, FOUND_EXISTING));
         }
+        let (update, variables) = self.update(document, env)?;
+        if self.update_target(filter.as_doc(), &update, &variables, env)? {
+            return Ok(());
+        }
+        match self.when_not_matched {
+            WhenNotMatched::Insert => {}
+            WhenNotMatched::Discard => return Ok(()),
+            WhenNotMatched::Fail => return Err(not_matched()),
+        }
+        let inserted = match self.found_by_id() {
+            true => self.insert(document, env),
+            false => self.insert(self.with_on_first(document).as_doc(), env),
+        };
+        match inserted {
+            // Someone else may have inserted the document that this one goes to.
+            Err(error)
+                if error.code() == codes::DuplicateKey
+                    && self.update_target(filter.as_doc(), &update, &variables, env)? =>
+            {
+                Ok(())
+            }
+            outcome => outcome.map_err(|error| explained(error, DUPLICATE)),
+        }
+    }
+
+    fn insert(&self, document: Doc<'_>, env: &Env) -> Result<()> {
+        env.world.insert_one(&self.database, &self.collection, document)
+    }
+
+    /// Whether the target's document is found by its `_id` alone.
+    fn found_by_id(&self) -> bool {
+        matches!(&*self.on, [only] if only == "_id")
+    }
+
+    /// The document with the fields at its front that it was looked for by, as an upsert makes it.
+    fn with_on_first(&self, document: Doc<'_>) -> DocBuf {
+        let mut first: Vec<&str> =
+            self.on.iter().map(|path| path.split('.').next().unwrap_or_default()).collect();
+        first.sort_unstable();
+        first.dedup();
+        DocBuf::build(|out| {
+            for name in &first {
+                if let Some(value) = document.get_raw(name.as_bytes()) {
+                    out.append_raw(*name, value);
+                }
+            }
+            for field in document.iter() {
+                if !first.iter().any(|name| field.name == *name) {
+                    out.append_raw(field.name, field.value);
+                }
+            }
+        })
+    }
+
+    /// Updates the document of the target that there is; whether there is one.
+    fn update_target(
+        &self,
+        filter: Doc<'_>,
+        update: &ValueBuf,
+        variables: &DocBuf,
+        env: &Env,
+    ) -> Result<bool> {
+        let variables = variables.as_doc();
+        env.world
+            .update_one(&self.database, &self.collection, filter, update.get(), variables)
+            .map_err(|error| match error.code() {
+                codes::ImmutableField => error.caused_by(CHANGES_ID),
+                _ => explained(error, DUPLICATE),
+            })
+    }
+
+    /// What a match is changed by: an update, and the variables of its pipeline.
+    fn update(&self, document: Doc<'_>, env: &Env) -> Result<(ValueBuf, DocBuf)> {
         let mut variables = DocBuf::new();
         let update = match &self.when_matched {
             WhenMatched::Replace => Value::Document(document).to_buf(),
@@ -326,28 +477,19 @@ impl Merge {
             }
             // Nothing changes, but whether there is a match is known then.
             WhenMatched::KeepExisting => pipeline_of(Doc::EMPTY),
-            _ => {
+            WhenMatched::Merge | WhenMatched::Fail => {
                 variables.push("new", document);
                 let merged = doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } };
                 pipeline_of(merged.as_doc())
             }
         };
-        let (filter, variables) = (filter.as_doc(), variables.as_doc());
-        if world.update_one(database, &self.collection, filter, update.get(), variables)? {
-            return Ok(());
-        }
-        match self.when_not_matched {
-            WhenNotMatched::Insert => world.insert_one(database, &self.collection, document),
-            WhenNotMatched::Discard => Ok(()),
-            WhenNotMatched::Fail => Err(not_matched()),
-        }
+        Ok((update, variables))
     }
 }
 
-fn doc_of(name: &str, value: Value<'_>) -> DocBuf {
-    DocBuf::build(|out| {
-        out.append(name, value);
-    })
+/// A duplicate key's error with the words that say what it means here; any other as it is.
+fn explained(error: Error, words: &str) -> Error {
+    if error.code() == codes::DuplicateKey { error.caused_by(words) } else { error }
 }
 
 /// The update pipeline of one stage, or of one that changes nothing.
@@ -374,8 +516,18 @@ impl Source for Merging {
     fn advance(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {
-                Step::Document => self.stage.write(self.input.doc(), &self.env)?,
-                step => return Ok(step),
+                Step::Document => {
+                    self.batch.bytes.extend_from_slice(self.input.doc().as_bytes());
+                    self.batch.ends.push(self.batch.bytes.len());
+                    if self.batch.is_full() {
+                        self.flush()?;
+                    }
+                }
+                Step::Pause => return Ok(Step::Pause),
+                Step::End => {
+                    self.flush()?;
+                    return Ok(Step::End);
+                }
             }
         }
     }

@@ -148,6 +148,8 @@ pub enum Kind<'s> {
     Origin,
     /// `$collStats`: its input is the one document with what it wants to know of the collection.
     CollectionStats(&'s CollectionStats),
+    /// A stage that writes.
+    Writer,
     /// Any other.
     Other,
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Parser, Place, Replacement, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Place, Replacement, Row, Source, Stage, Step, World};
+use crate::context::Context;
 
 pub(super) const ROW: Row = Row { name: "$out", place: Place::Last, parse };
 
@@ -15,19 +16,25 @@ errors! {
     field_wrong_type(name: &str, kind: &str) = 13111, "wrong type for field ({name}) {kind} != string";
     invalid_target(db: &str, coll: &str) = InvalidNamespace, "Invalid $out target namespace, {db}.{coll}";
     special_collection(name: &str) = 17385, "Can't $out to special collection: {name}";
+    embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
+    leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
     internal_database(name: &str) = 31321, "Can't $out to internal database: {name}";
 }
+
+/// The longest name of a database, in bytes.
+const DATABASE_NAME_BYTES_MAX: usize = 63;
 
 /// A parsed `$out`.
 #[derive(Debug)]
 pub(super) struct Out {
-    database: Option<String>,
+    database: String,
     collection: String,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let own = parser.context.database();
     let (database, collection) = match value {
-        Value::String(name) => (None, name.to_string()),
+        Value::String(name) => (own.to_owned(), name.to_string()),
         Value::Document(spec) => {
             if spec.iter().count() != 2 {
                 return Err(wrong_fields());
@@ -38,21 +45,38 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 let text = text.ok_or_else(|| field_wrong_type(name, value.kind().alias()))?;
                 Ok(text.to_string())
             };
-            (Some(part("db")?), part("coll")?)
+            (part("db")?, part("coll")?)
         }
         _ => return Err(wrong_type(value.kind().alias())),
     };
-    if let Some(name @ ("admin" | "config" | "local")) = database.as_deref() {
-        return Err(internal_database(name));
-    }
+    check_target_name(&database, &collection)?;
     if collection.starts_with("system.") {
         return Err(special_collection(&collection));
     }
-    if collection.is_empty() {
-        return Err(invalid_target(database.as_deref().unwrap_or_default(), &collection));
+    if matches!(&*database, "admin" | "config" | "local") {
+        return Err(internal_database(&database));
+    }
+    if collection.is_empty() || !is_database(&database, parser.context) {
+        return Err(invalid_target(&database, &collection));
     }
     parser.push(Out { database, collection });
     Ok(())
+}
+
+/// Checks what no namespace may have in it.
+pub(super) fn check_target_name(database: &str, collection: &str) -> Result<()> {
+    if database.contains('\0') || collection.contains('\0') {
+        return Err(embedded_nul());
+    }
+    if collection.starts_with('.') { Err(leading_dot(collection)) } else { Ok(()) }
+}
+
+/// Whether a database may have this name. A pipeline that no command runs has none, and is refused elsewhere.
+pub(super) fn is_database(name: &str, context: &Context) -> bool {
+    if name.is_empty() {
+        return context.subject.is_none();
+    }
+    name.len() <= DATABASE_NAME_BYTES_MAX && !name.contains(['/', '\\', '.', ' ', '"', '$'])
 }
 
 impl Stage for Out {
@@ -62,36 +86,64 @@ impl Stage for Out {
 
     fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
-            if let Some(database) = &self.database {
-                out.append("db", database);
-            }
             out.append("coll", &self.collection);
+            out.append("db", &self.database);
         })
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Writer
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let world = Arc::clone(&env.world);
-        let target = world.replace_collection(self.database.as_deref(), &self.collection)?;
-        Ok(Box::new(Writing { input, target: Some(target) }))
+        Ok(Box::new(Writing { input, stage: self, world, progress: Progress::NotBegun }))
     }
 }
 
 struct Writing {
     input: Box<dyn Source>,
-    /// Taken when it is committed.
-    target: Option<Box<dyn Replacement>>,
+    stage: Arc<Out>,
+    world: Arc<dyn World>,
+    progress: Progress,
+}
+
+/// The target is begun with the first pull: a cursor whose first batch is empty writes nothing yet.
+enum Progress {
+    NotBegun,
+    Begun(Box<dyn Replacement>),
+    /// Committed, or failed.
+    Ended,
+}
+
+impl Writing {
+    /// Writes as long as the input gives documents.
+    fn write(&mut self) -> Result<Step> {
+        let (database, collection) = (&*self.stage.database, &*self.stage.collection);
+        let mut target = match std::mem::replace(&mut self.progress, Progress::Ended) {
+            Progress::NotBegun => self.world.replace_collection(database, collection)?,
+            Progress::Begun(target) => target,
+            Progress::Ended => return Ok(Step::End),
+        };
+        loop {
+            match self.input.advance()? {
+                Step::Document => target.insert(self.input.doc())?,
+                Step::Pause => {
+                    self.progress = Progress::Begun(target);
+                    return Ok(Step::Pause);
+                }
+                Step::End => {
+                    target.commit()?;
+                    return Ok(Step::End);
+                }
+            }
+        }
+    }
 }
 
 impl Source for Writing {
     fn advance(&mut self) -> Result<Step> {
-        while let Some(target) = &mut self.target {
-            match self.input.advance()? {
-                Step::Document => target.insert(self.input.doc())?,
-                Step::Pause => return Ok(Step::Pause),
-                Step::End => self.target.take().map_or(Ok(()), Replacement::commit)?,
-            }
-        }
-        Ok(Step::End)
+        self.write()
     }
 
     fn doc(&self) -> Doc<'_> {

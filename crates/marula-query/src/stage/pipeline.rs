@@ -53,15 +53,24 @@ pub struct Parser<'c> {
     pub context: &'c Context,
     stages: Vec<Box<dyn Stage>>,
     inside: Inside,
+    /// Whether a `$facet` is around, however far.
+    is_in_facet: bool,
     depth: usize,
 }
 
 impl Pipeline {
     /// Parses the array of stages of an operation.
     pub fn parse(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
-        let mut parser = Parser { context, stages: Vec::new(), inside: Inside::Nothing, depth: 0 };
+        let mut parser = Parser::new(context, Inside::Nothing, 0);
         parser.parse_all(array)?;
         parser.finish()
+    }
+
+    /// Checks that an array is one of stages with names that are known, without parsing any.
+    ///
+    /// Errors: `stage_not_object`, `stage_not_one_field`, `unknown_stage`.
+    pub fn check_form(array: Doc<'_>) -> Result<()> {
+        array.values().try_for_each(|item| find_row(item).map(|_| ()))
     }
 
     /// Parses the array of stages of a pipeline inside another, which is not known any more.
@@ -70,7 +79,7 @@ impl Pipeline {
         context: &Context,
         inside: Inside,
     ) -> Result<Pipeline> {
-        let mut parser = Parser { context, stages: Vec::new(), inside, depth: 1 };
+        let mut parser = Parser::new(context, inside, 1);
         parser.parse_all(array)?;
         parser.finish()
     }
@@ -102,6 +111,11 @@ impl Pipeline {
     /// Whether the first stage makes its own documents, so that the input is not read.
     pub fn is_origin(&self) -> bool {
         self.stages.first().is_some_and(|stage| matches!(stage.kind(), Kind::Origin))
+    }
+
+    /// Whether the last stage writes.
+    pub fn writes(&self) -> bool {
+        self.stages.last().is_some_and(|stage| matches!(stage.kind(), Kind::Writer))
     }
 
     /// Computes what needs no document.
@@ -163,6 +177,11 @@ impl fmt::Debug for Pipeline {
 }
 
 impl<'c> Parser<'c> {
+    fn new(context: &'c Context, inside: Inside, depth: usize) -> Self {
+        let is_in_facet = inside == Inside::Facet;
+        Parser { context, stages: Vec::new(), inside, is_in_facet, depth }
+    }
+
     /// Adds a parsed stage.
     pub fn push(&mut self, stage: impl Stage + 'static) {
         self.stages.push(Box::new(stage));
@@ -173,8 +192,8 @@ impl<'c> Parser<'c> {
         if self.depth >= DEPTH_MAX {
             return Err(too_deep());
         }
-        let inside = if self.inside == Inside::Facet { Inside::Facet } else { inside };
-        let mut parser = Parser { context, stages: Vec::new(), inside, depth: self.depth + 1 };
+        let mut parser = Parser::new(context, inside, self.depth + 1);
+        parser.is_in_facet |= self.is_in_facet;
         parser.parse_all(array)?;
         // The outer pipeline computes constants when all of it is parsed.
         Ok(parser.unoptimized())
@@ -191,18 +210,8 @@ impl<'c> Parser<'c> {
             return Err(too_many_stages());
         }
         for (index, item) in array.values().enumerate() {
-            let Value::Document(doc) = item else {
-                return Err(stage_not_object());
-            };
-            let mut fields = doc.iter();
-            let (Some(field), None) = (fields.next(), fields.next()) else {
-                return Err(stage_not_one_field());
-            };
-            let row = STAGES
-                .iter()
-                .find(|row| *row.name.as_bytes() == **field.name)
-                .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
-            (row.parse)(field.value.get(), self)?;
+            let (row, argument) = find_row(item)?;
+            (row.parse)(argument, self)?;
             self.check_place(row, index, count)?;
         }
         Ok(())
@@ -211,9 +220,9 @@ impl<'c> Parser<'c> {
     fn check_place(&self, row: &Row, index: usize, count: usize) -> Result<()> {
         match row.place {
             Place::Anywhere => Ok(()),
-            _ if self.inside == Inside::Facet => Err(not_in_facet(row.name)),
             Place::Last if self.inside == Inside::Lookup => Err(not_in_lookup(row.name)),
             Place::Last if self.inside == Inside::UnionWith => Err(not_in_union(row.name)),
+            _ if self.is_in_facet => Err(not_in_facet(row.name)),
             Place::First if index > 0 => Err(must_be_first(row.name)),
             Place::Last if index + 1 < count => Err(must_be_last(row.name)),
             Place::First | Place::Last | Place::OutsideFacet => Ok(()),
@@ -230,6 +239,27 @@ impl<'c> Parser<'c> {
         pipeline.optimize(context)?;
         Ok(pipeline)
     }
+}
+
+/// The row of a stage, and its argument.
+fn find_row(item: Value<'_>) -> Result<(&'static Row, Value<'_>)> {
+    let Value::Document(doc) = item else {
+        return Err(stage_not_object());
+    };
+    let mut fields = doc.iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Err(stage_not_one_field());
+    };
+    let row = STAGES
+        .iter()
+        .find(|row| *row.name.as_bytes() == **field.name)
+        .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
+    Ok((row, field.value.get()))
+}
+
+/// Checks that an array holds stages that there are; their arguments are not looked at.
+pub(super) fn check_stage_names(array: Doc<'_>) -> Result<()> {
+    array.values().try_for_each(|item| find_row(item).map(|_| ()))
 }
 
 /// A stage's argument as a document that `fill` writes.

@@ -30,8 +30,8 @@ pub trait World: Send + Sync {
 
     /// Begins a collection that takes the place of `collection` when it is complete, for `$out`.
     fn replace_collection(
-        self: Arc<Self>,
-        _database: Option<&str>,
+        &self,
+        _database: &str,
         _collection: &str,
     ) -> Result<Box<dyn Replacement>> {
         Err(writes_nothing("$out"))
@@ -40,7 +40,7 @@ pub trait World: Send + Sync {
     /// Whether a unique index has exactly these fields, so that `$merge` may find documents by them.
     fn has_unique_index(
         &self,
-        _database: Option<&str>,
+        _database: &str,
         _collection: &str,
         _fields: &[String],
     ) -> Result<bool> {
@@ -52,7 +52,7 @@ pub trait World: Send + Sync {
     /// `update` is what an update command takes: a document or a pipeline; `variables` is its `let`.
     fn update_one(
         &self,
-        _database: Option<&str>,
+        _database: &str,
         _collection: &str,
         _filter: Doc<'_>,
         _update: Value<'_>,
@@ -62,12 +62,7 @@ pub trait World: Send + Sync {
     }
 
     /// Inserts a document; an `_id` is made where it has none.
-    fn insert_one(
-        &self,
-        _database: Option<&str>,
-        _collection: &str,
-        _document: Doc<'_>,
-    ) -> Result<()> {
+    fn insert_one(&self, _database: &str, _collection: &str, _document: Doc<'_>) -> Result<()> {
         Err(writes_nothing("$merge"))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bstr::{BStr, ByteSlice};
-use marula_bson::{Doc, DocWriter, RawValue, Type};
+use marula_bson::{Doc, DocWriter, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use crate::context::Context;
@@ -19,7 +19,7 @@ errors! {
     /// An identifier is not spelled as identifiers are.
     bad_identifier(id: &BStr) = BadValue, "The top-level field name must be an alphanumeric string beginning with a lowercase letter, found '{id}'";
     /// An array filter is no object.
-    not_an_object(index: &BStr, kind: &str) = TypeMismatch, "BSON field 'update.updates.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
+    not_an_object(place: &str, index: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
     /// `$where` in a condition on array elements.
     where_not_allowed() = BadValue, "$where is not allowed in this context";
     /// `$expr` in a condition on array elements.
@@ -28,6 +28,18 @@ errors! {
 
 /// The text before errors of an array filter's own.
 const CONTEXT: &str = "Error parsing array filter";
+
+/// Checks the form of a command's `arrayFilters`; `place` is what messages name before it. Null counts as no filter.
+///
+/// Errors: `not_an_object`.
+pub fn check_array_filters(place: &str, filters: Doc<'_>) -> Result<()> {
+    for element in filters {
+        if !matches!(element.value.get(), Value::Document(_) | Value::Null) {
+            return Err(not_an_object(place, element.name, element.value.kind().alias()));
+        }
+    }
+    Ok(())
+}
 
 /// One array filter.
 #[derive(Debug)]
@@ -42,10 +54,9 @@ impl ArrayFilter {
     pub(super) fn parse_all(filters: Doc<'_>, context: &Context) -> Result<Vec<ArrayFilter>> {
         let (mut parsed, mut ids) = (Vec::new(), HashSet::new());
         for element in filters {
-            if element.value.kind() != Type::Document {
-                return Err(not_an_object(element.name, element.value.kind().alias()));
-            }
-            let filter = ArrayFilter::parse(Doc::trusted(element.value.bytes()), context)?;
+            // What else is there is null, as [`check_array_filters`] has seen.
+            let Value::Document(filter) = element.value.get() else { continue };
+            let filter = ArrayFilter::parse(filter, context)?;
             if !ids.insert(filter.id.clone()) {
                 return Err(same_identifier(filter.id.as_bstr()));
             }

@@ -28,6 +28,7 @@ use marula_error::{Result, errors};
 
 use crate::context::Context;
 
+pub use array_filter::check_array_filters;
 pub use touched::Touched;
 pub use upsert::check_upsert_query;
 

@@ -1,19 +1,23 @@
 //! `aggregate`: runs a pipeline over a collection, or over documents that it makes itself.
 
+use std::sync::Arc;
+
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
-use marula_query::context::Context as QueryContext;
+use marula_query::context::{Context as QueryContext, Subject};
 use marula_query::stage::Pipeline;
 
 use super::fields::{Field, Types};
 use super::find::reply_cursor;
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use crate::concern::ReadLevel;
 use crate::context::Context;
-use crate::pipeline_source::PipelineSource;
+use crate::pipeline_source::{PipelineOptions, PipelineSource};
 use crate::query_args;
 use crate::request::Request;
 use crate::view;
+use crate::write_lock::WriteLock;
 
 errors! {
     cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
@@ -22,8 +26,12 @@ errors! {
     no_tailable() = InvalidPipelineOperator, "Tailable cursors are not supported in aggregation.";
     bad_target() = FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1";
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
+    no_linearizable(stage: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \"clientSupplied\" }} }} :: caused by :: {stage} cannot be used with a 'linearizable' read concern level";
     batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
 }
+
+/// What stands before an error of a pipeline that runs.
+const EXECUTING: &str = "PlanExecutor error during aggregation";
 
 pub(super) static COMMAND: Command = Command {
     name: "aggregate",
@@ -86,14 +94,20 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let is_collectionless = request.first.value.kind() != Type::String;
     let collection = ctx.server.db.collection(&ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    let context = query_args::query_context(
+    let mut context = query_args::query_context(
         ctx,
         collection.as_deref(),
         request.arg("collation"),
         request.arg("let"),
     )?;
-    let mut pipeline = Pipeline::parse(stages, &context)?;
-    pipeline.optimize(&context)?;
+    context.subject = Some(subject(&ns, is_collectionless));
+    let pipeline = Pipeline::parse(stages, &context)?;
+    if pipeline.writes() {
+        check_write_concerns(request, &pipeline)?;
+        if ctx.server.write_lock.is_locked() {
+            return Ok(WriteLock::wait(ctx.server, ctx.deadline));
+        }
+    }
     if is_collectionless && !pipeline.is_origin() {
         let first = stages.values().next().and_then(|stage| stage.as_doc());
         let name =
@@ -101,9 +115,26 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Err(collection_required(&name.unwrap_or_default()));
     }
     let hint = query_args::parse_hint(request.arg("hint"))?;
-    let source = PipelineSource::start(ctx, &ns, pipeline, context, hint)?;
-    reply_cursor(ctx, request, &ns, Box::new(source), batch_size, reply)?;
+    let bypass_validation = request.flag("bypassDocumentValidation");
+    let options = PipelineOptions { hint, bypass_validation };
+    let source = PipelineSource::start(ctx, &ns, pipeline, context, options)?;
+    reply_cursor(ctx, request, &ns, Box::new(source), batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
+}
+
+/// What a pipeline of this command runs on.
+pub(super) fn subject(ns: &Namespace, is_collectionless: bool) -> Arc<Subject> {
+    let collection = (!is_collectionless).then(|| ns.collection().to_owned());
+    Arc::new(Subject { database: ns.db().to_owned(), collection })
+}
+
+/// Checks that the request's read concern suits a pipeline that writes.
+fn check_write_concerns(request: &Request<'_>, pipeline: &Pipeline) -> Result<()> {
+    let stage = pipeline.stages().last().map_or("", |stage| stage.name());
+    match request.read_concern.level {
+        Some(ReadLevel::Linearizable) => Err(no_linearizable(stage)),
+        _ => Ok(()),
+    }
 }
 
 /// Answers a `find` on a view: the same as the pipeline that says the same.
@@ -128,14 +159,15 @@ pub(super) fn find_on_view(
     let stages = stages_of_find(request)?;
     let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
     let hint = query_args::parse_hint(request.arg("hint"))?;
-    let source = PipelineSource::start(ctx, ns, pipeline, context, hint)?;
+    let options = PipelineOptions { hint, ..PipelineOptions::default() };
+    let source = PipelineSource::start(ctx, ns, pipeline, context, options)?;
     let batch_size = match request.arg("batchSize") {
         None => None,
         size => Some(
             usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX),
         ),
     };
-    reply_cursor(ctx, request, ns, Box::new(source), batch_size, reply)?;
+    reply_cursor(ctx, request, ns, Box::new(source), batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
 }
 
@@ -217,5 +249,7 @@ pub(super) fn scan(
     take: &mut dyn FnMut(Doc<'_>) -> Result<()>,
 ) -> Result<()> {
     let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
-    PipelineSource::start(ctx, ns, pipeline, context, None)?.for_each(take)
+    PipelineSource::start(ctx, ns, pipeline, context, PipelineOptions::default())?
+        .for_each(take)
+        .map_err(|error| error.caused_by(EXECUTING))
 }

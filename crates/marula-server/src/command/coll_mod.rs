@@ -25,6 +25,7 @@ errors! {
     name_and_key() = InvalidOptions, "Cannot specify both key pattern and name.";
     no_index_change() = InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field";
     no_index(index: &str, ns: &Namespace) = IndexNotFound, "cannot find index {index} for ns {ns}";
+    clustered_hidden() = 6_011_800, "The 'hidden' option is not supported for a clusteredIndex";
     id_hidden() = BadValue, "can't hide _id index";
     ttl_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
     ttl_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
@@ -261,6 +262,11 @@ impl IndexChange {
             return Err(no_index_change());
         }
         let described = name.map(|name| name.to_string()).or(key.map(|key| key.to_string()));
+        if flag("hidden").is_some()
+            && name.is_some_and(|name| state.is_clustered_as(&name.to_string()))
+        {
+            return Err(clustered_hidden());
+        }
         let index = found.ok_or_else(|| no_index(&described.unwrap_or_default(), ns))?;
         let spec = index.spec.document.as_doc();
         if flag("hidden") == Some(true) && index.spec.is_id() {

@@ -30,6 +30,9 @@ errors! {
     key_with_nul() = 31_032, "Key field cannot contain an embedded null byte";
 }
 
+/// What stands before an error of the query that runs.
+const EXECUTING: &str = "Executor error during distinct command";
+
 pub(super) static COMMAND: Command = Command {
     name: "distinct",
     help: "Gives the different values of a field in the documents that match a query.",
@@ -85,10 +88,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         } else {
             let (plan, query) = planner::plan(&collection.state(), query)?;
             let mut execution = Execution::new(collection, plan, query);
-            execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
-                values.add(&path, found.doc)?;
-                Ok(Emit::Taken)
-            })?;
+            let outcome =
+                execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+                    values.add(&path, found.doc)?;
+                    Ok(Emit::Taken)
+                });
+            outcome.map_err(|error| error.caused_by(EXECUTING))?;
         }
     }
     values.write(&mut reply.begin_array("values"));

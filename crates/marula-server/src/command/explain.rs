@@ -455,8 +455,10 @@ fn pipeline(
     let collection = ctx.server.db.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let collation = request.arg("collation");
-    let context =
+    let mut context =
         query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
+    let is_collectionless = request.first.value.get().as_str().is_none();
+    context.subject = Some(super::aggregate::subject(ns, is_collectionless));
     let whole = Pipeline::parse(stages, &context)?;
     let (ns, whole) = resolve(ctx, ns.clone(), whole, &context)?;
     let (mut query, rest) = push_down(whole, context.clone())?;

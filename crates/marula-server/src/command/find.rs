@@ -30,6 +30,9 @@ errors! {
     invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
 }
 
+/// What stands before an error of a query that runs.
+const EXECUTING: &str = "Executor error during find command";
+
 pub(super) static COMMAND: Command = Command {
     name: "find",
     help: "Gives the documents that match a filter, sorted, projected and in batches as asked.",
@@ -104,7 +107,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut cursor = reply.begin_doc("cursor");
     let mut batch = cursor.begin_array("firstBatch");
     let wanted = args.batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS);
-    let filled = source.fill(ctx, wanted, &mut batch)?;
+    let filled =
+        source.fill(ctx, wanted, &mut batch).map_err(|error| error.caused_by(EXECUTING))?;
     let count = batch.count();
     batch.finish();
     ctx.server.counters.documents_returned.add(count as u64);
@@ -292,18 +296,21 @@ pub(super) fn parse_projection(doc: Doc<'_>, context: &QueryContext) -> Result<O
     Projection::parse(doc, Policy::Find, context).map(Some)
 }
 
-/// Appends the reply's cursor for documents that are at hand.
+/// Appends the reply's cursor for documents that a source gives; `doing` stands before the source's errors.
 pub(super) fn reply_cursor(
     ctx: &Context<'_>,
     request: &Request<'_>,
     ns: &Namespace,
     mut source: Box<dyn Source>,
     batch_size: Option<usize>,
+    doing: &str,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
     let mut cursor = reply.begin_doc("cursor");
     let mut batch = cursor.begin_array("firstBatch");
-    let filled = source.fill(ctx, batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS), &mut batch)?;
+    let filled = source
+        .fill(ctx, batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS), &mut batch)
+        .map_err(|error| error.caused_by(doing))?;
     ctx.server.counters.documents_returned.add(batch.count() as u64);
     batch.finish();
     let id = match filled {

@@ -11,7 +11,7 @@ use marula_plan::{Execution, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::projection::{Metadata, Projection};
-use marula_query::update::{Update, UpdateOptions, check_upsert_query};
+use marula_query::update::{Update, UpdateOptions, check_array_filters, check_upsert_query};
 
 use super::fields::{Field, Types};
 use super::find::parse_projection;
@@ -133,6 +133,9 @@ impl<'a> Args<'a> {
                 .and_then(|id| i32::try_from(id).ok())
                 .unwrap_or(0),
         };
+        if let Some(filters) = args.array_filters {
+            check_array_filters("findAndModify", filters)?;
+        }
         match (&args.update, request.flag("remove")) {
             (None, false) => return Err(nothing_to_do()),
             (Some(_), true) => return Err(update_and_remove()),

@@ -24,6 +24,9 @@ errors! {
     max_time_not_awaiting() = BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
 }
 
+/// What stands before an error of a query or pipeline that goes on.
+const EXECUTING: &str = "Executor error during getMore";
+
 pub(super) static COMMAND: Command = Command {
     name: "getMore",
     help: "Gives the next batch of a cursor that find, aggregate or a list command has opened.",
@@ -92,7 +95,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Ok(filled) => filled,
         Err(error) => {
             cursors.finish(id);
-            return Err(error);
+            return Err(error.caused_by(EXECUTING));
         }
     };
     let count = batch.count();

@@ -3,6 +3,8 @@
 use marula_bson::{Doc, DocWriter, Value, ValueBuf};
 use marula_db::session::Done;
 use marula_error::{Error, Result, errors};
+use marula_query::stage::Pipeline;
+use marula_query::update::check_array_filters;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -60,6 +62,23 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::optional("collation", Types::DOCUMENT),
 ];
 
+/// Checks the form of a statement. What is wrong in it fails the whole command before anything is written.
+fn check_statement(statement: Doc<'_>) -> Result<()> {
+    if statement.get("u") == Some(Value::Null) {
+        return Err(update_type());
+    }
+    fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
+    match statement.get("u") {
+        Some(Value::Document(_)) => {}
+        Some(Value::Array(stages)) => Pipeline::check_form(stages)?,
+        _ => return Err(update_type()),
+    }
+    match statement.get("arrayFilters") {
+        Some(Value::Array(filters)) => check_array_filters(STATEMENT_PLACE, filters),
+        _ => Ok(()),
+    }
+}
+
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
     writes::check_writable(&ns)?;
@@ -67,10 +86,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
     write_reply::check_batch_size(statements.len())?;
     for statement in &statements {
-        fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, *statement)?;
-        if !matches!(statement.get("u"), Some(Value::Document(_) | Value::Array(_))) {
-            return Err(update_type());
-        }
+        check_statement(*statement)?;
     }
     let is_inline = !ctx.may_wait();
     if is_inline && statements.len() > 1 {

@@ -36,6 +36,8 @@ pub(super) struct Connection<S: Service> {
     pub(super) peer_closed: bool,
     /// Whether the connection closes once all is sent.
     pub(super) closing: bool,
+    /// Whether a reply of its waits for the end of the worker's round.
+    pub(super) in_round: bool,
     /// Whether the worker will come back to it without an event.
     pub(super) queued: bool,
 }
@@ -86,12 +88,22 @@ impl<S: Service> Connection<S> {
             readable: false,
             peer_closed: false,
             closing: false,
+            in_round: false,
             queued: false,
         }
     }
 
     pub(super) fn is_parked(&self) -> bool {
         !matches!(self.parked, Parked::No)
+    }
+
+    /// Whether there may be something to do for it without another event.
+    pub(super) fn has_more(&self) -> bool {
+        self.readable
+            || !self.input.is_empty()
+            || self.is_parked()
+            || self.closing
+            || self.peer_closed
     }
 
     /// Whether the client has taken all that was sent.

@@ -2,6 +2,7 @@
 
 mod arrival;
 mod request;
+mod round;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use super::pool::Outcome;
 use super::service::{Reason, Service};
 use super::wake::{Bidding, Mailbox, Ring, Ticket};
 use super::{Shared, Stop};
+use round::Round;
 
 /// The token of the mailbox's bell; the tokens of listeners stand below it, those of connections count from zero.
 pub(super) const BELL: Token = Token(usize::MAX);
@@ -66,6 +68,7 @@ pub(super) struct Worker<S: Service> {
     interrupted: bool,
     fresh: Box<[u8]>,
     reply: ReplyBuffer,
+    round: Round,
     inflated: Vec<u8>,
     spare: Vec<u8>,
 }
@@ -97,6 +100,7 @@ impl<S: Service> Worker<S> {
             interrupted: false,
             fresh: vec![0; READ_BYTES].into_boxed_slice(),
             reply: ReplyBuffer::new(),
+            round: Round::default(),
             inflated: Vec::new(),
             spare: Vec::new(),
         })
@@ -120,7 +124,12 @@ impl<S: Service> Worker<S> {
                     Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
                     Token(slot) => self.ready(slot, event),
                 }
+                if self.round.is_full() {
+                    self.end_round();
+                }
             }
+            // Before the mail, which may bring a later reply of a connection in the round.
+            self.end_round();
             // After the events: a mail may put a new connection where one of them speaks of an old one.
             if rung {
                 self.read_mail(&mut mails);
@@ -128,6 +137,7 @@ impl<S: Service> Worker<S> {
             for slot in mem::take(&mut self.queued) {
                 self.turn(slot, |connection| connection.queued = false);
             }
+            self.end_round();
             self.pass_deadlines();
         }
         for slot in 0..self.slots.len() {

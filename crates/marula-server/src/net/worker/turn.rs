@@ -54,6 +54,9 @@ impl<S: Service> Worker<S> {
     fn serve(&mut self, slot: usize, connection: &mut Connection<S>) -> Fate {
         let mut budget = MESSAGES_PER_TURN;
         loop {
+            if connection.in_round {
+                return Fate::Stays;
+            }
             if !connection.is_drained() && connection.flush().is_err() {
                 connection.closing = true;
                 connection.peer_closed = true;
@@ -101,7 +104,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    fn queue(&mut self, slot: usize, connection: &mut Connection<S>) {
+    pub(super) fn queue(&mut self, slot: usize, connection: &mut Connection<S>) {
         if !connection.queued {
             connection.queued = true;
             self.queued.push(slot);
@@ -192,15 +195,17 @@ impl<S: Service> Worker<S> {
                 }
             }
         }
-        self.send_replies(connection);
+        self.send_replies(slot, connection);
         used
     }
 
-    fn send_replies(&mut self, connection: &mut Connection<S>) {
+    fn send_replies(&mut self, slot: usize, connection: &mut Connection<S>) {
         if self.reply.as_bytes().is_empty() {
             return;
         }
-        let sent = if self.reply.as_bytes().len() > REPLY_BYTES_PER_TURN {
+        let sent = if self.join_round(slot, connection) {
+            Ok(())
+        } else if self.reply.as_bytes().len() > REPLY_BYTES_PER_TURN {
             connection.send_owned(self.reply.take())
         } else {
             connection.send(self.reply.as_bytes())

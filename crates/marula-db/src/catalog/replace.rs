@@ -1,0 +1,138 @@
+//! A collection that is filled beside another and then takes its place, as `$out` does.
+//!
+//! The temporary collection has the other's options and indexes, and the option `temp`, by which the next start
+//! knows what a crash left behind. Taking the place is one commit: readers see the old collection or the new one.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf};
+use marula_error::{Result, errors};
+
+use super::ddl::{put_entry, remove_entry};
+use super::options::CollectionOptions;
+use crate::collection::{Collection, State};
+use crate::db::Db;
+use crate::index::IndexSpec;
+use crate::namespace::Namespace;
+use crate::storage_error::ForClient;
+
+/// The option of a collection that is dropped at the next start.
+const TEMPORARY: &str = "temp";
+
+errors! {
+    temporary_gone(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
+    options_changed(ns: &Namespace, before: &str, after: &str) = CommandFailed, "collection options of target collection {ns} changed during processing. Original options: {before}, new options: {after}";
+    indexes_changed(ns: &Namespace) = CommandFailed, "indexes of target collection {ns} changed during processing.";
+}
+
+impl Db {
+    /// Creates the collection that will take the place of `target`: with its options and its indexes, where there is
+    /// one, and in its database.
+    pub fn create_temporary(&self, target: &Namespace) -> Result<Arc<Collection>> {
+        let name = format!("tmp.agg_out.{}", uuid_text(rand::random()));
+        let ns = Namespace::new(target.db(), &name)?;
+        let known = self.collection(target).map(|collection| collection.state());
+        let mut options = known.as_ref().map(|state| state.options.clone()).unwrap_or_default();
+        options.document.push(TEMPORARY, true);
+        let collection = self.create_collection(&ns, options)?;
+        let specs: Vec<IndexSpec> = known
+            .iter()
+            .flat_map(|state| &state.indexes)
+            .filter(|index| !index.is_id())
+            .map(|index| index.spec.clone())
+            .collect();
+        if let Err(error) = self.create_indexes(&collection, specs, &mut || Ok(())) {
+            self.drop_collection(&ns)?;
+            return Err(error);
+        }
+        Ok(collection)
+    }
+
+    /// Gives a temporary collection the place of `target`, which is dropped.
+    ///
+    /// Errors: `options_changed` and `indexes_changed` where `target` is no longer what the temporary collection was
+    /// made after.
+    pub fn put_in_place(&self, temporary: &Namespace, target: &Namespace) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let collection = self.collection(temporary).ok_or_else(|| temporary_gone(temporary))?;
+        let old = self.collection(target);
+        let mut state = State::clone(&collection.state());
+        state.options.document = without_temporary(state.options.document.as_doc());
+        if let Some(old) = &old {
+            check_unchanged(target, &state, &old.state())?;
+        }
+        let _change = collection.change();
+        let _old_change = old.as_ref().map(|old| old.change());
+        let mut txn = self.store().begin();
+        let mut dropped = Vec::new();
+        if let Some(old) = &old {
+            remove_entry(&mut *txn, old, &mut dropped);
+        }
+        put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state);
+        txn.commit().for_client()?;
+        if let Some(old) = &old {
+            self.catalog().remove(target);
+            old.mark_dropped();
+        }
+        self.catalog().remove(temporary);
+        collection.set_namespace(target.clone());
+        collection.set_state(state);
+        self.catalog().insert(collection.clone());
+        dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
+        Ok(())
+    }
+
+    /// Drops the temporary collections that a crash left.
+    pub(crate) fn drop_temporaries(&self) -> Result<()> {
+        for db in self.catalog().databases() {
+            for collection in self.catalog().collections(&db) {
+                if is_temporary(&collection.state().options) {
+                    self.drop_collection(&collection.namespace())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_temporary(options: &CollectionOptions) -> bool {
+    options.document.as_doc().get(TEMPORARY).is_some_and(|temporary| temporary.is_truthy())
+}
+
+fn without_temporary(options: Doc<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        for element in options.iter().filter(|element| element.name != TEMPORARY) {
+            out.append_raw(element.name, element.value);
+        }
+    })
+}
+
+/// Checks that the collection to replace still has the options and indexes that the new one was given.
+fn check_unchanged(target: &Namespace, new: &State, old: &State) -> Result<()> {
+    let (before, after) = (new.options.document.as_doc(), old.options.document.as_doc());
+    if before != after {
+        return Err(options_changed(target, &before.to_string(), &after.to_string()));
+    }
+    let specs = |state: &State| -> Vec<DocBuf> {
+        let mut specs: Vec<_> =
+            state.indexes.iter().map(|index| index.spec.document.clone()).collect();
+        specs.sort_by(|a, b| a.as_doc().as_bytes().cmp(b.as_doc().as_bytes()));
+        specs
+    };
+    if specs(new) == specs(old) { Ok(()) } else { Err(indexes_changed(target)) }
+}
+
+/// A random identity in the groups of hexadecimal digits that UUIDs are written in.
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

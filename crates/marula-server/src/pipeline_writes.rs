@@ -1,0 +1,240 @@
+//! What the stages `$out` and `$merge` write, through the collections' own writes.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value};
+use marula_db::write::{InsertReport, Written};
+use marula_db::{Collection, Db, Namespace, RecordKey, WriteOp};
+use marula_error::{Error, Result, codes, errors};
+use marula_plan::{Emit, Execution, Query, planner, query};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+use marula_query::stage::Replacement;
+use marula_query::update::{Update, UpdateOptions};
+
+use crate::update_one::change_if_matching;
+use crate::writes;
+
+errors! {
+    target_capped(ns: &Namespace) = 17152, "namespace '{ns}' is capped so it can't be used for $out";
+    bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
+}
+
+/// Documents that `$out` gathers before it inserts them.
+const GATHERED_DOCUMENTS_MAX: usize = 1_000;
+/// Bytes of documents that `$out` gathers before it inserts them.
+const GATHERED_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Where and how a pipeline writes.
+pub struct Writer {
+    db: Arc<Db>,
+    context: Arc<QueryContext>,
+    bypass_validation: bool,
+}
+
+impl Writer {
+    /// A writer for an operation in `context`.
+    pub fn new(db: Arc<Db>, context: Arc<QueryContext>, bypass_validation: bool) -> Self {
+        Writer { db, context, bypass_validation }
+    }
+
+    fn op(&self) -> WriteOp<'_> {
+        let mut op = WriteOp::new(&self.db, self.context.now_ms);
+        op.bypass_validation = self.bypass_validation;
+        op
+    }
+
+    /// Begins the collection that takes the place of `target`.
+    ///
+    /// Errors: a target that is a view, is capped, or has a name that no collection may be created with.
+    pub fn replace(&self, target: Namespace) -> Result<Box<dyn Replacement>> {
+        target.check_creatable().map_err(|error| bad_target(error.message()))?;
+        if let Some(known) = self.db.collection(&target) {
+            writes::check_not_view(&known)?;
+            if known.state().options.capped.is_some() {
+                return Err(target_capped(&target));
+            }
+        }
+        let collection = self.db.create_temporary(&target)?;
+        let writer = Writer {
+            db: self.db.clone(),
+            context: self.context.clone(),
+            bypass_validation: self.bypass_validation,
+        };
+        let gathered = Gathered::default();
+        Ok(Box::new(Beside { writer, collection, target, gathered, is_in_place: false }))
+    }
+
+    /// Whether a unique index of `ns` has exactly these fields, in any order, for every document and in the order of
+    /// strings of the operation.
+    pub fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
+        let is_id = matches!(fields, [only] if only == "_id");
+        let Some(collection) = self.db.collection(ns) else { return is_id };
+        let state = collection.state();
+        let suits = |index: &&Arc<marula_db::Index>| {
+            let spec = &index.spec;
+            let key = spec.key.as_doc();
+            (spec.unique || index.is_id())
+                && spec.partial.is_none()
+                && spec.collation == self.context.collation
+                && key.iter().count() == fields.len()
+                && key.iter().all(|part| fields.iter().any(|field| part.name == field.as_str()))
+        };
+        // A clustered collection has no index on _id; that a view cannot be written to is said later.
+        let is_keyed = state.options.clustered.is_some() || state.options.view.is_some();
+        state.indexes.iter().any(|index| suits(&index))
+            || (is_id && is_keyed && state.options.collation == self.context.collation)
+    }
+
+    /// Updates the one document that `filter` finds; answers whether there was one.
+    pub fn update_one(
+        &self,
+        ns: &Namespace,
+        filter: Doc<'_>,
+        update: Value<'_>,
+        variables: Doc<'_>,
+    ) -> Result<bool> {
+        let constants = Some(variables).filter(|variables| !variables.is_empty());
+        let options = UpdateOptions { array_filters: None, constants, multi: false };
+        let update = Update::parse(update, &options, &self.context)?;
+        let parsed = Filter::parse(filter, &self.context)?;
+        let Some(collection) = self.db.collection(ns) else {
+            ns.check_creatable()?;
+            return Ok(false);
+        };
+        writes::check_not_view(&collection)?;
+        let mut execution = self.execution(&collection, filter, &parsed)?;
+        execution.give_candidates();
+        let mut op = self.op();
+        while let Some(record) = self.next_record(&mut execution)? {
+            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+                change_if_matching(&parsed, &update, &self.context, doc, out)
+            };
+            if op.update(&collection, &record, &mut change, None)? != Written::Skipped {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn execution(
+        &self,
+        collection: &Arc<Collection>,
+        filter: Doc<'_>,
+        parsed: &Filter,
+    ) -> Result<Execution> {
+        let context = QueryContext::clone(&self.context);
+        // Other orders of strings than the plain one need the planner.
+        if let Some(id) = query::id_equality(filter)
+            && context.collation == collection.state().options.collation
+            && context.collation.is_none()
+        {
+            let query = Query::new(Filter::everything(&context), context);
+            return Ok(Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query));
+        }
+        let query = Query::new(parsed.clone(), context);
+        let (plan, query) = planner::plan(&collection.state(), query)?;
+        Ok(Execution::new(collection.clone(), plan, query))
+    }
+
+    fn next_record(&self, execution: &mut Execution) -> Result<Option<RecordKey>> {
+        let mut record = None;
+        let mut check =
+            || self.context.interrupt.as_ref().map_or(Ok(()), |interrupt| interrupt.check());
+        execution.run(&self.db, &mut check, &mut |found| {
+            record = Some(RecordKey::new(found.record));
+            Ok(Emit::Enough)
+        })?;
+        Ok(record)
+    }
+
+    /// Inserts documents into a collection, which is created where there is none.
+    pub fn insert<'d>(
+        &self,
+        ns: &Namespace,
+        documents: &mut dyn Iterator<Item = Doc<'d>>,
+    ) -> Result<()> {
+        let collection = self.db.collection_or_create(ns)?;
+        writes::check_not_view(&collection)?;
+        self.insert_into(&collection, documents)
+    }
+
+    fn insert_into<'d>(
+        &self,
+        collection: &Collection,
+        documents: &mut dyn Iterator<Item = Doc<'d>>,
+    ) -> Result<()> {
+        let mut report = InsertReport::default();
+        self.op().insert(collection, documents, true, 0, &mut report)?;
+        report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+/// Documents gathered for one insert.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Gathered {
+    fn docs(&self) -> impl Iterator<Item = Doc<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| Doc::trusted(&self.bytes[start..end]))
+    }
+}
+
+/// A collection on its way to the place of another. Dropped before that, it is gone.
+struct Beside {
+    writer: Writer,
+    collection: Arc<Collection>,
+    target: Namespace,
+    gathered: Gathered,
+    is_in_place: bool,
+}
+
+impl Beside {
+    fn flush(&mut self) -> Result<()> {
+        self.writer.insert_into(&self.collection, &mut self.gathered.docs())?;
+        self.gathered.bytes.clear();
+        self.gathered.ends.clear();
+        Ok(())
+    }
+}
+
+impl Replacement for Beside {
+    fn insert(&mut self, document: Doc<'_>) -> Result<()> {
+        self.gathered.bytes.extend_from_slice(document.as_bytes());
+        self.gathered.ends.push(self.gathered.bytes.len());
+        let is_full = self.gathered.ends.len() >= GATHERED_DOCUMENTS_MAX
+            || self.gathered.bytes.len() >= GATHERED_BYTES_MAX;
+        if is_full { self.flush() } else { Ok(()) }
+    }
+
+    fn commit(mut self: Box<Self>) -> Result<()> {
+        self.flush()?;
+        self.writer.db.put_in_place(&self.collection.namespace(), &self.target)?;
+        self.is_in_place = true;
+        Ok(())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if self.is_in_place {
+            return;
+        }
+        let ns = self.collection.namespace();
+        match self.writer.db.drop_collection(&ns) {
+            Err(error) if !is_gone(&error) => {
+                tracing::warn!(%error, %ns, "dropping a temporary collection failed; the next start tries again");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether someone else dropped the collection, or its database, before.
+fn is_gone(error: &Error) -> bool {
+    error.code() == codes::NamespaceNotFound
+}

@@ -1,0 +1,91 @@
+//! Whether two servers gave the same answer.
+//!
+//! Bytes that are equal are the same answer. Otherwise what no two servers can share is taken out (ids and times that
+//! the server made, the order where it is open) and the rest is compared again.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use marula_bson::{DocBuf, ObjectId, Value, ValueBuf};
+
+use crate::case::{Case, failure};
+use crate::tree::Tree;
+use crate::values::is_of_case;
+
+/// The first replies of a case that differ.
+pub(crate) struct Difference {
+    /// What differs, in a word: `results`, `reply`, `message` and its code, or the two codes.
+    pub(crate) class: String,
+    pub(crate) replies: [Tree; 2],
+}
+
+/// Compares the replies of a case. `loose` passes over texts of errors.
+pub(crate) fn compare(case: &Case, replies: [&[DocBuf]; 2], loose: bool) -> Option<Difference> {
+    let [ours, theirs] = replies;
+    ours.iter().zip(theirs).find_map(|(ours, theirs)| difference(case, ours, theirs, loose))
+}
+
+fn difference(case: &Case, ours: &DocBuf, theirs: &DocBuf, loose: bool) -> Option<Difference> {
+    if ours == theirs {
+        return None;
+    }
+    let replies = [ours, theirs].map(|reply| normal(case, Tree::of_doc(reply.as_doc())));
+    if replies[0] == replies[1] {
+        return None;
+    }
+    let [(our_code, our_text), (their_code, their_text)] =
+        [failure(&replies[0]), failure(&replies[1])];
+    let class = if our_code != their_code {
+        format!("code {our_code} for {their_code}")
+    } else if our_text != their_text {
+        format!("message {our_code}")
+    } else if our_code != 0 {
+        "reply".to_owned()
+    } else {
+        "results".to_owned()
+    };
+    if loose && class.starts_with("message") {
+        return None;
+    }
+    Some(Difference { class, replies })
+}
+
+fn normal(case: &Case, mut reply: Tree) -> Tree {
+    if let Tree::Doc(fields) = &mut reply {
+        fields.retain(|(name, _)| !matches!(name.as_str(), "operationTime" | "$clusterTime"));
+        for (name, value) in fields.iter_mut() {
+            if let (true, "cursor", Tree::Doc(cursor)) = (case.is_unordered(), name.as_str(), value)
+            {
+                for (_, batch) in cursor.iter_mut() {
+                    if let Tree::Array(items) = batch {
+                        items.sort_by_cached_key(|item| item.to_doc().into_bytes());
+                    }
+                }
+            }
+        }
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    reply.map_leaves(&|value| own(value, now));
+    reply
+}
+
+/// Something fixed for what a server has made itself.
+fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
+    let is_now = |seconds: u64| seconds.abs_diff(now) < 86_400;
+    match value {
+        Value::ObjectId(id) if !is_of_case(id) => {
+            Some(Value::ObjectId(ObjectId::from_bytes([9; 12])).to_buf())
+        }
+        Value::DateTime(ms) if ms > 0 && is_now(ms.cast_unsigned() / 1000) => {
+            Some(Value::DateTime(9).to_buf())
+        }
+        Value::Timestamp(bits) if is_now(bits >> 32) => Some(Value::Timestamp(9).to_buf()),
+        Value::String(text) => {
+            let text = text.to_string();
+            let at = text.find("ObjectId('")? + "ObjectId('".len();
+            let hex = text.get(at..at + 24)?;
+            let id = ObjectId::parse_hex(hex).filter(|id| !is_of_case(*id))?;
+            Some(Value::from(&text.replace(&id.to_string(), &"9".repeat(24))).to_buf())
+        }
+        _ => None,
+    }
+}

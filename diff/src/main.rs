@@ -1,0 +1,236 @@
+//! Generated documents, filters, updates and pipelines, asked of Marula and of mongod: do they answer the same?
+//!
+//! A *case* is a few documents and one command; a *round* is what one seed makes. Answers are compared byte for byte.
+//! What differs is shrunk to its smallest form, grouped, and printed as text for mongosh. Everything follows from the
+//! seed, so that a round can be run again. Start reading in `case`, then `values`.
+
+mod accepted;
+mod case;
+mod compare;
+mod expressions;
+mod filters;
+mod pipelines;
+mod projections;
+mod random;
+mod report;
+mod server;
+mod shell;
+mod shrink;
+mod tree;
+mod updates;
+mod values;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use marula_bson::DocBuf;
+
+use crate::case::{Case, KINDS};
+use crate::compare::{Difference, compare};
+use crate::report::Report;
+use crate::server::{Broken, Server, ask};
+
+const USAGE: &str = "\
+marula-diff --marula PLACE --mongod PLACE [--cases 20000] [--seed 1] [--kinds find,update] [--loose] [--tries 600]
+marula-diff --marula PLACE --smoke
+  PLACE    a program, started with a fresh folder, or mongodb://host:port
+  --kinds  of find, update, findAndModify, aggregate, expression, indexed
+  --loose  passes over differences in the text of errors
+  --smoke  a few rounds of every kind, Marula against another Marula";
+
+struct Options {
+    marula: String,
+    mongod: String,
+    cases: usize,
+    seed: u64,
+    kinds: Vec<&'static str>,
+    loose: bool,
+    smoke: bool,
+    tries: usize,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options {
+        marula: String::new(),
+        mongod: String::new(),
+        cases: 20_000,
+        seed: 1,
+        kinds: KINDS.to_vec(),
+        loose: false,
+        smoke: false,
+        tries: 600,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        let number =
+            |text: String| text.parse::<u64>().map_err(|_| format!("not a number: '{text}'"));
+        match word.as_str() {
+            "--marula" => options.marula = value()?,
+            "--mongod" => options.mongod = value()?,
+            "--cases" => options.cases = number(value()?)? as usize,
+            "--seed" => options.seed = number(value()?)?,
+            "--tries" => options.tries = number(value()?)? as usize,
+            "--kinds" => {
+                let list = value()?;
+                let find = |name: &str| KINDS.into_iter().find(|kind| *kind == name);
+                let kinds: Option<Vec<_>> = list.split(',').map(find).collect();
+                options.kinds = kinds.ok_or(format!("a kind of '{list}' is unknown"))?;
+            }
+            "--loose" => options.loose = true,
+            "--smoke" => options.smoke = true,
+            _ => return Err(format!("unknown option '{word}'\n{USAGE}")),
+        }
+    }
+    if options.marula.is_empty() {
+        return Err(format!("--marula is missing\n{USAGE}"));
+    }
+    if options.mongod.is_empty() && !options.smoke {
+        return Err("give a mongod 6.0 to compare with: MONGOD=/path/to/mongod or \
+                    MONGOD=mongodb://host:port (`tools/setup mongod` prints one)"
+            .to_owned());
+    }
+    if options.smoke {
+        options.cases = options.cases.min(1500);
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let run = options().and_then(|options| {
+        let verb: &[&str] = &["serve"];
+        let (other, other_verb) =
+            if options.smoke { (&options.marula, verb) } else { (&options.mongod, &[][..]) };
+        let servers = [
+            Server::new("marula", &options.marula, verb)?,
+            Server::new(if options.smoke { "marula-2" } else { "mongod" }, other, other_verb)?,
+        ];
+        Session { servers, options, report: Report::default(), setup: None }.run()
+    });
+    match run {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("diff: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Session {
+    servers: [Server; 2],
+    options: Options,
+    report: Report,
+    /// The documents that both servers hold now, by the address of the list; a round shares one.
+    setup: Option<std::rc::Rc<Vec<tree::Tree>>>,
+}
+
+impl Session {
+    /// Runs the rounds; true if nothing unexplained was found.
+    fn run(mut self) -> Result<bool, String> {
+        let begin = Instant::now();
+        let mut seed = self.options.seed;
+        while self.report.total() < self.options.cases {
+            for kind in self.options.kinds.clone() {
+                self.round(kind, seed)?;
+            }
+            seed += 1;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        println!("{}", self.report.summary());
+        println!(
+            "seeds {} to {}, {:.0} cases per second",
+            self.options.seed,
+            seed - 1,
+            self.report.total() as f64 / seconds
+        );
+        Ok(self.report.is_clean())
+    }
+
+    fn round(&mut self, kind: &'static str, seed: u64) -> Result<(), String> {
+        let cases = case::round(kind, seed);
+        let origin = format!("seed {seed}");
+        self.setup = None;
+        let mut commands: Vec<DocBuf> = Vec::new();
+        let mut ends = Vec::new();
+        for (number, case) in cases.iter().enumerate() {
+            if number == 0 || case.writes() {
+                commands.extend(case.setup(number == 0));
+            }
+            let start = commands.len();
+            commands.extend(case.question());
+            ends.push((start, commands.len()));
+            self.report.ran(kind);
+        }
+        let Ok(replies) = ask(&mut self.servers, &commands) else {
+            return self.one_by_one(&cases, &origin);
+        };
+        for (case, (start, end)) in cases.iter().zip(ends) {
+            let these = [&replies[0][start..end], &replies[1][start..end]];
+            if let Some(difference) = compare(case, these, self.options.loose) {
+                self.found(case, &difference, &origin)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A round in which a server went away, again, to see which case it was.
+    fn one_by_one(&mut self, cases: &[Case], origin: &str) -> Result<(), String> {
+        for server in &mut self.servers {
+            server.recover()?;
+        }
+        for case in cases {
+            match self.try_case(case) {
+                Ok(Some(difference)) => self.found(case, &difference, origin)?,
+                Ok(None) => {}
+                Err(broken) => self.crashed(case, &broken, origin)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn crashed(&mut self, case: &Case, broken: &Broken, origin: &str) -> Result<(), String> {
+        let ending = self.servers[broken.server].recover()?;
+        let name = self.servers[broken.server].name;
+        let other = 1 - broken.server;
+        self.servers[other].recover()?;
+        self.report.add_crash(case, name, &format!("{ending} ({})", broken.error), origin);
+        Ok(())
+    }
+
+    fn found(&mut self, case: &Case, difference: &Difference, origin: &str) -> Result<(), String> {
+        if self.report.is_known(case, &difference.class) {
+            return Ok(());
+        }
+        let mut broken = None;
+        let tries = self.options.tries;
+        let smallest = shrink::shrink(case, tries, &mut |smaller| match self.try_case(smaller) {
+            Ok(Some(found)) => found.class == difference.class,
+            Ok(None) => false,
+            Err(error) => {
+                let _ = self.servers.iter_mut().try_for_each(|server| server.recover().map(drop));
+                broken = Some((smaller.clone(), error));
+                false
+            }
+        });
+        if let Some((case, error)) = broken {
+            self.crashed(&case, &error, origin)?;
+        }
+        match self.try_case(&smallest) {
+            Ok(Some(difference)) => self.report.add(&smallest, &difference, origin),
+            Ok(None) => self.report.add(case, difference, &format!("{origin}, only once")),
+            Err(broken) => self.crashed(&smallest, &broken, origin)?,
+        }
+        Ok(())
+    }
+
+    /// Runs one case from an empty start.
+    fn try_case(&mut self, case: &Case) -> Result<Option<Difference>, Broken> {
+        let fresh = !case.indexes.is_empty() || case.kind == "aggregate";
+        let mut commands = case.setup(fresh);
+        let start = commands.len();
+        commands.extend(case.question());
+        let [ours, theirs] = ask(&mut self.servers, &commands)?;
+        Ok(compare(case, [&ours[start..], &theirs[start..]], self.options.loose))
+    }
+}

@@ -1,0 +1,116 @@
+//! Projections, sorts and collations.
+
+use crate::tree::{Tree, tree};
+use crate::values::{Maker, NAMES};
+
+impl Maker {
+    /// A projection as `find` takes it. `positional` allows `path.$`, for filters that name arrays.
+    pub(crate) fn find_projection(&mut self, positional: bool) -> Tree {
+        let mut projection = self.stage_projection();
+        let Tree::Doc(fields) = &mut projection else { return projection };
+        if self.random.percent(30) {
+            let path = self.path();
+            let value = match self.random.below(3) {
+                0 => {
+                    let both = vec![self.small(), self.small()];
+                    Tree::field("$slice", Tree::Array(both))
+                }
+                1 => Tree::field("$slice", self.small()),
+                _ => {
+                    let (_, value) = self.place();
+                    let element = value.items().first().unwrap_or(&value).clone();
+                    let inner = if self.random.percent(60) {
+                        self.operators(&element, 0)
+                    } else {
+                        self.filter(0)
+                    };
+                    Tree::field("$elemMatch", inner)
+                }
+            };
+            let path = match value.get("$elemMatch") {
+                Some(_) if self.random.percent(95) => (*self.random.pick(&NAMES)).to_owned(),
+                _ => path,
+            };
+            if fields.iter().all(|(other, _)| *other != path) {
+                fields.push((path, value));
+            }
+        }
+        if positional && self.random.percent(25) {
+            let path = format!("{}.$", self.path());
+            *fields = vec![(path, Tree::of(1))];
+        }
+        projection
+    }
+
+    /// A projection as `$project` takes it.
+    pub(crate) fn stage_projection(&mut self) -> Tree {
+        let inclusion = self.random.percent(60);
+        let mut fields: Vec<(String, Tree)> = Vec::new();
+        if self.random.percent(25) {
+            fields.push(("_id".to_owned(), self.flag(false)));
+        }
+        for _ in 0..self.random.between(1, 3) {
+            let path = self.path();
+            let flag = if self.random.percent(3) { !inclusion } else { inclusion };
+            let value = match self.random.below(20) {
+                0..14 => self.flag(flag),
+                14..16 => {
+                    let name = *self.random.pick(&NAMES);
+                    let inner = self.flag(flag);
+                    Tree::field(name, inner)
+                }
+                _ if inclusion => self.expression("any", 2),
+                _ => self.flag(flag),
+            };
+            if fields.iter().all(|(other, _)| *other != path) {
+                fields.push((path, value));
+            }
+        }
+        Tree::Doc(fields)
+    }
+
+    fn flag(&mut self, on: bool) -> Tree {
+        match (on, self.random.below(10)) {
+            (true, 0) => Tree::of(2.5),
+            (true, 1) => Tree::of(-1_i64),
+            (true, 2..5) => Tree::of(true),
+            (true, _) => Tree::of(1),
+            (false, 0) => Tree::of(0.0),
+            (false, 1..4) => Tree::of(false),
+            (false, _) => Tree::of(0),
+        }
+    }
+
+    /// A sort that ends in `_id`, so that it leaves nothing open.
+    pub(crate) fn sort(&mut self) -> Tree {
+        let mut fields: Vec<(String, Tree)> = Vec::new();
+        for _ in 0..self.random.between(1, 2) {
+            let path = self.path();
+            if fields.iter().all(|(other, _)| *other != path) {
+                let direction = match self.random.below(40) {
+                    0 => self.scalar(),
+                    1 => Tree::of(-1.0),
+                    2 => Tree::of(1_i64),
+                    3..20 => Tree::of(-1),
+                    _ => Tree::of(1),
+                };
+                fields.push((path, direction));
+            }
+        }
+        fields.push(("_id".to_owned(), Tree::of(1)));
+        Tree::Doc(fields)
+    }
+
+    pub(crate) fn collation(&mut self) -> Tree {
+        match self.random.below(8) {
+            0 => tree! { "locale" => "simple" },
+            1 => tree! { "locale" => "en", "strength" => 1 },
+            2 => tree! { "locale" => "en", "strength" => 2 },
+            3 => tree! { "locale" => "fr", "strength" => 1, "caseLevel" => Tree::of(true) },
+            4 => tree! { "locale" => "en", "numericOrdering" => Tree::of(true) },
+            5 => tree! { "locale" => "de", "strength" => 1 },
+            6 => tree! { "locale" => "en", "caseFirst" => "upper" },
+            _ => tree! { "locale" => "en", "alternate" => "shifted" },
+        }
+    }
+}
