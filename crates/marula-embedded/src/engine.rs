@@ -1,7 +1,7 @@
 //! The store: opening, reading, and what belongs to all its parts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use marula_storage::latch::Latches;
 use marula_storage::{
@@ -38,8 +38,6 @@ pub(crate) struct Engine {
     pub(crate) db: DB,
     pub(crate) cache: Cache,
     pub(crate) health: Arc<Health>,
-    /// Every commit up to here has its log with the operating system.
-    pub(crate) handed_over: AtomicU64,
     pub(crate) read_options: ReadOptions,
     pub(crate) write_options: WriteOptions,
     /// The options of each space, for files made to be ingested.
@@ -77,7 +75,6 @@ impl Embedded {
             db,
             cache,
             health,
-            handed_over: AtomicU64::new(0),
             read_options: ReadOptions::default(),
             write_options: WriteOptions::default(),
             spaces,
@@ -115,18 +112,6 @@ impl Engine {
     /// The column family of a space.
     pub(crate) fn column(&self, space: Space) -> &ColumnFamily {
         self.db.cf_handle(name_of(space)).expect("every space was opened")
-    }
-
-    /// Writes what RocksDB has buffered of its log to the file, unless somebody has since `stamp`.
-    fn hand_over(&self, stamp: Stamp) -> std::result::Result<(), rust_rocksdb::Error> {
-        if self.handed_over.load(Ordering::Acquire) >= stamp.0 {
-            return Ok(());
-        }
-        // Read first: what is visible now is in the buffer now.
-        let newest = self.db.latest_sequence_number();
-        self.db.flush_wal(false)?;
-        self.handed_over.fetch_max(newest, Ordering::Release);
-        Ok(())
     }
 }
 
@@ -206,13 +191,6 @@ impl Store for Embedded {
 
     fn begin(&self) -> Box<dyn Txn + '_> {
         Box::new(EmbeddedTxn::new(self, self.latches.hold()))
-    }
-
-    fn hand_over(&self, stamp: Stamp) -> Result<()> {
-        self.engine.hand_over(stamp).map_err(|error| {
-            self.sync.wake_to_resume();
-            from_rocksdb(error)
-        })
     }
 
     fn sync(&self, stamp: Stamp) -> Result<()> {

@@ -95,8 +95,6 @@ impl EmbeddedOptions {
         // A prefix of what was acknowledged survives damage at the end of the log; the logger tells of it.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         options.set_recycle_log_file_num(0);
-        // The log is handed over once for all the commits that a network worker makes in one round.
-        options.set_manual_wal_flush(true);
         options.set_max_total_wal_size(WAL_BYTES_MAX);
         options.set_enable_pipelined_write(false);
         options.set_avoid_unnecessary_blocking_io(true);

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use marula_storage::latch::Held;
-use marula_storage::{Error, KeyRange, Result, Space, Stamp, Store, Txn};
+use marula_storage::{Error, KeyRange, Result, Space, Stamp, Txn};
 use rust_rocksdb::WriteBatch;
 
 use crate::engine::{Columns, Embedded};
@@ -71,13 +71,6 @@ impl Txn for EmbeddedTxn<'_> {
     }
 
     fn commit(self: Box<Self>) -> Result<Stamp> {
-        let store = self.store;
-        let stamp = self.commit_visible()?;
-        store.hand_over(stamp)?;
-        Ok(stamp)
-    }
-
-    fn commit_visible(self: Box<Self>) -> Result<Stamp> {
         if self.store.is_closed() {
             return Err(closed());
         }

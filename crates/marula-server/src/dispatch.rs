@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, DocWriter, Value};
-use marula_db::storage_error::ForClient;
 use marula_error::{Error, codes, errors};
 use marula_storage::Stamp;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
@@ -62,11 +61,6 @@ impl Service for Frame {
             return Step::ToPool;
         }
         run(&self.0, connection, &request, call, reply)
-    }
-
-    fn hand_over(&self) -> Result<(), Error> {
-        let store = self.0.db.store();
-        store.hand_over(store.newest_stamp()).for_client()
     }
 
     fn close(&self, connection: Connection) {
@@ -149,11 +143,6 @@ fn run(
         }
     };
     operation.end(on_pool);
-    // Also one that failed may have written before, or rest on what another has written.
-    let step = match step {
-        Step::Reply if command.writes => Step::ReplyOnceLogged,
-        step => step,
-    };
     if !matches!(step, Step::ToPool | Step::Retry(..)) {
         let took = call.arrived.elapsed();
         server.counters.of(request.index).total.add(1);

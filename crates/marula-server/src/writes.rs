@@ -29,7 +29,6 @@ pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<Writ
     let db = &*ctx.server.db;
     let mut op = WriteOp::new(db, ctx.now_ms);
     op.may_wait = ctx.may_wait();
-    op.hands_over = request.command.writes;
     if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
         let sessions = db.sessions();
         op.numbered = if ctx.may_wait() {

@@ -233,12 +233,6 @@ pub trait Txn: Send {
     /// Makes the writes visible and safe against the end of the process (the log has been handed to the
     /// operating system). Power-fail safety is [`Store::sync`]'s.
     fn commit(self: Box<Self>) -> Result<Stamp>;
-
-    /// As [`Txn::commit`], but leaves the log with the process: who tells anyone of the commit calls
-    /// [`Store::hand_over`] first. Several commits share one handover so.
-    fn commit_visible(self: Box<Self>) -> Result<Stamp> {
-        self.commit()
-    }
 }
 
 /// A store: an engine opened on some data.
@@ -254,13 +248,6 @@ pub trait Store: Read + 'static {
 
     /// Starts a transaction.
     fn begin(&self) -> Box<dyn Txn + '_>;
-
-    /// Hands the log of every commit up to `stamp` to the operating system: it survives the end of the process
-    /// then. Only [`Txn::commit_visible`] leaves anything to hand over. An error leaves it unknown whether it does.
-    fn hand_over(&self, stamp: Stamp) -> Result<()> {
-        let _ = stamp;
-        Ok(())
-    }
 
     /// Waits until every commit up to `stamp` survives a power failure. All who wait share one sync.
     fn sync(&self, stamp: Stamp) -> Result<()>;

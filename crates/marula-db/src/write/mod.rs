@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use marula_error::{Result, codes};
 use marula_query::update::Touched;
-use marula_storage::{Space, Stamp, Txn};
+use marula_storage::{Space, Txn};
 
 use crate::collection::Collection;
 use crate::db::Db;
@@ -68,8 +68,6 @@ pub struct WriteOp<'a> {
     /// Whether the thread may wait for others. Where it may not, a write that would wait fails with
     /// `WriteConflict` and has done nothing.
     pub may_wait: bool,
-    /// Whether the caller hands the log over ([`marula_storage::Store::hand_over`]) before it tells anyone of what was written.
-    pub hands_over: bool,
     /// The moment of the operation.
     pub now_ms: i64,
     buffers: Buffers,
@@ -94,7 +92,6 @@ impl<'a> WriteOp<'a> {
             numbered: None,
             bypass_validation: false,
             may_wait: true,
-            hands_over: false,
             now_ms,
             buffers: Buffers::default(),
         }
@@ -148,10 +145,10 @@ impl<'a> WriteOp<'a> {
         {
             numbered.stage(&mut *txn, statements);
         }
-        match txn.commit_visible() {
-            Ok(stamp) => {
+        match txn.commit() {
+            Ok(_) => {
                 collection.counted(documents, bytes);
-                self.hand_over(stamp)
+                Ok(())
             }
             Err(error) => {
                 if let Some(numbered) = &mut self.numbered {
@@ -162,24 +159,18 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Hands the log over, unless the caller does. What was written stays visible if that fails.
-    fn hand_over(&self, stamp: Stamp) -> Result<()> {
-        match self.hands_over {
-            true => Ok(()),
-            false => self.db.store().hand_over(stamp).for_client(),
-        }
-    }
-
     /// Records statements that changed nothing, so that a retry is answered alike.
     pub fn record_only(&mut self, statements: &[(i32, Done)]) -> Result<()> {
         let Some(numbered) = &mut self.numbered else { return Ok(()) };
         let mut txn = self.db.store().begin();
         numbered.stage(&mut *txn, statements);
-        let committed = txn.commit_visible().map_err(|error| {
-            numbered.undo(statements);
-            client_error(error)
-        });
-        self.hand_over(committed?)
+        match txn.commit() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                numbered.undo(statements);
+                Err(client_error(error))
+            }
+        }
     }
 }
 

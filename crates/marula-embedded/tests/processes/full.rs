@@ -57,69 +57,44 @@ pub(crate) fn child(folder: &Path) {
     let data = folder.join("data");
     fs::write(folder.join(BALLAST), vec![1; 16 << 20]).expect("there is room yet");
     let store = open(&data);
-    let mut writes = Writes::default();
-    while writes.one(&store).is_ok() {
-        assert!(writes.next < 100_000, "the disk is never full");
-    }
-    assert!(writes.next > 100, "only {} writes fit", writes.next);
-    writes.check(&store);
+    let mut count = 0;
+    let refused = loop {
+        match write(&store, count) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+        assert!(count < 100_000, "the disk is never full");
+    };
+    assert!(matches!(refused, Error::Full(_)), "{refused:?}");
+    assert!(count > 100, "only {count} writes fit");
+    check(&store, count);
     for _ in 0..20 {
-        writes.one(&store).expect_err("the disk is full");
+        let refused = write(&store, count).expect_err("the disk is full");
+        assert!(matches!(refused, Error::Full(_)), "{refused:?}");
         thread::sleep(Duration::from_millis(20));
     }
-    writes.check(&store);
+    check(&store, count);
     fs::remove_file(folder.join(BALLAST)).expect("it is removed");
     let started = Instant::now();
-    let stamp = loop {
-        match writes.one(&store) {
-            Ok(stamp) => break stamp,
-            Err(_) => thread::sleep(Duration::from_millis(20)),
+    loop {
+        match write(&store, count) {
+            Ok(stamp) => break store.sync(stamp).expect("it syncs"),
+            Err(Error::Full(_)) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => panic!("{error}"),
         }
         assert!(started.elapsed() < Duration::from_secs(30), "writing does not go on");
-    };
-    store.sync(stamp).expect("it syncs");
-    for _ in 0..50 {
-        writes.one(&store).expect("there is room");
     }
-    writes.check(&store);
+    count += 1;
+    for _ in 0..50 {
+        write(&store, count).expect("there is room");
+        count += 1;
+    }
+    check(&store, count);
     drop(store);
     let store = open(&data);
-    writes.check(&store);
+    check(&store, count);
     assert_eq!(store.check().expect("it checks"), Vec::<String>::new());
     println!("went through a full disk");
-}
-
-/// What was written, and which of it the store said was refused.
-#[derive(Default)]
-struct Writes {
-    next: u64,
-    refused: Vec<u64>,
-}
-
-impl Writes {
-    fn one(&mut self, store: &dyn Store) -> Result<Stamp, Error> {
-        let written = write(store, self.next);
-        if let Err(error) = &written {
-            assert!(matches!(error, Error::Full(_)), "{error:?}");
-            self.refused.push(self.next);
-        }
-        self.next += 1;
-        written
-    }
-
-    /// Everything that was acknowledged is there; of what was refused, what is there is whole.
-    fn check(&self, store: &dyn Store) {
-        let records = entries(store, Space::Records, &[1]);
-        let mut found = Vec::new();
-        for (key, value) in &records {
-            let id = u64::from_be_bytes(key[1..].try_into().expect("a key ends with a number"));
-            assert!(*value == value_of(id), "the value of {id}");
-            found.push(id);
-        }
-        let missing: Vec<u64> = (0..self.next).filter(|id| !found.contains(id)).collect();
-        assert!(missing.iter().all(|id| self.refused.contains(id)), "{missing:?} are lost");
-        assert_eq!(number(store, Space::Catalog, b"\x01count"), Some(found.len() as i64));
-    }
 }
 
 /// Values that do not compress, so that the disk fills soon.
@@ -138,4 +113,14 @@ fn write(store: &dyn Store, id: u64) -> Result<Stamp, Error> {
     txn.put(Space::Records, &[&[1], &id.to_be_bytes()[..]].concat(), &value_of(id));
     txn.add(b"\x01count", 1);
     txn.commit()
+}
+
+fn check(store: &dyn Store, count: u64) {
+    let records = entries(store, Space::Records, &[1]);
+    assert_eq!(records.len() as u64, count);
+    for (id, (key, value)) in records.into_iter().enumerate() {
+        assert_eq!(key[1..], (id as u64).to_be_bytes());
+        assert!(value == value_of(id as u64), "the value of {id}");
+    }
+    assert_eq!(number(store, Space::Catalog, b"\x01count"), Some(count as i64));
 }

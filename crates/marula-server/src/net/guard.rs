@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::time::Instant;
 
-use marula_error::{Error, errors};
+use marula_error::errors;
 use marula_wire::{Message, ReplyBuffer};
 
 use super::service::{Arm, Call, Service, Step};
@@ -28,8 +28,6 @@ thread_local! {
 pub(super) enum Verdict {
     /// The reply, if the request wanted one, is in the buffer.
     Done,
-    /// As `Done`, and it tells of a write: it is sent once the log is handed over.
-    DoneOnceLogged,
     /// As `Done`, and it is sent when woken.
     Hold(Arm),
     Retry(Arm, Instant),
@@ -85,7 +83,7 @@ pub(super) fn call<S: Service>(
             (Verdict::Done, 0)
         }
         // What nobody waits for need not be held.
-        Step::Reply | Step::ReplyOnceLogged | Step::Hold(_) | Step::Stream if silent => {
+        Step::Reply | Step::Hold(_) | Step::Stream if silent => {
             reply.abandon();
             (Verdict::Done, 0)
         }
@@ -95,15 +93,9 @@ pub(super) fn call<S: Service>(
         }
         Step::Close => (Verdict::Close, finish(reply, false)),
         Step::Hold(arm) => (Verdict::Hold(arm), finish(reply, false)),
-        Step::ReplyOnceLogged => (Verdict::DoneOnceLogged, finish(reply, false)),
         Step::Stream if streams => (Verdict::Stream, finish(reply, true)),
         Step::Reply | Step::Stream => (Verdict::Done, finish(reply, false)),
     }
-}
-
-/// Lets the service hand over the log of its writes.
-pub(super) fn hand_over<S: Service>(service: &S) -> Result<(), Error> {
-    protect("hand over", || service.hand_over()).unwrap_or_else(|| Err(panicked()))
 }
 
 fn finish(reply: &mut ReplyBuffer, more_to_come: bool) -> usize {

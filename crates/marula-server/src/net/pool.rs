@@ -208,14 +208,6 @@ impl<S: Service> Pool<S> {
         let Job { slot, mut state, message, call, home } = job;
         let (verdict, reply_logical_bytes) =
             guard::call(&*self.service, &mut state, &message.as_message(), &call, reply);
-        if matches!(verdict, Verdict::DoneOnceLogged)
-            && let Err(error) = guard::hand_over(&*self.service)
-        {
-            reply.clear(0);
-            reply.begin(message.as_message().reply_to());
-            reply.error(&error);
-            reply.finish(false);
-        }
         let outcome = Outcome {
             slot,
             state,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use marula_error::Error;
 use marula_wire::{Message, ReplyBuffer};
 
 pub use super::wake::Wake;
@@ -35,13 +34,6 @@ pub trait Service: Send + Sync + 'static {
         call: &Call,
         reply: &mut ReplyBuffer,
     ) -> Step;
-
-    /// Makes every write whose call has ended survive the end of the process. One serves many calls.
-    ///
-    /// Errors: what the clients are told instead of their replies.
-    fn hand_over(&self) -> Result<(), Error> {
-        Ok(())
-    }
 
     /// The connection is gone, and no call for it is out.
     fn close(&self, connection: Self::Connection);
@@ -113,8 +105,6 @@ pub struct Call {
 pub enum Step {
     /// The reply is complete: send it.
     Reply,
-    /// The reply is complete and tells of a write: send it once [`Service::hand_over`] has succeeded.
-    ReplyOnceLogged,
     /// There is no reply.
     NoReply,
     /// Nothing was done: call again on a pool thread. On a pool thread it is a mistake, and closes the connection.

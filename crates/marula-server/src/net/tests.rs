@@ -4,22 +4,17 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use marula_bson::{DocBuf, Value, doc};
-use marula_error::{Error, errors};
 use marula_wire::{Client, Flags, Message, ReplyBuffer};
 use parking_lot::Mutex;
 
 use super::service::{Call, Peer, Place, Reason, Service, Step, Wake};
 use super::{Listener, NetHandle, Options, start};
-
-errors! {
-    disk_is_full() = OutOfDiskSpace, "the disk is full";
-}
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -31,9 +26,6 @@ struct Script {
     interrupted: AtomicUsize,
     /// Pool calls of `wait` block until a message arrives here.
     gates: Mutex<HashMap<i32, Receiver<()>>>,
-    handovers: AtomicUsize,
-    /// The log cannot be handed over.
-    is_full: AtomicBool,
 }
 
 struct Connection {
@@ -92,15 +84,6 @@ impl Service for Arc<Script> {
                 let docs = message.sequence("documents").map_or(0, |docs| docs.docs.count());
                 reply.body().append("n", i32::try_from(docs).unwrap());
                 Step::Reply
-            }
-            "write" => {
-                reply.body().append("wrote", n);
-                Step::ReplyOnceLogged
-            }
-            "poolWrite" if !on_pool => Step::ToPool,
-            "poolWrite" => {
-                reply.body().append("wrote", n);
-                Step::ReplyOnceLogged
             }
             "pool" if !on_pool => Step::ToPool,
             "pool" => {
@@ -161,11 +144,6 @@ impl Service for Arc<Script> {
         }
     }
 
-    fn hand_over(&self) -> Result<(), Error> {
-        self.handovers.fetch_add(1, Ordering::SeqCst);
-        if self.is_full.load(Ordering::SeqCst) { Err(disk_is_full()) } else { Ok(()) }
-    }
-
     fn close(&self, _connection: Connection) {
         self.closed.fetch_add(1, Ordering::SeqCst);
     }
@@ -215,12 +193,6 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
 
 fn echo(number: i32) -> (DocBuf, DocBuf) {
     (doc! { "echo": number }, doc! { "echo": number, "pool": false, "ok": 1.0 })
-}
-
-fn single(command: &str, n: i32) -> DocBuf {
-    DocBuf::build(|body| {
-        body.append(command, n);
-    })
 }
 
 /// The bytes of an OP_MSG with `body`.
@@ -384,42 +356,30 @@ fn fifteen_hundred_connections_work_at_once() {
 }
 
 #[test]
-fn many_writes_share_a_handover_and_replies_keep_their_order() {
+fn replies_keep_their_order_whichever_way_they_are_sent() {
     let net = net_with(|options| options.workers = 1);
     let mut clients: Vec<Client> = (0..50).map(|_| net.client()).collect();
-    let commands = ["write", "echo", "poolWrite", "write", "echo"];
+    let commands =
+        [("echo", 0), ("pool", 1), ("echo", 2), ("big", 40_000), ("echo", 4), ("pool", 5)];
     for client in &mut clients {
         let mut bytes = Vec::new();
-        for (n, command) in (0..).zip(commands) {
-            bytes.extend(op_msg(&single(command, n), 0));
+        for (command, n) in commands {
+            let body = DocBuf::build(|body| {
+                body.append(command, n);
+            });
+            bytes.extend(op_msg(&body, 0));
         }
         client.stream().write_all(&bytes).unwrap();
     }
     for client in &mut clients {
-        for (n, command) in (0..).zip(commands) {
-            let field = if command == "echo" { "echo" } else { "wrote" };
-            assert_eq!(client.receive().unwrap().1.get(field), Some(Value::Int32(n)));
+        for (command, n) in commands {
+            let reply = client.receive().unwrap().1;
+            match reply.get(command) {
+                Some(Value::String(text)) => assert_eq!(text.len(), usize::try_from(n).unwrap()),
+                found => assert_eq!(found, Some(Value::Int32(n)), "{command}"),
+            }
         }
     }
-    // Those on the pool have one each.
-    let handovers = net.script.handovers.load(Ordering::SeqCst);
-    assert!((51..=150).contains(&handovers), "{handovers}");
-    net.end();
-}
-
-#[test]
-fn a_write_whose_log_cannot_be_handed_over_is_an_error() {
-    let net = net();
-    net.script.is_full.store(true, Ordering::SeqCst);
-    let mut client = net.client();
-    for command in ["write", "poolWrite"] {
-        let reply = client.run_command("test", single(command, 1).as_doc()).unwrap();
-        assert_eq!(reply.as_doc().get("code"), Some(Value::Int32(14_031)), "{reply:?}");
-        let (command, expected) = echo(1);
-        net.check(&mut client, command, expected);
-    }
-    net.script.is_full.store(false, Ordering::SeqCst);
-    net.check(&mut client, doc! { "write": 2 }, doc! { "wrote": 2 });
     net.end();
 }
 

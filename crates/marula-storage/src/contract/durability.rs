@@ -96,30 +96,6 @@ pub fn commits_survive_reopening(open: Open) {
     }
 }
 
-/// What `hand_over` has returned for is there when a persistent store is opened again, also without a close.
-pub fn what_is_handed_over_survives(open: Open) {
-    let folder = Folder::new();
-    let store = open(folder.path());
-    for n in 0..50u8 {
-        let mut txn = store.begin();
-        txn.put(Space::Records, &[n], &[n; 100]);
-        let stamp = txn.commit_visible().expect("a commit succeeds");
-        assert!(store.newest_stamp() >= stamp);
-        assert_eq!(get(&*store, Space::Records, [n]), Some(vec![n; 100]), "it is visible at once");
-        if n % 10 == 9 {
-            store.hand_over(stamp).expect("the log is handed over");
-            store.hand_over(Stamp::default()).expect("a handover of the past succeeds");
-        }
-    }
-    if !store.caps().is_persistent {
-        return;
-    }
-    drop(store);
-    let store = open(folder.path());
-    let rows = scan(&*store, Space::Records, &range("", [0xF0]), Direction::Forward);
-    assert!(rows.into_iter().eq((0..50).map(|n| (vec![n], vec![n; 100]))));
-}
-
 /// After `close` nothing starts, and closing again does nothing.
 pub fn close_ends_it(open: Open) {
     let store = Fixture::new(open);

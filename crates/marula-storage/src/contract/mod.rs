@@ -27,7 +27,6 @@ use crate::store::{Direction, KeyRange, Read, Space, Stamp, Store, Txn};
 
 pub use durability::{
     close_ends_it, commits_survive_reopening, on_sync_calls_back, stamps_ascend, sync_returns,
-    what_is_handed_over_survives,
 };
 pub use guards::{
     counters_commute, guards_exclude, guards_in_opposite_orders_end,
@@ -62,8 +61,7 @@ macro_rules! for_each_promise {
             guards_exclude guards_release guards_show_the_newest guards_in_opposite_orders_end
             guards_of_one_key_starve_nobody guards_without_patience_conflict_at_once
             counters_commute
-            stamps_ascend sync_returns on_sync_calls_back commits_survive_reopening
-            what_is_handed_over_survives close_ends_it
+            stamps_ascend sync_returns on_sync_calls_back commits_survive_reopening close_ends_it
             ingested_keys_are_there dropped_ranges_are_gone compaction_keeps_the_data
             compaction_stops_when_told ranges_are_estimated split_points_cut_a_range
             statistics_have_names check_finds_nothing_wrong

@@ -37,9 +37,6 @@ impl<S: Service> Worker<S> {
         }
         match verdict {
             Verdict::Done => {}
-            Verdict::DoneOnceLogged => {
-                self.round.note(start..self.reply.as_bytes().len(), message.reply_to());
-            }
             Verdict::Close => connection.closing = true,
             Verdict::ToPool => {
                 self.submit(slot, connection, message.to_owned(), arrived, Reason::OnPool);
@@ -100,8 +97,7 @@ impl<S: Service> Worker<S> {
             self.counters().replied(reply.len(), reply_logical_bytes, compressor);
         }
         match verdict {
-            // The pool has handed the log over.
-            Verdict::Done | Verdict::DoneOnceLogged => self.send_from_pool(&mut connection, reply),
+            Verdict::Done => self.send_from_pool(&mut connection, reply),
             Verdict::Close => {
                 self.send_from_pool(&mut connection, reply);
                 connection.closing = true;
