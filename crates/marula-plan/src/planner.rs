@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, ValueBuf};
 use marula_db::Index;
 use marula_db::collection::State;
+use marula_db::index::IndexKind;
 use marula_db::index::spec::same_pattern;
 use marula_error::{Result, errors};
 use marula_query::filter::{CompareOp, Filter, Node, Predicate};
@@ -23,6 +24,7 @@ errors! {
     min_not_below_max() = 51_175, "The value provided for min() does not come before the value provided for max() in the hinted index";
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
     near_with_natural() = BadValue, "geoNear expression not allowed with $natural hint";
+    no_solutions() = NoQueryExecutionPlans, "No query solutions";
     natural_with_min_max() = NoQueryExecutionPlans, "min and max are incompatible with $natural";
 }
 
@@ -47,7 +49,7 @@ fn plan_inner(state: &State, query: Query) -> Result<(Plan, Query)> {
     let access = match &query.hint {
         Some(Hint::Natural { backward }) => Access::Collscan(direction(*backward)),
         Some(hint) if clustered::is_hinted(state, hint) => walk_records(state, &query)?,
-        Some(hint) => hinted(find_hinted(state, hint)?, &query),
+        Some(hint) => hinted(find_hinted(state, hint)?, &query)?,
         None => choose(state, &query)?,
     };
     Ok(finish(access, query))
@@ -88,9 +90,12 @@ fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
 }
 
 /// A walk over the hinted index, whole where the filter does not bound it.
-fn hinted(index: &Arc<Index>, query: &Query) -> Access {
+fn hinted(index: &Arc<Index>, query: &Query) -> Result<Access> {
+    if matches!(index.spec.kind, IndexKind::Wildcard(_)) {
+        return Err(no_solutions());
+    }
     let bounds = IndexBounds::of(&query.filter, index, same_collation(index, query));
-    Access::Ixscan(scan(index, bounds.as_ref(), query))
+    Ok(Access::Ixscan(scan(index, bounds.as_ref(), query)))
 }
 
 /// The best access path.
@@ -147,7 +152,8 @@ struct Score {
 }
 
 fn candidate(index: &Arc<Index>, query: &Query) -> Option<(Score, Ixscan)> {
-    if index.spec.hidden || !partial_covers(index, &query.filter) {
+    let is_wildcard = matches!(index.spec.kind, IndexKind::Wildcard(_));
+    if index.spec.hidden || is_wildcard || !partial_covers(index, &query.filter) {
         return None;
     }
     let bounds = IndexBounds::of(&query.filter, index, same_collation(index, query));

@@ -13,6 +13,7 @@ pub mod expression;
 mod field_map;
 pub mod filter;
 pub mod geo;
+pub mod hashed_key;
 mod javascript;
 mod json_schema;
 pub mod projection;

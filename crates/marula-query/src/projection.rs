@@ -105,6 +105,14 @@ impl Projection {
         self.positional.is_some()
     }
 
+    /// The paths that the projection names and whether they are what is shown; `None` where it does more than choose.
+    pub fn choice(&self) -> Option<(bool, Vec<FieldPath>)> {
+        let mut paths = Vec::new();
+        let is_plain = self.positional.is_none()
+            && find_chosen(&self.root, self.inclusion, &mut Vec::new(), &mut paths);
+        is_plain.then_some((self.inclusion, paths))
+    }
+
     /// The metadata asked for by `$meta`, in the order of the projection.
     pub fn metadata(&self) -> &[Meta] {
         &self.metadata
@@ -117,6 +125,30 @@ impl Projection {
         let mut paths = Vec::new();
         find_paths(&self.root, &mut Vec::new(), &mut paths).then_some(paths)
     }
+}
+
+/// Gathers the paths that are kept, or those that are dropped; whether that is all the projection does.
+fn find_chosen(
+    node: &Node,
+    inclusion: bool,
+    prefix: &mut Vec<Box<[u8]>>,
+    paths: &mut Vec<FieldPath>,
+) -> bool {
+    node.children.entries().iter().all(|(name, child)| {
+        prefix.push(name.clone());
+        let is_plain = match child {
+            Child::Keep | Child::Drop => {
+                if matches!(child, Child::Keep) == inclusion {
+                    paths.push(FieldPath::new(prefix.join(&b'.')));
+                }
+                true
+            }
+            Child::Inner(inner) => find_chosen(inner, inclusion, prefix, paths),
+            Child::Slice(_) | Child::Computed(_) => false,
+        };
+        prefix.pop();
+        is_plain
+    })
 }
 
 /// Gathers the paths that an inclusion reads; whether they can be told.

@@ -17,7 +17,8 @@ use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, Shape, State};
 use crate::db::Db;
 use crate::index::{
-    INDEXES_MAX, Index, IndexSpec, KeyMaker, KeySet, entry as index_entry, multikey_prefix,
+    INDEXES_MAX, Index, IndexSpec, KeyMaker, KeySet, Multikey, entry as index_entry,
+    multikey_prefix,
 };
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
@@ -300,7 +301,7 @@ impl Db {
         collection: &Collection,
         indexes: &[Arc<Index>],
         go_on: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Vec<Vec<u64>>> {
+    ) -> Result<Vec<Multikey>> {
         indexes.iter().map(|index| self.build_one(collection, index, go_on)).collect()
     }
 
@@ -309,8 +310,8 @@ impl Db {
         collection: &Collection,
         index: &Index,
         go_on: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Vec<u64>> {
-        let mut marks = vec![0u64; index.spec.parts.len()];
+    ) -> Result<Multikey> {
+        let mut marks = Multikey::default();
         let mut key_maker = KeyMaker::default();
         let mut document_keys = KeySet::default();
         let mut run = Run::default();
@@ -323,9 +324,7 @@ impl Db {
                 go_on()?;
             }
             key_maker.make(index, cursor.doc(), &mut document_keys)?;
-            for (mark, found) in marks.iter_mut().zip(&document_keys.multikey) {
-                *mark |= found;
-            }
+            marks.merge(&document_keys.multikey);
             for entry in document_keys.iter() {
                 run.push(index, collection.shape(), entry, cursor.record());
             }

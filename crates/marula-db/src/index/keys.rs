@@ -2,7 +2,8 @@
 //!
 //! A document without arrays on the indexed paths has one key, and that path is straight: find each
 //! field, encode it. An array multiplies: each element gives a key. All arrays that the paths of one
-//! index meet must be the same array, or the document cannot be indexed ("parallel arrays").
+//! index meet must be the same array, or the document cannot be indexed ("parallel arrays"). A hashed index refuses
+//! arrays; the keys of a wildcard index are made in `wildcard`.
 
 use std::ops::Range;
 
@@ -10,15 +11,18 @@ use marula_bson::key_string::KeyStringWriter;
 use marula_bson::path::AmbiguousField;
 use marula_bson::{BStr, Collator, Doc, Value};
 use marula_error::{Result, errors};
+use marula_query::hashed_key::hashed_key;
 
+use super::kind::IndexKind;
 use super::spec::{IndexSpec, KeyPart};
-use super::{Index, component_bit};
+use super::{Index, Multikey, component_bit};
 
 /// The most keys one document may have in one index.
 const KEYS_PER_DOCUMENT_MAX: usize = 1_000_000;
 
 errors! {
     parallel_arrays(a: &BStr, b: &BStr) = CannotIndexParallelArrays, "cannot index parallel arrays [{a}] [{b}]";
+    hashed_array(path: &str) = 16_766, "Error: hashed indexes do not currently support array values. Found array at path: {path}";
     ambiguous_field(field: &AmbiguousField<'_>) = 16_746, "{field}";
     too_many_keys(count: usize) = 12_582, "the document has more than {count} keys in one index";
 }
@@ -28,8 +32,8 @@ errors! {
 pub struct KeySet {
     bytes: Vec<u8>,
     keys: Vec<Key>,
-    /// For each part of the index, a bit per path component at which the document has an array.
-    pub multikey: Vec<u64>,
+    /// Where the document has arrays.
+    pub multikey: Multikey,
 }
 
 #[derive(Clone, Copy)]
@@ -80,6 +84,14 @@ impl KeySet {
         self.clear(0);
     }
 
+    /// Fails when another key would be one too many.
+    pub(super) fn check_room(&self) -> Result<()> {
+        if self.keys.len() >= KEYS_PER_DOCUMENT_MAX {
+            return Err(too_many_keys(KEYS_PER_DOCUMENT_MAX));
+        }
+        Ok(())
+    }
+
     fn find(&self, key: &[u8]) -> Option<Key> {
         let position =
             self.keys.binary_search_by(|known| self.bytes[known.string()].cmp(key)).ok()?;
@@ -89,8 +101,7 @@ impl KeySet {
     fn clear(&mut self, parts: usize) {
         self.bytes.clear();
         self.keys.clear();
-        self.multikey.clear();
-        self.multikey.resize(parts, 0);
+        self.multikey.clear(parts);
     }
 
     fn sort(&mut self) {
@@ -103,7 +114,9 @@ impl KeySet {
 /// Makes the keys of documents; owns the buffers that this takes.
 #[derive(Default)]
 pub struct KeyMaker {
-    writer: KeyStringWriter,
+    pub(super) writer: KeyStringWriter,
+    /// A document as a wildcard index sees it.
+    pub(super) projected: Vec<u8>,
 }
 
 /// Where one path of the index stands in the document.
@@ -127,30 +140,73 @@ impl KeyMaker {
         {
             return Ok(());
         }
-        if !self.make_single(spec, doc, keys) {
-            self.make_multi(spec, doc, keys)?;
-            keys.sort();
+        match &spec.kind {
+            IndexKind::Ordinary => {
+                if self.make_single(spec, doc, keys).is_none() {
+                    self.make_multi(spec, doc, keys)?;
+                    keys.sort();
+                }
+            }
+            IndexKind::Hashed { part } => self.make_hashed(spec, *part, doc, keys)?,
+            IndexKind::Wildcard(wildcard) => {
+                self.make_wildcard(wildcard, collator(spec), doc, keys)?;
+                keys.sort();
+            }
         }
         Ok(())
     }
 
-    /// The straight way: no arrays. Answers `false`, with `keys` as before, when there is one.
-    fn make_single(&mut self, spec: &IndexSpec, doc: Doc<'_>, keys: &mut KeySet) -> bool {
+    /// The straight way: no arrays. Answers `None`, with `keys` as before, when there is one.
+    fn make_single(&mut self, spec: &IndexSpec, doc: Doc<'_>, keys: &mut KeySet) -> Option<()> {
         let collator = collator(spec);
         self.writer.reset(&[]);
         let mut is_any_present = false;
         for part in &spec.parts {
-            let Straight::Value(value) = straight(doc, part) else { return false };
+            let Straight::Value(value) = straight(doc, part) else { return None };
             is_any_present |= value.is_some();
             self.writer.push(value.unwrap_or(Value::Null), part.descending, collator);
         }
         if !spec.sparse || is_any_present {
             self.finish_key(keys);
         }
-        true
+        Some(())
     }
 
-    fn finish_key(&mut self, keys: &mut KeySet) {
+    /// The straight way of a hashed index, which knows no other.
+    fn make_hashed(
+        &mut self,
+        spec: &IndexSpec,
+        hashed: usize,
+        doc: Doc<'_>,
+        keys: &mut KeySet,
+    ) -> Result<()> {
+        let collator = collator(spec);
+        self.writer.reset(&[]);
+        let mut is_any_present = false;
+        for (position, part) in spec.parts.iter().enumerate() {
+            let value = match straight(doc, part) {
+                Straight::Value(value) => value,
+                Straight::Array { depth } => {
+                    let path = &part.path.parts()[..=depth];
+                    return Err(hashed_array(&BStr::new(&path.join(&b'.')).to_string()));
+                }
+            };
+            is_any_present |= value.is_some();
+            let value = value.unwrap_or(Value::Null);
+            if position == hashed {
+                let hash = Value::Int64(hashed_key(value, collator));
+                self.writer.push(hash, part.descending, None);
+            } else {
+                self.writer.push(value, part.descending, collator);
+            }
+        }
+        if !spec.sparse || is_any_present {
+            self.finish_key(keys);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish_key(&mut self, keys: &mut KeySet) {
         let start = keys.bytes.len();
         keys.bytes.extend_from_slice(self.writer.key());
         let split = keys.bytes.len();
@@ -198,7 +254,7 @@ impl KeyMaker {
                     None => array = Some((part_index, found)),
                 }
                 // The component that led here is the array's.
-                keys.multikey[part_index] |= component_bit(next - 1);
+                keys.multikey.parts[part_index] |= component_bit(next - 1);
             }
             moved.push(place);
         }
@@ -241,9 +297,7 @@ impl KeyMaker {
         if spec.sparse && values().all(|value| value.is_none()) {
             return Ok(());
         }
-        if keys.keys.len() >= KEYS_PER_DOCUMENT_MAX {
-            return Err(too_many_keys(KEYS_PER_DOCUMENT_MAX));
-        }
+        keys.check_room()?;
         self.writer.reset(&[]);
         for (part, value) in spec.parts.iter().zip(values()) {
             self.writer.push(value.unwrap_or(Value::Null), part.descending, collator(spec));
@@ -264,7 +318,10 @@ fn component_count(spec: &IndexSpec, part: usize) -> usize {
 /// The outcome of the straight way along one path.
 enum Straight<'a> {
     Value(Option<Value<'a>>),
-    Array,
+    /// There is an array at the component of this index.
+    Array {
+        depth: usize,
+    },
 }
 
 #[inline]
@@ -274,7 +331,7 @@ fn straight<'a>(doc: Doc<'a>, part: &KeyPart) -> Straight<'a> {
     for (index, component) in components.iter().enumerate() {
         let is_last = index + 1 == components.len();
         match at.get(component) {
-            Some(Value::Array(_)) => return Straight::Array,
+            Some(Value::Array(_)) => return Straight::Array { depth: index },
             Some(value) if is_last => return Straight::Value(Some(value)),
             Some(Value::Document(inner)) => at = inner,
             Some(_) | None => return Straight::Value(None),

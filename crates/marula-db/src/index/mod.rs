@@ -1,4 +1,5 @@
-//! Indexes: what they are (`spec`), the keys a document has in them (`keys`), their entries (`entry`).
+//! Indexes: what they are (`spec`, `pattern`, `kind`), the keys a document has in them (`keys`, `wildcard`), their
+//! entries (`entry`), which of their paths meet arrays (`multikey`).
 //!
 //! An index is an ordered set of entries; each leads from a key string to a record key. Everything that
 //! is stored about it beside its entries is in the catalogue entry of its collection, but for the
@@ -6,22 +7,25 @@
 
 pub mod entry;
 pub mod keys;
+pub mod kind;
+mod multikey;
+mod pattern;
 pub mod spec;
+pub mod wildcard;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use marula_bson::FieldPath;
 use marula_storage::{Read, Space, Txn};
 
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
 pub use keys::{KeyMaker, KeySet};
+pub use kind::IndexKind;
+pub use multikey::Multikey;
+use multikey::{Marks, component_bit};
 pub use spec::{IndexSpec, KeyPart};
 
 /// The most indexes of a collection, `_id` included. Source: manual "MongoDB Limits and Thresholds".
 pub const INDEXES_MAX: usize = 64;
-
-/// Path components beyond this one share its multikey mark.
-const COMPONENT_LAST: usize = 63;
 
 /// An index of a collection.
 pub struct Index {
@@ -29,30 +33,26 @@ pub struct Index {
     pub ident: Ident,
     /// What it is.
     pub spec: IndexSpec,
-    /// For each part of the key, a bit for each component of its path at which some document has an array.
-    multikey: Vec<AtomicU64>,
+    marks: Marks,
 }
 
 impl Index {
     /// An index without entries.
     pub fn new(ident: Ident, spec: IndexSpec) -> Self {
-        let multikey = spec.parts.iter().map(|_| AtomicU64::new(0)).collect();
-        Index { ident, spec, multikey }
+        let marks = Marks::new(spec.parts.len());
+        Index { ident, spec, marks }
     }
 
     /// An index as the store has it: reads its multikey marks.
     pub fn load(ident: Ident, spec: IndexSpec, store: &dyn Read) -> marula_error::Result<Self> {
         let index = Index::new(ident, spec);
-        let range = marula_storage::KeyRange::prefix(&multikey_prefix(ident));
+        let prefix = multikey_prefix(ident);
+        let range = marula_storage::KeyRange::prefix(&prefix);
         let mut cursor = store
             .cursor(Space::Catalog, &range, marula_storage::Direction::Forward)
             .for_client()?;
         while cursor.advance().for_client()? {
-            if let [.., part, component] = *cursor.key()
-                && let Some(bits) = index.multikey.get(usize::from(part))
-            {
-                bits.fetch_or(1 << component.min(63), Ordering::Relaxed);
-            }
+            index.marks.load(&cursor.key()[prefix.len()..]);
         }
         drop(cursor);
         Ok(index)
@@ -60,38 +60,32 @@ impl Index {
 
     /// Whether some document has more than one key here, or an array anywhere on a path.
     pub fn is_multikey(&self) -> bool {
-        self.multikey.iter().any(|bits| bits.load(Ordering::Acquire) != 0)
+        self.marks.is_any()
     }
 
     /// For each part of the key, a bit for each path component at which some document has an array.
     pub fn multikey_paths(&self) -> Vec<u64> {
-        self.multikey.iter().map(|bits| bits.load(Ordering::Acquire)).collect()
+        self.marks.parts()
     }
 
-    /// Notes that a document has arrays at `paths` (bits as [`Index::multikey_paths`]): in memory at once,
-    /// in the store with `txn`. A transaction that fails after this leaves the mark in memory, which is
-    /// only less precise. Marks are blind writes of keys of their own, so writers never conflict over them.
-    pub fn mark_multikey(&self, paths: &[u64], txn: &mut dyn Txn) {
-        for (part, (known, &found)) in self.multikey.iter().zip(paths).enumerate() {
-            let new = found & !known.load(Ordering::Acquire);
-            for component in (0..64u8).filter(|component| new & (1 << component) != 0) {
-                let part = u8::try_from(part).expect("an index has at most 32 parts");
-                let mut key = multikey_prefix(self.ident).to_vec();
-                key.extend([part, component]);
-                txn.put(Space::Catalog, &key, &[]);
-            }
-            if new != 0 {
-                known.fetch_or(new, Ordering::AcqRel);
-            }
-        }
+    /// Of a wildcard index: a bit for each component of `path` at which some document has an array.
+    pub fn multikey_path(&self, path: &FieldPath) -> u64 {
+        self.marks.path(path)
     }
 
-    /// Whether [`Index::mark_multikey`] with these paths would write anything.
-    pub fn needs_mark(&self, paths: &[u64]) -> bool {
-        self.multikey
-            .iter()
-            .zip(paths)
-            .any(|(known, found)| found & !known.load(Ordering::Acquire) != 0)
+    /// Notes that a document has arrays at `found`: in memory at once, in the store with `txn`. A transaction that
+    /// fails after this leaves the mark in memory, which is only less precise. Marks are blind writes of keys of
+    /// their own, so writers never conflict over them.
+    pub fn mark_multikey(&self, found: &Multikey, txn: &mut dyn Txn) {
+        let prefix = multikey_prefix(self.ident);
+        self.marks.add(found, &mut |mark| {
+            txn.put(Space::Catalog, &[&prefix, mark].concat(), &[]);
+        });
+    }
+
+    /// Whether [`Index::mark_multikey`] with these would write anything.
+    pub fn needs_mark(&self, found: &Multikey) -> bool {
+        self.marks.lacks(found)
     }
 
     /// Whether this is the index on `_id` that every unclustered collection has.
@@ -104,9 +98,4 @@ impl Index {
 pub(crate) fn multikey_prefix(ident: Ident) -> [u8; 5] {
     let [a, b, c, d] = ident.bytes();
     [crate::keys::MULTIKEY_PREFIX[0], a, b, c, d]
-}
-
-/// The bit of the path component with this index.
-pub(crate) fn component_bit(component: usize) -> u64 {
-    1 << component.min(COMPONENT_LAST)
 }

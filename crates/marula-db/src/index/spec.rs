@@ -2,36 +2,26 @@
 //! takes and `listIndexes` shows.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
 use marula_query::filter::{Filter, Node, Predicate};
 use marula_query::validation::allowed::near_not_allowed;
 
-/// The most fields of a compound index. Source: manual "MongoDB Limits and Thresholds".
-pub const PARTS_MAX: usize = 32;
+use super::kind::IndexKind;
+use super::pattern::{Pattern, Plugin};
+use super::wildcard::Wildcard;
 
 errors! {
-    key_empty() = CannotCreateIndex, "Index keys cannot be empty.";
-    too_many_parts() = 13_103, "too many compound keys";
-    key_value_type(kind: &str) = CannotCreateIndex, "Values in v:2 index key pattern cannot be of type {kind}. Only numbers > 0, numbers < 0, and strings are allowed.";
-    key_value_zero() = CannotCreateIndex, "Values in the index key pattern cannot be 0.";
-    unknown_kind(name: &str) = CannotCreateIndex, "Unknown index plugin '{name}'";
-    key_value_nan() = CannotCreateIndex, "Values in the index key pattern cannot be NaN.";
-    key_value_empty() = CannotCreateIndex, "Values in the index key pattern cannot be empty strings";
-    haystack() = CannotCreateIndex, "GeoHaystack indexes cannot be created in version 5.0 and above";
-    key_empty_field() = CannotCreateIndex, "Index keys cannot be an empty field.";
-    key_empty_component() = CannotCreateIndex, "Index keys cannot contain an empty field.";
-    two_hashed(count: usize, key: &Doc<'_>) = 31_303, "A maximum of one index field is allowed to be hashed but found {count} for 'key' {key}";
-    hashed_unique() = 16_764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
-    wildcard_negative() = CannotCreateIndex, "A numeric value in a $** index key pattern must be positive.";
-    wildcard_compound() = CannotCreateIndex, "wildcard indexes do not allow compounding";
-    wildcard_option(option: &str) = CannotCreateIndex, "Index type 'wildcard' does not support the {option} option";
-    wildcard_ttl() = CannotCreateIndex, "Index type 'wildcard' cannot be a TTL index";
     projection_without_wildcard() = BadValue, "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
     projection_on_path() = FailedToParse, "The field 'wildcardProjection' is only allowed when 'key' is {{\"$**\": ±1}}";
     projection_empty() = FailedToParse, "The 'wildcardProjection' field can't be an empty object";
     weights_without_text(spec: &Doc<'_>) = CannotCreateIndex, "Invalid index specification {spec}; the field 'weights' can only be specified with text indexes";
+    wildcard_version(key: &Doc<'_>) = CannotCreateIndex, "bad index key pattern {key}: 'wildcard' index plugin is not allowed with index version v:1";
+    ttl_negative(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option cannot be less than 0. Index spec: {spec}";
+    ttl_too_large(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number. Index spec: {spec}";
+    ttl_type(kind: &str, spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{kind}'. Index spec: {spec}";
+    ttl_compound(spec: &Doc<'_>) = CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: {spec}";
     clustered_needs_unique() = CannotCreateIndex, "The 'unique' field is required when 'clustered' is specified";
     clustered_false() = 6_492_800, "Value 'false' for field 'clustered' is invalid";
     clustered_later() = CannotCreateIndex, "a collection that exists cannot become clustered";
@@ -45,8 +35,6 @@ errors! {
     not_in_partial(expression: &Doc<'_>) = CannotCreateIndex, "Expression not supported in partial index: {expression}";
     not_allowed_here(what: &str) = QueryFeatureNotAllowed, "{what} is not allowed in this context";
     special_not_allowed(what: &str) = BadValue, "{what} is not allowed in this context";
-    key_dollar_field() = CannotCreateIndex, "Index key contains an illegal field name: field name starts with '$'.";
-    unsupported_kind(name: &str) = CannotCreateIndex, "Index kind '{name}' is not available on this server";
     unknown_option(field: &str, spec: &str) = InvalidIndexSpecificationOption, "The field '{field}' is not valid for an index specification. Specification: {spec}";
     wrong_type(field: &str, kind: &str, wanted: &str) = TypeMismatch, "The field '{field}' must be {wanted}, but got {kind}";
     sparse_and_partial() = CannotCreateIndex, "cannot mix \"partialFilterExpression\" and \"sparse\" options";
@@ -71,7 +59,9 @@ pub struct KeyPart {
 pub struct IndexSpec {
     /// Its name, unique within its collection.
     pub name: String,
-    /// The key pattern as it was given, such as `{ a: 1, b: -1 }`.
+    /// How keys are made of a document.
+    pub kind: IndexKind,
+    /// The key pattern as it is shown, such as `{ a: 1, b: -1 }`.
     pub key: DocBuf,
     /// The key pattern, parsed.
     pub parts: Vec<KeyPart>,
@@ -136,9 +126,107 @@ impl IndexSpec {
 
     /// Parses a specification; `default_collation` is the collection's, which an index inherits.
     ///
-    /// Shape: `{ key: { <field>: 1 | -1, … }, name: <string>, …options }`.
-    /// Errors: this module's rows.
+    /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`.
+    /// Errors: this module's rows, and those of `pattern` and of the kind.
     pub fn parse(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
+        let draft = Draft::read(spec, default_collation)?;
+        check_id(draft.key, spec)?;
+        let index = draft.resolve(spec)?;
+        index.kind.check_build(&index)?;
+        Ok(index)
+    }
+
+    /// Parses a specification that a client gives for a new index: complaints are those of `createIndexes`, which
+    /// say at which stage they came up, and seconds that no TTL index may have are refused.
+    ///
+    /// Errors: as [`IndexSpec::parse`].
+    pub fn parse_new(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
+        let within = |error: Error, spec: Doc<'_>| {
+            error.caused_by(&format!("Error in specification {spec}"))
+        };
+        if spec.get("expireAfterSeconds").is_some_and(|value| !value.kind().is_number()) {
+            check_ttl(spec)?;
+        }
+        let draft = Draft::read(spec, default_collation).map_err(|error| within(error, spec))?;
+        check_ttl(spec)?;
+        let completed = draft.completed(spec);
+        check_id(draft.key, completed.as_doc())?;
+        let index = draft.resolve(spec).map_err(|error| within(error, completed.as_doc()))?;
+        index.kind.check_build(&index)?;
+        Ok(index)
+    }
+
+    /// Whether a specification may hold this field.
+    pub fn is_option(name: &[u8]) -> bool {
+        OPTIONS.iter().any(|option| option.as_bytes() == name)
+    }
+
+    /// Whether the key pattern is that of the `_id` index.
+    pub fn is_id(&self) -> bool {
+        is_id_pattern(self.key.as_doc())
+    }
+
+    /// The name that drivers and `createIndexes` give a key pattern: `a_1_b_-1`.
+    pub fn default_name(key: Doc<'_>) -> String {
+        let parts: Vec<String> = key
+            .iter()
+            .map(|element| match element.value.get() {
+                Value::String(kind) => format!("{}_{kind}", element.name),
+                #[allow(clippy::cast_possible_truncation)]
+                other => format!("{}_{}", element.name, other.as_f64().unwrap_or(0.0) as i64),
+            })
+            .collect();
+        parts.join("_")
+    }
+
+    /// Whether two specifications of one signature build the same index: what they are called aside.
+    pub fn same_options(&self, other: &IndexSpec) -> bool {
+        self.expire_after_seconds == other.expire_after_seconds
+            && self.field("storageEngine") == other.field("storageEngine")
+    }
+
+    /// Whether two specifications have the same key pattern, collation, partial filter, and are unique and sparse
+    /// alike: those together may exist once in a collection.
+    pub fn same_signature(&self, other: &IndexSpec) -> bool {
+        same_pattern(self.key.as_doc(), other.key.as_doc())
+            && self.kind.same_signature(&other.kind)
+            && self.unique == other.unique
+            && self.sparse == other.sparse
+            && self.field("collation") == other.field("collation")
+            && self.field("partialFilterExpression") == other.field("partialFilterExpression")
+    }
+
+    fn field(&self, name: &str) -> Option<ValueBuf> {
+        self.document.as_doc().get_raw(name.as_bytes()).map(|raw| raw.to_buf())
+    }
+}
+
+/// A specification whose options are each well-formed; whether they go together is still to be seen.
+pub(super) struct Draft<'s> {
+    /// Its name.
+    pub name: String,
+    /// The key pattern, parsed.
+    pub pattern: Pattern,
+    /// What a wildcard index sees.
+    pub wildcard: Option<Wildcard>,
+    /// The key pattern as given.
+    pub key: Doc<'s>,
+    /// As in [`IndexSpec`].
+    pub unique: bool,
+    /// As in [`IndexSpec`].
+    pub sparse: bool,
+    /// As in [`IndexSpec`].
+    pub hidden: bool,
+    /// As in [`IndexSpec`].
+    pub partial: Option<Filter>,
+    /// As in [`IndexSpec`].
+    pub collation: Option<Collation>,
+    /// As in [`IndexSpec`].
+    pub expire_after_seconds: Option<i64>,
+}
+
+impl<'s> Draft<'s> {
+    fn read(spec: Doc<'s>, default_collation: Option<&Collation>) -> Result<Self> {
         for element in spec {
             if !OPTIONS.iter().any(|option| element.name == *option) {
                 return Err(unknown_option(&element.name.to_string(), &spec.to_string()));
@@ -149,7 +237,7 @@ impl IndexSpec {
             Some(other) => return Err(wrong_type("key", other.kind().alias(), "an object")),
             None => return Err(missing_key()),
         };
-        let kind = parse_key_pattern(key)?;
+        let pattern = Pattern::parse(key)?;
         let name = match spec.get("name") {
             Some(Value::String(name)) if name.is_empty() => return Err(name_empty()),
             Some(Value::String(name)) => name.to_string(),
@@ -157,7 +245,18 @@ impl IndexSpec {
             None => return Err(missing_name()),
         };
         check_version(spec)?;
-        check_other_options(spec, &kind)?;
+        let is_v1 = spec.get("v").and_then(|v| v.as_exact_i64()) == Some(1);
+        if pattern.plugin == Plugin::Wildcard && is_v1 {
+            return Err(wildcard_version(&key));
+        }
+        check_other_options(spec, &pattern)?;
+        let wildcard = match pattern.plugin {
+            Plugin::Wildcard => {
+                let projection = spec.get("wildcardProjection").and_then(|value| value.as_doc());
+                Some(Wildcard::new(&pattern.parts[0].path, projection)?)
+            }
+            _ => None,
+        };
         let is_id = is_id_pattern(key);
         let flag = |field: &str| -> Result<bool> {
             match spec.get(field) {
@@ -208,74 +307,64 @@ impl IndexSpec {
                 return Err(wrong_type("expireAfterSeconds", other.kind().alias(), "a number"));
             }
         };
-        if sparse && partial.is_some() {
-            return Err(sparse_and_partial());
-        }
-        if is_id {
-            check_id_options(spec)?;
-        } else if key.iter().count() == 1
-            && key.iter().all(|part| part.name == "_id" && part.value.kind().is_number())
-        {
-            return Err(id_key(&key));
-        }
-        let parts = kind.into_parts(unique, sparse, expire_after_seconds.is_some(), spec)?;
-        let name = if is_id { "_id_".to_owned() } else { name };
-        let document = canonical_document(spec, &name, is_id, unique, collation.as_ref());
-        Ok(IndexSpec {
+        Ok(Draft {
             name,
-            key: key.to_buf(),
-            parts,
+            pattern,
+            wildcard,
+            key,
             unique: unique || is_id,
             sparse,
             hidden,
             partial,
             collation,
             expire_after_seconds,
-            document,
         })
     }
 
-    /// Whether a specification may hold this field.
-    pub fn is_option(name: &[u8]) -> bool {
-        OPTIONS.iter().any(|option| option.as_bytes() == name)
+    /// The specification with what was not said filled in: in front of what its kind checks.
+    fn completed(&self, spec: Doc<'_>) -> DocBuf {
+        DocBuf::build(|out| {
+            for element in spec.iter().filter(|element| element.name != "collation") {
+                out.append_raw(element.name, element.value);
+            }
+            if spec.get("v").is_none() {
+                out.append("v", 2);
+            }
+            if let Some(collation) = &self.collation {
+                out.append("collation", collation.to_doc());
+            }
+        })
     }
 
-    /// Whether the key pattern is that of the `_id` index.
-    pub fn is_id(&self) -> bool {
-        is_id_pattern(self.key.as_doc())
-    }
-
-    /// The name that drivers and `createIndexes` give a key pattern: `a_1_b_-1`.
-    pub fn default_name(key: Doc<'_>) -> String {
-        let parts: Vec<String> = key
-            .iter()
-            .map(|element| match element.value.get() {
-                Value::String(kind) => format!("{}_{kind}", element.name),
-                #[allow(clippy::cast_possible_truncation)]
-                other => format!("{}_{}", element.name, other.as_f64().unwrap_or(0.0) as i64),
-            })
-            .collect();
-        parts.join("_")
-    }
-
-    /// Whether two specifications of one signature build the same index: what they are called aside.
-    pub fn same_options(&self, other: &IndexSpec) -> bool {
-        self.expire_after_seconds == other.expire_after_seconds
-            && self.field("storageEngine") == other.field("storageEngine")
-    }
-
-    /// Whether two specifications have the same key pattern, collation, partial filter, and are unique and sparse
-    /// alike: those together may exist once in a collection.
-    pub fn same_signature(&self, other: &IndexSpec) -> bool {
-        same_pattern(self.key.as_doc(), other.key.as_doc())
-            && self.unique == other.unique
-            && self.sparse == other.sparse
-            && self.field("collation") == other.field("collation")
-            && self.field("partialFilterExpression") == other.field("partialFilterExpression")
-    }
-
-    fn field(&self, name: &str) -> Option<ValueBuf> {
-        self.document.as_doc().get_raw(name.as_bytes()).map(|raw| raw.to_buf())
+    /// The index, once its kind agrees with its options.
+    fn resolve(self, spec: Doc<'_>) -> Result<IndexSpec> {
+        let is_id = is_id_pattern(self.key);
+        let (kind, key, parts) = IndexKind::resolve(&self)?;
+        if self.sparse && self.partial.is_some() {
+            return Err(sparse_and_partial());
+        }
+        let name = if is_id { "_id_".to_owned() } else { self.name };
+        let document = canonical_document(
+            spec,
+            &name,
+            key.as_doc(),
+            is_id,
+            self.unique,
+            self.collation.as_ref(),
+        );
+        Ok(IndexSpec {
+            name,
+            kind,
+            key,
+            parts,
+            unique: self.unique,
+            sparse: self.sparse,
+            hidden: self.hidden,
+            partial: self.partial,
+            collation: self.collation,
+            expire_after_seconds: self.expire_after_seconds,
+            document,
+        })
     }
 }
 
@@ -292,105 +381,18 @@ fn is_id_pattern(key: Doc<'_>) -> bool {
     }
 }
 
-/// What a key pattern asks for.
-enum PatternKind {
-    /// An ordinary index.
-    Ordinary(Vec<KeyPart>),
-    /// An index over every path under a prefix; whether the prefix is empty.
-    Wildcard { whole: bool },
-    /// A kind of index with a name of its own, and how many fields are hashed.
-    Named { name: String, hashed: usize },
-}
-
-impl PatternKind {
-    /// The parts of an ordinary index.
-    ///
-    /// Errors: what the kind does not go with; that the kind is not to be had.
-    fn into_parts(
-        self,
-        unique: bool,
-        sparse: bool,
-        expires: bool,
-        spec: Doc<'_>,
-    ) -> Result<Vec<KeyPart>> {
-        match self {
-            PatternKind::Ordinary(parts) => Ok(parts),
-            PatternKind::Wildcard { .. } if unique => Err(wildcard_option("unique")),
-            PatternKind::Wildcard { .. } if sparse => Err(wildcard_option("sparse")),
-            PatternKind::Wildcard { .. } if expires => Err(wildcard_ttl()),
-            PatternKind::Wildcard { .. } => Err(unsupported_kind("wildcard")),
-            PatternKind::Named { hashed: 2.., .. } => {
-                let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
-                let is_hashed = |value: &Value<'_>| *value == Value::String("hashed".into());
-                Err(two_hashed(key.values().filter(is_hashed).count(), &key))
-            }
-            PatternKind::Named { hashed: 1, .. } if unique => Err(hashed_unique()),
-            PatternKind::Named { name, .. } => Err(unsupported_kind(&name)),
-        }
+fn check_ttl(spec: Doc<'_>) -> Result<()> {
+    let Some(value) = spec.get("expireAfterSeconds") else { return Ok(()) };
+    let Some(seconds) = value.as_f64() else { return Err(ttl_type(value.kind().alias(), &spec)) };
+    if seconds < 0.0 {
+        return Err(ttl_negative(&spec));
     }
-}
-
-fn parse_key_pattern(key: Doc<'_>) -> Result<PatternKind> {
-    if key.is_empty() {
-        return Err(key_empty());
+    if seconds > f64::from(i32::MAX) {
+        return Err(ttl_too_large(&spec));
     }
-    let mut parts = Vec::new();
-    let mut named: Option<(String, usize)> = None;
-    let mut wildcard = None;
-    for element in key {
-        if parts.len() == PARTS_MAX {
-            return Err(too_many_parts());
-        }
-        let value = element.value.get();
-        let mut is_named = false;
-        let descending = match value {
-            Value::String(kind) => match kind.to_string().as_str() {
-                known @ ("2d" | "2dsphere" | "text" | "hashed") => {
-                    is_named = true;
-                    let (_, hashed) = named.get_or_insert_with(|| (known.to_owned(), 0));
-                    *hashed += usize::from(known == "hashed");
-                    false
-                }
-                "" => return Err(key_value_empty()),
-                "geoHaystack" => return Err(haystack()),
-                unknown => return Err(unknown_kind(unknown)),
-            },
-            _ => match value.as_f64() {
-                Some(0.0) => return Err(key_value_zero()),
-                Some(number) if number.is_nan() => return Err(key_value_nan()),
-                Some(number) => number < 0.0,
-                None => return Err(key_value_type(value.kind().alias())),
-            },
-        };
-        if element.name.is_empty() {
-            return Err(key_empty_field());
-        }
-        if element.name.split(|&byte| byte == b'.').any(<[u8]>::is_empty) {
-            return Err(key_empty_component());
-        }
-        let is_wildcard = element.name == "$**" || element.name.ends_with(b".$**");
-        if is_wildcard && !is_named {
-            if descending {
-                return Err(wildcard_negative());
-            }
-            wildcard = Some(element.name == "$**");
-        }
-        let path = element.name.strip_suffix(b"$**").filter(|_| is_wildcard && !is_named);
-        // DBRef's own fields are the names with a dollar that may be indexed.
-        if path
-            .unwrap_or(element.name)
-            .split(|&byte| byte == b'.')
-            .any(|part| part.starts_with(b"$") && !matches!(part, b"$id" | b"$ref" | b"$db"))
-        {
-            return Err(key_dollar_field());
-        }
-        parts.push(KeyPart { path: FieldPath::new(element.name), descending });
-    }
-    match (wildcard, named) {
-        (Some(_), _) if parts.len() > 1 => Err(wildcard_compound()),
-        (Some(whole), _) => Ok(PatternKind::Wildcard { whole }),
-        (None, Some((name, hashed))) => Ok(PatternKind::Named { name, hashed }),
-        (None, None) => Ok(PatternKind::Ordinary(parts)),
+    match spec.get("key").and_then(|key| key.as_doc()) {
+        Some(key) if key.iter().count() > 1 => Err(ttl_compound(&spec)),
+        _ => Ok(()),
     }
 }
 
@@ -399,7 +401,7 @@ const NUMBERS_NOT_KEPT: &[&str] =
     &["min", "max", "bits", "2dsphereIndexVersion", "textIndexVersion"];
 
 /// Checks the options that only some kinds of indexes have.
-fn check_other_options(spec: Doc<'_>, kind: &PatternKind) -> Result<()> {
+fn check_other_options(spec: Doc<'_>, pattern: &Pattern) -> Result<()> {
     for field in NUMBERS_NOT_KEPT {
         if let Some(value) = spec.get(field)
             && !value.kind().is_number()
@@ -407,27 +409,39 @@ fn check_other_options(spec: Doc<'_>, kind: &PatternKind) -> Result<()> {
             return Err(wrong_type(field, value.kind().alias(), "a number"));
         }
     }
-    match (spec.get("wildcardProjection"), kind) {
-        (None, _) => {}
-        (Some(_), PatternKind::Wildcard { whole: false }) => return Err(projection_on_path()),
-        (Some(Value::Document(projection)), PatternKind::Wildcard { .. })
-            if projection.is_empty() =>
+    for field in ["default_language", "language_override"] {
+        if let Some(value) = spec.get(field)
+            && value.kind() != Type::String
         {
+            return Err(wrong_type(field, value.kind().alias(), "a string"));
+        }
+    }
+    let is_wildcard = pattern.plugin == Plugin::Wildcard;
+    let is_whole = *pattern.parts[0].path.first() == *b"$**";
+    match spec.get("wildcardProjection") {
+        None => {}
+        Some(_) if !is_wildcard => return Err(projection_without_wildcard()),
+        Some(_) if !is_whole => return Err(projection_on_path()),
+        Some(Value::Document(projection)) if projection.is_empty() => {
             return Err(projection_empty());
         }
-        (Some(Value::Document(_)), PatternKind::Wildcard { .. }) => {}
-        (Some(other), PatternKind::Wildcard { .. }) => {
+        Some(Value::Document(_)) => {}
+        Some(other) => {
             return Err(wrong_type(
                 "wildcardProjection",
                 other.kind().alias(),
                 "a non-empty object",
             ));
         }
-        (Some(_), _) => return Err(projection_without_wildcard()),
     }
-    let is_text = matches!(kind, PatternKind::Named { name, .. } if name == "text");
-    if spec.get("weights").is_some() && !is_text {
-        return Err(weights_without_text(&spec));
+    match spec.get("weights") {
+        None => {}
+        Some(Value::Document(_) | Value::Array(_) | Value::String(_))
+            if pattern.plugin == Plugin::Text => {}
+        Some(Value::Document(_) | Value::Array(_) | Value::String(_)) => {
+            return Err(weights_without_text(&spec));
+        }
+        Some(other) => return Err(wrong_type("weights", other.kind().alias(), "an object")),
     }
     match spec.get("clustered") {
         None => {}
@@ -515,6 +529,19 @@ fn check_version(spec: Doc<'_>) -> Result<()> {
     }
 }
 
+/// Checks an index on `_id` alone: it is the one that every collection has, or it is refused.
+fn check_id(key: Doc<'_>, spec: Doc<'_>) -> Result<()> {
+    let is_on_id = key.iter().count() == 1
+        && key.iter().all(|part| part.name == "_id" && part.value.kind().is_number());
+    if is_id_pattern(key) {
+        check_id_options(spec)
+    } else if is_on_id {
+        Err(id_key(&key))
+    } else {
+        Ok(())
+    }
+}
+
 fn check_id_options(spec: Doc<'_>) -> Result<()> {
     let allowed = ["v", "key", "name", "ns", "collation", "background"];
     for element in spec {
@@ -529,6 +556,7 @@ fn check_id_options(spec: Doc<'_>) -> Result<()> {
 fn canonical_document(
     spec: Doc<'_>,
     name: &str,
+    key: Doc<'_>,
     is_id: bool,
     unique: bool,
     collation: Option<&Collation>,
@@ -541,6 +569,9 @@ fn canonical_document(
         for element in spec {
             match element.name.as_bytes() {
                 b"v" | b"ns" | b"collation" | b"dropDups" => {}
+                b"key" => {
+                    out.append("key", key);
+                }
                 name if NUMBERS_NOT_KEPT.iter().any(|option| name == option.as_bytes()) => {}
                 b"expireAfterSeconds" => {
                     let seconds = expire_seconds(element.value.get());

@@ -166,6 +166,25 @@ fn an_index_is_built_over_documents_that_are_there() {
 }
 
 #[test]
+fn hashed_and_wildcard_indexes_follow_the_documents() {
+    let db = open();
+    let collection = create(&db, &doc! {});
+    index(&db, &collection, &doc! { "key": { "a": "hashed", "b": 1 }, "name": "h" }).unwrap();
+    index(&db, &collection, &doc! { "key": { "$**": 1 }, "name": "w" }).unwrap();
+    let first = doc! { "_id": 1, "a": "x", "c": { "d": [1, 2] } };
+    insert(&db, &collection, &[first, doc! { "_id": 2 }], true);
+    assert_sound(&db, &collection);
+    replace(&db, &collection, 1, &doc! { "_id": 1, "a": 1.5, "c": { "d": 3 } }).unwrap();
+    assert_sound(&db, &collection);
+    index(&db, &collection, &doc! { "key": { "c.$**": 1 }, "name": "below" }).unwrap();
+    let error = replace(&db, &collection, 2, &doc! { "_id": 2, "b": [1] }).unwrap_err();
+    assert_eq!(error.code().number(), 16_766);
+    let target = record(&db, &collection, 1);
+    WriteOp::new(&db, 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
+    assert_sound(&db, &collection);
+}
+
+#[test]
 fn a_capped_collection_forgets_its_oldest_documents() {
     let db = open();
     let collection = create(&db, &doc! { "capped": true, "size": 4096, "max": 3 });

@@ -9,7 +9,7 @@ use marula_db::Index;
 use marula_query::filter::Predicate;
 
 use super::interval::{Interval, Order};
-use super::predicate;
+use super::{hashed, predicate};
 
 /// A kind of key part.
 pub struct PartKind {
@@ -29,7 +29,8 @@ pub static ORDERED: PartKind =
     PartKind { name: "", bounds: predicate::bounds, is_ordered: true, holds_value: true };
 
 /// The kinds that a key pattern names with a word.
-pub static KINDS: &[PartKind] = &[];
+pub static KINDS: &[PartKind] =
+    &[PartKind { name: "hashed", bounds: hashed::bounds, is_ordered: false, holds_value: false }];
 
 /// A kind that is in no row serves nothing.
 static OPAQUE: PartKind =

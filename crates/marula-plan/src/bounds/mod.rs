@@ -7,6 +7,7 @@
 //! `interval` is the arithmetic, `predicate` says what each operator bounds, `kind` is the table of kinds of key
 //! parts: a hashed field is bounded by the hash of a value, say.
 
+mod hashed;
 pub mod interval;
 pub mod kind;
 mod predicate;

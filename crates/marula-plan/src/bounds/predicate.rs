@@ -288,7 +288,7 @@ fn class(kind: Type) -> Interval {
 }
 
 /// Whether a collation would change how `value` compares.
-fn holds_string(value: Value<'_>) -> bool {
+pub(super) fn holds_string(value: Value<'_>) -> bool {
     match value {
         Value::String(_) | Value::Symbol(_) => true,
         Value::Document(doc) | Value::Array(doc) => doc.values().any(holds_string),

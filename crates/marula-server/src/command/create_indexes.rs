@@ -2,7 +2,7 @@
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type};
 use marula_db::{Collection, IndexSpec, Namespace};
-use marula_error::{Error, Result, errors};
+use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 
 use super::fields::{Field, Types};
@@ -13,10 +13,6 @@ use crate::writes;
 
 errors! {
     no_indexes() = BadValue, "Must specify at least one index to create";
-    ttl_negative(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option cannot be less than 0. Index spec: {spec}";
-    ttl_too_large(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number. Index spec: {spec}";
-    ttl_type(kind: &str, spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{kind}'. Index spec: {spec}";
-    ttl_compound(spec: &Doc<'_>) = CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: {spec}";
     ttl_capped() = CannotCreateIndex, "Cannot create TTL index on a capped collection";
     name_star() = BadValue, "The index name '*' is not valid.";
     name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
@@ -120,33 +116,12 @@ fn parse(
         });
         kept = known.as_doc();
     }
-    let in_specification =
-        |error: Error| error.caused_by(&format!("Error in specification {document}"));
     if document.get("name") == Some("*".into()) {
         return Err(name_star());
     }
-    if document.get("expireAfterSeconds").is_some_and(|value| !value.kind().is_number()) {
-        check_ttl(document)?;
-    }
-    let spec = IndexSpec::parse(kept, default_collation).map_err(in_specification)?;
-    check_ttl(document)?;
+    let spec = IndexSpec::parse_new(kept, default_collation)?;
     if document.get("name") == Some("_id_".into()) && !spec.is_id() {
         return Err(name_reserved(&spec.key.as_doc()));
     }
     Ok(spec)
-}
-
-fn check_ttl(spec: Doc<'_>) -> Result<()> {
-    let Some(value) = spec.get("expireAfterSeconds") else { return Ok(()) };
-    let Some(seconds) = value.as_f64() else { return Err(ttl_type(value.kind().alias(), &spec)) };
-    if seconds < 0.0 {
-        return Err(ttl_negative(&spec));
-    }
-    if seconds > f64::from(i32::MAX) {
-        return Err(ttl_too_large(&spec));
-    }
-    match spec.get("key").and_then(|key| key.as_doc()) {
-        Some(key) if key.iter().count() > 1 => Err(ttl_compound(&spec)),
-        _ => Ok(()),
-    }
 }

@@ -8,6 +8,7 @@ use marula_bson::key_string::{self, KeyStringReader};
 use marula_bson::{
     ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order,
 };
+use marula_db::index::IndexKind;
 use marula_db::{Collection, Index};
 use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, bounds, planner};
@@ -111,7 +112,8 @@ pub(super) fn index_for(
     let is_suitable = |index: &&Arc<Index>| {
         let spec = &index.spec;
         let last = 1u64 << (path.parts().len() - 1).min(63);
-        spec.parts[0].path == *path
+        matches!(spec.kind, IndexKind::Ordinary)
+            && spec.parts[0].path == *path
             && !spec.sparse
             && !spec.hidden
             && spec.partial.is_none()

@@ -11,6 +11,7 @@ mod date;
 mod date_arithmetic;
 mod date_text;
 mod function;
+mod hashed_key;
 mod iterate;
 mod literal;
 mod math;
@@ -49,6 +50,7 @@ static FAMILIES: &[&[Operator]] = &[
     date_arithmetic::OPERATORS,
     date_text::OPERATORS,
     function::OPERATORS,
+    hashed_key::OPERATORS,
     iterate::OPERATORS,
     literal::OPERATORS,
     math::OPERATORS,

@@ -1,0 +1,212 @@
+//! Key patterns: the fields of an index and what each of them asks for, parsed from `{ a: 1, b: "hashed" }`.
+
+use marula_bson::{BStr, ByteSlice, Doc, FieldPath, Value};
+use marula_error::{Result, errors};
+
+use super::spec::KeyPart;
+
+/// The most fields of a compound index. Source: manual "MongoDB Limits and Thresholds".
+pub(super) const PARTS_MAX: usize = 32;
+
+errors! {
+    key_empty() = CannotCreateIndex, "Index keys cannot be empty.";
+    too_many_parts() = 13_103, "too many compound keys";
+    key_value_type(kind: &str) = CannotCreateIndex, "Values in v:2 index key pattern cannot be of type {kind}. Only numbers > 0, numbers < 0, and strings are allowed.";
+    key_value_zero() = CannotCreateIndex, "Values in the index key pattern cannot be 0.";
+    unknown_kind(name: &str) = CannotCreateIndex, "Unknown index plugin '{name}'";
+    key_value_nan() = CannotCreateIndex, "Values in the index key pattern cannot be NaN.";
+    key_value_empty() = CannotCreateIndex, "Values in the index key pattern cannot be empty strings";
+    haystack() = CannotCreateIndex, "GeoHaystack indexes cannot be created in version 5.0 and above";
+    two_kinds() = CannotCreateIndex, "Can't use more than one index plugin for a single index.";
+    key_empty_field() = CannotCreateIndex, "Index keys cannot be an empty field.";
+    key_empty_component() = CannotCreateIndex, "Index keys cannot contain an empty field.";
+    key_dollar_field() = CannotCreateIndex, "Index key contains an illegal field name: field name starts with '$'.";
+    key_reserved_field() = CannotCreateIndex, "Index key contains an illegal field name: '_fts'";
+    wildcard_negative() = CannotCreateIndex, "A numeric value in a $** index key pattern must be positive.";
+    wildcard_compound() = CannotCreateIndex, "wildcard indexes do not allow compounding";
+    wildcard_text() = CannotCreateIndex, "The key pattern value for an 'wildcard' index must be a non-zero number, not a string.";
+}
+
+/// The kinds of indexes that a key pattern can ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Plugin {
+    /// Fields up or down.
+    Ordinary,
+    /// Every path under a prefix.
+    Wildcard,
+    /// One field by its hash.
+    Hashed,
+    /// Words.
+    Text,
+    /// Points in a plane.
+    Flat,
+    /// Shapes on the sphere.
+    Sphere,
+}
+
+/// The kinds that a field's value in the pattern names.
+const NAMED: &[(&str, Plugin)] = &[
+    ("hashed", Plugin::Hashed),
+    ("text", Plugin::Text),
+    ("2d", Plugin::Flat),
+    ("2dsphere", Plugin::Sphere),
+];
+
+/// A key pattern, parsed.
+pub(super) struct Pattern {
+    /// The kind of index.
+    pub(super) plugin: Plugin,
+    /// Its fields.
+    pub(super) parts: Vec<KeyPart>,
+}
+
+impl Pattern {
+    /// Parses the pattern of an index.
+    ///
+    /// Errors: this module's rows.
+    pub(super) fn parse(key: Doc<'_>) -> Result<Self> {
+        if key.is_empty() {
+            return Err(key_empty());
+        }
+        let (plugin, named) = plugin(key)?;
+        let field_count = key.iter().count();
+        let mut parts = Vec::new();
+        for element in key {
+            if parts.len() == PARTS_MAX {
+                return Err(too_many_parts());
+            }
+            let value = element.value.get();
+            let descending = match value {
+                Value::String(name) if named.is_some_and(|named| named != name) => {
+                    return Err(two_kinds());
+                }
+                Value::String(name) if name == "wildcard" => return Err(wildcard_text()),
+                Value::String(_) => false,
+                _ => match value.as_f64() {
+                    Some(0.0) => return Err(key_value_zero()),
+                    Some(number) if number.is_nan() => return Err(key_value_nan()),
+                    Some(number) => number < 0.0,
+                    None => return Err(key_value_type(value.kind().alias())),
+                },
+            };
+            if plugin == Plugin::Wildcard {
+                if descending {
+                    return Err(wildcard_negative());
+                }
+                if field_count > 1 {
+                    return Err(wildcard_compound());
+                }
+            }
+            check_name(plugin, element.name, value)?;
+            parts.push(KeyPart { path: FieldPath::new(element.name), descending });
+        }
+        if named.is_some_and(|named| named.is_empty()) {
+            return Err(key_value_empty());
+        }
+        Ok(Pattern { plugin, parts })
+    }
+}
+
+/// The kind that a pattern asks for, and the first name that stands in it.
+fn plugin<'k>(key: Doc<'k>) -> Result<(Plugin, Option<&'k BStr>)> {
+    for element in key {
+        if let Value::String(name) = element.value.get() {
+            return match NAMED.iter().find(|(known, _)| name == *known) {
+                Some((_, plugin)) => Ok((*plugin, Some(name))),
+                None if name.is_empty() || name == "wildcard" => Ok((Plugin::Ordinary, Some(name))),
+                None if name == "geoHaystack" => Err(haystack()),
+                None => Err(unknown_kind(&name.to_string())),
+            };
+        }
+        if is_wildcard(element.name) {
+            return Ok((Plugin::Wildcard, None));
+        }
+    }
+    Ok((Plugin::Ordinary, None))
+}
+
+/// Whether a field of a pattern stands for every path below it: `$**` or `a.$**`.
+pub(super) fn is_wildcard(name: &[u8]) -> bool {
+    name == b"$**" || name.ends_with(b".$**")
+}
+
+fn check_name(plugin: Plugin, name: &BStr, value: Value<'_>) -> Result<()> {
+    let is_named = matches!(value, Value::String(_));
+    if name.is_empty() {
+        return Err(key_empty_field());
+    }
+    if name == "_fts" && !(plugin == Plugin::Text && is_named) {
+        return Err(key_reserved_field());
+    }
+    let is_every_path = name == "$**" && (plugin == Plugin::Text || !is_named);
+    if is_every_path {
+        return Ok(());
+    }
+    let path = match name.strip_suffix(b".$**") {
+        Some(prefix) if !is_named => prefix,
+        _ => name.as_bytes(),
+    };
+    for (position, part) in path.split(|&byte| byte == b'.').enumerate() {
+        if part.is_empty() {
+            return Err(key_empty_component());
+        }
+        // DBRef's own fields are the names with a dollar that may be indexed.
+        let is_reference = position > 0 && matches!(part, b"$id" | b"$ref" | b"$db");
+        if part.starts_with(b"$") && !is_reference {
+            return Err(key_dollar_field());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::{DocBuf, doc};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(key: &DocBuf, plugin: Plugin) {
+        assert_eq!(Pattern::parse(key.as_doc()).unwrap().plugin, plugin, "{key:?}");
+    }
+
+    #[track_caller]
+    fn check_error(key: &DocBuf, message: &str) {
+        let error = Pattern::parse(key.as_doc()).err().expect("the pattern is refused");
+        assert!(error.to_string().contains(message), "{key:?}: {error}");
+    }
+
+    #[test]
+    fn a_pattern_names_one_kind() {
+        check(&doc! { "a": 1, "b": -1.5 }, Plugin::Ordinary);
+        check(&doc! { "a": "hashed", "$**": -1 }, Plugin::Hashed);
+        check(&doc! { "$**": 1 }, Plugin::Wildcard);
+        check(&doc! { "a.$id.$**": 1 }, Plugin::Wildcard);
+        check(&doc! { "a$**": 1 }, Plugin::Ordinary);
+        check(&doc! { "a": 1, "$**": "text" }, Plugin::Text);
+        check(&doc! { "_fts": "text", "_ftsx": 1 }, Plugin::Text);
+        check_error(&doc! { "a": "hashed", "b": "text" }, "more than one index plugin");
+        check_error(&doc! { "a": "", "b": "text" }, "more than one index plugin");
+        check_error(&doc! { "a": "" }, "cannot be empty strings");
+        check_error(&doc! { "a": 0, "b": "foo" }, "Unknown index plugin 'foo'");
+        check_error(&doc! { "a": "wildcard" }, "must be a non-zero number, not a string");
+    }
+
+    #[test]
+    fn a_wildcard_stands_alone_and_goes_up() {
+        check_error(&doc! { "$**": -1, "a": 1 }, "must be positive");
+        check_error(&doc! { "a": 1, "$**": -1 }, "do not allow compounding");
+        check_error(&doc! { "a.$**.b": 1 }, "starts with '$'");
+        check_error(&doc! { "a..$**": 1 }, "cannot contain an empty field");
+        check_error(&doc! { "$**": "hashed" }, "starts with '$'");
+    }
+
+    #[test]
+    fn names_are_checked() {
+        check_error(&doc! {}, "cannot be empty");
+        check_error(&doc! { "$id": 1 }, "starts with '$'");
+        check(&doc! { "a.$id": 1 }, Plugin::Ordinary);
+        check_error(&doc! { "_fts": 1 }, "illegal field name: '_fts'");
+        check_error(&doc! { "": 1 }, "cannot be an empty field");
+    }
+}
