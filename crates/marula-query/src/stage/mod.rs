@@ -37,6 +37,7 @@ mod skip;
 mod sort;
 mod sort_by_count;
 mod union_with;
+mod unpack_bucket;
 mod unset;
 mod unwind;
 
@@ -49,6 +50,7 @@ use marula_error::Result;
 pub use coll_stats::CollectionStats;
 pub use pipeline::{Parser, Pipeline};
 pub use source::{Source, Step};
+pub use unpack_bucket::UnpackBucket;
 pub use world::{Env, Replacement, World};
 
 use crate::context::Context;
@@ -105,6 +107,7 @@ pub static STAGES: &[Row] = &[
     sort::ROW,
     sort_by_count::ROW,
     union_with::ROW,
+    unpack_bucket::ROW,
     unset::ROW,
     unwind::ROW,
 ];
@@ -144,6 +147,8 @@ pub enum Kind<'s> {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
+    /// The measurements of time-series buckets.
+    Unpack(&'s UnpackBucket),
     /// A stage that makes its own documents and reads no input.
     Origin,
     /// `$collStats`: its input is the one document with what it wants to know of the collection.
