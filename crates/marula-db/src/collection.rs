@@ -4,8 +4,8 @@
 //! collection shared while they write, so that a change of the state (a new index, a drop) waits for them
 //! and they see it afterwards.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use marula_bson::{Doc, Value, key_string};
@@ -20,7 +20,6 @@ use crate::index::entry::{self, Entry};
 use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
-use crate::time_series::open::OpenBuckets;
 use crate::validate::counter;
 
 errors! {
@@ -64,6 +63,15 @@ impl State {
     }
 }
 
+/// How often queries read a collection from end to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scans {
+    /// All of them.
+    pub total: i64,
+    /// Those that go on with what comes in.
+    pub tailable: i64,
+}
+
 /// Someone to be told once when documents come in.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
@@ -90,9 +98,9 @@ pub struct Collection {
     /// Held by inserts into a capped collection: they are one after the other, since each may remove the
     /// oldest documents.
     pub(crate) capped: Mutex<()>,
-    /// Of a collection of buckets: which of them take more measurements.
-    open_buckets: OnceLock<OpenBuckets>,
     arrivals: AtomicU64,
+    scans: AtomicI64,
+    tailable_scans: AtomicI64,
     listeners: Mutex<Vec<(Instant, Listener)>>,
 }
 
@@ -111,9 +119,28 @@ impl Collection {
             size_bytes: AtomicI64::new(0),
             last_record_id: AtomicI64::new(0),
             capped: Mutex::new(()),
-            open_buckets: OnceLock::new(),
             arrivals: AtomicU64::new(0),
             listeners: Mutex::new(Vec::new()),
+            scans: AtomicI64::new(0),
+            tailable_scans: AtomicI64::new(0),
+        }
+    }
+
+    /// Notes that a query reads the collection from end to end.
+    pub fn note_scan(&self) {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the query of the last scan noted goes on with what comes in.
+    pub fn note_tailable(&self) {
+        self.tailable_scans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often queries read the collection from end to end since the server was started.
+    pub fn scans(&self) -> Scans {
+        Scans {
+            total: self.scans.load(Ordering::Relaxed),
+            tailable: self.tailable_scans.load(Ordering::Relaxed),
         }
     }
 
@@ -152,11 +179,6 @@ impl Collection {
     /// How its documents are keyed.
     pub fn shape(&self) -> Shape {
         self.shape
-    }
-
-    /// Which of its buckets take more measurements, where it is a collection of buckets.
-    pub fn open_buckets(&self) -> &OpenBuckets {
-        self.open_buckets.get_or_init(OpenBuckets::default)
     }
 
     /// Its name now.

@@ -14,7 +14,6 @@ pub mod keys;
 pub mod namespace;
 pub mod session;
 pub mod storage_error;
-pub mod time_series;
 pub mod ttl;
 pub mod validate;
 pub mod validator;

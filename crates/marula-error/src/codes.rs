@@ -33,6 +33,7 @@ codes! {
     9 FailedToParse;
     10 CannotMutateObject;
     11 UserNotFound;
+    12 UnsupportedFormat;
     13 Unauthorized;
     14 TypeMismatch;
     15 Overflow;

@@ -24,6 +24,7 @@ pub mod pipeline_source;
 pub mod pipeline_writes;
 pub mod profiling;
 pub mod query_args;
+pub mod report;
 pub mod request;
 pub mod server;
 pub mod session;

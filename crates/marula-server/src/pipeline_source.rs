@@ -2,31 +2,23 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
-use marula_db::catalog::time_series::no_buckets;
-use marula_db::{Collection, Db, Namespace};
-use marula_error::{Result, errors};
-use marula_plan::{Emit, End, Execution, Hint, Query, planner};
+use marula_bson::{ArrayWriter, Doc, Value};
+use marula_db::{Db, Namespace};
+use marula_error::Result;
+use marula_plan::{Emit, End, Execution, Query, planner};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
-use marula_query::stage::{CollectionStats, Env, Kind, Pipeline, Replacement, Source, Step, World};
+use marula_query::stage::{Env, Kind, Pipeline, Replacement, Report, Source, Step, World};
 
-use crate::command::coll_stats;
 use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
-use crate::host;
 use crate::pipeline_writes::Writer;
-use crate::time_series;
-use crate::time_series::index::key_of_buckets;
+use crate::report;
+use crate::server::Server;
 use crate::view;
-
-errors! {
-    no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
-    stats_of_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
-}
 
 /// Bytes of documents that are read ahead of the pipeline.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
@@ -35,8 +27,7 @@ const READ_AHEAD_BYTES: usize = 256 * 1024;
 pub struct Surroundings {
     db: Arc<Db>,
     database: String,
-    /// The server's own name and port.
-    host: String,
+    server: Arc<Server>,
     context: Arc<QueryContext>,
     writer: Writer,
 }
@@ -118,7 +109,7 @@ impl PipelineSource {
         let surroundings = Arc::new(Surroundings {
             db,
             database: ns.db().to_owned(),
-            host: host::name_and_port(ctx.server),
+            server: ctx.server.clone(),
             context,
             writer,
         });
@@ -192,14 +183,23 @@ fn start_resolved(
         world: surroundings.clone(),
         stage_bytes_max: STAGE_BYTES_MAX,
     };
+    if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
+        let view = surroundings.db.collection(ns).and_then(|it| it.state().options.view.clone());
+        let about = match (view, report) {
+            (Some(view), Report::IndexStats | Report::PlanCacheStats) => {
+                Namespace::new(ns.db(), &view.on)?
+            }
+            _ => ns.clone(),
+        };
+        let input = Reported {
+            wanted: Some((about, report.clone())),
+            surroundings: surroundings.clone(),
+            documents: Documents::new(Vec::new()),
+        };
+        return pipeline.run(Box::new(input), &env);
+    }
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
-    }
-    if let Some(Kind::CollectionStats(wanted)) = pipeline.stages().first().map(|stage| stage.kind())
-    {
-        let ns = time_series::data_namespace(&surroundings.db, ns)?;
-        let stats = collection_stats(&surroundings, &ns, wanted)?;
-        return pipeline.run(Box::new(Documents::new(vec![stats])), &env);
     }
     let Some(collection) = surroundings.db.collection(ns) else {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
@@ -209,16 +209,6 @@ fn start_resolved(
         let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
         let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
         let on = Namespace::new(ns.db(), &view.on)?;
-        if state.options.time_series.is_some() && surroundings.db.collection(&on).is_none() {
-            return Err(no_buckets(&on));
-        }
-        let hint = match (&state.options.time_series, hint) {
-            (Some(options), Some(Hint::Key(key))) => {
-                let of_buckets = key_of_buckets(options, key.as_doc());
-                Some(Hint::Key(of_buckets.unwrap_or(key)))
-            }
-            (_, hint) => hint,
-        };
         return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint);
     }
     let context = QueryContext::clone(&surroundings.context);
@@ -230,56 +220,12 @@ fn start_resolved(
     rest.run(Box::new(input), &env)
 }
 
-/// The document of `$collStats`.
-fn collection_stats(
-    surroundings: &Surroundings,
-    ns: &Namespace,
-    wanted: &CollectionStats,
-) -> Result<DocBuf> {
-    let mut bytes = Vec::new();
-    let mut out = DocWriter::new(&mut bytes);
-    out.append("ns", ns.as_str());
-    out.append("host", surroundings.host.as_str());
-    out.append("localTime", Value::DateTime(surroundings.context.now_ms));
-    if let Some(scale) = wanted.storage_scale {
-        let collection = existing(surroundings, ns, "storageStats")?;
-        let mut stats = out.begin_doc("storageStats");
-        coll_stats::write_present(&surroundings.db, &collection, scale, &mut stats)?;
-    }
-    if wanted.count {
-        let count = existing(surroundings, ns, "count")?.count();
-        match i32::try_from(count) {
-            Ok(small) => out.append("count", small),
-            Err(_) => out.append("count", count),
-        };
-    }
-    out.finish();
-    Ok(DocBuf::trusted(bytes))
-}
-
-/// The collection that a part of `$collStats` is about.
-fn existing(surroundings: &Surroundings, ns: &Namespace, part: &str) -> Result<Arc<Collection>> {
-    let collection =
-        surroundings.db.collection(ns).ok_or_else(|| no_collection_for_stats(part, ns.as_str()))?;
-    match collection.state().options.view {
-        Some(_) => Err(stats_of_view(ns.as_str())),
-        None => Ok(collection),
-    }
-}
-
 /// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`.
 pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
     let (mut skip, mut limit) = (0u64, None::<u64>);
     let mut taken = 0;
-    if let [first, second, ..] = pipeline.stages()
-        && let (Kind::Unpack(unpack), Kind::Match(wanted)) = (first.kind(), second.kind())
-    {
-        // Buckets are chosen by it; their measurements are asked again behind the stage.
-        let filter = unpack.bucket_filter(wanted, &context);
-        return Ok((Query::new(filter, context), pipeline));
-    }
     for stage in pipeline.stages() {
         match stage.kind() {
             Kind::Match(found)
@@ -303,6 +249,29 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     query.skip = skip;
     query.limit = limit;
     Ok((query, rest))
+}
+
+/// The documents of a stage that tells of the server, written when the first is asked for.
+struct Reported {
+    /// What it is about; taken with the first pull.
+    wanted: Option<(Namespace, Report)>,
+    surroundings: Arc<Surroundings>,
+    documents: Documents,
+}
+
+impl Source for Reported {
+    fn advance(&mut self) -> Result<Step> {
+        if let Some((ns, wanted)) = self.wanted.take() {
+            let now_ms = self.surroundings.context.now_ms;
+            let documents = report::documents(&self.surroundings.server, &ns, &wanted, now_ms)?;
+            self.documents = Documents::new(documents);
+        }
+        self.documents.advance()
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.documents.doc()
+    }
 }
 
 /// The documents of an execution, read ahead a little at a time.

@@ -20,6 +20,7 @@ use crate::server::Server;
 pub const DEPTH_MAX: usize = 20;
 
 errors! {
+    documents_in_view() = InvalidNamespace, "'$documents' cannot be used in a view definition";
     cycle(path: &str) = GraphContainsCycle, "View cycle detected: {path}";
     graph_too_deep() = ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is {DEPTH_MAX}";
     too_deep() = ViewDepthLimitExceeded, "View depth too deep or view cycle detected; maximum depth is {DEPTH_MAX}";
@@ -73,6 +74,9 @@ fn check_stages(definition: &Definition<'_>) -> Result<()> {
         let Some(first) = stage.as_doc().and_then(|stage| stage.iter().next()) else { continue };
         if first.name == "$out" || first.name == "$merge" {
             return Err(writes_to_disk(&first.name.to_string(), at, definition.view));
+        }
+        if first.name == "$documents" {
+            return Err(documents_in_view());
         }
         if first.name == "$changeStream" {
             return Err(change_stream());
@@ -258,7 +262,7 @@ pub fn check_collation(
     let (Some(_), Some(Value::Document(asked))) = (&state.options.view, asked) else {
         return Ok(());
     };
-    if state.options.time_series.is_some() || asked.is_empty() {
+    if asked.is_empty() {
         return Ok(());
     }
     let doc =

@@ -13,6 +13,9 @@ mod pattern;
 pub mod spec;
 pub mod wildcard;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
 use marula_bson::FieldPath;
 use marula_storage::{Read, Space, Txn};
 
@@ -34,13 +37,26 @@ pub struct Index {
     /// What it is.
     pub spec: IndexSpec,
     marks: Marks,
+    /// How often queries used it, and since when that is counted.
+    uses: AtomicU64,
+    since: SystemTime,
 }
 
 impl Index {
     /// An index without entries.
     pub fn new(ident: Ident, spec: IndexSpec) -> Self {
         let marks = Marks::new(spec.parts.len());
-        Index { ident, spec, marks }
+        Index { ident, spec, marks, uses: AtomicU64::new(0), since: SystemTime::now() }
+    }
+
+    /// Notes that a query uses the index.
+    pub fn note_use(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often queries used the index, and since when that is counted.
+    pub fn usage(&self) -> (u64, SystemTime) {
+        (self.uses.load(Ordering::Relaxed), self.since)
     }
 
     /// An index as the store has it: reads its multikey marks.

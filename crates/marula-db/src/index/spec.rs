@@ -108,7 +108,6 @@ const OPTIONS: &[&str] = &[
     "clustered",
     "prepareUnique",
     "dropDups",
-    "originalSpec",
 ];
 
 impl IndexSpec {

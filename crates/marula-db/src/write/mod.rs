@@ -9,7 +9,6 @@ mod delete;
 mod document;
 mod duplicate;
 mod insert;
-mod measurements;
 mod update;
 
 use std::time::{Duration, Instant};

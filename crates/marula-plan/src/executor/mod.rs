@@ -91,6 +91,11 @@ impl Execution {
             )),
             _ => None,
         };
+        match &plan.access {
+            Access::Collscan(_) => collection.note_scan(),
+            Access::Ixscan(scan) => scan.index.note_use(),
+            Access::Nothing | Access::IdHack(_) | Access::Clustered(_) => {}
+        }
         let scan = Scan::new(&plan.access);
         Execution {
             collection,

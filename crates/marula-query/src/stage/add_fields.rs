@@ -33,7 +33,8 @@ pub(super) struct AddFields {
     fields: FieldTree,
 }
 
-fn parse(name: &'static str, value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+/// Parses the fields of a stage of this name.
+pub(super) fn parse(name: &'static str, value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let Value::Document(spec) = value else {
         return Err(not_object(name, value.kind().alias()));
     };

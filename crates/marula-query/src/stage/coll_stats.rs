@@ -1,14 +1,12 @@
 //! `$collStats`: one document about the collection that a pipeline runs on.
 //!
-//! The stage says which parts are wanted ([`CollectionStats`]); who runs the pipeline knows the collection, writes
-//! the document and gives it to the stage as its input.
+//! The stage says which parts are wanted ([`CollectionStats`]), as a [`Report`].
 
-use std::sync::Arc;
-
-use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
-use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use super::report::{Report, Reporting};
+use super::{Parser, Place, Row};
 use crate::expression::print;
 
 pub(super) const ROW: Row = Row { name: "$collStats", place: Place::First, parse };
@@ -20,8 +18,9 @@ errors! {
     scale_type(kind: &str) = TypeMismatch, "BSON field '$collStats.storageStats.scale' is the wrong type '{kind}', expected types '[long, int, decimal, double']";
     scale_too_small(scale: i64) = 51024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
     not_empty(text: &str) = 31170, "expected an empty object, but got {text}";
-    /// The server counts latencies and scans as a whole, not by collection.
-    not_kept(name: &str) = NotImplemented, "{name} of $collStats is not kept by collection";
+    histograms_type(kind: &str) = TypeMismatch, "Field 'histograms' should be a boolean value, but found: {kind}";
+    /// The server counts latencies as a whole, not by collection.
+    no_latencies() = NotImplemented, "latencyStats of $collStats is not kept by collection";
 }
 
 /// What a `$collStats` wants to know beside the collection's name.
@@ -31,13 +30,8 @@ pub struct CollectionStats {
     pub storage_scale: Option<i64>,
     /// `count`: the number of documents.
     pub count: bool,
-}
-
-/// A parsed `$collStats`.
-#[derive(Debug)]
-struct CollStats {
-    wanted: CollectionStats,
-    argument: DocBuf,
+    /// `queryExecStats`: how often the collection was read from end to end.
+    pub query_exec: bool,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
@@ -59,10 +53,14 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 return Err(not_empty(&print::value(Value::Document(inner))));
             }
             "count" => wanted.count = true,
-            _ => return Err(not_kept(&name)),
+            "queryExecStats" if !inner.is_empty() => {
+                return Err(not_empty(&print::value(Value::Document(inner))));
+            }
+            "queryExecStats" => wanted.query_exec = true,
+            _ => return Err(latencies(inner)),
         }
     }
-    parser.push(CollStats { wanted, argument: argument.to_buf() });
+    parser.push(Reporting::new("$collStats", Report::CollectionStats(wanted), argument));
     Ok(())
 }
 
@@ -75,20 +73,16 @@ fn scale(options: Doc<'_>) -> Result<i64> {
     if number < 1 { Err(scale_too_small(number)) } else { Ok(number) }
 }
 
-impl Stage for CollStats {
-    fn name(&self) -> &'static str {
-        "$collStats"
+/// Why `latencyStats` is refused.
+fn latencies(options: Doc<'_>) -> marula_error::Error {
+    for option in options {
+        let value = option.value.get();
+        if option.name != "histograms" {
+            return unknown_field(&format!("latencyStats.{}", option.name));
+        }
+        if !matches!(value, Value::Boolean(_)) {
+            return histograms_type(value.kind().alias());
+        }
     }
-
-    fn print(&self) -> ValueBuf {
-        Value::Document(self.argument.as_doc()).to_buf()
-    }
-
-    fn kind(&self) -> Kind<'_> {
-        Kind::CollectionStats(&self.wanted)
-    }
-
-    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
-        Ok(input)
-    }
+    no_latencies()
 }

@@ -7,12 +7,13 @@ use marula_error::{Result, errors};
 
 use super::source::Documents;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage};
-use crate::context::Context;
+use crate::context::{Context, Subject};
 use crate::expression::{Arena, Expression, Frame, print};
 
 pub(super) const ROW: Row = Row { name: "$documents", place: Place::First, parse };
 
 errors! {
+    has_collection() = InvalidNamespace, "'$documents' can only be run with {{aggregate: 1}}";
     not_array() = 5858203, "an array is expected";
     not_object(text: &str, kind: &str) = 40228, "elements within the array passed to $documents must evaluate to an object, but resulting value was: {text}. Type of resulting value: '{kind}'. Input document: {{_tempDocumentsField: {text}}}";
 }
@@ -24,6 +25,11 @@ pub(super) struct DocumentsStage {
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    if let Some(Subject { collection: Some(_), .. }) = parser.context.subject.as_deref()
+        && parser.is_outermost()
+    {
+        return Err(has_collection());
+    }
     let documents = Expression::parse(value, &mut parser.scope())?;
     parser.push(DocumentsStage { documents });
     Ok(())

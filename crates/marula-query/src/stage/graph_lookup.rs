@@ -161,7 +161,7 @@ impl Walking {
         let mut frontier: Vec<ValueBuf> = Vec::new();
         match start {
             Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
-            start => frontier.push(start.unwrap_or(Value::Null).to_buf()),
+            start => frontier.extend(start.map(|value| value.to_buf())),
         }
         let found = self.stage.walk(frontier, &self.env)?;
         let mut array = Vec::new();
@@ -194,6 +194,10 @@ impl GraphLookup {
             let mut next: Vec<ValueBuf> = Vec::new();
             while matches.advance()? != Step::End {
                 let doc = matches.doc();
+                // A null leads to what has a null, not to what has nothing.
+                if !has_value(Value::Document(doc), self.connect_to.parts()) {
+                    continue;
+                }
                 if seen.insert(doc.get("_id").unwrap_or(Value::Null), collator) == 0 {
                     continue;
                 }
@@ -239,6 +243,16 @@ impl GraphLookup {
         };
         let depth = Value::Int64(i64::try_from(depth).unwrap_or(i64::MAX));
         DocBuf::build(|out| write_with(doc, path.parts(), Some(depth), out))
+    }
+}
+
+/// Whether a path leads to a value, through arrays of documents too.
+fn has_value(value: Value<'_>, parts: &[Box<[u8]>]) -> bool {
+    let Some((first, rest)) = parts.split_first() else { return true };
+    match value {
+        Value::Document(doc) => doc.get(first).is_some_and(|inner| has_value(inner, rest)),
+        Value::Array(items) => items.values().any(|item| has_value(item, parts)),
+        _ => false,
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) const ROW: Row = Row { name: "$group", place: Place::Anywhere, parse 
 errors! {
     not_object() = 15947, "a group's fields must be specified in an object";
     two_ids() = 15948, "a group's _id may only be specified once";
+    inclusion() = 17390, "$group does not support inclusion-style expressions";
     no_id() = 15955, "a group specification must include an _id";
     too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in. Memory limit: {limit} bytes";
 }
@@ -51,13 +52,35 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             if key.is_some() {
                 return Err(two_ids());
             }
-            key = Some(Expression::parse(element.value.get(), &mut parser.scope())?);
+            key = Some(parse_key(element.value.get(), parser)?);
         } else {
             fields.push(parse_field(element.name, element.value.get(), parser)?);
         }
     }
     parser.push(Group::new(key.ok_or_else(no_id)?, fields));
     Ok(())
+}
+
+fn parse_key(value: Value<'_>, parser: &Parser<'_>) -> Result<Expression> {
+    if let Value::Document(doc) = value
+        && !doc.iter().any(|field| field.name.starts_with(b"$"))
+        && doc.iter().any(|field| {
+            let value = field.value.get();
+            value.kind().is_number() || matches!(value, Value::Boolean(_))
+        })
+    {
+        return Err(inclusion());
+    }
+    Ok(match Expression::parse(value, &mut parser.scope())? {
+        // The one field of such a key is null where it is missing, and `$$REMOVE` always is.
+        Expression::Object(mut fields) if fields.len() == 1 => {
+            if matches!(fields[0].1, Expression::Missing) {
+                fields[0].1 = Value::Null.into();
+            }
+            Expression::Object(fields)
+        }
+        key => key,
+    })
 }
 
 /// Parses one field of the result.
@@ -144,7 +167,15 @@ impl Grouping {
         self.arena.reset();
         let frame = Frame::new(self.input.doc(), &self.arena, &self.context);
         let collator = self.context.collator();
-        let key = self.stage.key.eval(&frame)?.unwrap_or(Value::Null);
+        let key = match &self.stage.key {
+            // A key of one field is null where the field is missing; of several, the field is left out.
+            Expression::Object(fields) if fields.len() == 1 => {
+                let (name, field) = &fields[0];
+                let value = field.eval(&frame)?.unwrap_or(Value::Null);
+                self.arena.document([(&**name, value)])?
+            }
+            key => key.eval(&frame)?.unwrap_or(Value::Null),
+        };
         let hash = hash(&self.groups.hashing, key, collator);
         let fields = &self.stage.fields;
         let at = match self.groups.find(hash, key, collator) {

@@ -26,6 +26,7 @@ pub(super) const ROW: Row = Row { name: "$lookup", place: Place::Anywhere, parse
 errors! {
     not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
     from_not_string(kind: &str) = FailedToParse, "$lookup 'from' field must be a string, but found {kind}";
+    invalid_from(db: &str) = InvalidNamespace, "invalid $lookup namespace: {db}.";
     from_other_database(db: &str, coll: &str) = FailedToParse, "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and coll: {coll}";
     argument_not_string(name: &str, text: &str, kind: &str) = FailedToParse, "$lookup argument '{name}' must be a string, found {name}: {text}: {kind}";
     unknown_argument(name: &str) = FailedToParse, "unknown argument to $lookup: {name}";
@@ -70,6 +71,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 variables = Some(parse_variables(doc, parser)?);
             }
             b"from" => match value {
+                Value::String(name) if name.is_empty() => {
+                    return Err(invalid_from(parser.context.database()));
+                }
                 Value::String(name) => from = Some(name.to_string()),
                 Value::Document(doc) => {
                     let part = |name: &str| {
@@ -85,6 +89,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                     return Err(argument_not_string(&name, &print::element(value), kind));
                 };
                 match name {
+                    // What is empty counts as left out.
+                    b"as" | b"localField" | b"foreignField" if text.is_empty() => {}
                     b"as" => to = Some(Path::parse(text)?),
                     b"localField" => local = Some(Path::parse(text)?),
                     b"foreignField" => foreign = Some(Path::parse(text)?.text()),

@@ -7,8 +7,7 @@ use marula_bson::{ArrayWriter, Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
 use marula_error::{Error, Result, codes, errors};
 
 use super::out::{check_target_name, is_database};
-use super::pipeline::check_stage_names;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
@@ -99,7 +98,7 @@ impl WhenMatched {
     fn parse(value: Value<'_>) -> Result<Self> {
         match value {
             Value::Array(stages) => {
-                check_stage_names(stages)?;
+                Pipeline::check_form(stages)?;
                 Ok(WhenMatched::Pipeline(value.to_buf()))
             }
             Value::String(name) => match &**name {

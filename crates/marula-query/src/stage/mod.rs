@@ -15,11 +15,14 @@ pub mod world;
 mod add_fields;
 mod bucket;
 mod bucket_auto;
+mod change_stream;
 mod coll_stats;
 mod count;
+mod densify;
 mod documents;
 mod facet;
 mod fields;
+mod fill;
 mod granularity;
 mod graph_lookup;
 mod group;
@@ -31,13 +34,13 @@ mod out;
 mod project;
 mod redact;
 mod replace_root;
+mod report;
 mod sample;
 mod set_window_fields;
 mod skip;
 mod sort;
 mod sort_by_count;
 mod union_with;
-mod unpack_bucket;
 mod unset;
 mod unwind;
 
@@ -49,8 +52,8 @@ use marula_error::Result;
 
 pub use coll_stats::CollectionStats;
 pub use pipeline::{Parser, Pipeline};
+pub use report::Report;
 pub use source::{Source, Step};
-pub use unpack_bucket::UnpackBucket;
 pub use world::{Env, Replacement, World};
 
 use crate::context::Context;
@@ -81,14 +84,20 @@ pub enum Place {
 }
 
 /// Every stage.
-pub static STAGES: &[Row] = &[
+pub static STAGES: &[&[Row]] = &[SINGLE, report::ROWS];
+
+/// The stages that have a file of their own.
+static SINGLE: &[Row] = &[
     add_fields::ADD_FIELDS,
     bucket::ROW,
     bucket_auto::ROW,
+    change_stream::ROW,
     coll_stats::ROW,
     count::ROW,
+    densify::ROW,
     documents::ROW,
     facet::ROW,
+    fill::ROW,
     graph_lookup::ROW,
     group::ROW,
     limit::ROW,
@@ -107,7 +116,6 @@ pub static STAGES: &[Row] = &[
     sort::ROW,
     sort_by_count::ROW,
     union_with::ROW,
-    unpack_bucket::ROW,
     unset::ROW,
     unwind::ROW,
 ];
@@ -147,12 +155,10 @@ pub enum Kind<'s> {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
-    /// The measurements of time-series buckets.
-    Unpack(&'s UnpackBucket),
     /// A stage that makes its own documents and reads no input.
     Origin,
-    /// `$collStats`: its input is the one document with what it wants to know of the collection.
-    CollectionStats(&'s CollectionStats),
+    /// A stage whose input are the documents that the server writes for it.
+    Report(&'s Report),
     /// A stage that writes.
     Writer,
     /// Any other.

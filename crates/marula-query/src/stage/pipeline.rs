@@ -110,7 +110,11 @@ impl Pipeline {
 
     /// Whether the first stage makes its own documents, so that the input is not read.
     pub fn is_origin(&self) -> bool {
-        self.stages.first().is_some_and(|stage| matches!(stage.kind(), Kind::Origin))
+        self.stages.first().is_some_and(|stage| match stage.kind() {
+            Kind::Origin => true,
+            Kind::Report(report) => !report.needs_collection(),
+            _ => false,
+        })
     }
 
     /// Whether the last stage writes.
@@ -199,6 +203,11 @@ impl<'c> Parser<'c> {
         Ok(parser.unoptimized())
     }
 
+    /// Whether the pipeline stands in no other stage.
+    pub fn is_outermost(&self) -> bool {
+        self.inside == Inside::Nothing
+    }
+
     /// The scope for an expression of a stage.
     pub fn scope(&self) -> Scope<'c> {
         Scope::new(self.context)
@@ -252,14 +261,11 @@ fn find_row(item: Value<'_>) -> Result<(&'static Row, Value<'_>)> {
     };
     let row = STAGES
         .iter()
+        .copied()
+        .flatten()
         .find(|row| *row.name.as_bytes() == **field.name)
         .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
     Ok((row, field.value.get()))
-}
-
-/// Checks that an array holds stages that there are; their arguments are not looked at.
-pub(super) fn check_stage_names(array: Doc<'_>) -> Result<()> {
-    array.values().try_for_each(|item| find_row(item).map(|_| ()))
 }
 
 /// A stage's argument as a document that `fill` writes.

@@ -63,7 +63,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         }
         _ => return Err(wrong_type(value.kind().alias())),
     }
-    let text = path.ok_or_else(no_path)?;
+    let text = path.filter(|path| !path.is_empty()).ok_or_else(no_path)?;
     let Some(path) = text.strip_prefix(b"$") else {
         return Err(path_without_dollar(&text.to_str_lossy()));
     };

@@ -27,6 +27,7 @@ errors! {
     bad_target() = FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1";
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
     no_linearizable(stage: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \"clientSupplied\" }} }} :: caused by :: {stage} cannot be used with a 'linearizable' read concern level";
+    unknown_cursor_option(name: &str) = IDLUnknownField, "BSON field 'cursor.{name}' is an unknown field.";
     batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
 }
 
@@ -78,6 +79,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let Some(Value::Document(cursor)) = request.arg("cursor") else {
         return Err(cursor_required());
     };
+    if let Some(other) = cursor.iter().find(|option| option.name != "batchSize") {
+        return Err(unknown_cursor_option(&other.name.to_string()));
+    }
     let batch_size = match cursor.get("batchSize") {
         None => None,
         Some(size) if size.kind().is_number() => {

@@ -272,6 +272,9 @@ impl<'a> FindArgs<'a> {
         source.return_key = request.flag("returnKey");
         source.show_record_id = request.flag("showRecordId");
         source.tail = self.tail;
+        if self.tail != Tail::No {
+            collection.note_tailable();
+        }
         Ok(Some(source))
     }
 

@@ -21,7 +21,7 @@ mod connection_status;
 mod count;
 pub(crate) mod create;
 mod create_indexes;
-mod current_op;
+pub(crate) mod current_op;
 mod data_size;
 mod db_hash;
 mod db_stats;

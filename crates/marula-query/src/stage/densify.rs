@@ -1,0 +1,495 @@
+//! `$densify`: documents for the values of a field that are missing between others, at equal steps.
+//!
+//! The input is sorted by the field, within its partitions unless the bounds are those of all documents. A
+//! [`Densifying`] source then knows for each partition the next value on its grid, and makes a document for each such
+//! value that lies before the next document's.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
+use marula_error::{Result, errors};
+
+use super::fields::write_with;
+use super::sort::Sort;
+use super::source::check_size;
+use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use crate::context::Context;
+use crate::expression::Path;
+use crate::expression::calendar::{Unit, add_units};
+use crate::expression::number::Number;
+use crate::expression::set::hash;
+use crate::sort::SortPattern;
+
+pub(super) const ROW: Row = Row { name: "$densify", place: Place::Anywhere, parse };
+
+/// How many documents one stage may make.
+const MADE_MAX: u64 = 500_000;
+
+errors! {
+    not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
+    missing(name: &str) = IDLFailedToParse, "BSON field '$densify.{name}' is missing but a required field";
+    unknown_field(name: &str) = IDLUnknownField, "BSON field '$densify.{name}' is an unknown field.";
+    wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$densify.{name}' is the wrong type '{kind}', expected type '{expected}'";
+    step_type(kind: &str) = TypeMismatch, "BSON field '$densify.range.step' is the wrong type '{kind}', expected types '[int, decimal, double, long']";
+    step_not_positive() = 5733401, "The step parameter in a range statement must be a strictly positive numeric value";
+    step_not_whole() = 6586400, "The step parameter in a range statement must be a whole number when densifying a date range";
+    unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
+    unknown_bounds() = 5946802, "Bounds string must either be 'full' or 'partition'";
+    bounds_type() = 5733404, "The bounds in a range statement must be the string 'full', 'partition', or an ascending array of two numbers or two dates";
+    bounds_count() = 5733403, "A bounding array in a range statement must have exactly two elements";
+    bounds_descend() = 5733402, "A bounding array must be an ascending array of either two dates or two numbers";
+    bounds_not_values() = 5946800, "Explicit bounds must be numeric or dates";
+    bounds_differ() = 5733406, "A bounding array must contain either both dates or both numeric types";
+    bounds_without_unit() = 5733410, "A bounding array of dates must specify a unit";
+    bounds_with_unit() = 5733409, "Numeric bounds may not have unit parameter";
+    types_differ() = 5876900, "Upper bound, lower bound, and step must all have the same type";
+    no_partition() = 5733408, "One cannot specify the bounds as 'partition' without specifying a non-empty array of partitionByFields. You may have meant to specify 'full' bounds.";
+    value_type() = 5733201, "Densify field type must be numeric or a date";
+    date_without_unit() = 6053600, "Encountered date densify value in collection when step does not have a date unit.";
+    number_with_unit() = 6053600, "Encountered numeric densify value in collection when step has a date unit.";
+    field_in_partition() = 5733306, "DocGenerator cannot include field that is being densified";
+    too_many(made: u64) = 5897900, "Generated {made} documents in $densify, which is over the limit of {MADE_MAX}. Increase the 'internalQueryMaxAllowedDensifyDocs' parameter to allow more generated documents";
+    too_much_memory(limit: usize) = ExceededMemoryLimit, "$densify exceeded memory limit of {limit}";
+}
+
+/// Between which values documents are made.
+#[derive(Debug)]
+enum Bounds {
+    /// The least and the greatest of all documents, in every partition.
+    Full,
+    /// The least and the greatest of the partition.
+    Partition,
+    /// From a value up to before another.
+    Explicit(ValueBuf, ValueBuf),
+}
+
+/// A parsed `$densify`, without the sort before it.
+#[derive(Debug)]
+struct Densify {
+    field: Path,
+    partition_by: Vec<Path>,
+    step: ValueBuf,
+    unit: Option<Unit>,
+    bounds: Bounds,
+    range: DocBuf,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let Value::Document(spec) = value else {
+        return Err(not_object(value.kind().alias()));
+    };
+    let (mut field, mut partition_by, mut range) = (None, Doc::EMPTY, None);
+    for element in spec {
+        let (name, value) = (element.name.to_str_lossy(), element.value.get());
+        let wrong = |expected: &str| wrong_type(&name, value.kind().alias(), expected);
+        match &*name {
+            "field" => field = Some(value.as_str().ok_or_else(|| wrong("string"))?),
+            "partitionByFields" => {
+                partition_by = value.as_array().ok_or_else(|| wrong("array"))?;
+            }
+            "range" => range = Some(value.as_doc().ok_or_else(|| wrong("object"))?),
+            _ => return Err(unknown_field(&name)),
+        }
+    }
+    let field = field.ok_or_else(|| missing("field"))?;
+    let range = range.ok_or_else(|| missing("range"))?;
+    let mut names = Vec::new();
+    for (at, name) in partition_by.values().enumerate() {
+        let place = format!("partitionByFields.{at}");
+        let name = name.as_str();
+        let kind = || partition_by.values().nth(at).map_or("missing", |name| name.kind().alias());
+        names.push(name.ok_or_else(|| wrong_type(&place, kind(), "string"))?);
+    }
+    let (step, unit, bounds) = parse_range(range, names.is_empty())?;
+    let path = Path::parse(field)?;
+    let partition_by = names.iter().map(|name| Path::parse(name)).collect::<Result<Vec<_>>>()?;
+    let sort = DocBuf::build(|out| {
+        if !matches!(bounds, Bounds::Full) {
+            let mut seen = Vec::new();
+            for name in names.iter().filter(|name| **name != field) {
+                if !seen.contains(name) {
+                    seen.push(*name);
+                    out.append(*name, 1);
+                }
+            }
+        }
+        out.append(field, 1);
+    });
+    let pattern = SortPattern::parse(sort.as_doc(), parser.context)?;
+    parser.push(Sort::new(pattern, sort, None));
+    let range = range.to_buf();
+    parser.push(Densify { field: path, partition_by, step, unit, bounds, range });
+    Ok(())
+}
+
+fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>, Bounds)> {
+    let (mut step, mut unit, mut bounds) = (None, None, None);
+    for element in range {
+        let value = element.value.get();
+        match &**element.name {
+            b"step" => {
+                let number = Number::of(value).ok_or_else(|| step_type(value.kind().alias()))?;
+                step = Some((value, number));
+            }
+            b"unit" => {
+                let Value::String(name) = value else {
+                    return Err(wrong_type("range.unit", value.kind().alias(), "string"));
+                };
+                unit = Some(Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?);
+            }
+            b"bounds" => bounds = Some(value),
+            name => return Err(unknown_field(&format!("range.{}", name.to_str_lossy()))),
+        }
+    }
+    let (step, number) = step.ok_or_else(|| missing("range.step"))?;
+    let bounds = bounds.ok_or_else(|| missing("range.bounds"))?;
+    if !number.compare_zero().is_some_and(std::cmp::Ordering::is_gt) {
+        return Err(step_not_positive());
+    }
+    if unit.is_some() && step.as_exact_i64().is_none() {
+        return Err(step_not_whole());
+    }
+    let bounds = match bounds {
+        Value::String(name) if *name == "full" => Bounds::Full,
+        Value::String(name) if *name == "partition" => match is_whole {
+            true => return Err(no_partition()),
+            false => Bounds::Partition,
+        },
+        Value::String(_) => return Err(unknown_bounds()),
+        Value::Array(pair) => parse_pair(pair, step, unit)?,
+        _ => return Err(bounds_type()),
+    };
+    Ok((step.to_buf(), unit, bounds))
+}
+
+fn parse_pair(pair: Doc<'_>, step: Value<'_>, unit: Option<Unit>) -> Result<Bounds> {
+    let mut values = pair.values();
+    let (Some(lower), Some(upper), None) = (values.next(), values.next(), values.next()) else {
+        return Err(bounds_count());
+    };
+    if order::compare(lower, upper, None).is_gt() {
+        return Err(bounds_descend());
+    }
+    match (lower, upper) {
+        (Value::DateTime(_), Value::DateTime(_)) if unit.is_none() => {
+            return Err(bounds_without_unit());
+        }
+        (Value::DateTime(_), Value::DateTime(_)) => {}
+        (Value::DateTime(_), _) => return Err(bounds_differ()),
+        _ if !lower.kind().is_number() => return Err(bounds_not_values()),
+        _ if !upper.kind().is_number() => return Err(bounds_differ()),
+        _ if unit.is_some() => return Err(bounds_with_unit()),
+        _ if lower.kind() != upper.kind() || lower.kind() != step.kind() => {
+            return Err(types_differ());
+        }
+        _ => {}
+    }
+    Ok(Bounds::Explicit(lower.to_buf(), upper.to_buf()))
+}
+
+impl Stage for Densify {
+    fn name(&self) -> &'static str {
+        "$_internalDensify"
+    }
+
+    fn print(&self) -> ValueBuf {
+        super::pipeline::printed(|out| {
+            out.append("field", self.field.text().as_bstr());
+            let mut fields = out.begin_array("partitionByFields");
+            for path in &self.partition_by {
+                fields.push(path.text().as_bstr());
+            }
+            fields.finish();
+            let mut range = out.begin_doc("range");
+            for name in ["step", "bounds", "unit"] {
+                if let Some(value) = self.range.as_doc().get(name) {
+                    range.append(name, value);
+                }
+            }
+        })
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        Ok(Box::new(Densifying {
+            input,
+            stage: self,
+            context: Arc::clone(&env.context),
+            bytes_max: env.stage_bytes_max,
+            partitions: Partitions::default(),
+            has_begun: false,
+            first: None,
+            last: None,
+            phase: Phase::Reading,
+            made: 0,
+            out: Vec::new(),
+        }))
+    }
+}
+
+impl Densify {
+    /// The value one step behind another; `None` where no date is so far.
+    fn next(&self, value: Value<'_>) -> Option<ValueBuf> {
+        match (value, self.unit) {
+            (Value::DateTime(ms), Some(unit)) => {
+                let amount = self.step.get().as_exact_i64().unwrap_or(i64::MAX);
+                add_units(ms, unit, amount).map(|ms| Value::DateTime(ms).to_buf())
+            }
+            _ => {
+                let (value, step) = (Number::of(value)?, Number::of(self.step.get())?);
+                Some(Value::from(value.add(step)).to_buf())
+            }
+        }
+    }
+
+    fn check_value(&self, value: Value<'_>) -> Result<()> {
+        match (value, self.unit) {
+            (Value::DateTime(_), None) => Err(date_without_unit()),
+            (Value::DateTime(_), Some(_)) => Ok(()),
+            _ if !value.kind().is_number() => Err(value_type()),
+            (_, Some(_)) => Err(number_with_unit()),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// What a document says of its partition: the start of the documents that are made for it.
+    fn partition_of(&self, document: Doc<'_>) -> DocBuf {
+        let mut partition = DocBuf::new();
+        for path in &self.partition_by {
+            let value = value_at(document, path);
+            let mut bytes = Vec::new();
+            let mut out = DocWriter::new(&mut bytes);
+            write_with(partition.as_doc(), path.parts(), value, &mut out);
+            out.finish();
+            partition = DocBuf::trusted(bytes);
+        }
+        partition
+    }
+}
+
+/// The value at a path through documents; arrays are not entered.
+fn value_at<'d>(document: Doc<'d>, path: &Path) -> Option<Value<'d>> {
+    let (last, way) = path.parts().split_last()?;
+    let holder = way.iter().try_fold(document, |doc, part| doc.get(part)?.as_doc())?;
+    holder.get(last)
+}
+
+/// A partition that documents are made for.
+struct Partition {
+    /// The fields that tell it apart.
+    fields: DocBuf,
+    /// The next value on its grid; `None` where it is past all dates.
+    next: Option<ValueBuf>,
+}
+
+/// The partitions in the order in which they were met.
+#[derive(Default)]
+struct Partitions {
+    all: Vec<Partition>,
+    table: HashTable<usize>,
+    hashing: DefaultHashBuilder,
+    size: usize,
+}
+
+impl Partitions {
+    fn hash(hashing: &DefaultHashBuilder, fields: Doc<'_>, context: &Context) -> u64 {
+        hash(hashing, Value::Document(fields), context.collator())
+    }
+
+    fn find(&self, fields: Doc<'_>, context: &Context) -> Option<usize> {
+        let hash = Partitions::hash(&self.hashing, fields, context);
+        let is_same = |&at: &usize| {
+            let known = Value::Document(self.all[at].fields.as_doc());
+            order::equal(known, Value::Document(fields), context.collator())
+        };
+        self.table.find(hash, is_same).copied()
+    }
+
+    fn insert(&mut self, partition: Partition, context: &Context) -> usize {
+        let (hashing, at) = (&self.hashing, self.all.len());
+        self.size += partition.fields.len() + 2 * size_of::<Partition>();
+        let hash = Partitions::hash(hashing, partition.fields.as_doc(), context);
+        self.all.push(partition);
+        let all = &self.all;
+        let rehash = |&at: &usize| Partitions::hash(hashing, all[at].fields.as_doc(), context);
+        self.table.insert_unique(hash, at, rehash);
+        at
+    }
+}
+
+/// What the next pull gives.
+enum Phase {
+    /// The next document of the input.
+    Reading,
+    /// What is missing before the input's document in the partition of this number, then that document.
+    Before { partition: usize, value: ValueBuf },
+    /// The input's document, which the last pull gave.
+    Given,
+    /// The input has ended; what is missing behind the last document, from the partition of this number on.
+    After { partition: usize },
+}
+
+struct Densifying {
+    input: Box<dyn Source>,
+    stage: Arc<Densify>,
+    context: Arc<Context>,
+    bytes_max: usize,
+    partitions: Partitions,
+    /// Whether a document reached the explicit bounds.
+    has_begun: bool,
+    /// The first and the last value of all documents.
+    first: Option<ValueBuf>,
+    last: Option<ValueBuf>,
+    phase: Phase,
+    made: u64,
+    out: Vec<u8>,
+}
+
+impl Densifying {
+    /// Looks at the document that the input has moved to. Its partition, where something may be missing before it.
+    fn meet(&mut self) -> Result<Option<(usize, ValueBuf)>> {
+        let document = self.input.doc();
+        let stage = &*self.stage;
+        let value = match value_at(document, &stage.field) {
+            Some(value) if !value.is_nullish() => value,
+            _ => return Ok(None),
+        };
+        stage.check_value(value)?;
+        let fields = stage.partition_of(document);
+        let known = self.partitions.find(fields.as_doc(), &self.context);
+        let start = match &stage.bounds {
+            Bounds::Full => self.first.get_or_insert_with(|| value.to_buf()).clone(),
+            Bounds::Partition => value.to_buf(),
+            Bounds::Explicit(lower, _) => lower.clone(),
+        };
+        if let Bounds::Explicit(lower, _) = &stage.bounds {
+            let is_below = order::compare(value, lower.get(), None).is_lt();
+            // As long as all are below the bounds, the first partition alone is remembered.
+            let is_first = self.partitions.all.is_empty();
+            self.has_begun |= !is_below;
+            if is_below && !self.has_begun && !is_first {
+                return Ok(None);
+            }
+        }
+        self.last = Some(value.to_buf());
+        let value = value.to_buf();
+        let at = match known {
+            Some(at) => at,
+            None => {
+                if !fields.as_doc().is_empty() && value_at(fields.as_doc(), &stage.field).is_some()
+                {
+                    return Err(field_in_partition());
+                }
+                let partition = Partition { fields, next: Some(start) };
+                let at = self.partitions.insert(partition, &self.context);
+                if self.partitions.size > self.bytes_max {
+                    return Err(too_much_memory(self.bytes_max));
+                }
+                at
+            }
+        };
+        Ok(Some((at, value)))
+    }
+
+    /// Makes the document of a partition's next value, if that lies before `end`.
+    fn make(&mut self, partition: usize, end: &ValueBuf, is_inclusive: bool) -> Result<bool> {
+        let partition = &mut self.partitions.all[partition];
+        let Some(value) = &partition.next else { return Ok(false) };
+        let order = order::compare(value.get(), end.get(), None);
+        let is_bounded = match &self.stage.bounds {
+            Bounds::Explicit(_, upper) => order::compare(value.get(), upper.get(), None).is_lt(),
+            _ => true,
+        };
+        if !is_bounded || order.is_gt() || (order.is_eq() && !is_inclusive) {
+            return Ok(false);
+        }
+        self.made += 1;
+        if self.made > MADE_MAX {
+            return Err(too_many(self.made));
+        }
+        self.out.clear();
+        let mut out = DocWriter::new(&mut self.out);
+        let fields = partition.fields.as_doc();
+        write_with(fields, self.stage.field.parts(), Some(value.get()), &mut out);
+        out.finish();
+        check_size(self.out.len())?;
+        partition.next = self.stage.next(value.get());
+        Ok(true)
+    }
+
+    /// Moves a partition's grid past a document that lies on it.
+    fn pass(&mut self, partition: usize, value: &ValueBuf) {
+        let partition = &mut self.partitions.all[partition];
+        if let Some(next) = &partition.next
+            && order::compare(next.get(), value.get(), None).is_eq()
+        {
+            // From there on it counts in the document's type.
+            partition.next = self.stage.next(value.get());
+        }
+    }
+
+    /// Makes what is missing behind the last document, up to the end that all partitions have.
+    fn make_rest(&mut self, mut partition: usize) -> Result<bool> {
+        let end = match &self.stage.bounds {
+            Bounds::Partition => None,
+            Bounds::Full => self.last.clone(),
+            Bounds::Explicit(lower, upper) => {
+                if self.partitions.all.is_empty() {
+                    // Documents without a value tell of no partition.
+                    let whole = Partition { fields: DocBuf::new(), next: Some(lower.clone()) };
+                    self.partitions.insert(whole, &self.context);
+                }
+                Some(upper.clone())
+            }
+        };
+        let Some(end) = end else { return Ok(false) };
+        let is_inclusive = matches!(self.stage.bounds, Bounds::Full);
+        while partition < self.partitions.all.len() {
+            if self.make(partition, &end, is_inclusive)? {
+                self.phase = Phase::After { partition };
+                return Ok(true);
+            }
+            partition += 1;
+        }
+        self.phase = Phase::After { partition };
+        Ok(false)
+    }
+}
+
+impl Source for Densifying {
+    fn advance(&mut self) -> Result<Step> {
+        if let Phase::After { partition } = self.phase {
+            return Ok(if self.make_rest(partition)? { Step::Document } else { Step::End });
+        }
+        if matches!(self.phase, Phase::Reading | Phase::Given) {
+            match self.input.advance()? {
+                Step::Document => {}
+                Step::Pause => return Ok(Step::Pause),
+                Step::End => {
+                    return Ok(if self.make_rest(0)? { Step::Document } else { Step::End });
+                }
+            }
+            self.phase = match self.meet()? {
+                Some((partition, value)) => Phase::Before { partition, value },
+                None => Phase::Given,
+            };
+        }
+        if let Phase::Before { partition, value } = &self.phase {
+            let (partition, value) = (*partition, value.clone());
+            if self.make(partition, &value, false)? {
+                return Ok(Step::Document);
+            }
+            self.pass(partition, &value);
+            self.phase = Phase::Given;
+        }
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        match self.phase {
+            Phase::Given | Phase::Reading => self.input.doc(),
+            Phase::Before { .. } | Phase::After { .. } => Doc::trusted(&self.out),
+        }
+    }
+}

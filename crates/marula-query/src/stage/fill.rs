@@ -1,0 +1,165 @@
+//! `$fill`: values for what is null or missing; window functions for those of the neighbours, then an `$addFields` for
+//! the others.
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, DocBuf, Value};
+use marula_error::{Result, errors};
+
+use super::set_window_fields::SetWindowFields;
+use super::{Parser, Place, Row, add_fields};
+use crate::expression::Expression;
+
+pub(super) const ROW: Row = Row { name: "$fill", place: Place::Anywhere, parse };
+
+errors! {
+    not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";
+    wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$fill.{name}' is the wrong type '{kind}', expected type '{expected}'";
+    unknown_field(name: &str) = IDLUnknownField, "BSON field '$fill.{name}' is an unknown field.";
+    no_output() = IDLFailedToParse, "BSON field '$fill.output' is missing but a required field";
+    empty_output() = 6050203, "The output field in '$fill' must contain an object with at least one element";
+    output_not_object() = 6050200, "Each fill output specification must be an object with exactly one field";
+    value_and_method() = 6050201, "Each fill output specification must have exactly one of 'method' or 'value' fields, not both";
+    unknown_method() = 6050202, "Method must be either locf or linear";
+    two_partitions() = 6050204, "Maximum one of 'partitionBy' and 'partitionByFields can be specified in '$fill'";
+}
+
+/// The parts of a `$fill`.
+#[derive(Default)]
+struct Spec<'s> {
+    partition_by: Option<Doc<'s>>,
+    partition_by_fields: Option<Doc<'s>>,
+    sort_by: Option<Doc<'s>>,
+    output: Option<Doc<'s>>,
+}
+
+impl<'s> Spec<'s> {
+    fn read(value: Value<'s>) -> Result<Self> {
+        let Value::Document(doc) = value else {
+            return Err(not_object(value.kind().alias()));
+        };
+        let mut spec = Spec::default();
+        for element in doc {
+            let (name, value) = (element.name.to_str_lossy(), element.value.get());
+            let kind = value.kind().alias();
+            let object = || value.as_doc().ok_or_else(|| wrong_type(&name, kind, "object"));
+            match &*name {
+                "partitionBy" => spec.partition_by = Some(object()?),
+                "partitionByFields" => {
+                    let fields = value.as_array();
+                    let fields = fields.ok_or_else(|| wrong_type(&name, kind, "array"))?;
+                    check_names(fields)?;
+                    spec.partition_by_fields = Some(fields);
+                }
+                "sortBy" => spec.sort_by = Some(object()?),
+                "output" => spec.output = Some(object()?),
+                _ => return Err(unknown_field(&name)),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn check_names(fields: Doc<'_>) -> Result<()> {
+    for (at, field) in fields.values().enumerate() {
+        if field.as_str().is_none() {
+            let name = format!("partitionByFields.{at}");
+            return Err(wrong_type(&name, field.kind().alias(), "string"));
+        }
+    }
+    Ok(())
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let spec = Spec::read(value)?;
+    let output = spec.output.ok_or_else(no_output)?;
+    if output.is_empty() {
+        return Err(empty_output());
+    }
+    if spec.partition_by.is_some() && spec.partition_by_fields.is_some() {
+        return Err(two_partitions());
+    }
+    let (mut windows, mut values) = (DocBuf::new(), DocBuf::new());
+    for element in output {
+        let name = element.name;
+        let path = format!("${}", name.to_str_lossy());
+        let Value::Document(how) = element.value.get() else {
+            return Err(output_not_object());
+        };
+        match method(how)? {
+            Filling::Nothing => {}
+            Filling::Method(function) => {
+                let call = DocBuf::build(|out| {
+                    out.append(function, path.as_str());
+                });
+                windows.push(name, &call);
+            }
+            Filling::Value(value) => {
+                let call = DocBuf::build(|out| {
+                    let mut arguments = out.begin_array("$ifNull");
+                    arguments.push(path.as_str()).push(value);
+                });
+                values.push(name, &call);
+            }
+        }
+    }
+    if !windows.as_doc().is_empty() {
+        let partition_by = match (spec.partition_by, spec.partition_by_fields) {
+            (Some(expression), _) => Some(Value::Document(expression).to_buf()),
+            (None, Some(fields)) if !fields.is_empty() => Some(by_fields(fields)),
+            (None, _) => None,
+        };
+        let partition_by = match partition_by {
+            Some(value) => Some(Expression::parse(value.get(), &mut parser.scope())?),
+            None => None,
+        };
+        let sort = spec.sort_by;
+        let stage = SetWindowFields::new(partition_by, sort, windows.as_doc(), parser)?;
+        parser.push(stage);
+    }
+    if !values.as_doc().is_empty() {
+        add_fields::parse("$addFields", Value::Document(values.as_doc()), parser)?;
+    }
+    Ok(())
+}
+
+/// How one field is filled.
+enum Filling<'s> {
+    /// Neither a value nor a method is named: mongod takes that, and leaves the field.
+    Nothing,
+    /// The window function of a method.
+    Method(&'static str),
+    /// An expression.
+    Value(Value<'s>),
+}
+
+fn method(how: Doc<'_>) -> Result<Filling<'_>> {
+    let mut filling = Filling::Nothing;
+    for element in how {
+        let value = element.value.get();
+        let next = match &**element.name {
+            b"value" => Filling::Value(value),
+            b"method" => match value {
+                Value::String(name) if *name == "locf" => Filling::Method("$locf"),
+                Value::String(name) if *name == "linear" => Filling::Method("$linearFill"),
+                Value::String(_) => return Err(unknown_method()),
+                _ => return Err(wrong_type("method", value.kind().alias(), "string")),
+            },
+            name => return Err(unknown_field(&name.to_str_lossy())),
+        };
+        if !matches!(filling, Filling::Nothing) {
+            return Err(value_and_method());
+        }
+        filling = next;
+    }
+    Ok(filling)
+}
+
+/// The document of the fields that partitions are told apart by.
+fn by_fields(fields: Doc<'_>) -> marula_bson::ValueBuf {
+    let doc = DocBuf::build(|out| {
+        for name in fields.values().filter_map(|field| field.as_str()) {
+            out.append(name, format!("${}", name.to_str_lossy()).as_str());
+        }
+    });
+    Value::Document(doc.as_doc()).to_buf()
+}

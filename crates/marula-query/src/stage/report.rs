@@ -1,0 +1,253 @@
+//! Stages whose documents the server writes: `$indexStats`, `$currentOp` and their like.
+//!
+//! A stage here says in a [`Report`] what it wants to know. Who runs the pipeline writes the documents and gives them
+//! to the stage as its input.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::coll_stats::CollectionStats;
+use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use crate::context::{Context, Subject};
+
+errors! {
+    index_stats_not_empty() = 28803, "The $indexStats stage specification must be an empty object";
+    value_type(name: &str, kind: &str) = FailedToParse, "{name} value must be an object. Found: {kind}";
+    plan_cache_not_empty() = FailedToParse, "$planCacheStats parameters object must be empty. Found: object";
+    unknown_field(name: &str, field: &str) = IDLUnknownField, "BSON field '{name}.{field}' is an unknown field.";
+    options_type(name: &str, kind: &str) = TypeMismatch, "{name} options must be specified in an object, but found: {kind}";
+    not_in_admin(name: &str) = InvalidNamespace, "{name} must be run against the 'admin' database with {{aggregate: 1}}";
+    not_collectionless() = InvalidNamespace, "$listLocalSessions must be run against the database with {{aggregate: 1}}, not a collection";
+    not_sessions() = InvalidNamespace, "$listSessions may only be run against config.system.sessions";
+    flag_type(field: &str, kind: &str) = TypeMismatch, "The '{field}' parameter of the $currentOp stage must be a boolean value, but found: {kind}";
+    idle_type(field: &str, kind: &str) = FailedToParse, "The '{field}' parameter of the $currentOp stage must be a boolean value, but found: {kind}";
+    unknown_option(field: &str) = FailedToParse, "Unrecognized option '{field}' in $currentOp stage.";
+    field_type(name: &str, field: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '{name}.{field}' is the wrong type '{kind}', expected type '{expected}'";
+    users_incomplete(name: &str, field: &str) = IDLFailedToParse, "BSON field '{name}.users.{field}' is missing but a required field";
+    users_and_all(name: &str) = UnsupportedFormat, "{name} may not specify {{allUsers:true}} and {{users:[...]}} at the same time";
+    no_resource_consumption() = CommandNotSupported, "The aggregateOperationResourceConsumption server parameter is not set";
+    /// Full-text search runs in a service beside mongod, which there is none of.
+    no_search(name: &str) = 6047401, "{name} stage is only allowed on MongoDB Atlas";
+    sharded_not_empty() = 6789100, "The $shardedDataDistribution stage specification must be an empty object";
+    not_sharded() = 6789101, "The $shardedDataDistribution stage can only be run on mongoS";
+}
+
+/// What a stage wants to know of the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// Sizes and counts of the collection.
+    CollectionStats(CollectionStats),
+    /// How often each index of the collection was used.
+    IndexStats,
+    /// The plans that are kept for the collection.
+    PlanCacheStats,
+    /// What runs now.
+    CurrentOp {
+        /// Whether connections at rest are told of too.
+        idle_connections: bool,
+    },
+    /// The sessions that are known; of these users, unless all are meant.
+    Sessions {
+        /// User and database; `None` means everyone's.
+        users: Option<Vec<(String, String)>>,
+    },
+    /// Statistics by the shape of queries, which are not kept.
+    QueryStats,
+}
+
+impl Report {
+    /// Whether the stage is about a collection, and not about the server.
+    pub fn needs_collection(&self) -> bool {
+        use Report::{CollectionStats, IndexStats, PlanCacheStats};
+        matches!(self, CollectionStats(_) | IndexStats | PlanCacheStats)
+    }
+}
+
+const fn row(name: &'static str, parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>) -> Row {
+    Row { name, place: Place::First, parse }
+}
+
+/// The stages.
+pub(super) const ROWS: &[Row] = &[
+    row("$indexStats", index_stats),
+    row("$planCacheStats", plan_cache_stats),
+    row("$currentOp", current_op),
+    row("$listLocalSessions", list_local_sessions),
+    row("$listSessions", list_sessions),
+    row("$queryStats", query_stats),
+    row("$operationMetrics", |_, _| Err(no_resource_consumption())),
+    row("$search", |_, _| Err(no_search("$search"))),
+    row("$searchMeta", |_, _| Err(no_search("$searchMeta"))),
+    row("$vectorSearch", |_, _| Err(no_search("$vectorSearch"))),
+    row("$listSearchIndexes", |_, _| Err(no_search("$listSearchIndexes"))),
+    row("$shardedDataDistribution", sharded),
+];
+
+/// A parsed stage.
+#[derive(Debug)]
+pub(super) struct Reporting {
+    name: &'static str,
+    report: Report,
+    argument: ValueBuf,
+}
+
+impl Reporting {
+    /// A stage that gives what `report` asks for.
+    pub(super) fn new(name: &'static str, report: Report, argument: Doc<'_>) -> Self {
+        Reporting { name, report, argument: Value::Document(argument).to_buf() }
+    }
+}
+
+fn index_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    match value {
+        Value::Document(doc) if doc.is_empty() => {
+            parser.push(Reporting::new("$indexStats", Report::IndexStats, doc));
+            Ok(())
+        }
+        _ => Err(index_stats_not_empty()),
+    }
+}
+
+fn plan_cache_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    match value {
+        Value::Document(doc) if doc.is_empty() => {
+            parser.push(Reporting::new("$planCacheStats", Report::PlanCacheStats, doc));
+            Ok(())
+        }
+        Value::Document(_) => Err(plan_cache_not_empty()),
+        _ => Err(value_type("$planCacheStats", value.kind().alias())),
+    }
+}
+
+fn query_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let name = "$queryStats";
+    let doc = value.as_doc().ok_or_else(|| value_type(name, value.kind().alias()))?;
+    if let Some(first) = doc.iter().next() {
+        return Err(unknown_field(name, &first.name.to_str_lossy()));
+    }
+    check_admin(name, parser.context)?;
+    parser.push(Reporting::new(name, Report::QueryStats, doc));
+    Ok(())
+}
+
+fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let name = "$currentOp";
+    let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
+    check_admin(name, parser.context)?;
+    let mut idle_connections = false;
+    for element in doc {
+        let (field, value) = (element.name.to_str_lossy(), element.value.get());
+        let kind = value.kind().alias();
+        match (&*field, value) {
+            ("idleConnections", Value::Boolean(flag)) => idle_connections = flag,
+            (
+                "allUsers" | "idleSessions" | "localOps" | "truncateOps" | "idleCursors"
+                | "backtrace",
+                Value::Boolean(_),
+            ) => {}
+            ("idleConnections", _) => return Err(idle_type(&field, kind)),
+            (
+                "allUsers" | "idleSessions" | "localOps" | "truncateOps" | "idleCursors"
+                | "backtrace",
+                _,
+            ) => return Err(flag_type(&field, kind)),
+            _ => return Err(unknown_option(&field)),
+        }
+    }
+    parser.push(Reporting::new(name, Report::CurrentOp { idle_connections }, doc));
+    Ok(())
+}
+
+fn check_admin(name: &str, context: &Context) -> Result<()> {
+    match context.subject.as_deref() {
+        Some(Subject { database, collection: None }) if database == "admin" => Ok(()),
+        _ => Err(not_in_admin(name)),
+    }
+}
+
+fn list_local_sessions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let name = "$listLocalSessions";
+    let (users, doc) = users_of(name, value)?;
+    match parser.context.subject.as_deref() {
+        Some(Subject { collection: None, .. }) => {}
+        _ => return Err(not_collectionless()),
+    }
+    parser.push(Reporting::new(name, Report::Sessions { users }, doc));
+    Ok(())
+}
+
+fn list_sessions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let name = "$listSessions";
+    let (users, doc) = users_of(name, value)?;
+    match parser.context.subject.as_deref() {
+        Some(Subject { database, collection: Some(collection) })
+            if database == "config" && collection == "system.sessions" => {}
+        _ => return Err(not_sessions()),
+    }
+    parser.push(Reporting::new(name, Report::Sessions { users }, doc));
+    Ok(())
+}
+
+/// User and database of everyone whose sessions are meant.
+type Users = Option<Vec<(String, String)>>;
+
+/// Whose sessions are meant: everyone's unless users are named, for nobody has to say who he is.
+fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(Users, Doc<'v>)> {
+    let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
+    let (mut all, mut users) = (false, None);
+    for element in doc {
+        let (field, value) = (element.name.to_str_lossy(), element.value.get());
+        let wrong = |expected: &str| field_type(name, &field, value.kind().alias(), expected);
+        match &*field {
+            "allUsers" => match value {
+                Value::Boolean(flag) => all = flag,
+                _ => return Err(wrong("bool")),
+            },
+            "users" => users = Some(value.as_array().ok_or_else(|| wrong("array"))?),
+            _ => return Err(unknown_field(name, &field)),
+        }
+    }
+    let mut named = Vec::new();
+    for (at, user) in users.unwrap_or(Doc::EMPTY).values().enumerate() {
+        let place = || format!("users.{at}");
+        let user = user.as_doc();
+        let user = user.ok_or_else(|| field_type(name, &place(), "unknown", "object"))?;
+        let part = |field: &str| {
+            let text = user.get(field).and_then(|text| text.as_str());
+            text.map(|text| text.to_string()).ok_or_else(|| users_incomplete(name, field))
+        };
+        named.push((part("user")?, part("db")?));
+    }
+    if all && !named.is_empty() {
+        return Err(users_and_all(name));
+    }
+    Ok((Some(named).filter(|named| !named.is_empty()), doc))
+}
+
+fn sharded(value: Value<'_>, _: &mut Parser<'_>) -> Result<()> {
+    match value {
+        Value::Document(doc) if doc.is_empty() => Err(not_sharded()),
+        _ => Err(sharded_not_empty()),
+    }
+}
+
+impl Stage for Reporting {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn print(&self) -> ValueBuf {
+        self.argument.clone()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Report(&self.report)
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
+        Ok(input)
+    }
+}

@@ -1,0 +1,137 @@
+//! The documents of the stages that tell of the server and its collections: `$collStats`, `$indexStats`, `$currentOp`.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use marula_bson::{DocBuf, DocWriter, Value};
+use marula_db::{Collection, Namespace};
+use marula_error::{Result, errors};
+use marula_query::stage::{CollectionStats, Report};
+
+use crate::command::{coll_stats, current_op};
+use crate::host;
+use crate::server::Server;
+
+errors! {
+    no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
+    stats_of_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
+    no_collection(ns: &str) = 50933, "collection '{ns}' does not exist";
+}
+
+/// The documents that a report gives of `ns` at the moment `now_ms`.
+///
+/// Errors: a collection that is not there where one is needed; a view where its documents are asked for.
+pub fn documents(
+    server: &Arc<Server>,
+    ns: &Namespace,
+    report: &Report,
+    now_ms: i64,
+) -> Result<Vec<DocBuf>> {
+    match report {
+        Report::CollectionStats(wanted) => Ok(vec![collection(server, ns, wanted, now_ms)?]),
+        Report::IndexStats => Ok(indexes(server, ns)),
+        Report::PlanCacheStats => match server.db.collection(ns) {
+            // No plans are kept.
+            Some(_) => Ok(Vec::new()),
+            None => Err(no_collection(ns.as_str())),
+        },
+        Report::CurrentOp { idle_connections } => {
+            let mut found = Vec::new();
+            for report in server.operations.reports() {
+                let is_active = report.op_id != 0 && report.detail.is_some();
+                if is_active || *idle_connections {
+                    found.push(current_op::describe(server, &report, now_ms));
+                }
+            }
+            Ok(found)
+        }
+        Report::Sessions { users: None } => Ok(sessions(server)),
+        // There are no users, so nobody who is named has a session.
+        Report::Sessions { users: Some(_) } | Report::QueryStats => Ok(Vec::new()),
+    }
+}
+
+fn collection(
+    server: &Arc<Server>,
+    ns: &Namespace,
+    wanted: &CollectionStats,
+    now_ms: i64,
+) -> Result<DocBuf> {
+    let mut bytes = Vec::new();
+    let mut out = DocWriter::new(&mut bytes);
+    out.append("ns", ns.as_str());
+    out.append("host", host::name_and_port(server).as_str());
+    out.append("localTime", Value::DateTime(now_ms));
+    if let Some(scale) = wanted.storage_scale {
+        let collection = existing(server, ns, "storageStats")?;
+        let mut stats = out.begin_doc("storageStats");
+        coll_stats::write_present(&server.db, &collection, scale, &mut stats)?;
+    }
+    if wanted.count {
+        append_count(&mut out, "count", existing(server, ns, "count")?.count());
+    }
+    if wanted.query_exec {
+        let scans = existing(server, ns, "queryExecStats")?.scans();
+        let mut stats = out.begin_doc("queryExecStats");
+        let mut out = stats.begin_doc("collectionScans");
+        out.append("total", scans.total).append("nonTailable", scans.total - scans.tailable);
+    }
+    out.finish();
+    Ok(DocBuf::trusted(bytes))
+}
+
+/// Appends a count as an int where it fits.
+fn append_count(out: &mut DocWriter<'_>, name: &str, count: i64) {
+    match i32::try_from(count) {
+        Ok(small) => out.append(name, small),
+        Err(_) => out.append(name, count),
+    };
+}
+
+/// The collection that a part of `$collStats` is about.
+fn existing(server: &Server, ns: &Namespace, part: &str) -> Result<Arc<Collection>> {
+    let collection =
+        server.db.collection(ns).ok_or_else(|| no_collection_for_stats(part, ns.as_str()))?;
+    match collection.state().options.view {
+        Some(_) => Err(stats_of_view(ns.as_str())),
+        None => Ok(collection),
+    }
+}
+
+fn indexes(server: &Arc<Server>, ns: &Namespace) -> Vec<DocBuf> {
+    let Some(collection) = server.db.collection(ns) else { return Vec::new() };
+    let state = collection.state();
+    let host = host::name_and_port(server);
+    let describe = |index: &Arc<marula_db::Index>| {
+        let (uses, since) = index.usage();
+        DocBuf::build(|out| {
+            out.append("name", index.spec.name.as_str());
+            out.append("key", &index.spec.key);
+            out.append("host", host.as_str());
+            let mut accesses = out.begin_doc("accesses");
+            accesses.append("ops", i64::try_from(uses).unwrap_or(i64::MAX));
+            accesses.append("since", Value::DateTime(unix_ms(since)));
+            accesses.finish();
+            out.append("spec", &index.spec.document);
+        })
+    };
+    state.indexes.iter().map(describe).collect()
+}
+
+fn unix_ms(moment: SystemTime) -> i64 {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn sessions(server: &Server) -> Vec<DocBuf> {
+    let mut all = server.sessions.all();
+    all.sort_by_key(|session| session.lsid);
+    all.iter()
+        .map(|session| {
+            DocBuf::build(|out| {
+                session.lsid.write(&mut out.begin_doc("_id"));
+                out.append("lastUse", Value::DateTime(session.last_use_ms()));
+            })
+        })
+        .collect()
+}

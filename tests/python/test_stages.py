@@ -1,0 +1,42 @@
+"""Stages that tell of the server and its collections."""
+import pytest
+from pymongo.errors import OperationFailure
+
+
+def test_index_stats_counts_what_queries_use(c):
+    c.insert_many([{"k": i} for i in range(3)])
+    c.create_index("k")
+    assert c.count_documents({"k": 1}) == 1
+    assert list(c.find({"k": 2}, {"_id": 0})) == [{"k": 2}]
+    stats = {s["name"]: s for s in c.aggregate([{"$indexStats": {}}])}
+    assert set(stats) == {"_id_", "k_1"} and stats["k_1"]["accesses"]["ops"] == 2
+    assert stats["k_1"]["spec"]["key"] == {"k": 1}
+
+
+def test_query_exec_stats_counts_scans(c):
+    c.insert_one({})
+    list(c.find({"x": 1}))
+    stats = next(c.aggregate([{"$collStats": {"queryExecStats": {}}}]))
+    assert stats["queryExecStats"]["collectionScans"]["total"] >= 1
+
+
+def test_current_op_shows_itself(client):
+    ours = client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": {"command.aggregate": 1}}])
+    assert [op["op"] for op in ours] == ["command"]
+
+
+def test_sessions_are_listed(client):
+    with client.start_session() as session:
+        client.admin.command("ping", session=session)
+        known = [s["_id"]["id"] for s in client.admin.aggregate([{"$listLocalSessions": {}}])]
+        assert session.session_id["id"] in known
+
+
+@pytest.mark.parametrize("stage, code", [
+    ({"$currentOp": {}}, 73), ({"$listSessions": {}}, 73), ({"$listLocalSessions": {}}, 73), ({"$search": {}}, 6047401),
+    ({"$changeStream": {}}, 40573), ({"$documents": [{"a": 1}]}, 73), ({"$operationMetrics": {}}, 115),
+])
+def test_what_needs_another_place_says_so(c, stage, code):
+    with pytest.raises(OperationFailure) as failed:
+        c.aggregate([stage])
+    assert failed.value.code == code
