@@ -116,9 +116,12 @@ pub fn run(args: &BenchArgs) -> Result<(), String> {
 }
 
 fn report(folder: &std::path::Path) -> Result<(), String> {
-    for path in pages::write(folder)? {
-        println!("{}", path.display());
+    let report = pages::write(folder)?;
+    for file in &report.files {
+        println!("{}", file.display());
     }
+    let charts = folder.join("charts");
+    println!("{}: {} charts, {} pictures", charts.display(), report.charts, report.pictures);
     Ok(())
 }
 

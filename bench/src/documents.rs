@@ -46,6 +46,15 @@ pub(crate) fn prose(random: &mut Random, words: &[&str], length: usize) -> Strin
     text
 }
 
+/// Prose of `length` bytes out of a book that is written once: for documents that are made while time is measured.
+pub(crate) fn passage(random: &mut Random, length: usize) -> &'static str {
+    const BOOK_BYTES: usize = 1 << 20;
+    static BOOK: LazyLock<String> =
+        LazyLock::new(|| prose(&mut Random::new(1_848), words(), BOOK_BYTES));
+    let from = random.below(BOOK_BYTES - length);
+    &BOOK[from..from + length]
+}
+
 /// The vocabulary's plain words, the frequent ones first.
 pub(crate) fn words() -> &'static [&'static str] {
     static SPLIT: LazyLock<Vec<&str>> = LazyLock::new(|| WORDS.split_whitespace().collect());

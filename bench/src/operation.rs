@@ -134,3 +134,20 @@ impl Operation {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_find_with_too_few_or_too_many_documents_is_refused() {
+        let check = |found, expected, wanted: bool| {
+            let operation = Operation { found, expected, ..Operation::default() };
+            assert_eq!(operation.check_found().is_ok(), wanted, "{found} of {expected}");
+        };
+        check(3, 3, true);
+        check(0, 0, true);
+        check(2, 3, false);
+        check(1, 0, false);
+    }
+}

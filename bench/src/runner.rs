@@ -108,6 +108,7 @@ fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample
         }
         Action::Sizes(collection) => {
             let mut admin = target.admin()?;
+            admin.compact(collection)?;
             admin.flush()?;
             target.settle(patience);
             let (data, index) = admin.sizes(collection)?;

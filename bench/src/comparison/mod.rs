@@ -81,7 +81,7 @@ pub(crate) enum Action {
     Build(Collection, Index),
     /// What an administrator does after a load: statistics, and waiting for background work.
     Settle(Collection),
-    /// Bytes on disk.
+    /// Bytes on disk, compacted.
     Sizes(Collection),
     /// Operations over connections; measured.
     Exercise(Exercise),

@@ -4,7 +4,7 @@ use crate::bson::Doc;
 use crate::comparison::{
     Action, Axis, Comparison, Exercise, Group, Length, Sizes, Source, Step, inserts,
 };
-use crate::documents::{prose, words};
+use crate::documents::{passage, words};
 use crate::message::Random;
 use crate::operation::{Collection, Condition, Index, KeyKind, Shape, Value, number, tags, text};
 
@@ -59,14 +59,14 @@ fn document(number: u64) -> Vec<u8> {
     let section = format!("section {}", random.below(40));
     Doc::new()
         .long("_id", number as i64)
-        .str("title", &prose(&mut random, words, 60))
+        .str("title", passage(&mut random, 60))
         .long("published", 1_200_000_000 + number as i64 * 7)
         .str("source", &source)
         .str("section", &section)
         .strings("tags", &tags)
         .str("state", "new     ")
         .long("views", random.below(100_000) as i64)
-        .str("body", &prose(&mut random, words, 420))
+        .str("body", passage(&mut random, 420))
         .finish()
 }
 

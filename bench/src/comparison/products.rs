@@ -93,7 +93,7 @@ fn steps(sizes: &Sizes) -> Vec<Step> {
         write("build a unique index", Action::Build(PRODUCTS, SKU)),
         write("build an index over two fields", Action::Build(PRODUCTS, CATEGORY_SOLD)),
         step(None, "settle", Action::Settle(PRODUCTS)),
-        step(Some("size"), "documents and three indexes", Action::Sizes(PRODUCTS)),
+        step(Some("size"), "documents and three indexes, compacted", Action::Sizes(PRODUCTS)),
         read(
             &format!("find {found} documents by an index"),
             exercise(&["find"], Length::Source, find(FIND_SERIES, series(0), found, Some(5))),

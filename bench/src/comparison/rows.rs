@@ -8,7 +8,7 @@ use crate::bson::Doc;
 use crate::comparison::{
     Action, Axis, Comparison, Exercise, Group, Length, Sizes, Source, Step, inserts,
 };
-use crate::documents::{prose, words};
+use crate::documents::passage;
 use crate::message::Random;
 use crate::operation::{Collection, Condition, Index, KeyKind, Shape, Value, number};
 
@@ -99,7 +99,7 @@ fn document(row: u64, chunk_rows: u64) -> Vec<u8> {
         .long("grade", (place / accounts) as i64)
         .long("at", at(row))
         .double("amount", random.below(1_000_000) as f64 / 4.0)
-        .str("text", &prose(&mut random, words(), 880))
+        .str("text", passage(&mut random, 880))
         .finish()
 }
 

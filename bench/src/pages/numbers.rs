@@ -16,9 +16,11 @@ pub(crate) struct Metric {
 pub(crate) enum Read {
     PerSecond,
     ServerCpu,
+    ClientCpu,
     /// The class of operations, and the percentile's name.
     Wait(String, Percentile),
-    Seconds,
+    /// Microseconds from one operation to the next, with one connection.
+    TimeEach,
     Data,
     Index,
     Folder,
@@ -48,7 +50,6 @@ impl Percentile {
 pub(crate) enum Unit {
     PerSecond,
     Micros,
-    Seconds,
     Bytes,
 }
 
@@ -66,6 +67,7 @@ impl Read {
         match self {
             Read::PerSecond => Some(sample.per_second()).filter(|rate| *rate > 0.0),
             Read::ServerCpu => sample.server_cpu_us,
+            Read::ClientCpu => Some(sample.client_cpu_us),
             Read::Wait(class, percentile) => {
                 sample.latencies.get(class).map(|wait| match percentile {
                     Percentile::P50 => wait.p50,
@@ -73,7 +75,8 @@ impl Read {
                     Percentile::P999 => wait.p999,
                 })
             }
-            Read::Seconds => Some(sample.seconds).filter(|seconds| *seconds > 0.0),
+            Read::TimeEach => Some(sample.seconds * 1e6 / sample.operations as f64)
+                .filter(|_| sample.operations > 0),
             Read::Data => bytes(sample.data_bytes),
             Read::Index => bytes(sample.index_bytes),
             Read::Folder => bytes(sample.folder_bytes),
@@ -90,6 +93,11 @@ impl Metric {
         Metric { title: title.into(), unit, larger_is_better, of }
     }
 
+    /// What the load generator itself took, for the reader who wonders what was measured.
+    pub(crate) fn client_cpu() -> Metric {
+        Metric::new("Client CPU per operation", Unit::Micros, false, Read::ClientCpu)
+    }
+
     /// The spread over the samples that have this number.
     pub(crate) fn spread(&self, samples: &[Sample]) -> Option<Spread> {
         let mut values: Vec<f64> = samples.iter().filter_map(|sample| self.of.of(sample)).collect();
@@ -103,11 +111,14 @@ impl Metric {
 /// What a group's samples have to show, the most telling first.
 pub(crate) fn metrics(group: &GroupRecord) -> Vec<Metric> {
     let samples = || group.points.iter().flat_map(|point| point.samples.iter().flatten());
-    let rate = |title: &str| Metric::new(title, Unit::PerSecond, true, Read::PerSecond);
-    let mut found = vec![
-        rate("Throughput"),
-        Metric::new("Server CPU per operation", Unit::Micros, false, Read::ServerCpu),
-    ];
+    // Steps without an axis are of one connection: the time of one operation says what a rate would.
+    let steps = group.axis == "steps";
+    let speed = match steps {
+        true => Metric::new("Time per operation", Unit::Micros, false, Read::TimeEach),
+        false => Metric::new("Throughput", Unit::PerSecond, true, Read::PerSecond),
+    };
+    let cpu = Metric::new("Server CPU per operation", Unit::Micros, false, Read::ServerCpu);
+    let mut found = if steps { vec![cpu, speed] } else { vec![speed, cpu] };
     let mut classes: Vec<&String> = samples().flat_map(|sample| sample.latencies.keys()).collect();
     classes.sort_unstable();
     classes.dedup();
@@ -117,9 +128,6 @@ pub(crate) fn metrics(group: &GroupRecord) -> Vec<Metric> {
             let of = Read::Wait(class.clone(), percentile);
             found.push(Metric::new(&title, Unit::Micros, false, of));
         }
-    }
-    if group.axis == "steps" {
-        found.push(Metric::new("Time of all", Unit::Seconds, false, Read::Seconds));
     }
     found.extend([
         Metric::new("Bytes of documents", Unit::Bytes, false, Read::Data),
@@ -132,6 +140,24 @@ pub(crate) fn metrics(group: &GroupRecord) -> Vec<Metric> {
     found
 }
 
+/// A number at an axis, in few letters.
+pub(crate) fn short(value: f64, unit: Unit) -> String {
+    let plain = |value: f64| {
+        let text = format!("{value:.3}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match unit {
+        _ if value == 0.0 => "0".into(),
+        Unit::PerSecond if value >= 1e6 => format!("{}M/s", plain(value / 1e6)),
+        Unit::PerSecond if value >= 1e3 => format!("{}k/s", plain(value / 1e3)),
+        Unit::PerSecond => format!("{}/s", plain(value)),
+        Unit::Micros if value >= 1e6 => format!("{} s", plain(value / 1e6)),
+        Unit::Micros if value >= 1e3 => format!("{} ms", plain(value / 1e3)),
+        Unit::Micros => format!("{} µs", plain(value)),
+        Unit::Bytes => written(value, unit),
+    }
+}
+
 /// A number with its unit, three digits of it.
 pub(crate) fn written(value: f64, unit: Unit) -> String {
     match unit {
@@ -139,7 +165,6 @@ pub(crate) fn written(value: f64, unit: Unit) -> String {
         Unit::Micros if value >= 1e6 => format!("{} s", digits(value / 1e6)),
         Unit::Micros if value >= 1e4 => format!("{} ms", digits(value / 1e3)),
         Unit::Micros => format!("{} µs", digits(value)),
-        Unit::Seconds => format!("{} s", digits(value)),
         Unit::Bytes if value >= 1e9 => format!("{} GB", digits(value / 1e9)),
         Unit::Bytes if value >= 1e6 => format!("{} MB", digits(value / 1e6)),
         Unit::Bytes if value >= 1e3 => format!("{} kB", digits(value / 1e3)),

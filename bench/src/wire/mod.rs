@@ -38,6 +38,8 @@ pub(crate) trait Admin {
     fn index(&mut self, collection: &Collection, index: &Index) -> Result<(), String>;
     /// What an administrator runs after a load: statistics for the planner, where the server has any.
     fn analyze(&mut self, collection: &Collection) -> Result<(), String>;
+    /// Gives back what a collection holds and does not need, as an administrator would before weighing it.
+    fn compact(&mut self, collection: &Collection) -> Result<(), String>;
     /// Everything that was written is on disk when this returns.
     fn flush(&mut self) -> Result<(), String>;
     /// Bytes of the documents and bytes of the indexes on disk, as the server counts them.

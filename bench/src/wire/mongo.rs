@@ -259,6 +259,11 @@ impl Admin for MongoAdmin {
         Ok(())
     }
 
+    fn compact(&mut self, collection: &Collection) -> Result<(), String> {
+        let compact = Doc::new().str("compact", collection.name).str("$db", DATABASE);
+        self.control.command(compact).map(|_| ())
+    }
+
     fn flush(&mut self) -> Result<(), String> {
         self.control.command(Doc::new().int("fsync", 1).str("$db", "admin")).map(|_| ())
     }
@@ -297,6 +302,49 @@ mod tests {
         check(Condition::Equal(tags("tags")), word("z"), false);
         check(Condition::AtLeast(number("size")), Value::Number(7), true);
         check(Condition::AtLeast(number("size")), Value::Number(8), false);
+    }
+
+    /// Asks a wire for `shape` and answers it with `reply`; the complaint, if any.
+    fn complaint(shape: usize, expected: u64, reply: Doc) -> Option<String> {
+        const SHAPES: &[Shape] = &[
+            Shape::Insert,
+            Shape::Find { conditions: &[Condition::Key], sort: None, skip: 0, limit: 1 },
+            Shape::Find { conditions: &[], sort: Some(number("size")), skip: 0, limit: 0 },
+        ];
+        let collection = Collection { name: "c", key: crate::operation::KeyKind::Number };
+        let mut wire = MongoWire::new(([127, 0, 0, 1], 1).into(), collection, SHAPES, false);
+        let values = if shape == 1 { vec![Value::Number(5)] } else { vec![] };
+        let mut operation = Operation { shape, values, expected, ..Operation::default() };
+        let reply = Template::new(reply, None).bytes;
+        wire.check(0, &mut operation, &reply, &mut Vec::new()).err()
+    }
+
+    #[test]
+    fn wrong_answers_are_refused() {
+        let found = |documents: Vec<Doc>| {
+            let cursor = Doc::new().array("firstBatch", documents).long("id", 0).str("ns", "d.c");
+            Doc::new().doc("cursor", cursor).double("ok", 1.0)
+        };
+        let size = |size| Doc::new().int("size", size);
+        let check = |shape, expected, reply, wanted: Option<&str>| {
+            let got = complaint(shape, expected, reply);
+            match wanted {
+                None => assert_eq!(got, None),
+                Some(part) => assert!(got.as_ref().is_some_and(|e| e.contains(part)), "{got:?}"),
+            }
+        };
+        let five = || vec![Doc::new().long("_id", 5)];
+        check(0, 0, Doc::new().int("n", 1).double("ok", 1.0), None);
+        check(0, 0, Doc::new().int("n", 0).double("ok", 1.0), Some("not 1"));
+        check(0, 0, Doc::new().double("ok", 1.0), Some("not 1"));
+        let failed = Doc::new().double("ok", 0.0).str("errmsg", "no");
+        check(0, 0, failed, Some("the server answered an error: no"));
+        check(1, 1, found(five()), None);
+        check(1, 1, found(vec![]), Some("returned 0 documents, not 1"));
+        check(1, 1, found(vec![Doc::new().long("_id", 6)]), Some("does not fulfil"));
+        check(1, 1, Doc::new().double("ok", 1.0), Some("no cursor"));
+        check(2, 2, found(vec![size(1), size(2)]), None);
+        check(2, 2, found(vec![size(2), size(1)]), Some("not sorted"));
     }
 
     #[test]

@@ -583,6 +583,10 @@ impl Admin for PostgresAdmin {
         self.session.query(&format!("VACUUM ANALYZE {}", collection.name)).map(|_| ())
     }
 
+    fn compact(&mut self, collection: &Collection) -> Result<(), String> {
+        self.session.query(&format!("VACUUM FULL ANALYZE {}", collection.name)).map(|_| ())
+    }
+
     fn flush(&mut self) -> Result<(), String> {
         // Only a superuser may; to others the server's own checkpoints must do.
         match self.session.query("CHECKPOINT") {

@@ -4,8 +4,8 @@
 //! collection shared while they write, so that a change of the state (a new index, a drop) waits for them
 //! and they see it afterwards.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use marula_bson::{Doc, Value, key_string};
@@ -20,6 +20,7 @@ use crate::index::entry::{self, Entry};
 use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
+use crate::time_series::open::OpenBuckets;
 use crate::validate::counter;
 
 errors! {
@@ -98,6 +99,8 @@ pub struct Collection {
     /// Held by inserts into a capped collection: they are one after the other, since each may remove the
     /// oldest documents.
     pub(crate) capped: Mutex<()>,
+    /// Of a collection of buckets: which of them take more measurements.
+    open_buckets: OnceLock<OpenBuckets>,
     arrivals: AtomicU64,
     scans: AtomicI64,
     tailable_scans: AtomicI64,
@@ -119,6 +122,7 @@ impl Collection {
             size_bytes: AtomicI64::new(0),
             last_record_id: AtomicI64::new(0),
             capped: Mutex::new(()),
+            open_buckets: OnceLock::new(),
             arrivals: AtomicU64::new(0),
             listeners: Mutex::new(Vec::new()),
             scans: AtomicI64::new(0),
@@ -179,6 +183,11 @@ impl Collection {
     /// How its documents are keyed.
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Which of its buckets take more measurements, where it is a collection of buckets.
+    pub fn open_buckets(&self) -> &OpenBuckets {
+        self.open_buckets.get_or_init(OpenBuckets::default)
     }
 
     /// Its name now.

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod namespace;
 pub mod session;
 pub mod storage_error;
+pub mod time_series;
 pub mod ttl;
 pub mod validate;
 pub mod validator;

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use marula_bson::{Value, key_string};
+use marula_bson::{Doc, ObjectId, Value, key_string};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange};
 
@@ -17,6 +17,7 @@ use crate::collection::{Collection, Shape, State};
 use crate::db::Db;
 use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::RecordKey;
+use crate::time_series::TimeSeries;
 use crate::write::WriteOp;
 
 /// Documents that one transaction removes: few enough that who waits for one of them does not wait long.
@@ -28,6 +29,8 @@ enum Clock {
     Index(Arc<Index>),
     /// The date that is their `_id`, by which the collection is clustered.
     Id,
+    /// The latest moment of a bucket; its `_id` says when it began.
+    Bucket(TimeSeries),
 }
 
 /// Removes the documents of `collection` that have expired at `now_ms`; answers how many. Before each batch `go_on` is
@@ -42,7 +45,8 @@ pub fn expire(
     for (clock, seconds) in clocks(&collection.state()) {
         let expired_ms = now_ms.saturating_sub(seconds.saturating_mul(1000));
         let range = range(&clock, expired_ms);
-        let walk = Walk { db, collection, now_ms, rest: range.clone(), range, clock };
+        let rest = range.clone();
+        let walk = Walk { db, collection, now_ms, expired_ms, rest, range, clock };
         deleted += walk.run(go_on)?;
     }
     Ok(deleted)
@@ -72,7 +76,8 @@ fn clocks(state: &State) -> Vec<(Clock, i64)> {
         // What is no number of seconds is the most that there can be.
         #[allow(clippy::cast_possible_truncation)]
         let seconds = if seconds.is_nan() { i64::from(i32::MAX) } else { seconds as i64 };
-        clocks.push((Clock::Id, seconds));
+        let clock = state.options.time_series.clone().map_or(Clock::Id, Clock::Bucket);
+        clocks.push((clock, seconds));
     }
     clocks
 }
@@ -82,6 +87,7 @@ fn range(clock: &Clock, expired_ms: i64) -> KeyRange {
     let descending = match clock {
         Clock::Index(index) => index.spec.parts[0].descending,
         Clock::Id => false,
+        Clock::Bucket(time_series) => return bucket_range(time_series, expired_ms),
     };
     let key = |ms: i64| {
         let mut key = Vec::new();
@@ -97,11 +103,36 @@ fn range(clock: &Clock, expired_ms: i64) -> KeyRange {
     }
 }
 
+/// The `_id`s of the buckets that began so early that all of them has expired.
+fn bucket_range(time_series: &TimeSeries, expired_ms: i64) -> KeyRange {
+    let begun_ms = expired_ms.saturating_sub(time_series.span_ms());
+    let seconds = u32::try_from(begun_ms.div_euclid(1_000).clamp(0, i64::from(u32::MAX)));
+    let mut last = [0xFF; 12];
+    last[..4].copy_from_slice(&seconds.unwrap_or_default().to_be_bytes());
+    let key = |id: [u8; 12]| {
+        let mut key = Vec::new();
+        let id = Value::ObjectId(ObjectId::from_bytes(id));
+        key_string::encode_part(id, false, None, &mut key);
+        key
+    };
+    let end = key_string::successor(&key(last)).expect("a key string has a successor");
+    KeyRange { start: key([0; 12]), end }
+}
+
+/// Whether the latest moment of a bucket has expired.
+fn bucket_has_expired(time_series: &TimeSeries, bucket: Doc<'_>, expired_ms: i64) -> bool {
+    let control = bucket.get("control").and_then(|control| control.as_doc());
+    let max = control.and_then(|control| control.get("max")?.as_doc());
+    let latest = max.and_then(|max| max.get(&time_series.time_field));
+    matches!(latest, Some(Value::DateTime(latest)) if latest <= expired_ms)
+}
+
 /// One walk over the range of what has expired.
 struct Walk<'a> {
     db: &'a Db,
     collection: &'a Collection,
     now_ms: i64,
+    expired_ms: i64,
     range: KeyRange,
     /// What of the range is still to be looked at.
     rest: KeyRange,
@@ -119,10 +150,11 @@ impl Walk<'_> {
             if batch.is_empty() {
                 break;
             }
-            let (clock, range) = (&self.clock, &self.range);
+            let (clock, range, expired_ms) = (&self.clock, &self.range, self.expired_ms);
             // Where the collection is clustered, what is found there has that `_id`.
-            let mut has_expired = |doc: marula_bson::Doc<'_>| match clock {
+            let mut has_expired = |doc: Doc<'_>| match clock {
                 Clock::Id => Ok(true),
+                Clock::Bucket(time_series) => Ok(bucket_has_expired(time_series, doc, expired_ms)),
                 Clock::Index(index) => {
                     key_maker.make(index, doc, &mut keys)?;
                     Ok(keys.iter().any(|(key, _)| key >= &range.start[..] && key < &range.end[..]))
@@ -155,7 +187,7 @@ impl Walk<'_> {
                     position = Some(cursor.position().to_vec());
                 }
             }
-            Clock::Id => {
+            Clock::Id | Clock::Bucket(_) => {
                 let mut cursor = self.collection.scan(store, Direction::Forward)?;
                 let mut is_there = cursor.seek(&self.rest.start)?;
                 while batch.len() < BATCH_DOCUMENTS_MAX

@@ -9,6 +9,7 @@ use marula_query::validation;
 use crate::catalog::options::{CollectionOptions, ValidationAction, ValidationLevel, Validator};
 use crate::collection::{Collection, State};
 use crate::namespace::Namespace;
+use crate::time_series::BUCKETS_PREFIX;
 
 errors! {
     document_failed() = DocumentValidationFailure, "Document failed validation";
@@ -64,7 +65,9 @@ pub fn check_place(ns: &Namespace, uuid: &[u8; 16], options: &CollectionOptions)
         db @ ("admin" | "local" | "config") => {
             Err(not_in_internal_database(ns.as_str(), &uuid_text(uuid), db))
         }
-        _ if ns.is_system() => Err(not_on_system_collection(ns.as_str(), &uuid_text(uuid))),
+        _ if ns.is_system() && !ns.collection().starts_with(BUCKETS_PREFIX) => {
+            Err(not_on_system_collection(ns.as_str(), &uuid_text(uuid)))
+        }
         _ => Ok(()),
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, Doc, Value};
+use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Query, planner};
+use marula_plan::{Emit, End, Execution, Hint, Query, planner};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
@@ -18,6 +19,8 @@ use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::pipeline_writes::Writer;
 use crate::report;
 use crate::server::Server;
+use crate::time_series;
+use crate::time_series::index::key_of_buckets;
 use crate::view;
 
 /// Bytes of documents that are read ahead of the pipeline.
@@ -189,7 +192,7 @@ fn start_resolved(
             (Some(view), Report::IndexStats | Report::PlanCacheStats) => {
                 Namespace::new(ns.db(), &view.on)?
             }
-            _ => ns.clone(),
+            _ => time_series::data_namespace(&surroundings.db, ns)?,
         };
         let input = Reported {
             wanted: Some((about, report.clone())),
@@ -209,6 +212,16 @@ fn start_resolved(
         let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
         let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
         let on = Namespace::new(ns.db(), &view.on)?;
+        if state.options.time_series.is_some() && surroundings.db.collection(&on).is_none() {
+            return Err(no_buckets(&on));
+        }
+        let hint = match (&state.options.time_series, hint) {
+            (Some(options), Some(Hint::Key(key))) => {
+                let of_buckets = key_of_buckets(options, key.as_doc());
+                Some(Hint::Key(of_buckets.unwrap_or(key)))
+            }
+            (_, hint) => hint,
+        };
         return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint);
     }
     let context = QueryContext::clone(&surroundings.context);
@@ -226,6 +239,13 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     let mut sort: Option<SortPattern> = None;
     let (mut skip, mut limit) = (0u64, None::<u64>);
     let mut taken = 0;
+    if let [first, second, ..] = pipeline.stages()
+        && let (Kind::Unpack(unpack), Kind::Match(wanted)) = (first.kind(), second.kind())
+    {
+        // Buckets are chosen by it; their measurements are asked again behind the stage.
+        let filter = unpack.bucket_filter(wanted, &context);
+        return Ok((Query::new(filter, context), pipeline));
+    }
     for stage in pipeline.stages() {
         match stage.kind() {
             Kind::Match(found)

@@ -1,9 +1,16 @@
-//! The options of a time-series collection: checked as mongod checks them, so that a wrong one is told of as such.
+//! Time-series collections, as commands meet them: their options, checked as mongod checks them (here), their indexes
+//! (`index`), updates and deletes (`write`).
 //!
 //! Source: manual "Time Series Collections"; errors recorded from mongod 6.0.
 
-use marula_bson::Doc;
-use marula_db::Namespace;
+pub mod index;
+pub mod write;
+
+use std::sync::atomic::Ordering;
+
+use marula_bson::{Doc, DocBuf, DocWriter, Value};
+use marula_db::time_series::{Granularity, TimeSeries, buckets_namespace};
+use marula_db::{Collection, CollectionOptions, Namespace};
 use marula_error::{Result, errors};
 
 use crate::command::create::bad_enumeration;
@@ -11,6 +18,9 @@ use crate::command::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {
+    /// A granularity that would be finer than it is.
+    pub bad_transition() = InvalidOptions, "Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.";
+    encrypted_not_allowed() = 6_346_401, "Encrypted fields cannot be used with views or timeseries collections";
     not_with(ns: &Namespace, field: &str) = InvalidOptions, "{ns}: 'timeseries' is not allowed with '{field}'";
     dotted(ns: &Namespace, field: &str) = InvalidOptions, "{ns}: '{field}' must be a top-level field and not contain a '.'";
     meta_is_time() = InvalidOptions, "'metaField' cannot be the same as 'timeField'";
@@ -39,23 +49,23 @@ const NOT_WITH: &[&str] = &[
     "changeStreamPreAndPostImages",
 ];
 
-/// The longest span of a bucket by granularity. Source: manual "Set Granularity for Time Series Data".
-const SPANS: &[(&str, i64)] = &[("seconds", 3_600), ("minutes", 86_400), ("hours", 2_592_000)];
-
 /// Checks `timeseries` and what stands beside it in a `create`.
 pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
     fields::check_doc("create.timeseries", FIELDS, options)?;
     let text =
         |name: &str| options.get(name).and_then(|text| text.as_str()).map(|text| text.to_string());
     let granularity = text("granularity").unwrap_or_else(|| "seconds".to_owned());
-    let span = SPANS.iter().find(|(name, _)| *name == granularity).map(|(_, span)| *span);
-    let span =
-        span.ok_or_else(|| bad_enumeration(&granularity, "create.timeseries.granularity"))?;
+    let span = Granularity::from_name(&granularity)
+        .map(|granularity| i64::from(granularity.span_seconds()))
+        .ok_or_else(|| bad_enumeration(&granularity, "create.timeseries.granularity"))?;
     #[allow(clippy::cast_possible_truncation)]
     let asked =
         options.get("bucketMaxSpanSeconds").and_then(|span| span.as_f64()).map(|span| span as i64);
     if let Some(asked @ ..1) = asked {
         return Err(span_too_small(asked));
+    }
+    if request.arg("encryptedFields").is_some() {
+        return Err(encrypted_not_allowed());
     }
     if let Some(field) = NOT_WITH.iter().find(|field| request.arg(field).is_some()) {
         return Err(not_with(ns, field));
@@ -79,4 +89,126 @@ pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<
         return Err(span_fixed(span));
     }
     Ok(())
+}
+
+/// The options of the buckets of a collection that is to be made, in the order that `listCollections` shows.
+///
+/// Errors: those of the collation.
+pub fn bucket_options(request: &Request<'_>, options: Doc<'_>) -> Result<CollectionOptions> {
+    let time_series = TimeSeries::parse(options).expect("the options have been checked");
+    let document = DocBuf::build(|out| {
+        for name in ["storageEngine", "indexOptionDefaults"] {
+            if let Some(Value::Document(value)) = request.arg(name)
+                && !value.is_empty()
+            {
+                out.append(name, value);
+            }
+        }
+        out.append("validator", &time_series.validator());
+        if let Some(collation) = request.arg("collation") {
+            out.append("collation", collation);
+        }
+        out.append("clusteredIndex", true);
+        if let Some(seconds) = request.arg("expireAfterSeconds").and_then(|value| value.as_f64()) {
+            #[allow(clippy::cast_possible_truncation)]
+            out.append("expireAfterSeconds", seconds as i64);
+        }
+        out.append("timeseries", &time_series.to_stored_doc());
+    });
+    CollectionOptions::parse(document.as_doc())
+}
+
+/// The options as `listCollections` shows them for the collection itself, made of those of its buckets.
+pub fn shown_options(buckets: &Collection) -> DocBuf {
+    let state = buckets.state();
+    DocBuf::build(|out| {
+        for element in state.options.document.as_doc() {
+            match &**element.name {
+                b"validator" | b"clusteredIndex" => {}
+                b"timeseries" => {
+                    if let Some(time_series) = &state.options.time_series {
+                        out.append("timeseries", &time_series.to_doc());
+                    }
+                }
+                _ => {
+                    out.append_raw(element.name, element.value);
+                }
+            }
+        }
+    })
+}
+
+/// The options of the buckets as `listCollections` shows them.
+pub fn shown_bucket_options(buckets: &Collection) -> DocBuf {
+    let state = buckets.state();
+    match &state.options.time_series {
+        Some(time_series) if time_series.extended_range => {
+            let shown = TimeSeries { extended_range: false, ..time_series.clone() };
+            marula_db::catalog::time_series::with_time_series(&state.options.document, &shown)
+        }
+        _ => state.options.document.clone(),
+    }
+}
+
+/// Writes the section `timeseries` of `collStats`.
+pub fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_>) {
+    let counters = &buckets.open_buckets().counters;
+    let of = |counter: &std::sync::atomic::AtomicI64| counter.load(Ordering::Relaxed);
+    let mut section = out.begin_doc("timeseries");
+    let ns = buckets.namespace();
+    section.append("bucketsNs", ns.as_str());
+    let (count, size) = (buckets.count(), buckets.size_bytes());
+    let mut append = |name: &str, number: i64| {
+        match i32::try_from(number) {
+            Ok(small) => section.append(name, small),
+            Err(_) => section.append(name, number),
+        };
+    };
+    append("bucketCount", count);
+    if count > 0 {
+        append("avgBucketSize", size / count / scale);
+    }
+    let (inserts, updates) = (of(&counters.bucket_inserts), of(&counters.bucket_updates));
+    let (commits, measurements) = (inserts + updates, of(&counters.measurements));
+    append("numBucketInserts", inserts);
+    append("numBucketUpdates", updates);
+    append("numBucketsOpenedDueToMetadata", of(&counters.opened_due_to_metadata));
+    append("numBucketsClosedDueToCount", of(&counters.closed_due_to_count));
+    append("numBucketsClosedDueToSchemaChange", of(&counters.closed_due_to_schema));
+    append("numBucketsClosedDueToSize", of(&counters.closed_due_to_size));
+    append("numBucketsClosedDueToTimeForward", of(&counters.closed_due_to_time_forward));
+    append("numBucketsClosedDueToTimeBackward", of(&counters.closed_due_to_time_backward));
+    append("numBucketsClosedDueToMemoryThreshold", of(&counters.closed_due_to_memory));
+    append("numCommits", commits);
+    append("numWaits", 0);
+    append("numMeasurementsCommitted", measurements);
+    if commits > 0 {
+        append("avgNumMeasurementsPerCommit", measurements / commits);
+    }
+    // No bucket is compressed on its own: the store compresses all of them.
+    for name in [
+        "numMeasurementsGroupCommitted",
+        "numBytesUncompressed",
+        "numBytesCompressed",
+        "numSubObjCompressionRestart",
+        "numCompressedBuckets",
+        "numUncompressedBuckets",
+        "numFailedDecompressBuckets",
+    ] {
+        append(name, 0);
+    }
+}
+
+/// The name under which a collection's data is looked up: that of the buckets for a time-series collection.
+pub fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
+    match db.collection(ns) {
+        Some(collection) if is_shown(&collection) => buckets_namespace(ns),
+        _ => Ok(ns.clone()),
+    }
+}
+
+/// Whether a collection is a time-series collection as clients see it, not its buckets.
+pub fn is_shown(collection: &Collection) -> bool {
+    let state = collection.state();
+    state.options.view.is_some() && state.options.time_series.is_some()
 }

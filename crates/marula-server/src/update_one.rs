@@ -14,6 +14,7 @@ use marula_query::update::{Matched, Update, UpdateOptions, check_upsert_query};
 
 use crate::context::Context;
 use crate::query_args;
+use crate::time_series;
 use crate::writes;
 
 /// Records that a multi-document update or delete gathers before it writes them.
@@ -65,6 +66,14 @@ impl Statement<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<Option<Updated>> {
         let mut collection = ctx.server.db.collection(ns);
+        if let Some(shown) = &collection
+            && let Some(buckets) = ctx.server.db.buckets_of(shown)?
+        {
+            if !op.may_wait {
+                return Ok(None);
+            }
+            return time_series::write::update(ctx, &buckets, self, op).map(Some);
+        }
         if self.upsert && collection.is_none() {
             // The collection is there even when the statement then fails.
             if !op.may_wait {

@@ -262,7 +262,7 @@ pub fn check_collation(
     let (Some(_), Some(Value::Document(asked))) = (&state.options.view, asked) else {
         return Ok(());
     };
-    if asked.is_empty() {
+    if state.options.time_series.is_some() || asked.is_empty() {
         return Ok(());
     }
     let doc =

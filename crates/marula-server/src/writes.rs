@@ -9,6 +9,7 @@ use crate::request::Request;
 
 errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
+    namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
     /// A write of many documents is numbered, which only one of one document may be.
     pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
@@ -64,8 +65,10 @@ pub fn check_writable(ns: &Namespace) -> Result<()> {
 
 /// Checks that documents can be written: a view has none of its own.
 pub fn check_not_view(collection: &Collection) -> Result<()> {
-    match collection.state().options.view {
-        Some(_) => Err(namespace_is_view(collection.namespace().as_str())),
-        None => Ok(()),
+    let state = collection.state();
+    match (&state.options.view, &state.options.time_series) {
+        (Some(_), Some(_)) => Err(namespace_is_time_series(collection.namespace().as_str())),
+        (Some(_), None) => Err(namespace_is_view(collection.namespace().as_str())),
+        (None, _) => Ok(()),
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use marula_bson::Doc;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_storage::{Direction, Space, Txn};
 
 use super::entry;
@@ -31,6 +31,9 @@ const BUILD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 errors! {
     namespace_exists(ns: &Namespace) = NamespaceExists, "Collection {ns} already exists.";
+    time_series_there(ns: &Namespace) = NamespaceExists, "A timeseries collection already exists. NS: {ns}";
+    /// `system.views` holds what time-series collections are.
+    views_needed(ns: &Namespace) = CommandFailed, "cannot drop collection {ns} when time-series collections are present.";
     view_exists() = NamespaceExists, "Namespace already exists";
     view_there(ns: &Namespace) = NamespaceExists, "A view already exists. NS: {ns}";
     differs_in_case(known: &str, wanted: &str) = 13_297, "db already exists with different case already have: [{known}] trying to create [{wanted}]";
@@ -70,14 +73,11 @@ impl Db {
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
         let mut next_ident = self.ddl.lock();
-        match self.collection(ns) {
-            Some(known) if known.state().options.view.is_some() => {
-                return Err(if options.view.is_some() { view_exists() } else { view_there(ns) });
-            }
-            Some(_) => return Err(namespace_exists(ns)),
-            None => {}
-        }
         let is_view = options.view.is_some();
+        if let Some(known) = self.collection(ns) {
+            let is_shown_already = is_view && known.state().options.view.is_some();
+            return Err(if is_shown_already { view_exists() } else { exists(&known) });
+        }
         let collection = self.create_locked(&mut next_ident, ns, options)?;
         if is_view {
             self.show_view(&mut next_ident, ns)?;
@@ -135,11 +135,17 @@ impl Db {
         if ns.collection() == SYSTEM_VIEWS {
             let mut all = self.catalog().collections(ns.db());
             all.retain(|other| other.state().options.view.is_some());
+            if all.iter().any(|other| other.state().options.time_series.is_some()) {
+                return Err(views_needed(ns));
+            }
             doomed.append(&mut all);
         }
+        doomed.extend(self.other_half(&collection));
         self.drop_locked(&doomed)?;
-        if collection.state().options.view.is_some() {
-            self.show_view(&mut next_ident, ns)?;
+        for view in doomed.iter().filter(|doomed| doomed.state().options.view.is_some()) {
+            if ns.collection() != SYSTEM_VIEWS {
+                self.show_view(&mut next_ident, &view.namespace())?;
+            }
         }
         Ok(collection)
     }
@@ -252,6 +258,10 @@ impl Db {
         let before = state.indexes.len();
         let mut wanted: Vec<IndexSpec> = Vec::new();
         for spec in specs {
+            // A clustered collection is its own index on `_id`.
+            if spec.is_id() && state.options.clustered.is_some() {
+                continue;
+            }
             if exists_already(&spec, state.indexes.iter().map(|index| &index.spec))? {
                 continue;
             }
@@ -416,6 +426,16 @@ impl Db {
         txn.commit().for_client()?;
         collection.set_state(state);
         Ok(())
+    }
+}
+
+/// The error for a name that is taken.
+pub(super) fn exists(known: &Collection) -> Error {
+    let (ns, state) = (known.namespace(), known.state());
+    match (&state.options.view, &state.options.time_series) {
+        (Some(_), Some(_)) => time_series_there(&ns),
+        (Some(_), None) => view_there(&ns),
+        (None, _) => namespace_exists(&ns),
     }
 }
 

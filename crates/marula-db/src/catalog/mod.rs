@@ -8,6 +8,7 @@ pub mod ddl;
 pub mod entry;
 pub mod options;
 pub mod replace;
+pub mod time_series;
 pub mod views;
 
 use std::collections::{BTreeMap, HashMap};

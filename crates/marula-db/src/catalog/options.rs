@@ -9,6 +9,8 @@ use marula_query::context::Context;
 use marula_query::filter::{Filter, Node};
 use marula_query::validation;
 
+use crate::time_series::TimeSeries;
+
 /// A capped collection's greatest size. Source: manual "create": `size` up to 2^50 bytes.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
 /// Sizes of capped collections are multiples of this.
@@ -82,6 +84,8 @@ pub struct CollectionOptions {
     pub clustered: Option<DocBuf>,
     /// The source of a view; a view holds no documents.
     pub view: Option<View>,
+    /// What makes it a time-series collection, of which it is the view or the buckets.
+    pub time_series: Option<TimeSeries>,
 }
 
 /// What a view shows.
@@ -105,6 +109,14 @@ impl CollectionOptions {
         let capped = parse_capped(options)?;
         let clustered = match options.get("clusteredIndex") {
             Some(Value::Document(spec)) => Some(spec.to_buf()),
+            // As collections of buckets say it.
+            Some(Value::Boolean(true)) => Some(marula_bson::doc! {
+                "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true
+            }),
+            _ => None,
+        };
+        let time_series = match options.get("timeseries") {
+            Some(Value::Document(options)) => TimeSeries::parse(options),
             _ => None,
         };
         let view = options.get("viewOn").and_then(|on| on.as_str()).map(|on| View {
@@ -116,7 +128,15 @@ impl CollectionOptions {
         });
         let validator = parse_validator(options, collation.as_ref())?;
         let document = canonical_document(options, collation.as_ref(), capped);
-        Ok(CollectionOptions { document, capped, collation, validator, clustered, view })
+        Ok(CollectionOptions {
+            document,
+            capped,
+            collation,
+            validator,
+            clustered,
+            view,
+            time_series,
+        })
     }
 }
 

@@ -108,6 +108,7 @@ const OPTIONS: &[&str] = &[
     "clustered",
     "prepareUnique",
     "dropDups",
+    "originalSpec",
 ];
 
 impl IndexSpec {

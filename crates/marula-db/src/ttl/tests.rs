@@ -136,3 +136,33 @@ fn many_documents_go_in_batches_and_may_be_stopped() {
     assert_eq!(expire(&db, &collection, NOW_MS, &mut || true).unwrap(), 136);
     assert_eq!(collection.count(), 0);
 }
+
+#[test]
+fn buckets_expire_when_their_latest_measurement_has() {
+    let options = doc! {
+        "clusteredIndex": true,
+        "expireAfterSeconds": 600_i64,
+        "timeseries": { "timeField": "t", "granularity": "seconds" }
+    };
+    let options = CollectionOptions::parse(options.as_doc()).unwrap();
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let ns = Namespace::new("db", "c").unwrap();
+    db.create_time_series(&ns, options).unwrap();
+    let buckets = db.buckets_of(&db.collection(&ns).unwrap()).unwrap().unwrap();
+    let minutes_ago = |minutes: i64| doc! { "t": Value::DateTime(NOW_MS - minutes * 60_000) };
+    // A bucket may span an hour: it is looked at when one that began with it would have expired for sure.
+    for docs in
+        [vec![minutes_ago(200), minutes_ago(150)], vec![minutes_ago(75)], vec![minutes_ago(5)]]
+    {
+        let mut report = InsertReport::default();
+        let mut docs = docs.iter().map(DocBuf::as_doc);
+        WriteOp::new(&db, NOW_MS)
+            .insert_measurements(&buckets, &mut docs, true, 0, &mut report)
+            .unwrap();
+        assert!(report.errors.is_empty());
+    }
+    assert_eq!(buckets.count(), 3);
+    assert_eq!(expire(&db, &buckets, NOW_MS, &mut || true).unwrap(), 2);
+    assert_eq!(expire(&db, &buckets, NOW_MS + 3_600_000, &mut || true).unwrap(), 0);
+    assert_eq!(expire(&db, &buckets, NOW_MS + 7_200_000, &mut || true).unwrap(), 1);
+}

@@ -34,21 +34,21 @@ pub struct InsertReport {
 
 /// What is recorded of the documents of a chunk in the session.
 #[derive(Clone, Copy)]
-enum Statements<'a> {
+pub(super) enum Statements<'a> {
     /// Each document is a statement of its own, numbered from here.
     From(i32),
-    /// The one document is this statement.
-    One(Option<&'a (i32, Done)>),
+    /// The one document is this statement, or these.
+    Of(&'a [(i32, Done)]),
 }
 
 impl Statements<'_> {
-    fn of(self, position: usize) -> Option<(i32, Done)> {
+    fn put(self, position: usize, out: &mut Vec<(i32, Done)>) {
         match self {
             Statements::From(first) => {
                 let position = i32::try_from(position).unwrap_or(i32::MAX);
-                Some((first.saturating_add(position), Done::Inserted))
+                out.push((first.saturating_add(position), Done::Inserted));
             }
-            Statements::One(statement) => statement.cloned(),
+            Statements::Of(statements) => out.extend_from_slice(statements),
         }
     }
 }
@@ -147,11 +147,21 @@ impl WriteOp<'_> {
         doc: Doc<'_>,
         statement: Option<(i32, Done)>,
     ) -> Result<()> {
+        self.insert_one(collection, doc, statement.as_slice())
+    }
+
+    /// Inserts one document that these statements of the session have made.
+    pub(super) fn insert_one(
+        &mut self,
+        collection: &Collection,
+        doc: Doc<'_>,
+        statements: &[(i32, Done)],
+    ) -> Result<()> {
         let _shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
         self.prepare(collection, &state, doc, 0, &mut chunk)?;
-        let statements = Statements::One(statement.as_ref());
+        let statements = Statements::Of(statements);
         let (_, errors) =
             self.retrying(|op| op.try_insert_chunk(collection, &state, &chunk, true, statements))?;
         collection.tell_listeners();
@@ -278,7 +288,7 @@ impl WriteOp<'_> {
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
             if self.numbered.is_some() {
-                statements.extend(statement.of(pending.position));
+                statement.put(pending.position, &mut statements);
             }
         }
         let inserted = usize::try_from(documents).expect("documents are counted up from zero");

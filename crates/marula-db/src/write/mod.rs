@@ -9,6 +9,7 @@ mod delete;
 mod document;
 mod duplicate;
 mod insert;
+mod measurements;
 mod update;
 
 use std::time::{Duration, Instant};

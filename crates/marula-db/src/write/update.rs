@@ -32,7 +32,23 @@ impl WriteOp<'_> {
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
         statement: Option<(i32, &dyn Fn(Written) -> Done)>,
     ) -> Result<Written> {
-        self.retrying(|op| op.try_update(collection, record, change, statement))
+        let statements =
+            |written| statement.map(|(number, done)| (number, done(written))).into_iter().collect();
+        match statement {
+            Some(_) => self.update_as(collection, record, change, Some(&statements)),
+            None => self.update_as(collection, record, change, None),
+        }
+    }
+
+    /// As [`update`](WriteOp::update), for a change that several statements of the session make together.
+    pub(super) fn update_as(
+        &mut self,
+        collection: &Collection,
+        record: &RecordKey,
+        change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
+        statements: Option<&dyn Fn(Written) -> Vec<(i32, Done)>>,
+    ) -> Result<Written> {
+        self.retrying(|op| op.try_update(collection, record, change, statements))
     }
 
     fn try_update(
@@ -40,7 +56,7 @@ impl WriteOp<'_> {
         collection: &Collection,
         record: &RecordKey,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
-        statement: Option<(i32, &dyn Fn(Written) -> Done)>,
+        statements: Option<&dyn Fn(Written) -> Vec<(i32, Done)>>,
     ) -> Result<Written> {
         let db = self.db;
         let _shared = self.share(collection)?;
@@ -60,8 +76,8 @@ impl WriteOp<'_> {
         let ready = ready?;
         if ready.written != Written::Changed {
             drop(txn);
-            if let (Written::Same, Some((number, done))) = (ready.written, statement) {
-                self.record_only(&[(number, done(Written::Same))])?;
+            if let (Written::Same, Some(statements)) = (ready.written, statements) {
+                self.record_only(&statements(Written::Same))?;
             }
             return Ok(ready.written);
         }
@@ -70,12 +86,11 @@ impl WriteOp<'_> {
         txn.put(Space::Records, &self.buffers.key, &self.buffers.document);
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
         let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
-        match statement {
-            Some((number, done)) => {
-                self.commit(collection, txn, 0, growth, &[(number, done(Written::Changed))])?
-            }
-            None => self.commit(collection, txn, 0, growth, &[])?,
-        }
+        let done = match statements {
+            Some(statements) if self.numbered.is_some() => statements(Written::Changed),
+            _ => Vec::new(),
+        };
+        self.commit(collection, txn, 0, growth, &done)?;
         Ok(Written::Changed)
     }
 

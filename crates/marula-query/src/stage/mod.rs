@@ -41,6 +41,7 @@ mod skip;
 mod sort;
 mod sort_by_count;
 mod union_with;
+mod unpack_bucket;
 mod unset;
 mod unwind;
 
@@ -54,6 +55,7 @@ pub use coll_stats::CollectionStats;
 pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
 pub use source::{Source, Step};
+pub use unpack_bucket::UnpackBucket;
 pub use world::{Env, Replacement, World};
 
 use crate::context::Context;
@@ -116,6 +118,7 @@ static SINGLE: &[Row] = &[
     sort::ROW,
     sort_by_count::ROW,
     union_with::ROW,
+    unpack_bucket::ROW,
     unset::ROW,
     unwind::ROW,
 ];
@@ -155,6 +158,8 @@ pub enum Kind<'s> {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
+    /// The measurements of time-series buckets.
+    Unpack(&'s UnpackBucket),
     /// A stage that makes its own documents and reads no input.
     Origin,
     /// A stage whose input are the documents that the server writes for it.

@@ -1,9 +1,9 @@
 //! `collMod`: changes a collection's validator and bounds, an index's options, or a view's definition.
 
-use std::cell::RefCell;
-
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
+use marula_db::collection::State;
 use marula_db::index::spec::same_pattern;
+use marula_db::time_series::{Granularity, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 
@@ -12,6 +12,7 @@ use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
+use crate::time_series;
 use crate::view::{self, Definition};
 
 errors! {
@@ -21,6 +22,8 @@ errors! {
     not_capped() = InvalidOptions, "Collection must be capped.";
     not_clustered() = InvalidOptions, "'expireAfterSeconds' option is only supported on collections clustered by _id";
     not_time_series() = InvalidOptions, "option only supported on a time-series collection: isTimeseriesNamespace";
+    not_on_time_series(field: &str) = InvalidOptions, "option not supported on a time-series collection: {field}";
+    no_ttl_index() = InvalidOptions, "TTL indexes are not supported for time-series collections. Please refer to the documentation and use the top-level 'expireAfterSeconds' option instead";
     name_or_key() = InvalidOptions, "Must specify either index name or key pattern.";
     name_and_key() = InvalidOptions, "Cannot specify both key pattern and name.";
     no_index_change() = InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field";
@@ -53,6 +56,8 @@ const FIELDS: &[Field] = &[
     Field::optional("dryRun", Types::FLAG),
 ];
 
+const TIME_SERIES_FIELDS: &[Field] = &[Field::optional("granularity", Types::STRING)];
+
 const INDEX_FIELDS: &[Field] = &[
     Field::optional("name", Types::STRING),
     Field::optional("keyPattern", Types::DOCUMENT),
@@ -82,7 +87,12 @@ fn run(
     let ns = request.namespace()?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(no_collection)?;
+    let collection = db.buckets_of(&collection)?.unwrap_or(collection);
     let state = collection.state();
+    if let Some(options) = &state.options.time_series {
+        let changed = changed_time_series(request, &state.options, options)?;
+        return change_time_series(context, request, &collection, changed, reply);
+    }
     check(context, request, &ns, &collection)?;
     let changed = changed_options(request, state.options.document.as_doc())?;
     // Nothing else that a request changes is parsed here.
@@ -97,23 +107,113 @@ fn run(
     if request.flag("dryRun") {
         return Ok(Outcome::Done);
     }
-    let failure = RefCell::new(None);
-    let change = |spec: &IndexSpec| {
-        let index = index.as_ref().filter(|index| index.name == spec.name)?;
-        index.apply(spec).map_err(|error| *failure.borrow_mut() = Some(error)).ok()
-    };
-    // A specification that does not parse must fail before anything is changed.
-    for existing in &state.indexes {
-        change(&existing.spec);
-    }
-    if let Some(error) = failure.take() {
-        return Err(error);
-    }
+    let change = changed_specs(&state, index.as_ref())?;
     db.change_collection(&collection, options, &change)?;
     if let Some(index) = &index {
         index.report(reply);
     }
     Ok(Outcome::Done)
+}
+
+/// What becomes of each index. A specification that does not parse fails before anything is changed.
+fn changed_specs(
+    state: &State,
+    index: Option<&IndexChange>,
+) -> Result<impl Fn(&IndexSpec) -> Option<IndexSpec>> {
+    let concerned = state.indexes.iter().map(|existing| &existing.spec);
+    let concerned = concerned.filter(|spec| index.is_some_and(|index| index.name == spec.name));
+    let changed = concerned
+        .map(|spec| index.map_or_else(|| Ok(spec.clone()), |index| index.apply(spec)))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(move |spec: &IndexSpec| changed.iter().find(|changed| changed.name == spec.name).cloned())
+}
+
+/// The options of a time-series collection's buckets with the request's changes.
+fn changed_time_series(
+    request: &Request<'_>,
+    options: &CollectionOptions,
+    time_series: &TimeSeries,
+) -> Result<DocBuf> {
+    let not_supported =
+        ["validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"];
+    if let Some(name) = not_supported.iter().find(|name| request.arg(name).is_some()) {
+        return Err(not_on_time_series(name));
+    }
+    if let Some(name) = ["pipeline", "viewOn"].iter().find(|name| request.arg(name).is_some()) {
+        return Err(only_on_view(name));
+    }
+    let mut changed = time_series.clone();
+    if let Some(Value::Document(asked)) = request.arg("timeseries") {
+        fields::check_doc("collMod.timeseries", TIME_SERIES_FIELDS, asked)?;
+        if let Some(name) = asked.get("granularity").and_then(|name| name.as_str()) {
+            let name = name.to_string();
+            let wanted = Granularity::from_name(&name)
+                .ok_or_else(|| bad_enumeration(&name, "collMod.timeseries.granularity"))?;
+            if wanted < time_series.granularity {
+                return Err(time_series::bad_transition());
+            }
+            changed.granularity = wanted;
+        }
+    }
+    let expire_after = match request.arg("expireAfterSeconds") {
+        Some(seconds) => expire_after(seconds)?,
+        None => options.document.as_doc().get("expireAfterSeconds").map(|value| value.to_buf()),
+    };
+    Ok(DocBuf::build(|out| {
+        for Element { name, value } in options.document.as_doc() {
+            if name != "expireAfterSeconds" && name != "timeseries" {
+                out.append_raw(name, value);
+            }
+        }
+        if let Some(seconds) = &expire_after {
+            out.append("expireAfterSeconds", seconds);
+        }
+        out.append("timeseries", &changed.to_stored_doc());
+    }))
+}
+
+/// Changes a time-series collection: its buckets, and what shows them.
+fn change_time_series(
+    context: &Context<'_>,
+    request: &Request<'_>,
+    buckets: &Collection,
+    changed: DocBuf,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let state = buckets.state();
+    let options = CollectionOptions::parse(changed.as_doc())?;
+    let index = match (request.arg("index"), &state.options.time_series) {
+        (Some(Value::Document(change)), Some(options)) => {
+            if change.get("expireAfterSeconds").is_some() {
+                return Err(no_ttl_index());
+            }
+            let change = with_key_of_buckets(change, options)?;
+            Some(IndexChange::parse(change.as_doc(), buckets, &buckets.namespace())?)
+        }
+        _ => None,
+    };
+    if request.flag("dryRun") {
+        return Ok(Outcome::Done);
+    }
+    let change = changed_specs(&state, index.as_ref())?;
+    context.server.db.change_time_series(buckets, options, &change)?;
+    if let Some(index) = &index {
+        index.report(reply);
+    }
+    Ok(Outcome::Done)
+}
+
+fn with_key_of_buckets(change: Doc<'_>, options: &TimeSeries) -> Result<DocBuf> {
+    let key = change.get("keyPattern").and_then(|key| key.as_doc());
+    let key = key.map(|key| time_series::index::key_of_buckets(options, key)).transpose()?;
+    Ok(DocBuf::build(|out| {
+        for Element { name, value } in change {
+            match &key {
+                Some(key) if name == "keyPattern" => out.append(name, key),
+                _ => out.append_raw(name, value),
+            };
+        }
+    }))
 }
 
 fn check(
@@ -226,7 +326,7 @@ fn expire_after(seconds: Value<'_>) -> Result<Option<ValueBuf>> {
     let whole = seconds.as_f64().unwrap_or_default() as i64;
     match i32::try_from(whole) {
         _ if whole < 0 => Err(ttl_negative()),
-        Ok(whole) => Ok(Some(ValueBuf::from(whole))),
+        Ok(whole) => Ok(Some(ValueBuf::from(i64::from(whole)))),
         Err(_) => Err(ttl_too_large()),
     }
 }

@@ -8,7 +8,7 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
-use crate::{storage_size, writes};
+use crate::{storage_size, time_series, writes};
 
 errors! {
     scale_too_small(scale: i64) = 51_024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
@@ -57,7 +57,7 @@ fn scale(request: &Request<'_>) -> Result<i64> {
 /// Writes the statistics of `ns`, sizes divided by `scale`.
 pub(crate) fn write(db: &Db, ns: &Namespace, scale: i64, out: &mut DocWriter<'_>) -> Result<()> {
     out.append("ns", ns.as_str());
-    let Some(collection) = db.collection(ns) else {
+    let Some(collection) = db.collection(&time_series::data_namespace(db, ns)?) else {
         write_absent(scale, out);
         return Ok(());
     };
@@ -86,9 +86,13 @@ pub(crate) fn write_present(
     let state = collection.state();
     let (count, size) = (collection.count(), collection.size_bytes());
     whole(out, "size", size / scale);
-    whole(out, "count", count);
-    if count > 0 {
-        whole(out, "avgObjSize", size / count);
+    if state.options.time_series.is_some() {
+        time_series::write_statistics(collection, scale, out);
+    } else {
+        whole(out, "count", count);
+        if count > 0 {
+            whole(out, "avgObjSize", size / count);
+        }
     }
     out.append("numOrphanDocs", 0);
     let storage = storage_size::of_documents(db, collection)?;

@@ -9,7 +9,7 @@ use super::coll_stats;
 use super::{Auth, Command, Outcome};
 use crate::context::Context;
 use crate::request::Request;
-use crate::storage_size;
+use crate::{storage_size, time_series};
 
 errors! {
     no_collection() = NamespaceNotFound, "collection does not exist";
@@ -30,6 +30,7 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = coll_stats::namespace(request)?;
+    let ns = time_series::data_namespace(&context.server.db, &ns)?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(no_collection)?;
     let state = collection.state();

@@ -1,6 +1,7 @@
 //! `create`: makes a collection or a view.
 
-use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
+use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
@@ -39,7 +40,6 @@ errors! {
     auto_index_id(ns: &Namespace) = 50_001, "autoIndexId:false is not allowed for collection {ns} because it can be replicated";
     temp() = InvalidOptions, "the 'temp' field is an invalid option";
     expire_unclustered() = InvalidOptions, "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified";
-    no_time_series() = CommandNotSupported, "time-series collections are not available on this server";
     encrypted() = CommandNotSupported, "encrypted collections are not available on this server";
 }
 
@@ -91,6 +91,19 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
+    if let Some(Value::Document(time_series)) = request.arg("timeseries")
+        && !is_bucket_name(&ns)
+    {
+        check_view(context, request, &ns)?;
+        time_series::check(request, &ns, time_series)?;
+        check_expiry(request)?;
+        if request.arg("temp").is_some() {
+            return Err(temp());
+        }
+        let options = time_series::bucket_options(request, time_series)?;
+        context.server.db.create_time_series(&ns, options)?;
+        return Ok(Outcome::Done);
+    }
     let options = options(context, request, &ns)?;
     let options = CollectionOptions::parse(options.as_doc())?;
     context.server.db.create_collection(&ns, options)?;
@@ -106,11 +119,6 @@ fn run(
 /// The options that the collection is made with, checked, in the order that `listCollections` shows.
 fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
     check_view(context, request, ns)?;
-    if let Some(Value::Document(options)) = request.arg("timeseries") {
-        time_series::check(request, ns, options)?;
-        check_expiry(request)?;
-        return Err(no_time_series());
-    }
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted());
     }
@@ -121,7 +129,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if !is_capped && (request.arg("size").is_some() || request.arg("max").is_some()) {
         return Err(size_without_capped());
     }
-    let clustered = clustered(request)?;
+    let clustered = clustered(request, ns)?;
     if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
         return Err(expire_unclustered());
     }
@@ -170,7 +178,13 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if let Some(clustered) = &clustered {
         out.append("clusteredIndex", clustered);
     }
-    append_number(request, "expireAfterSeconds", 0, &mut out)?;
+    if let Some(seconds) = request.arg("expireAfterSeconds").and_then(|value| value.as_f64()) {
+        #[allow(clippy::cast_possible_truncation)]
+        out.append("expireAfterSeconds", seconds as i64);
+    }
+    if let Some(time_series) = request.arg("timeseries") {
+        out.append("timeseries", time_series);
+    }
     out.finish();
     Ok(DocBuf::trusted(options))
 }
@@ -207,11 +221,17 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     view::check(context.server, "create", &definition)
 }
 
+/// Whether a collection of this name holds the buckets of another: tools that restore a dump make it themselves.
+fn is_bucket_name(ns: &Namespace) -> bool {
+    ns.collection().starts_with(BUCKETS_PREFIX)
+}
+
 /// The clustered index as it is shown: version and name filled in.
-fn clustered(request: &Request<'_>) -> Result<Option<DocBuf>> {
+fn clustered(request: &Request<'_>, ns: &Namespace) -> Result<Option<ValueBuf>> {
     let spec = match request.arg("clusteredIndex") {
         None => return Ok(None),
         Some(Value::Document(spec)) => spec,
+        Some(Value::Boolean(true)) if is_bucket_name(ns) => return Ok(Some(ValueBuf::from(true))),
         Some(_) => return Err(clustered_legacy()),
     };
     fields::check_doc("create", CLUSTERED_FIELDS, spec)?;
@@ -237,7 +257,8 @@ fn clustered(request: &Request<'_>) -> Result<Option<DocBuf>> {
     if version.as_exact_i64() != Some(2) {
         return Err(clustered_version(&whole.as_doc(), &version));
     }
-    Ok(Some(marula_bson::doc! { "v": 2, "key": key, "name": name, "unique": true }))
+    let spec = marula_bson::doc! { "v": 2, "key": key, "name": name, "unique": true };
+    Ok(Some(Value::Document(spec.as_doc()).to_buf()))
 }
 
 /// The greatest number of seconds after which documents may expire: as many as 32 bits hold.

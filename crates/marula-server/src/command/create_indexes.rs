@@ -9,6 +9,7 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
+use crate::time_series;
 use crate::writes;
 
 errors! {
@@ -59,17 +60,24 @@ fn run(
     }
     let server = context.server.clone();
     let existing = server.db.collection(&ns);
-    if let Some(collection) = &existing {
+    let buckets = match &existing {
+        Some(collection) => server.db.buckets_of(collection)?,
+        None => None,
+    };
+    if let Some(collection) = existing.as_ref().filter(|_| buckets.is_none()) {
         writes::check_not_view(collection)?;
     }
-    let specs = specs(request, existing.as_deref())?;
+    let specs = specs(request, buckets.as_deref().or(existing.as_deref()), buckets.is_some())?;
     let is_capped =
         existing.as_ref().is_some_and(|collection| collection.state().options.capped.is_some());
     if is_capped && specs.iter().any(|spec| spec.expire_after_seconds.is_some()) {
         return Err(ttl_capped());
     }
     let is_new = existing.is_none();
-    let collection = server.db.collection_or_create(&ns)?;
+    let collection = match buckets {
+        Some(buckets) => buckets,
+        None => server.db.collection_or_create(&ns)?,
+    };
     let mut go_on = || context.check_interrupt();
     let (before, after) = server.db.create_indexes(&collection, specs, &mut go_on)?;
     let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
@@ -86,7 +94,11 @@ fn run(
     Ok(Outcome::Done)
 }
 
-fn specs(request: &Request<'_>, collection: Option<&Collection>) -> Result<Vec<IndexSpec>> {
+fn specs(
+    request: &Request<'_>,
+    collection: Option<&Collection>,
+    is_of_measurements: bool,
+) -> Result<Vec<IndexSpec>> {
     let documents = request.documents("indexes").ok_or_else(no_indexes)?;
     let documents: Vec<Doc<'_>> = documents.collect::<Result<_>>()?;
     if documents.is_empty() {
@@ -94,10 +106,18 @@ fn specs(request: &Request<'_>, collection: Option<&Collection>) -> Result<Vec<I
     }
     let state = collection.map(|collection| collection.state());
     let default_collation = state.as_ref().and_then(|state| state.options.collation.as_ref());
+    let time_series = state.as_ref().and_then(|state| state.options.time_series.as_ref());
+    let time_series = time_series.filter(|_| is_of_measurements);
     let ignores_unknown = request.flag("ignoreUnknownIndexOptions");
     documents
         .into_iter()
-        .map(|document| parse(document, default_collation, ignores_unknown))
+        .map(|document| match time_series {
+            Some(options) => {
+                let of_buckets = time_series::index::of_buckets(options, document)?;
+                parse(of_buckets.as_doc(), default_collation, ignores_unknown)
+            }
+            None => parse(document, default_collation, ignores_unknown),
+        })
         .collect()
 }
 

@@ -14,6 +14,7 @@ use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
+use crate::time_series;
 use crate::update_one::{gather, next_record};
 use crate::write_reply::{self, StatementIds, clamp};
 use crate::writes::{self, multi_not_retryable};
@@ -169,6 +170,19 @@ impl Statement<'_> {
             op.record_only(&[(self.number, Done::Deleted(0))])?;
             return Ok(Some(0));
         };
+        if let Some(buckets) = ctx.server.db.buckets_of(collection)? {
+            let statement = time_series::write::Delete {
+                query: self.query,
+                hint: self.hint,
+                collation: self.collation,
+                let_variables: self.let_variables,
+                multi: self.multi,
+            };
+            return match op.may_wait {
+                true => time_series::write::delete(ctx, &buckets, &statement, op).map(Some),
+                false => Ok(None),
+            };
+        }
         writes::check_not_view(collection)?;
         let mut execution = match query::id_equality(self.query) {
             Some(id) if self.hint.is_none() && context.collation.is_none() => {

@@ -2,6 +2,7 @@
 
 use marula_bson::DocWriter;
 use marula_db::Namespace;
+use marula_db::time_series::shown_namespace;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
@@ -38,9 +39,18 @@ fn run(
     if ns.db() == "admin" && ns.is_system() && db.collection(&ns).is_some() {
         return Err(system_collection(&ns));
     }
+    let buckets = match db.collection(&ns) {
+        Some(collection) => db.buckets_of(&collection).ok().flatten(),
+        None => None,
+    };
     let dropped = db.drop_collection(&ns)?;
     context.server.cursors.kill_where(|cursor_ns, _| *cursor_ns == ns);
-    let state = dropped.state();
+    let ns = match dropped.state().options.time_series {
+        // With its buckets goes the collection that clients know.
+        Some(_) => shown_namespace(&ns).unwrap_or(ns),
+        None => ns,
+    };
+    let state = buckets.unwrap_or(dropped).state();
     if state.options.view.is_none() {
         let indexes =
             i32::try_from(state.indexes.len()).expect("a collection has at most 64 indexes");

@@ -1,14 +1,15 @@
 //! `dropIndexes`: removes indexes by name, by key, or all but the one on `_id`.
 
 use marula_bson::{DocWriter, Value};
-use marula_db::Namespace;
 use marula_db::catalog::ddl::DropSelector;
+use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
+use crate::time_series::index::key_of_buckets;
 use crate::writes;
 
 errors! {
@@ -43,8 +44,13 @@ fn run(
     let ns = request.namespace()?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
-    writes::check_not_view(&collection)?;
-    let was = db.drop_indexes(&collection, &selector)?;
+    let was = match db.buckets_of(&collection)? {
+        Some(buckets) => drop_of_buckets(db, &buckets, &selector)?,
+        None => {
+            writes::check_not_view(&collection)?;
+            db.drop_indexes(&collection, &selector)?
+        }
+    };
     reply.append("nIndexesWas", i32::try_from(was).expect("a collection has at most 64 indexes"));
     if matches!(selector, DropSelector::All) {
         reply.append("msg", "non-_id indexes dropped for collection");
@@ -68,5 +74,17 @@ fn selector<'a>(request: &Request<'a>) -> Result<DropSelector<'a>> {
             }
         }
         other => Err(wrong_type(other.unwrap_or(Value::Null).kind().alias())),
+    }
+}
+
+/// Drops indexes of a time-series collection, which are those of its buckets.
+fn drop_of_buckets(db: &Db, buckets: &Collection, selector: &DropSelector<'_>) -> Result<usize> {
+    let state = buckets.state();
+    match (selector, &state.options.time_series) {
+        (DropSelector::Key(key), Some(options)) => {
+            let key = key_of_buckets(options, *key)?;
+            db.drop_indexes(buckets, &DropSelector::Key(key.as_doc()))
+        }
+        (selector, _) => db.drop_indexes(buckets, selector),
     }
 }

@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::pipeline_source::push_down;
 use crate::query_args;
 use crate::request::Request;
-use crate::{host, view, writes};
+use crate::{host, time_series, view, writes};
 
 errors! {
     unknown(name: &str) = CommandNotFound, "Explain failed due to unknown command: {name}";
@@ -462,7 +462,11 @@ fn pipeline(
     let whole = Pipeline::parse(stages, &context)?;
     let (ns, whole) = resolve(ctx, ns.clone(), whole, &context)?;
     let (mut query, rest) = push_down(whole, context.clone())?;
-    query.hint = query_args::parse_hint(request.arg("hint"))?;
+    let time_series = collection.and_then(|it| it.state().options.time_series.clone());
+    query.hint = match &time_series {
+        Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
+        None => query_args::parse_hint(request.arg("hint"))?,
+    };
     let sort = first_sort(stages);
     let asked = Asked { query, sort, projection: None, verb: Verb::Find };
     let front = asked.answer(ctx, &ns, verbosity)?;

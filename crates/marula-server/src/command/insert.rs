@@ -1,6 +1,7 @@
 //! `insert`: adds documents to a collection, which it creates where there is none.
 
 use marula_bson::{Doc, DocWriter};
+use marula_db::Collection;
 use marula_db::write::InsertReport;
 use marula_error::{Result, errors};
 
@@ -70,6 +71,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         None => ctx.server.db.collection_or_create(&ns)?,
     };
     let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
+    if let Some(buckets) = ctx.server.db.buckets_of(&collection)? {
+        return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
+    }
     if let Err(error) = writes::check_not_view(&collection) {
         // Each document fails on its own.
         let failed = if ordered { 1 } else { documents.len() };
@@ -101,6 +105,37 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         "n",
         i32::try_from(report.inserted).expect("a batch has at most 100,000 documents"),
     );
+    write_reply::write_errors(&report.errors, reply);
+    write_reply::retried(&report.retried, reply);
+    Ok(Outcome::Done)
+}
+
+/// Inserts into a time-series collection.
+fn insert_measurements(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    buckets: &Collection,
+    documents: &[Doc<'_>],
+    ordered: bool,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if !ctx.may_wait() {
+        return Ok(Outcome::ToPool);
+    }
+    let ids = StatementIds::read(
+        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
+        request.arg("stmtIds").and_then(|ids| ids.as_array()),
+        documents.len(),
+    )?;
+    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    let mut report = InsertReport::default();
+    let docs = &mut documents.iter().copied();
+    op.insert_measurements(buckets, docs, ordered, ids.at(0), &mut report)?;
+    ctx.server.counters.insert.add(documents.len() as u64);
+    ctx.server.counters.documents_inserted.add(report.inserted as u64);
+    // As mongod does, an ordered insert counts the documents that it was given, whatever became of them.
+    let count = if ordered { documents.len() } else { report.inserted };
+    reply.append("n", i32::try_from(count).expect("a batch has at most 100,000 documents"));
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use marula_bson::{Binary, DocBuf, DocWriter, Value, doc};
-use marula_db::{Collection, Namespace};
+use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -13,6 +13,7 @@ use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
+use crate::time_series;
 
 pub(super) static COMMAND: Command = Command {
     name: "listCollections",
@@ -47,7 +48,7 @@ fn run(
     let mut documents = Vec::new();
     for collection in context.server.db.catalog().collections(request.db) {
         // The filter sees what it is asked about, also when only names are shown.
-        let whole = describe(&collection);
+        let whole = describe(&context.server.db, &collection)?;
         if let Some(filter) = &filter
             && !filter.matches(whole.as_doc())?
         {
@@ -62,6 +63,7 @@ fn run(
 
 fn kind(collection: &Collection) -> &'static str {
     match collection.state().options.view {
+        Some(_) if time_series::is_shown(collection) => "timeseries",
         Some(_) => "view",
         None => "collection",
     }
@@ -72,15 +74,22 @@ fn name_of(collection: &Collection) -> DocBuf {
 }
 
 /// `{ name, type, options, info, idIndex }`.
-fn describe(collection: &Arc<Collection>) -> DocBuf {
+fn describe(db: &Db, collection: &Arc<Collection>) -> Result<DocBuf> {
     let state = collection.state();
-    DocBuf::build(|out| {
+    let options = match db.buckets_of(collection) {
+        Ok(Some(buckets)) => time_series::shown_options(&buckets),
+        // Buckets that are gone show nothing.
+        Err(_) => DocBuf::new(),
+        Ok(None) => time_series::shown_bucket_options(collection),
+    };
+    Ok(DocBuf::build(|out| {
         out.append("name", collection.namespace().collection());
         out.append("type", kind(collection));
-        out.append("options", &state.options.document);
+        out.append("options", &options);
         let mut info = out.begin_doc("info");
         if state.options.view.is_some() {
-            info.append("readOnly", true);
+            // Through a time-series collection one writes.
+            info.append("readOnly", state.options.time_series.is_none());
             return;
         }
         info.append("readOnly", false);
@@ -89,5 +98,5 @@ fn describe(collection: &Arc<Collection>) -> DocBuf {
         if let Some(id_index) = state.indexes.iter().find(|index| index.is_id()) {
             out.append("idIndex", &id_index.spec.document);
         }
-    })
+    }))
 }

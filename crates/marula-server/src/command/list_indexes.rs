@@ -9,6 +9,7 @@ use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
+use crate::time_series::index;
 use crate::writes;
 
 errors! {
@@ -39,16 +40,27 @@ fn run(
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
     let collection = context.server.db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
+    let buckets = context.server.db.buckets_of(&collection)?;
+    let is_shown = buckets.is_some();
+    let collection = buckets.unwrap_or(collection);
     writes::check_not_view(&collection)?;
     let state = collection.state();
     let mut documents: Vec<DocBuf> = Vec::new();
-    if let Some(clustered) = &state.options.clustered {
+    if let Some(clustered) = &state.options.clustered
+        && state.options.time_series.is_none()
+    {
         // A clustered collection is its own index on _id.
         let mut document = clustered.clone();
         document.push("clustered", Value::Boolean(true));
         documents.push(document);
     }
-    documents.extend(state.indexes.iter().map(|index| index.spec.document.clone()));
+    let specs = state.indexes.iter().map(|index| &index.spec.document);
+    match state.options.time_series.as_ref().filter(|_| is_shown) {
+        Some(options) => {
+            documents.extend(specs.filter_map(|spec| index::shown(options, spec.as_doc())));
+        }
+        None => documents.extend(specs.cloned()),
+    }
     if request.flag("includeIndexBuildInfo") {
         documents = documents.iter().map(|spec| marula_bson::doc! { "spec": spec }).collect();
     }

@@ -2,6 +2,7 @@
 
 use marula_bson::{DocWriter, Type};
 use marula_db::Namespace;
+use marula_db::time_series::BUCKETS_PREFIX;
 use marula_error::{Error, Result, errors};
 
 use super::fields::{Field, Types};
@@ -14,6 +15,7 @@ errors! {
     invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
     bad_source(reason: &str) = IllegalOperation, "error with source namespace: {reason}";
     bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
+    buckets_to_other(from: &Namespace, to: &Namespace) = IllegalOperation, "Cannot rename time-series buckets collection {{{from}}} to a non-time-series buckets namespace {{{to}}}";
     source_is_view(ns: &Namespace) = CommandNotSupportedOnView, "cannot rename view: {ns}";
     target_is_view(ns: &Namespace) = NamespaceExists, "a view already exists with that name: {ns}";
 }
@@ -54,6 +56,10 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     }
     if is_view(&to) && from != to {
         return Err(target_is_view(&to));
+    }
+    let is_of_buckets = |ns: &Namespace| ns.collection().starts_with(BUCKETS_PREFIX);
+    if is_of_buckets(&from) && !is_of_buckets(&to) {
+        return Err(buckets_to_other(&from, &to));
     }
     db.rename_collection(&from, &to, request.flag("dropTarget"))?;
     context.server.cursors.kill_where(|ns, _| *ns == from || *ns == to);

@@ -110,10 +110,15 @@ fn asserts(section: &Section<'_>, out: &mut DocWriter<'_>) {
 
 fn catalog_stats(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let (mut collections, mut capped, mut clustered, mut views) = (0, 0, 0, 0);
+    let mut time_series = 0;
     let catalog = section.server.db.catalog();
     for name in catalog.databases() {
         for collection in catalog.collections(&name) {
             let state = collection.state();
+            if crate::time_series::is_shown(&collection) {
+                time_series += 1;
+                continue;
+            }
             if state.options.view.is_some() {
                 views += 1;
                 continue;
@@ -127,7 +132,7 @@ fn catalog_stats(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "collections": collections,
         "capped": capped,
         "clustered": clustered,
-        "timeseries": 0,
+        "timeseries": time_series,
         "views": views,
         "internalCollections": 0,
         "internalViews": 0,

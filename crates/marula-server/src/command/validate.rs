@@ -8,6 +8,7 @@ use super::coll_stats;
 use super::{Auth, Command, Outcome};
 use crate::context::Context;
 use crate::request::Request;
+use crate::time_series;
 
 errors! {
     no_collection(ns: &Namespace) = NamespaceNotFound, "Collection '{ns}' does not exist to validate.";
@@ -30,6 +31,7 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = coll_stats::namespace(request)?;
+    let ns = time_series::data_namespace(&context.server.db, &ns)?;
     if request.flag("background") && request.flag("full") {
         return Err(full_in_background());
     }

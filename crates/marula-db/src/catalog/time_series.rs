@@ -1,0 +1,120 @@
+//! Time-series collections in the catalogue: an entry for what clients see and one for its buckets.
+
+use std::sync::Arc;
+
+use marula_bson::{DocBuf, Element, Value};
+use marula_error::{Result, errors};
+
+use super::options::CollectionOptions;
+use crate::collection::{Collection, State};
+use crate::db::Db;
+use crate::namespace::Namespace;
+use crate::time_series::{BUCKETS_PREFIX, TimeSeries, buckets_namespace, shown_namespace};
+
+errors! {
+    /// A time-series collection without the collection of its buckets.
+    pub no_buckets(ns: &Namespace) = 6_067_201, "expected time-series buckets collection {ns} to exist";
+}
+
+impl Db {
+    /// Creates a time-series collection. `options` are those of its buckets, as `create` has checked them.
+    ///
+    /// Errors: those of [`Db::create_collection`].
+    pub fn create_time_series(&self, ns: &Namespace, options: CollectionOptions) -> Result<()> {
+        let mut next_ident = self.ddl.lock();
+        if let Some(known) = self.collection(ns) {
+            return Err(super::ddl::exists(&known));
+        }
+        let view = view_options(ns, &options)?;
+        let buckets = buckets_namespace(ns)?;
+        // A crash between the two entries leaves buckets that nothing shows; they are taken up here.
+        match self.collection(&buckets) {
+            Some(known) if known.state().options.document != options.document => {
+                return Err(super::ddl::exists(&known));
+            }
+            Some(_) => {}
+            None => {
+                self.create_locked(&mut next_ident, &buckets, options)?;
+            }
+        }
+        self.create_locked(&mut next_ident, ns, view)?;
+        self.show_view(&mut next_ident, ns)
+    }
+
+    /// The collection of the buckets that a time-series collection shows; `None` for any other collection.
+    ///
+    /// Errors: `no_buckets`.
+    pub fn buckets_of(&self, collection: &Collection) -> Result<Option<Arc<Collection>>> {
+        let state = collection.state();
+        if state.options.view.is_none() || state.options.time_series.is_none() {
+            return Ok(None);
+        }
+        let ns = buckets_namespace(&collection.namespace())?;
+        self.collection(&ns).map(Some).ok_or_else(|| no_buckets(&ns))
+    }
+
+    /// The time-series collection or its buckets, whichever `collection` is not, where both are there.
+    pub(super) fn other_half(&self, collection: &Collection) -> Option<Arc<Collection>> {
+        collection.state().options.time_series.as_ref()?;
+        let ns = collection.namespace();
+        let other = match ns.collection().starts_with(BUCKETS_PREFIX) {
+            true => shown_namespace(&ns)?,
+            false => buckets_namespace(&ns).ok()?,
+        };
+        self.collection(&other).filter(|other| other.state().options.time_series.is_some())
+    }
+
+    /// Gives the buckets of a time-series collection other options, and what shows them too.
+    pub fn change_time_series(
+        &self,
+        buckets: &Collection,
+        options: CollectionOptions,
+        change_index: &dyn Fn(&crate::IndexSpec) -> Option<crate::IndexSpec>,
+    ) -> Result<()> {
+        let shown = self.other_half(buckets);
+        let view =
+            shown.as_ref().map(|shown| view_options(&shown.namespace(), &options)).transpose()?;
+        self.change_collection(buckets, options, change_index)?;
+        if let (Some(shown), Some(view)) = (shown, view) {
+            self.change_collection(&shown, view, &|_| None)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a bucket begins at a moment that its `_id` cannot say, before one does.
+    pub(crate) fn note_extended_range(&self, buckets: &Collection) -> Result<()> {
+        let state: Arc<State> = buckets.state();
+        let Some(time_series) = &state.options.time_series else { return Ok(()) };
+        let extended = TimeSeries { extended_range: true, ..time_series.clone() };
+        let document = with_time_series(&state.options.document, &extended);
+        let options = CollectionOptions::parse(document.as_doc())?;
+        self.change_time_series(buckets, options, &|_| None)
+    }
+}
+
+/// The options of buckets with another `timeseries`.
+pub fn with_time_series(document: &DocBuf, time_series: &TimeSeries) -> DocBuf {
+    DocBuf::build(|out| {
+        for Element { name, value } in document.as_doc() {
+            match name == "timeseries" {
+                true => out.append(name, &time_series.to_stored_doc()),
+                false => out.append_raw(name, value),
+            };
+        }
+    })
+}
+
+/// The options of the entry that shows the buckets.
+fn view_options(ns: &Namespace, buckets: &CollectionOptions) -> Result<CollectionOptions> {
+    let time_series = buckets.time_series.as_ref().expect("these are options of buckets");
+    let on = buckets_namespace(ns)?;
+    let document = DocBuf::build(|out| {
+        out.append("viewOn", on.collection());
+        out.append("pipeline", Value::Array(time_series.pipeline().as_doc()));
+        if let Some(collation) = &buckets.collation {
+            out.append("collation", collation.to_doc());
+        }
+        out.append("timeseries", &time_series.to_stored_doc());
+    });
+    CollectionOptions::parse(document.as_doc())
+}

@@ -1,0 +1,311 @@
+//! One bucket: its document taken apart, measurements added, and put together again.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use marula_bson::order::{canonical_class, compare};
+use marula_bson::{Collator, Doc, DocBuf, DocWriter, ObjectId, RawValue, Type, Value, ValueBuf};
+
+use super::{Granularity, TimeSeries};
+
+/// The most measurements of a bucket. Source: manual "Time Series Collection Limitations" and mongod's default of
+/// `timeseriesBucketMaxCount`.
+const MEASUREMENTS_MAX: usize = 1_000;
+/// The most bytes of measurements. Source: mongod's default of `timeseriesBucketMaxSize`.
+const BYTES_MAX: usize = 125 * 1024;
+
+/// Why a bucket does not take a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// It has as many as it may.
+    Count,
+    /// A field has another type here.
+    Schema,
+    /// It has as many bytes as it may.
+    Size,
+    /// The measurement is later than the bucket may span.
+    TimeForward,
+    /// The measurement is earlier than the bucket.
+    TimeBackward,
+}
+
+/// A bucket in parts.
+pub struct Bucket {
+    id: ObjectId,
+    meta: Option<ValueBuf>,
+    granularity: Granularity,
+    start_ms: i64,
+    count: usize,
+    data_bytes: usize,
+    fields: Vec<Field>,
+    places: HashMap<Box<[u8]>, usize>,
+}
+
+/// A field of the measurements.
+struct Field {
+    name: Box<[u8]>,
+    /// The elements of its `data` document, each named by its measurement's number.
+    elements: Vec<u8>,
+    min: ValueBuf,
+    max: ValueBuf,
+}
+
+impl Bucket {
+    /// An empty bucket that begins with a measurement at `time_ms`.
+    pub fn begin(options: &TimeSeries, meta: Option<ValueBuf>, time_ms: i64) -> Self {
+        let start_ms = options.granularity.round_down(time_ms);
+        // Moments outside the range are cut to the 32 bits that an ObjectId has for them.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let seconds = start_ms.div_euclid(1_000) as u32;
+        Bucket {
+            id: ObjectId::generate(seconds),
+            meta,
+            granularity: options.granularity,
+            start_ms,
+            count: 0,
+            data_bytes: 0,
+            fields: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// Takes a bucket's document apart. `None`: it takes no more, or is none that this module made.
+    pub fn load(options: &TimeSeries, document: Doc<'_>) -> Option<Self> {
+        let Some(Value::ObjectId(id)) = document.get("_id") else { return None };
+        let control = document.get("control")?.as_doc()?;
+        let is_closed = control.get("closed").is_some_and(|closed| closed.is_truthy());
+        if is_closed || control.get("version")?.as_exact_i64() != Some(1) {
+            return None;
+        }
+        let (min, max) = (control.get("min")?.as_doc()?, control.get("max")?.as_doc()?);
+        let data = document.get("data")?.as_doc()?;
+        let Some(Value::DateTime(start_ms)) = min.get(&options.time_field) else { return None };
+        let mut bucket = Bucket {
+            id,
+            meta: document.get("meta").map(|meta| meta.to_buf()),
+            granularity: options.granularity,
+            start_ms,
+            count: data.get(&options.time_field)?.as_doc()?.iter().count(),
+            data_bytes: 0,
+            fields: Vec::new(),
+            places: HashMap::new(),
+        };
+        for field in data {
+            let name: &[u8] = field.name;
+            let elements = field.value.get().as_doc()?.elements_bytes().to_vec();
+            bucket.data_bytes += elements.len();
+            bucket.places.insert(name.into(), bucket.fields.len());
+            bucket.fields.push(Field {
+                name: name.into(),
+                elements,
+                min: min.get(field.name)?.to_buf(),
+                max: max.get(field.name)?.to_buf(),
+            });
+        }
+        Some(bucket)
+    }
+
+    /// The bucket's `_id`.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// The meta value.
+    pub fn meta(&self) -> Option<&ValueBuf> {
+        self.meta.as_ref()
+    }
+
+    /// Adds a measurement. An empty bucket takes any.
+    pub fn push(
+        &mut self,
+        options: &TimeSeries,
+        measurement: Doc<'_>,
+        time_ms: i64,
+        collator: Option<&dyn Collator>,
+    ) -> Result<(), Full> {
+        let is_meta =
+            |name: &[u8]| options.meta_field.as_ref().is_some_and(|meta| meta.as_bytes() == name);
+        let is_time = |name: &[u8]| options.time_field.as_bytes() == name;
+        let number = self.count.to_string();
+        if self.count > 0 {
+            self.check(options, measurement, time_ms, number.len())?;
+        }
+        for element in measurement {
+            let name: &[u8] = element.name;
+            if is_meta(name) {
+                continue;
+            }
+            let place = match self.places.get(name) {
+                Some(&place) => place,
+                None => {
+                    let value = element.value.get();
+                    let min = if is_time(name) { Value::DateTime(self.start_ms) } else { value };
+                    self.places.insert(name.into(), self.fields.len());
+                    self.fields.push(Field {
+                        name: name.into(),
+                        elements: Vec::new(),
+                        min: min.to_buf(),
+                        max: value.to_buf(),
+                    });
+                    self.fields.len() - 1
+                }
+            };
+            let field = &mut self.fields[place];
+            let before = field.elements.len();
+            append_element(&mut field.elements, number.as_bytes(), element.value);
+            self.data_bytes += field.elements.len() - before;
+            let value = element.value.get();
+            if let Some(min) = merged(field.min.get(), value, Ordering::Less, collator) {
+                field.min = min;
+            }
+            if let Some(max) = merged(field.max.get(), value, Ordering::Greater, collator) {
+                field.max = max;
+            }
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Whether a further measurement fits.
+    fn check(
+        &self,
+        options: &TimeSeries,
+        measurement: Doc<'_>,
+        time_ms: i64,
+        digits: usize,
+    ) -> Result<(), Full> {
+        let mut bytes = 0;
+        for element in measurement {
+            let name: &[u8] = element.name;
+            if options.meta_field.as_ref().is_some_and(|meta| meta.as_bytes() == name) {
+                continue;
+            }
+            bytes += element.value.bytes().len() + digits + 2;
+            if let Some(&place) = self.places.get(name)
+                && !is_alike(self.fields[place].min.get(), element.value.get())
+            {
+                return Err(Full::Schema);
+            }
+        }
+        let span_ms = i64::from(self.granularity.span_seconds()) * 1_000;
+        match time_ms {
+            _ if self.count >= MEASUREMENTS_MAX => Err(Full::Count),
+            _ if self.data_bytes + bytes > BYTES_MAX => Err(Full::Size),
+            time if time < self.start_ms => Err(Full::TimeBackward),
+            time if time.saturating_sub(self.start_ms) >= span_ms => Err(Full::TimeForward),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the bucket's document into `out`, which is cleared first.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.clear();
+        let mut document = DocWriter::new(out);
+        document.append("_id", self.id);
+        let mut control = document.begin_doc("control");
+        control.append("version", 1);
+        let mut min = control.begin_doc("min");
+        for field in &self.fields {
+            min.append(&field.name, field.min.get());
+        }
+        min.finish();
+        let mut max = control.begin_doc("max");
+        for field in &self.fields {
+            max.append(&field.name, field.max.get());
+        }
+        max.finish();
+        control.finish();
+        if let Some(meta) = &self.meta {
+            document.append("meta", meta.get());
+        }
+        let mut data = document.begin_doc("data");
+        for field in &self.fields {
+            data.begin_doc(&field.name).append_elements(&field.elements);
+        }
+        data.finish();
+        document.finish();
+    }
+}
+
+/// How many measurements a bucket's document holds.
+pub fn count(options: &TimeSeries, document: Doc<'_>) -> usize {
+    let data = document.get("data").and_then(|data| data.as_doc());
+    let times = data.and_then(|data| data.get(&options.time_field));
+    times.and_then(|times| times.as_doc()).map_or(0, |times| times.iter().count())
+}
+
+fn append_element(out: &mut Vec<u8>, name: &[u8], value: RawValue<'_>) {
+    out.push(value.kind().tag());
+    out.extend_from_slice(name);
+    out.push(0);
+    out.extend_from_slice(value.bytes());
+}
+
+/// Whether two values may stand in one column: of one class, and what they hold at the same place too.
+fn is_alike(a: Value<'_>, b: Value<'_>) -> bool {
+    let same_fields = |a: Doc<'_>, b: Doc<'_>| {
+        b.iter()
+            .all(|field| a.get(field.name).is_none_or(|known| is_alike(known, field.value.get())))
+    };
+    match (a, b) {
+        (Value::Document(a), Value::Document(b)) | (Value::Array(a), Value::Array(b)) => {
+            same_fields(a, b)
+        }
+        (a, b) => canonical_class(a.kind()) == canonical_class(b.kind()),
+    }
+}
+
+/// The least, or greatest, of two values: documents field by field, arrays element by element. `None`: the old one.
+fn merged(
+    old: Value<'_>,
+    new: Value<'_>,
+    wanted: Ordering,
+    collator: Option<&dyn Collator>,
+) -> Option<ValueBuf> {
+    match (old, new) {
+        (Value::Document(old), Value::Document(new)) => {
+            let document = merged_fields(old, new, wanted, collator);
+            Some(Value::Document(document.as_doc()).to_buf())
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            let array = merged_fields(old, new, wanted, collator);
+            Some(Value::Array(array.as_doc()).to_buf())
+        }
+        (old, new) => (compare(new, old, collator) == wanted).then(|| new.to_buf()),
+    }
+}
+
+fn merged_fields(
+    old: Doc<'_>,
+    new: Doc<'_>,
+    wanted: Ordering,
+    collator: Option<&dyn Collator>,
+) -> DocBuf {
+    let mut document = DocBuf::new();
+    for field in old {
+        let value = field.value.get();
+        let better = new.get(field.name).and_then(|other| merged(value, other, wanted, collator));
+        document.push(field.name, better.as_ref().map_or(value, |better| better.get()));
+    }
+    for field in new {
+        if old.get_raw(field.name).is_none() {
+            document.push(field.name, field.value.get());
+        }
+    }
+    document
+}
+
+/// The moment of a measurement, where its time field holds a date.
+pub fn time_of(options: &TimeSeries, measurement: Doc<'_>) -> Option<i64> {
+    let raw = measurement.get_raw(options.time_field.as_bytes())?;
+    match raw.kind() {
+        Type::DateTime => match raw.get() {
+            Value::DateTime(time) => Some(time),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Inserting measurements into a time-series collection: gathered by meta value, and added to its open bucket or to
+//! new ones, so that one insert writes a bucket once.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use marula_bson::{Collator, Doc, DocBuf, Value, ValueBuf, key_string};
+use marula_error::{Error, Result, codes, errors};
+use marula_query::update::Touched;
+
+use super::{Change, InsertReport, WriteOp, Written};
+use crate::collection::{Collection, State};
+use crate::keys::RecordKey;
+use crate::session::Done;
+use crate::time_series::bucket::{self, Bucket, Full};
+use crate::time_series::open::Counters;
+use crate::time_series::{TimeSeries, is_extended, normalize};
+
+errors! {
+    no_time(field: &str) = BadValue, "'{field}' must be present and contain a valid BSON UTC datetime value";
+}
+
+/// A measurement on its way into a bucket.
+#[derive(Clone, Copy)]
+struct Measurement<'d> {
+    doc: Doc<'d>,
+    time_ms: i64,
+    position: usize,
+}
+
+/// The measurements of one meta value, in the order of the insert.
+struct Group<'d> {
+    /// `{ meta: <value> }` with its fields in order; empty where there is none.
+    meta: DocBuf,
+    measurements: Vec<Measurement<'d>>,
+}
+
+impl WriteOp<'_> {
+    /// Inserts measurements into the collection of their buckets. An ordered insert stops at the first error.
+    ///
+    /// `statement` is the number of the first measurement's statement. The outer error is one that is not any
+    /// measurement's.
+    /// Errors: `no_time` for each measurement without a moment; a bucket that grows too large.
+    pub fn insert_measurements<'d>(
+        &mut self,
+        buckets: &Collection,
+        docs: &mut dyn Iterator<Item = Doc<'d>>,
+        ordered: bool,
+        statement: i32,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        let state = buckets.state();
+        let Some(options) = &state.options.time_series else { return Ok(()) };
+        let mut groups = Groups::default();
+        for (position, doc) in docs.enumerate() {
+            if let Some(numbered) = &self.numbered {
+                let number = number(statement, position);
+                match numbered.done(number) {
+                    Some(Done::Inserted) => {
+                        report.inserted += 1;
+                        report.retried.push(number);
+                        continue;
+                    }
+                    Some(_) => return Err(numbered.mismatch(number)),
+                    None => {}
+                }
+            }
+            match bucket::time_of(options, doc) {
+                Some(time_ms) => groups.add(options, Measurement { doc, time_ms, position }),
+                None => {
+                    report.errors.push((position, no_time(&options.time_field)));
+                    if ordered {
+                        break;
+                    }
+                }
+            }
+        }
+        if !options.extended_range && groups.has_extended {
+            self.db.note_extended_range(buckets)?;
+        }
+        // What a bucket looks like is this module's own care.
+        let bypassed = std::mem::replace(&mut self.bypass_validation, true);
+        let outcome = groups
+            .list
+            .iter()
+            .try_for_each(|group| self.insert_group(buckets, group, statement, report));
+        self.bypass_validation = bypassed;
+        report.errors.sort_by_key(|(position, _)| *position);
+        outcome
+    }
+
+    fn insert_group(
+        &mut self,
+        buckets: &Collection,
+        group: &Group<'_>,
+        statement: i32,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        let open = buckets.open_buckets();
+        let key = group.meta.as_doc().as_bytes();
+        let _lane = open.lane(key);
+        let mut rest = group.measurements.as_slice();
+        let mut is_reopened = false;
+        while let Some(first) = rest.first() {
+            let added = match open.get(key) {
+                Some(record) => {
+                    let (added, full) = self.extend(buckets, group, &record, rest, statement)?;
+                    if added < rest.len() {
+                        open.closed(key, full);
+                        is_reopened = full.is_some();
+                    }
+                    Counters::add(&open.counters.bucket_updates, usize::from(added > 0));
+                    added
+                }
+                None => match self.begin(buckets, group, rest, statement) {
+                    Ok((record, added, full)) => {
+                        Counters::add(&open.counters.bucket_inserts, 1);
+                        if !is_reopened {
+                            Counters::add(&open.counters.opened_due_to_metadata, 1);
+                        }
+                        open.opened(key, record);
+                        if full.is_some() {
+                            open.closed(key, full);
+                            is_reopened = true;
+                        }
+                        added
+                    }
+                    // A measurement that no bucket can hold fails alone.
+                    Err(error) if is_of_document(&error) => {
+                        report.errors.push((first.position, error));
+                        rest = &rest[1..];
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            Counters::add(&open.counters.measurements, added);
+            report.inserted += added;
+            rest = &rest[added..];
+        }
+        Ok(())
+    }
+
+    /// Adds to a bucket what it takes. Answers how many that were and why it takes no more; with no reason where its
+    /// document is gone or another's.
+    fn extend(
+        &mut self,
+        buckets: &Collection,
+        group: &Group<'_>,
+        record: &RecordKey,
+        rest: &[Measurement<'_>],
+        statement: i32,
+    ) -> Result<(usize, Option<Full>)> {
+        let (added, full) = (Cell::new(0), Cell::new(None));
+        let state = buckets.state();
+        let Some(options) = &state.options.time_series else { return Ok((0, None)) };
+        let collator = collator(&state);
+        let mut change = |document: Doc<'_>, out: &mut Vec<u8>| {
+            added.set(0);
+            full.set(None);
+            let Some(mut bucket) = Bucket::load(options, document) else { return Ok(Change::Skip) };
+            if bucket.meta().map(ValueBuf::get) != group.meta.as_doc().get("meta") {
+                return Ok(Change::Skip);
+            }
+            let (count, why) = fill(&mut bucket, options, rest, collator);
+            full.set(why);
+            if count == 0 {
+                return Ok(Change::Skip);
+            }
+            bucket.write(out);
+            added.set(count);
+            Ok(Change::Replace(Touched::All))
+        };
+        let statements = |_: Written| statements_of(&rest[..added.get()], statement);
+        match self.update_as(buckets, record, &mut change, Some(&statements)) {
+            Ok(Written::Changed) => Ok((added.get(), full.get())),
+            Ok(_) => Ok((0, full.get())),
+            // With all of them it would be too large a document: they begin one of their own.
+            Err(error) if is_of_document(&error) => Ok((0, Some(Full::Size))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins a bucket with what it takes, at least one measurement.
+    fn begin(
+        &mut self,
+        buckets: &Collection,
+        group: &Group<'_>,
+        rest: &[Measurement<'_>],
+        statement: i32,
+    ) -> Result<(RecordKey, usize, Option<Full>)> {
+        let state = buckets.state();
+        let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+        let meta = group.meta.as_doc().get("meta").map(|meta| meta.to_buf());
+        let mut bucket = Bucket::begin(options, meta, rest[0].time_ms);
+        let (added, full) = fill(&mut bucket, options, rest, collator(&state));
+        let mut document = Vec::new();
+        bucket.write(&mut document);
+        let statements = statements_of(&rest[..added], statement);
+        self.insert_one(buckets, Doc::trusted(&document), &statements)?;
+        let mut key = Vec::new();
+        key_string::encode_part(Value::ObjectId(bucket.id()), false, None, &mut key);
+        Ok((RecordKey::new(&key), added, full))
+    }
+}
+
+/// The measurements of an insert, by meta value.
+#[derive(Default)]
+struct Groups<'d> {
+    list: Vec<Group<'d>>,
+    places: HashMap<Vec<u8>, usize>,
+    has_extended: bool,
+}
+
+impl<'d> Groups<'d> {
+    fn add(&mut self, options: &TimeSeries, measurement: Measurement<'d>) {
+        self.has_extended |= is_extended(measurement.time_ms);
+        let mut meta = DocBuf::new();
+        let field = options.meta_field.as_ref();
+        if let Some(value) = field.and_then(|field| measurement.doc.get(field)) {
+            normalize(value, &mut meta);
+        }
+        let place = match self.places.get(meta.as_doc().as_bytes()) {
+            Some(&place) => place,
+            None => {
+                self.places.insert(meta.as_doc().as_bytes().to_vec(), self.list.len());
+                self.list.push(Group { meta, measurements: Vec::new() });
+                self.list.len() - 1
+            }
+        };
+        self.list[place].measurements.push(measurement);
+    }
+}
+
+/// Adds measurements until one does not fit.
+fn fill(
+    bucket: &mut Bucket,
+    options: &TimeSeries,
+    measurements: &[Measurement<'_>],
+    collator: Option<&dyn Collator>,
+) -> (usize, Option<Full>) {
+    for (count, measurement) in measurements.iter().enumerate() {
+        let pushed = bucket.push(options, measurement.doc, measurement.time_ms, collator);
+        if let Err(full) = pushed {
+            return (count, Some(full));
+        }
+    }
+    (measurements.len(), None)
+}
+
+fn collator(state: &State) -> Option<&dyn Collator> {
+    state.options.collation.as_ref().map(|collation| collation.collator())
+}
+
+fn number(statement: i32, position: usize) -> i32 {
+    statement.saturating_add(i32::try_from(position).unwrap_or(i32::MAX))
+}
+
+fn statements_of(measurements: &[Measurement<'_>], statement: i32) -> Vec<(i32, Done)> {
+    let done =
+        |measurement: &Measurement<'_>| (number(statement, measurement.position), Done::Inserted);
+    measurements.iter().map(done).collect()
+}
+
+/// Whether an error is about the size or the depth of a document.
+fn is_of_document(error: &Error) -> bool {
+    [codes::BSONObjectTooLarge, codes::BadValue, codes::Overflow].contains(&error.code())
+}

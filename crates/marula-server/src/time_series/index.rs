@@ -1,0 +1,175 @@
+//! Indexes of time-series collections: a client names fields of measurements, an index has fields of their buckets.
+//!
+//! The meta field stands in a bucket as `meta`. The moment, and any other field, is indexed by the least and the
+//! greatest value of the bucket. What cannot be told back from the key alone is kept as `originalSpec`.
+
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value};
+use marula_db::time_series::TimeSeries;
+use marula_error::{Result, errors};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+use marula_query::stage::{Kind, Pipeline};
+
+errors! {
+    no_unique() = InvalidOptions, "Unique indexes are not supported on time-series collections";
+    no_ttl() = InvalidOptions, "TTL indexes are not supported on time-series collections";
+    no_text() = InvalidOptions, "Text indexes are not supported on time-series collections";
+    measurement_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on measurement fields must be ascending or descending (numbers only), or '2dsphere': {field}";
+}
+
+/// The specification of the buckets' index that serves one on measurements.
+///
+/// Errors: kinds and options that time-series collections do not have.
+pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
+    if spec.get("unique").is_some_and(|unique| unique.is_truthy()) {
+        return Err(no_unique());
+    }
+    if spec.get("expireAfterSeconds").is_some() {
+        return Err(no_ttl());
+    }
+    let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
+    if key.values().any(|kind| kind == Value::String("text".into())) {
+        return Err(no_text());
+    }
+    let mut needs_original = false;
+    let mut of_buckets = DocBuf::new();
+    for field in key {
+        needs_original |= push_field(options, key, field, &mut of_buckets)?;
+    }
+    let partial = spec.get("partialFilterExpression").and_then(|partial| partial.as_doc());
+    let partial = partial.map(|partial| bucket_filter(options, partial)).transpose()?;
+    Ok(DocBuf::build(|out| {
+        for Element { name, value } in spec {
+            match (&**name, &partial) {
+                (b"key", _) if value.get().as_doc().is_some() => out.append(name, &of_buckets),
+                (b"partialFilterExpression", Some(partial)) => out.append(name, partial),
+                (b"originalSpec", _) => out,
+                _ => out.append_raw(name, value),
+            };
+        }
+        if needs_original || partial.is_some() {
+            let mut original = out.begin_doc("originalSpec");
+            for Element { name, value } in spec.iter().filter(|field| field.name != "originalSpec")
+            {
+                original.append_raw(name, value);
+            }
+            if spec.get("v").is_none() {
+                original.append("v", 2);
+            }
+        }
+    }))
+}
+
+/// Appends the fields of buckets for one field of measurements; answers whether they do not tell which it was.
+fn push_field(
+    options: &TimeSeries,
+    key: Doc<'_>,
+    field: Element<'_>,
+    out: &mut DocBuf,
+) -> Result<bool> {
+    let name = field.name.to_str_lossy();
+    let kind = field.value.get();
+    if let Some(path) = meta_path(options, &name) {
+        out.push(path, kind);
+        return Ok(false);
+    }
+    if kind == Value::String("2dsphere".into()) {
+        out.push(format!("data.{name}"), "2dsphere_bucket");
+        return Ok(true);
+    }
+    let Some(direction) = kind.as_f64().filter(|_| kind.kind().is_number()) else {
+        return Err(measurement_kind(&key, &field));
+    };
+    let (min, max) = (format!("control.min.{name}"), format!("control.max.{name}"));
+    let (first, second) = if direction < 0.0 { (max, min) } else { (min, max) };
+    out.push(first, kind);
+    out.push(second, kind);
+    Ok(name != options.time_field.as_str())
+}
+
+/// The key pattern of the buckets' index for one of measurements.
+///
+/// Errors: `measurement_kind`.
+pub fn key_of_buckets(options: &TimeSeries, key: Doc<'_>) -> Result<DocBuf> {
+    let mut of_buckets = DocBuf::new();
+    for field in key {
+        push_field(options, key, field, &mut of_buckets)?;
+    }
+    Ok(of_buckets)
+}
+
+/// The path in a bucket of a path of measurements that begins with the meta field.
+pub(super) fn meta_path(options: &TimeSeries, path: &str) -> Option<String> {
+    let rest = path.strip_prefix(options.meta_field.as_deref()?)?;
+    (rest.is_empty() || rest.starts_with('.')).then(|| format!("meta{rest}"))
+}
+
+/// What a condition on measurements says of their buckets.
+fn bucket_filter(options: &TimeSeries, condition: Doc<'_>) -> Result<DocBuf> {
+    let context = QueryContext::default();
+    let filter = Filter::parse(condition, &context)?;
+    let pipeline = Pipeline::parse(options.pipeline().as_doc(), &context)?;
+    match pipeline.stages().first().map(|stage| stage.kind()) {
+        Some(Kind::Unpack(unpack)) => Ok(unpack.bucket_filter(&filter, &context).to_doc()),
+        _ => Ok(DocBuf::new()),
+    }
+}
+
+/// The buckets' index as a client of the measurements knows it; `None` where it is on no field of theirs.
+pub fn shown(options: &TimeSeries, spec: Doc<'_>) -> Option<DocBuf> {
+    let original = spec.get("originalSpec").and_then(|original| original.as_doc());
+    let (key, partial) = match original {
+        Some(original) => (
+            original.get("key")?.as_doc()?.to_buf(),
+            original.get("partialFilterExpression").and_then(|partial| partial.as_doc()),
+        ),
+        None => (shown_key(options, spec.get("key")?.as_doc()?)?, None),
+    };
+    Some(DocBuf::build(|out| {
+        for Element { name, value } in spec {
+            match &**name {
+                b"key" => out.append(name, &key),
+                b"originalSpec" => out,
+                b"partialFilterExpression" => append_partial(out, partial),
+                _ => out.append_raw(name, value),
+            };
+        }
+    }))
+}
+
+fn append_partial<'w, 'b>(
+    out: &'w mut DocWriter<'b>,
+    partial: Option<Doc<'_>>,
+) -> &'w mut DocWriter<'b> {
+    match partial {
+        Some(partial) => out.append("partialFilterExpression", partial),
+        None => out,
+    }
+}
+
+fn shown_key(options: &TimeSeries, key: Doc<'_>) -> Option<DocBuf> {
+    let mut shown = DocBuf::new();
+    let mut last: Option<(String, bool)> = None;
+    for Element { name, value } in key {
+        let name = name.to_str_lossy();
+        if let Some(rest) = name.strip_prefix("meta") {
+            let meta = options.meta_field.as_deref()?;
+            shown.push(format!("{meta}{rest}"), value.get());
+            last = None;
+            continue;
+        }
+        let (path, is_min) =
+            match (name.strip_prefix("control.min."), name.strip_prefix("control.max.")) {
+                (Some(path), _) => (path, true),
+                (_, Some(path)) => (path, false),
+                _ => return None,
+            };
+        // The second of a pair says nothing new.
+        if last.take().is_some_and(|(other, was_min)| other == path && was_min != is_min) {
+            continue;
+        }
+        shown.push(path, value.get());
+        last = Some((path.to_owned(), is_min));
+    }
+    Some(shown)
+}

@@ -1,0 +1,274 @@
+//! Updates and deletes of measurements: only whole buckets, by their meta value.
+//!
+//! A statement is checked as mongod checks it, rewritten to one on the buckets, and carried out there; what is counted
+//! is the measurements of the buckets.
+//!
+//! Source: manual "Time Series Collection Limitations"; errors recorded from mongod 6.0.
+
+use std::sync::Arc;
+
+use marula_bson::{ByteSlice, Doc, DocBuf, Element, Value};
+use marula_db::time_series::{TimeSeries, bucket};
+use marula_db::write::Written;
+use marula_db::{Collection, WriteOp};
+use marula_error::{Result, errors};
+use marula_plan::{End, Execution, Query, planner};
+use marula_query::filter::Filter;
+use marula_query::update::{Update, UpdateOptions};
+
+use super::index::{key_of_buckets, meta_path};
+use crate::context::Context;
+use crate::query_args;
+use crate::update_one::{Statement, Updated, change_if_matching, gather};
+
+errors! {
+    not_multi() = InvalidOptions, "Cannot perform a non-multi update on a time-series collection";
+    upsert() = InvalidOptions, "Cannot perform an upsert on a time-series collection";
+    update_without_meta() = InvalidOptions, "Cannot perform an update on a time-series collection that does not have a metaField";
+    pipeline() = InvalidOptions, "Cannot perform an update on a time-series collection using a pipeline update";
+    replacement() = InvalidOptions, "Cannot perform an update on a time-series collection using a replacement document";
+    not_meta_updated(meta: &str) = InvalidOptions, "Cannot perform an update on a time-series collection which updates a field that is not the metaField '{meta}'";
+    not_meta_queried(meta: &str) = InvalidOptions, "Cannot perform an update or delete on a time-series collection when querying on a field that is not the metaField '{meta}'";
+    not_usable(operator: &str) = InvalidOptions, "Cannot use {operator} when performing an update or delete on a time-series collection";
+    delete_one() = IllegalOperation, "Cannot perform a non-multi delete on a time-series collection";
+    delete_without_meta() = InvalidOptions, "Cannot perform a delete with a non-empty query on a time-series collection that does not have a metaField";
+}
+
+/// A `delete` statement.
+pub struct Delete<'a> {
+    /// Which measurements.
+    pub query: Doc<'a>,
+    /// Which index to use.
+    pub hint: Option<Value<'a>>,
+    /// The collation.
+    pub collation: Option<Value<'a>>,
+    /// The command's variables.
+    pub let_variables: Option<Value<'a>>,
+    /// Whether all that match are removed.
+    pub multi: bool,
+}
+
+/// Carries out an update statement; answers how many measurements it matched and changed.
+pub fn update(
+    ctx: &Context<'_>,
+    buckets: &Arc<Collection>,
+    statement: &Statement<'_>,
+    op: &mut WriteOp<'_>,
+) -> Result<Updated> {
+    let state = buckets.state();
+    let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+    if !statement.multi {
+        return Err(not_multi());
+    }
+    if statement.upsert {
+        return Err(upsert());
+    }
+    let meta = options.meta_field.as_deref().ok_or_else(update_without_meta)?;
+    let modifiers = match statement.update {
+        Value::Array(_) => return Err(pipeline()),
+        Value::Document(doc)
+            if doc.iter().next().is_some_and(|first| first.name.starts_with(b"$")) =>
+        {
+            doc
+        }
+        _ => return Err(replacement()),
+    };
+    let query = query_of_buckets(options, statement.query)?;
+    let modifiers = modifiers_of_buckets(options, meta, modifiers)?;
+    let context = query_args::query_context(
+        ctx,
+        Some(buckets),
+        statement.collation,
+        statement.let_variables,
+    )?;
+    let update_options = UpdateOptions {
+        array_filters: statement.array_filters,
+        constants: statement.constants,
+        multi: true,
+    };
+    let update = Update::parse(Value::Document(modifiers.as_doc()), &update_options, &context)?;
+    let filter = if update.needs_position() {
+        Filter::parse_for_positions(query.as_doc(), &context)?
+    } else {
+        Filter::parse(query.as_doc(), &context)?
+    };
+    let mut wanted = Query::new(filter.clone(), context.clone());
+    wanted.hint = hint_of_buckets(options, statement.hint)?;
+    let (plan, wanted) = planner::plan(&state, wanted)?;
+    let mut execution = Execution::new(buckets.clone(), plan, wanted);
+    execution.give_once();
+    let mut updated = Updated::default();
+    loop {
+        let (records, end) = gather(ctx, &mut execution)?;
+        for record in &records {
+            let mut measurements = 0;
+            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+                measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
+                change_if_matching(&filter, &update, &context, doc, out)
+            };
+            match op.update(buckets, record, &mut change, None)? {
+                Written::Skipped => {}
+                written => {
+                    updated.matched += measurements;
+                    if written == Written::Changed {
+                        updated.modified += measurements;
+                    }
+                }
+            }
+            ctx.check_interrupt()?;
+        }
+        if end == End::Exhausted {
+            return Ok(updated);
+        }
+    }
+}
+
+/// Carries out a delete statement; answers how many measurements it removed.
+pub fn delete(
+    ctx: &Context<'_>,
+    buckets: &Arc<Collection>,
+    statement: &Delete<'_>,
+    op: &mut WriteOp<'_>,
+) -> Result<i64> {
+    let state = buckets.state();
+    let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+    if !statement.multi {
+        return Err(delete_one());
+    }
+    if options.meta_field.is_none() && !statement.query.is_empty() {
+        return Err(delete_without_meta());
+    }
+    let query = query_of_buckets(options, statement.query)?;
+    let context = query_args::query_context(
+        ctx,
+        Some(buckets),
+        statement.collation,
+        statement.let_variables,
+    )?;
+    let filter = Filter::parse(query.as_doc(), &context)?;
+    let mut wanted = Query::new(filter.clone(), context);
+    wanted.hint = hint_of_buckets(options, statement.hint)?;
+    let (plan, wanted) = planner::plan(&state, wanted)?;
+    let mut execution = Execution::new(buckets.clone(), plan, wanted);
+    let mut deleted = 0;
+    loop {
+        let (records, end) = gather(ctx, &mut execution)?;
+        for record in &records {
+            let mut measurements = 0;
+            let mut is_wanted = |doc: Doc<'_>| {
+                measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
+                filter.matches(doc)
+            };
+            if op.delete(buckets, record, &mut is_wanted, None)? {
+                deleted += measurements;
+            }
+            ctx.check_interrupt()?;
+        }
+        if end == End::Exhausted {
+            return Ok(deleted);
+        }
+    }
+}
+
+/// A hint with the key of the buckets' index.
+pub fn hint_of_buckets(
+    options: &TimeSeries,
+    hint: Option<Value<'_>>,
+) -> Result<Option<marula_plan::Hint>> {
+    match query_args::parse_hint(hint)? {
+        Some(marula_plan::Hint::Key(key)) => {
+            Ok(Some(marula_plan::Hint::Key(key_of_buckets(options, key.as_doc()).unwrap_or(key))))
+        }
+        other => Ok(other),
+    }
+}
+
+/// A filter on the meta field as one on buckets.
+fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
+    let refused = || not_meta_queried(options.meta_field.as_deref().unwrap_or_default());
+    let mut out = DocBuf::new();
+    for Element { name, value } in query {
+        match (&**name, value.get()) {
+            (b"$expr" | b"$where", _) => return Err(not_usable(&name.to_string())),
+            (b"$and" | b"$or" | b"$nor", Value::Array(branches)) => {
+                let mut array = DocBuf::new();
+                for branch in branches {
+                    match branch.value.get() {
+                        Value::Document(inner) => {
+                            array.push(branch.name, query_of_buckets(options, inner)?.as_doc());
+                        }
+                        other => array.push(branch.name, other),
+                    }
+                }
+                out.push(name, Value::Array(array.as_doc()));
+            }
+            (b"$jsonSchema", Value::Document(schema)) => {
+                out.push(name, schema_of_buckets(options, schema, &refused)?.as_doc());
+            }
+            // Operators say nothing of fields, or are told of when the filter is parsed.
+            (operator, value) if operator.starts_with(b"$") => out.push(name, value),
+            (_, value) => {
+                let path = meta_path(options, &name.to_str_lossy()).ok_or_else(refused)?;
+                out.push(path, value);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn schema_of_buckets(
+    options: &TimeSeries,
+    schema: Doc<'_>,
+    refused: &dyn Fn() -> marula_error::Error,
+) -> Result<DocBuf> {
+    let path = |name: &[u8]| meta_path(options, &name.to_str_lossy()).ok_or_else(refused);
+    let mut out = DocBuf::new();
+    for Element { name, value } in schema {
+        match (&**name, value.get()) {
+            (b"properties", Value::Document(properties)) => {
+                let mut renamed = DocBuf::new();
+                for property in properties {
+                    renamed.push(path(property.name)?, property.value.get());
+                }
+                out.push(name, renamed.as_doc());
+            }
+            (b"required", Value::Array(fields)) => {
+                let mut renamed = DocBuf::new();
+                for field in fields {
+                    match field.value.get() {
+                        Value::String(text) => renamed.push(field.name, path(text)?.as_str()),
+                        other => renamed.push(field.name, other),
+                    }
+                }
+                out.push(name, Value::Array(renamed.as_doc()));
+            }
+            (_, value) => out.push(name, value),
+        }
+    }
+    Ok(out)
+}
+
+/// Update operators on the meta field as such on buckets.
+fn modifiers_of_buckets(options: &TimeSeries, meta: &str, modifiers: Doc<'_>) -> Result<DocBuf> {
+    let path = |name: &[u8]| {
+        meta_path(options, &name.to_str_lossy()).ok_or_else(|| not_meta_updated(meta))
+    };
+    let mut out = DocBuf::new();
+    for Element { name, value } in modifiers {
+        let Value::Document(fields) = value.get() else {
+            out.push(name, value.get());
+            continue;
+        };
+        let mut renamed = DocBuf::new();
+        for field in fields {
+            match field.value.get() {
+                Value::String(to) if name == "$rename" => {
+                    renamed.push(path(field.name)?, path(to)?.as_str());
+                }
+                value => renamed.push(path(field.name)?, value),
+            }
+        }
+        out.push(name, renamed.as_doc());
+    }
+    Ok(out)
+}

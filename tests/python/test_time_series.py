@@ -1,0 +1,213 @@
+"""Time-series collections: measurements in buckets, and what clients see of them."""
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from bson import SON, ObjectId
+from pymongo.errors import BulkWriteError, OperationFailure, WriteError
+
+START = datetime(2024, 1, 1, 0, 0, 30)
+
+
+def at(seconds):
+    return START + timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def m(db):
+    return db.create_collection("m", timeseries={"timeField": "t", "metaField": "s"})
+
+
+def buckets(m):
+    return list(m.database["system.buckets." + m.name].find())
+
+
+def test_it_is_listed_with_its_buckets(db, m):
+    found = {i["name"]: i for i in db.list_collections()}
+    assert set(found) == {"m", "system.buckets.m", "system.views"}
+    shown = found["m"]
+    assert shown["type"] == "timeseries" and shown["info"] == {"readOnly": False}
+    assert shown["options"] == {"timeseries": {"timeField": "t", "metaField": "s", "granularity": "seconds",
+                                               "bucketMaxSpanSeconds": 3600}}
+    options = found["system.buckets.m"]["options"]
+    assert options["clusteredIndex"] is True and "$jsonSchema" in options["validator"]
+    m.drop()
+    assert db.list_collection_names() == ["system.views"]
+
+
+@pytest.mark.parametrize("options, code", [
+    ({"timeField": "a.b"}, 72), ({"timeField": "t", "metaField": "t"}, 72), ({"timeField": "t", "metaField": "_id"}, 72),
+    ({"metaField": "s"}, 40414), ({"timeField": "t", "granularity": "days"}, 2),
+    ({"timeField": "t", "bucketMaxSpanSeconds": 60}, 5510500), ({"timeField": "t", "more": 1}, 40415),
+])
+def test_wrong_options_are_refused(db, options, code):
+    with pytest.raises(OperationFailure) as error:
+        db.create_collection("x", timeseries=options)
+    assert error.value.code == code
+
+
+def test_measurements_of_one_meta_value_and_hour_share_a_bucket(m):
+    m.insert_many([{"_id": 0, "t": at(0), "s": {"b": 1, "a": 2}, "v": 1},
+                   {"_id": 1, "t": at(60), "s": {"a": 2, "b": 1}, "v": 3.5, "w": "x"},
+                   {"_id": 2, "t": at(30), "v": 9}])
+    one, two = sorted(buckets(m), key=lambda b: "meta" not in b)
+    assert one["control"] == {"version": 1, "min": {"_id": 0, "t": datetime(2024, 1, 1), "v": 1, "w": "x"},
+                              "max": {"_id": 1, "t": at(60), "v": 3.5, "w": "x"}}
+    assert one["meta"] == {"a": 2, "b": 1} and one["_id"].generation_time.replace(tzinfo=None) == datetime(2024, 1, 1)
+    assert one["data"]["t"] == {"0": at(0), "1": at(60)} and one["data"]["w"] == {"1": "x"}
+    assert two["data"]["v"] == {"0": 9} and two["_id"].generation_time.replace(tzinfo=None) == datetime(2024, 1, 1, 0, 1)
+    assert list(m.find({}, sort=[("_id", 1)])) == [
+        {"t": at(0), "s": {"a": 2, "b": 1}, "_id": 0, "v": 1},
+        {"t": at(60), "s": {"a": 2, "b": 1}, "_id": 1, "v": 3.5, "w": "x"}, {"t": at(30), "_id": 2, "v": 9}]
+
+
+def test_a_bucket_ends_by_count_time_type_and_size(m):
+    def closed():
+        stats = m.database.command("collStats", "m")["timeseries"]
+        return {name[len("numBucketsClosedDueTo"):]: n for name, n in stats.items() if "ClosedDueTo" in name and n}
+    m.insert_many([{"t": at(i / 1000), "s": "count"} for i in range(1001)])
+    assert closed() == {"Count": 1}
+    m.insert_one({"t": at(3569), "s": "time"})
+    m.insert_one({"t": at(3569 + 3600), "s": "time"})
+    m.insert_one({"t": at(0), "s": "time"})
+    assert closed() == {"Count": 1, "TimeForward": 1, "TimeBackward": 1}
+    m.insert_many([{"t": at(0), "s": "type", "v": v} for v in (1, 2.5, "x", [1], {"a": 1})])
+    assert closed()["SchemaChange"] == 3
+    m.insert_many([{"t": at(0), "s": "size", "v": "x" * 20_000} for _ in range(30)])
+    assert closed()["Size"] == 4
+    assert m.count_documents({}) == 1001 + 3 + 5 + 30
+
+
+def test_a_measurement_needs_its_moment(db, m):
+    for bad in ({}, {"t": 5}, {"t": [at(0)]}):
+        with pytest.raises(WriteError) as error:
+            m.insert_one(bad)
+        assert error.value.code == 2
+    with pytest.raises(BulkWriteError):
+        m.insert_many([{"t": at(0)}, {"t": 1}, {"t": at(1)}], ordered=False)
+    assert m.count_documents({}) == 2
+    reply = db.command("insert", "m", documents=[{"t": at(0)}, {"t": 1}])
+    assert reply["n"] == 2 and [e["index"] for e in reply["writeErrors"]] == [1]
+
+
+@pytest.mark.parametrize("with_indexes", [False, True])
+def test_queries_answer_as_on_plain_documents(db, m, with_indexes):
+    documents = [{"_id": i, "t": at(i * 97), "s": {"d": i % 7, "k": [i % 3]}, "v": i * 1.5} for i in range(500)]
+    m.insert_many(documents)
+    db.plain.insert_many(documents)
+    if with_indexes:
+        m.create_index("s.d")
+        m.create_index([("t", -1)])
+    for query in ({}, {"s.d": 3}, {"s.k": 1}, {"s": {"d": 3, "k": [0]}}, {"t": {"$gte": at(9000)}}, {"t": {"$lt": at(970)}},
+                  {"t": at(970)}, {"t": {"$gt": at(970), "$lte": at(9700)}, "s.d": {"$in": [1, 2]}}, {"v": {"$gt": 700}},
+                  {"$or": [{"s.d": 1}, {"s.d": 2}]}, {"$or": [{"s.d": 1}, {"v": 3}]}, {"t": {"$ne": at(0)}},
+                  {"$nor": [{"s.d": 1}, {"t": {"$lt": at(9000)}}]}, {"s.d": {"$exists": False}}, {"t": 5}, {"_id": 17}):
+        key = lambda d: d["_id"]  # noqa: E731
+        assert sorted(m.find(query), key=key) == sorted(db.plain.find(query), key=key), query
+        assert m.count_documents(query) == db.plain.count_documents(query)
+    assert sorted(m.distinct("s.d")) == list(range(7))
+    group = [{"$match": {"t": {"$gte": at(9700)}}}, {"$group": {"_id": "$s.d", "n": {"$sum": "$v"}}}, {"$sort": {"_id": 1}}]
+    assert list(m.aggregate(group)) == list(db.plain.aggregate(group))
+
+
+def test_a_condition_on_time_or_meta_reads_few_buckets(m):
+    m.insert_many([{"t": at(h * 3600), "s": h % 2} for h in range(200)])
+    def examined(query):
+        explained = m.database.command("explain", {"find": "m", "filter": query}, verbosity="executionStats")
+        return explained["stages"][0]["$cursor"]["executionStats"]["totalDocsExamined"]
+    assert len(buckets(m)) == 200
+    assert examined({"t": {"$gte": at(190 * 3600)}}) <= 12
+    assert examined({"t": at(100 * 3600)}) <= 2
+    m.create_index("s")
+    assert examined({"s": 1}) == 100
+
+
+def test_moments_before_1970_and_after_2038_are_found(m):
+    old, new = datetime(1960, 1, 1), datetime(2200, 1, 1)
+    m.insert_many([{"_id": 1, "t": old}, {"_id": 2, "t": at(0)}, {"_id": 3, "t": new}])
+    ids = lambda query: sorted(d["_id"] for d in m.find(query))  # noqa: E731
+    assert ids({"t": {"$lt": at(0)}}) == [1] and ids({"t": {"$gt": at(0)}}) == [3]
+    assert ids({"t": {"$lte": at(0)}}) == [1, 2] and ids({"t": old}) == [1] and ids({}) == [1, 2, 3]
+
+
+def test_indexes_are_named_as_the_client_named_them(db, m):
+    m.create_index([("s.d", 1), ("t", -1)])
+    m.create_index("v")
+    m.create_index("s.x", partialFilterExpression={"s.y": {"$gt": 1}})
+    shown = [(i["name"], dict(i["key"])) for i in m.list_indexes()]
+    assert shown == [("s.d_1_t_-1", {"s.d": 1, "t": -1}), ("v_1", {"v": 1}), ("s.x_1", {"s.x": 1})]
+    real = [dict(i["key"]) for i in db["system.buckets.m"].list_indexes()]
+    assert real == [{"meta.d": 1, "control.max.t": -1, "control.min.t": -1}, {"control.min.v": 1, "control.max.v": 1},
+                    {"meta.x": 1}]
+    for keys, options in (("s", {"unique": True}), ("t", {"expireAfterSeconds": 5}), ([("s", "text")], {})):
+        with pytest.raises(OperationFailure) as error:
+            m.create_index(keys, **options)
+        assert error.value.code == 72
+    m.drop_index([("s.d", 1), ("t", -1)])
+    m.drop_index("v_1")
+    assert [i["name"] for i in m.list_indexes()] == ["s.x_1"]
+
+
+def test_only_the_meta_value_can_be_changed_or_deleted_by(db, m):
+    m.insert_many([{"t": at(i), "s": {"d": i % 3}, "v": i} for i in range(30)])
+    assert m.update_many({"s.d": 1}, {"$set": {"s.e": 5}}).modified_count == 10
+    assert m.count_documents({"s.e": 5}) == 10
+    # What comes later for the old meta value begins a bucket of its own.
+    m.insert_one({"t": at(1), "s": {"d": 1}, "v": 1})
+    assert m.count_documents({"s": {"d": 1}}) == 1
+    assert m.delete_many({"s.d": 1}).deleted_count == 11
+    assert m.count_documents({}) == 20
+    for statement in (dict(q={"v": 1}, u={"$set": {"s": 1}}, multi=True), dict(q={}, u={"$set": {"v": 1}}, multi=True),
+                      dict(q={}, u={"$set": {"s": 1}}, multi=False), dict(q={}, u={"s": 1}, multi=True),
+                      dict(q={}, u={"$set": {"s": 1}}, multi=True, upsert=True), dict(q={}, u=[{"$set": {"s": 1}}], multi=True),
+                      dict(q={"$expr": True}, u={"$set": {"s": 1}}, multi=True)):
+        assert db.command("update", "m", updates=[statement])["writeErrors"][0]["code"] == 72
+    assert db.command("delete", "m", deletes=[{"q": {"v": 1}, "limit": 0}])["writeErrors"][0]["code"] == 72
+    assert db.command("delete", "m", deletes=[{"q": {}, "limit": 1}])["writeErrors"][0]["code"] == 20
+    with pytest.raises(OperationFailure) as error:
+        m.find_one_and_delete({})
+    assert error.value.code == 166
+    assert m.delete_many({}).deleted_count == 20 and buckets(m) == []
+
+
+def test_granularity_grows_and_does_not_shrink(db, m):
+    m.insert_one({"t": at(0)})
+    db.command("collMod", "m", timeseries={"granularity": "hours"}, expireAfterSeconds=100)
+    shown = next(db.list_collections(filter={"name": "m"}))["options"]
+    assert shown["expireAfterSeconds"] == 100 and shown["timeseries"]["bucketMaxSpanSeconds"] == 2592000
+    for granularity, code in (("minutes", 72), ("days", 2)):
+        with pytest.raises(OperationFailure) as error:
+            db.command("collMod", "m", timeseries={"granularity": granularity})
+        assert error.value.code == code
+    m.insert_one({"t": at(86400 * 20)})
+    assert len(buckets(m)) == 1 and m.count_documents({"t": {"$gt": at(86400)}}) == 1
+
+
+def test_what_a_time_series_collection_does_not_do(client, db, m):
+    m.insert_one({"t": at(0)})
+    for command in (SON(convertToCapped="m", size=10_000), SON(dataSize=db.name + ".m")):
+        with pytest.raises(OperationFailure) as error:
+            db.command(command)
+        assert error.value.code == 166
+    with pytest.raises(OperationFailure) as error:
+        m.rename("n")
+    assert error.value.code == 166
+    with pytest.raises(OperationFailure) as error:
+        db.create_collection("m", timeseries={"timeField": "t"}, check_exists=False)
+    assert error.value.code == 48
+    with pytest.raises(OperationFailure) as error:
+        db.drop_collection("system.views")
+    assert error.value.code == 125
+    assert db.command("validate", "m")["valid"] and db.command("validate", "m")["ns"] == db.name + ".system.buckets.m"
+
+
+def test_bad_buckets_harm_no_one(db, m):
+    raw = db["system.buckets.m"]
+    with pytest.raises(WriteError) as error:
+        raw.insert_one({"_id": ObjectId(), "control": 5, "data": {}})
+    assert error.value.code == 121
+    control = {"version": 1, "min": {"t": at(0)}, "max": {"t": at(0)}}
+    raw.insert_one({"_id": ObjectId.from_datetime(at(0).replace(tzinfo=timezone.utc)), "control": control, "meta": 1,
+                    "data": {"t": {"0": at(0), "7": at(1)}, "v": {"7": "late", "x": 1}, "w": {}}})
+    assert list(m.find()) == [{"t": at(0), "s": 1}, {"t": at(1), "s": 1, "v": "late"}]
+    m.insert_one({"t": at(0), "s": 1})
+    assert m.count_documents({"s": 1}) == 3
