@@ -12,6 +12,7 @@ use marula_query::filter::{CompareOp, Filter, Node, Predicate};
 use marula_query::sort::SortPart;
 use marula_storage::{Direction, KeyRange};
 
+use crate::bounds::places::is_asked_for_places;
 use crate::bounds::{self, IndexBounds, Interval, PartView};
 use crate::clustered;
 use crate::plan::{Access, Ixscan, Plan};
@@ -91,7 +92,9 @@ fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
 
 /// A walk over the hinted index, whole where the filter does not bound it.
 fn hinted(index: &Arc<Index>, query: &Query) -> Result<Access> {
-    if matches!(index.spec.kind, IndexKind::Wildcard(_)) {
+    if matches!(index.spec.kind, IndexKind::Wildcard(_))
+        || !is_asked_for_places(index, &query.filter)
+    {
         return Err(no_solutions());
     }
     let bounds = IndexBounds::of(&query.filter, index, same_collation(index, query));
@@ -153,7 +156,11 @@ struct Score {
 
 fn candidate(index: &Arc<Index>, query: &Query) -> Option<(Score, Ixscan)> {
     let is_wildcard = matches!(index.spec.kind, IndexKind::Wildcard(_));
-    if index.spec.hidden || is_wildcard || !partial_covers(index, &query.filter) {
+    if index.spec.hidden
+        || is_wildcard
+        || !is_asked_for_places(index, &query.filter)
+        || !partial_covers(index, &query.filter)
+    {
         return None;
     }
     let bounds = IndexBounds::of(&query.filter, index, same_collation(index, query));

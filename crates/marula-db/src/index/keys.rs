@@ -148,6 +148,10 @@ impl KeyMaker {
                 }
             }
             IndexKind::Hashed { part } => self.make_hashed(spec, *part, doc, keys)?,
+            IndexKind::Places(geography) => {
+                self.make_places(spec, *geography, doc, keys)?;
+                keys.sort();
+            }
             IndexKind::Wildcard(wildcard) => {
                 self.make_wildcard(wildcard, collator(spec), doc, keys)?;
                 keys.sort();

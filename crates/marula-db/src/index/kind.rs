@@ -1,11 +1,15 @@
 //! The kinds of indexes: what each asks of its options, and what it adds to a specification.
 //!
-//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes, `wildcard`.
+//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes, `place` and
+//! `wildcard`.
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
 use marula_error::{Result, errors};
+use marula_query::expression::short_double_text;
+use marula_query::geo::hash::Grid;
 
 use super::pattern::Plugin;
+use super::place::Geography;
 use super::spec::{Draft, IndexSpec, KeyPart};
 use super::wildcard::Wildcard;
 
@@ -15,7 +19,21 @@ errors! {
     unsupported_option(kind: &str, option: &str) = CannotCreateIndex, "Index type '{kind}' does not support the {option} option";
     unsupported_ttl(kind: &str) = CannotCreateIndex, "Index type '{kind}' cannot be a TTL index";
     unsupported_kind(name: &str) = CannotCreateIndex, "Index kind '{name}' is not available on this server";
+    sphere_version(version: &Value<'_>) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
+    sphere_version_fraction(version: &Value<'_>) = BadValue, "Expected field \"2dsphereIndexVersion\" to have a value exactly representable as a 64-bit integer, but found 2dsphereIndexVersion: {version}";
+    flat_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type '2d' does not support collation: {collation}";
+    flat_not_first() = 16_801, "2d has to be first in index";
+    flat_twice() = 16_800, "can't have 2 geo fields";
+    flat_bits(bits: i64) = InvalidOptions, "bits for hash must be > 0 and <= 32, but {bits} bits were specified";
+    flat_region(min: &str, max: &str) = InvalidOptions, "region for hash must be valid and have positive area, but [{min}, {max}] was specified";
+    flat_too_wide() = 4_799_400, "Invalid GeoHashConverter parameters";
 }
+
+/// The version of a `2dsphere` index that does not say its own.
+const SPHERE_VERSION: i32 = 3;
+
+/// In place of a version that is no whole number; such an index is not built.
+const SPHERE_VERSION_FRACTION: i32 = 0;
 
 /// How an index makes its keys of a document, with what it needs for that beside its fields.
 #[derive(Clone)]
@@ -27,6 +45,8 @@ pub enum IndexKind {
         /// Which of its fields that is.
         part: usize,
     },
+    /// Keys of the places in some of its fields, with the values of the others.
+    Places(Geography),
     /// A key for each path below a prefix: the path and its value.
     Wildcard(Wildcard),
 }
@@ -35,7 +55,10 @@ impl IndexKind {
     /// The kind that a specification asks for, with the key pattern as it is shown and its fields.
     ///
     /// Errors: the options that do not go with the kind.
-    pub(super) fn resolve(draft: &Draft<'_>) -> Result<(IndexKind, DocBuf, Vec<KeyPart>)> {
+    pub(super) fn resolve(
+        draft: &Draft<'_>,
+        spec: Doc<'_>,
+    ) -> Result<(IndexKind, DocBuf, Vec<KeyPart>)> {
         let kind = match draft.pattern.plugin {
             Plugin::Ordinary => IndexKind::Ordinary,
             Plugin::Hashed => {
@@ -58,15 +81,34 @@ impl IndexKind {
                 IndexKind::Wildcard(wildcard.expect("a wildcard pattern was read as one"))
             }
             Plugin::Text => return Err(unsupported_kind("text")),
-            Plugin::Flat => return Err(unsupported_kind("2d")),
-            Plugin::Sphere => return Err(unsupported_kind("2dsphere")),
+            Plugin::Flat => {
+                if let Some(collation) = &draft.collation {
+                    return Err(flat_collation(&collation.to_doc()));
+                }
+                IndexKind::Places(Geography::Flat(grid(spec)))
+            }
+            Plugin::Sphere => {
+                let version = match spec.get("2dsphereIndexVersion") {
+                    None => SPHERE_VERSION,
+                    Some(given) => match given.as_exact_i64() {
+                        Some(version @ 1..=3) => i32::try_from(version).unwrap_or(SPHERE_VERSION),
+                        None if given.kind().is_number() => SPHERE_VERSION_FRACTION,
+                        _ => return Err(sphere_version(&given)),
+                    },
+                };
+                IndexKind::Places(Geography::Sphere { version })
+            }
         };
         Ok((kind, draft.key.to_buf(), draft.pattern.parts.clone()))
     }
 
     /// Checks what comes up only when the index is built, once its specification is taken.
     pub(super) fn check_build(&self, spec: &IndexSpec) -> Result<()> {
-        let IndexKind::Hashed { .. } = self else { return Ok(()) };
+        match self {
+            IndexKind::Hashed { .. } => {}
+            IndexKind::Places(geography) => return check_places(*geography, spec),
+            IndexKind::Ordinary | IndexKind::Wildcard(_) => return Ok(()),
+        }
         if spec.unique {
             return Err(hashed_unique());
         }
@@ -75,11 +117,100 @@ impl IndexKind {
         if hashed > 1 { Err(two_hashed(hashed, &key)) } else { Ok(()) }
     }
 
+    /// Whether two indexes of one signature make the same keys. Another version of a `2dsphere` index counts as the
+    /// same, as it does for mongod.
+    pub(super) fn same_options(&self, other: &IndexKind) -> bool {
+        match (self, other) {
+            (
+                IndexKind::Places(Geography::Flat(ours)),
+                IndexKind::Places(Geography::Flat(theirs)),
+            ) => ours == theirs,
+            _ => true,
+        }
+    }
+
     /// Whether two indexes that are otherwise alike may both exist for what their kinds say.
     pub(super) fn same_signature(&self, other: &IndexKind) -> bool {
         match (self, other) {
             (IndexKind::Wildcard(ours), IndexKind::Wildcard(theirs)) => ours.same_paths(theirs),
             _ => true,
         }
+    }
+}
+
+/// How a `2d` index cuts the plane by its options; a fraction of a bit does not count.
+fn grid(spec: Doc<'_>) -> Grid {
+    let number = |name: &str, default: f64| {
+        spec.get(name).and_then(|value| value.as_f64()).unwrap_or(default)
+    };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let bits = number("bits", 26.0).clamp(0.0, 33.0) as u32;
+    Grid { min: number("min", -180.0), max: number("max", 180.0), bits }
+}
+
+fn check_places(geography: Geography, index: &IndexSpec) -> Result<()> {
+    let Geography::Flat(grid) = geography else {
+        let version = index.document.as_doc().get("2dsphereIndexVersion");
+        return match version {
+            Some(version) if version.as_exact_i64().is_none() => {
+                Err(sphere_version_fraction(&version))
+            }
+            _ => Ok(()),
+        };
+    };
+    let mut named = index.key.as_doc().values().map(|value| value.kind() == Type::String);
+    if !named.next().unwrap_or(false) {
+        return Err(flat_not_first());
+    }
+    if named.any(|is_named| is_named) {
+        return Err(flat_twice());
+    }
+    if !(1..=32).contains(&grid.bits) {
+        #[allow(clippy::cast_possible_truncation)]
+        let bits = index.document.as_doc().get("bits").and_then(|bits| bits.as_f64());
+        #[allow(clippy::cast_possible_truncation)]
+        return Err(flat_bits(bits.unwrap_or_default() as i64));
+    }
+    let (min, max) = (grid.min, grid.max);
+    if !(min.is_finite() && max.is_finite() && min < max) {
+        return Err(flat_region(&short_double_text(min), &short_double_text(max)));
+    }
+    let width = max - min;
+    if !(width * width).is_finite() {
+        return Err(flat_too_wide());
+    }
+    Ok(())
+}
+
+/// Adds the options of a kind on places to a specification as it is kept and shown.
+pub(super) fn write_place_options(plugin: Plugin, spec: Doc<'_>, out: &mut DocWriter<'_>) {
+    match plugin {
+        Plugin::Sphere => {
+            match spec.get("2dsphereIndexVersion") {
+                None => out.append("2dsphereIndexVersion", SPHERE_VERSION),
+                Some(version) => match version.as_exact_i64().map(i32::try_from) {
+                    Some(Ok(version)) => out.append("2dsphereIndexVersion", version),
+                    _ => out.append("2dsphereIndexVersion", version),
+                },
+            };
+            for level in ["finestIndexedLevel", "coarsestIndexedLevel"] {
+                if let Some(value) = spec.get_raw(level.as_bytes()) {
+                    out.append_raw(level, value);
+                }
+            }
+        }
+        Plugin::Flat => {
+            if let Some(bits) = spec.get("bits").and_then(|bits| bits.as_f64()) {
+                #[allow(clippy::cast_possible_truncation)]
+                let bits = bits as i32;
+                out.append("bits", bits);
+            }
+            for end in ["min", "max"] {
+                if let Some(end_at) = spec.get(end).and_then(|value| value.as_f64()) {
+                    out.append(end, end_at);
+                }
+            }
+        }
+        _ => {}
     }
 }

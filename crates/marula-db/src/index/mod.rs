@@ -10,6 +10,7 @@ pub mod keys;
 pub mod kind;
 mod multikey;
 mod pattern;
+pub mod place;
 pub mod spec;
 pub mod wildcard;
 
@@ -25,6 +26,7 @@ pub use keys::{KeyMaker, KeySet};
 pub use kind::IndexKind;
 pub use multikey::Multikey;
 use multikey::{Marks, component_bit};
+pub use place::Geography;
 pub use spec::{IndexSpec, KeyPart};
 
 /// The most indexes of a collection, `_id` included. Source: manual "MongoDB Limits and Thresholds".

@@ -8,7 +8,7 @@ use marula_query::context::Context;
 use marula_query::filter::{Filter, Node, Predicate};
 use marula_query::validation::allowed::near_not_allowed;
 
-use super::kind::IndexKind;
+use super::kind::{IndexKind, write_place_options};
 use super::pattern::{Pattern, Plugin};
 use super::wildcard::Wildcard;
 
@@ -106,6 +106,8 @@ const OPTIONS: &[&str] = &[
     "bucketSize",
     "wildcardProjection",
     "clustered",
+    "finestIndexedLevel",
+    "coarsestIndexedLevel",
     "prepareUnique",
     "dropDups",
     "originalSpec",
@@ -184,6 +186,7 @@ impl IndexSpec {
     pub fn same_options(&self, other: &IndexSpec) -> bool {
         self.expire_after_seconds == other.expire_after_seconds
             && self.field("storageEngine") == other.field("storageEngine")
+            && self.kind.same_options(&other.kind)
     }
 
     /// Whether two specifications have the same key pattern, collation, partial filter, and are unique and sparse
@@ -340,7 +343,7 @@ impl<'s> Draft<'s> {
     /// The index, once its kind agrees with its options.
     fn resolve(self, spec: Doc<'_>) -> Result<IndexSpec> {
         let is_id = is_id_pattern(self.key);
-        let (kind, key, parts) = IndexKind::resolve(&self)?;
+        let (kind, key, parts) = IndexKind::resolve(&self, spec)?;
         if self.sparse && self.partial.is_some() {
             return Err(sparse_and_partial());
         }
@@ -352,6 +355,7 @@ impl<'s> Draft<'s> {
             is_id,
             self.unique,
             self.collation.as_ref(),
+            self.pattern.plugin,
         );
         Ok(IndexSpec {
             name,
@@ -397,7 +401,7 @@ fn check_ttl(spec: Doc<'_>) -> Result<()> {
     }
 }
 
-/// Options of an ordinary index that say nothing of it: checked as numbers, and not kept.
+/// Options of some kinds of indexes: checked as numbers, and not kept by others.
 const NUMBERS_NOT_KEPT: &[&str] =
     &["min", "max", "bits", "2dsphereIndexVersion", "textIndexVersion"];
 
@@ -561,6 +565,7 @@ fn canonical_document(
     is_id: bool,
     unique: bool,
     collation: Option<&Collation>,
+    plugin: Plugin,
 ) -> DocBuf {
     DocBuf::build(|out| {
         match spec.get("v").and_then(|v| v.as_exact_i64()) {
@@ -573,6 +578,7 @@ fn canonical_document(
                 b"key" => {
                     out.append("key", key);
                 }
+                b"finestIndexedLevel" | b"coarsestIndexedLevel" => {}
                 name if NUMBERS_NOT_KEPT.iter().any(|option| name == option.as_bytes()) => {}
                 b"expireAfterSeconds" => {
                     let seconds = expire_seconds(element.value.get());
@@ -605,6 +611,7 @@ fn canonical_document(
                 }
             }
         }
+        write_place_options(plugin, spec, out);
         if let Some(collation) = collation {
             out.append("collation", collation.to_doc());
         }

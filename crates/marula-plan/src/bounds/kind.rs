@@ -6,10 +6,12 @@
 
 use marula_bson::{FieldPath, Value};
 use marula_db::Index;
+use marula_db::index::{Geography, IndexKind};
 use marula_query::filter::Predicate;
+use marula_query::geo::hash::Grid;
 
 use super::interval::{Interval, Order};
-use super::{hashed, predicate};
+use super::{hashed, places, predicate};
 
 /// A kind of key part.
 pub struct PartKind {
@@ -29,8 +31,16 @@ pub static ORDERED: PartKind =
     PartKind { name: "", bounds: predicate::bounds, is_ordered: true, holds_value: true };
 
 /// The kinds that a key pattern names with a word.
-pub static KINDS: &[PartKind] =
-    &[PartKind { name: "hashed", bounds: hashed::bounds, is_ordered: false, holds_value: false }];
+pub static KINDS: &[PartKind] = &[
+    PartKind { name: "hashed", bounds: hashed::bounds, is_ordered: false, holds_value: false },
+    PartKind {
+        name: "2dsphere",
+        bounds: places::sphere_bounds,
+        is_ordered: false,
+        holds_value: false,
+    },
+    PartKind { name: "2d", bounds: places::flat_bounds, is_ordered: false, holds_value: false },
+];
 
 /// A kind that is in no row serves nothing.
 static OPAQUE: PartKind =
@@ -69,6 +79,8 @@ pub struct PartView<'a> {
     pub multikey: u64,
     /// Whether documents without the index's fields have no entry.
     pub is_sparse: bool,
+    /// How a `2d` index cuts the plane.
+    pub grid: Option<Grid>,
     /// Whether the index has no other part.
     pub is_alone: bool,
     /// The order of the entries' strings.
@@ -82,6 +94,10 @@ impl<'a> PartView<'a> {
     pub fn of(index: &'a Index, same_collation: bool) -> Vec<PartView<'a>> {
         let spec = &index.spec;
         let multikey = index.multikey_paths();
+        let grid = match spec.kind {
+            IndexKind::Places(Geography::Flat(grid)) => Some(grid),
+            _ => None,
+        };
         let order = spec.collation.as_ref().map(|collation| collation.collator());
         let parts = spec.parts.iter().zip(spec.key.as_doc().values()).zip(multikey);
         parts
@@ -91,6 +107,7 @@ impl<'a> PartView<'a> {
                 descending: part.descending,
                 multikey,
                 is_sparse: spec.sparse,
+                grid,
                 is_alone: spec.parts.len() == 1,
                 order,
                 same_collation,

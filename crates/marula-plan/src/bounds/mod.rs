@@ -10,6 +10,7 @@
 mod hashed;
 pub mod interval;
 pub mod kind;
+pub mod places;
 mod predicate;
 
 use marula_bson::{Collator, FieldPath, Value, key_string};

@@ -24,6 +24,7 @@ use marula_bson::{Value, ValueBuf};
 use marula_error::{Result, errors};
 
 pub use frame::{Arena, Frame};
+pub use number::short_double_text;
 pub use operator::{Call, Operator};
 pub use path::Path;
 pub use scope::Scope;

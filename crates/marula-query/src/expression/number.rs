@@ -306,7 +306,7 @@ pub(crate) fn double_text(number: f64) -> String {
 }
 
 /// A double as C++ streams print it: six digits.
-pub(crate) fn short_double_text(number: f64) -> String {
+pub fn short_double_text(number: f64) -> String {
     if !number.is_finite() {
         return special_text(number).to_owned();
     }

@@ -2,11 +2,15 @@
 //!
 //! `geojson` and `legacy` read the two ways of writing a place; [`Geometry`] is what both give. `relation`
 //! says whether one geometry lies within another or touches it, `planar` and `sphere` do so in the plane and
-//! on the globe, `distance` measures. `near` is the operand of `$near`.
+//! on the globe, `distance` measures. `near` is the operand of `$near`. `cells` and `hash` say which keys a
+//! place has in an index, and which keys a search must look at: an `area`.
 
+pub mod area;
+pub mod cells;
 mod distance;
 mod geojson;
 mod geometry;
+pub mod hash;
 mod legacy;
 mod near;
 mod planar;

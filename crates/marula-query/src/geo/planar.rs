@@ -38,6 +38,12 @@ impl Disc {
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         distance(self.center, (x, y)) <= self.radius
     }
+
+    /// The square around it.
+    pub(super) fn bound(&self) -> Rectangle {
+        let ((x, y), r) = (self.center, self.radius);
+        Rectangle { min: (x - r, y - r), max: (x + r, y + r) }
+    }
 }
 
 impl Ring {
@@ -50,6 +56,11 @@ impl Ring {
             bound.max = (bound.max.0.max(x), bound.max.1.max(y));
         }
         Ring { corners, bound }
+    }
+
+    /// The rectangle around it.
+    pub(super) fn bound(&self) -> Rectangle {
+        self.bound
     }
 
     /// Whether the point lies in it: a ray from it crosses the border an odd number of times. Corners and the

@@ -70,7 +70,8 @@ impl Line {
         other.edges().any(|edge| !crossed(&mut query, index, edge, CrossingType::All).is_empty())
     }
 
-    fn index(&self) -> &ShapeIndex {
+    /// Its edges by place.
+    pub(super) fn index(&self) -> &ShapeIndex {
         self.index.get_or_init(|| {
             let mut index = ShapeIndex::new();
             index.add(Box::new(self.polyline.clone()));
@@ -149,6 +150,11 @@ impl Polygon {
     /// Whether the ring says which side is inside.
     pub(super) fn is_strictly_wound(&self) -> bool {
         self.is_strictly_wound
+    }
+
+    /// The outer border.
+    pub(super) fn shell(&self) -> &Loop {
+        &self.shell
     }
 
     /// The borders, the outer first.

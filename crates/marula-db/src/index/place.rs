@@ -1,0 +1,187 @@
+//! The keys of documents in `2dsphere` and `2d` indexes.
+//!
+//! A field with a place has the keys of the place, one or more; another field has its values, those of an array one
+//! by one. A document has a key for each combination. One without a place in any of the index's geometry fields has
+//! no key at all.
+
+use std::ops::ControlFlow;
+
+use marula_bson::{Collator, Doc, FieldPath, Type, Value};
+use marula_error::{Error, Result, errors};
+use marula_query::geo::hash::Grid;
+use marula_query::geo::{cells, parse_stored};
+
+use super::keys::{KeyMaker, KeySet};
+use super::multikey::component_bit;
+use super::spec::IndexSpec;
+
+errors! {
+    no_sphere_keys(doc: &Doc<'_>, reason: &str) = 16_755, "Can't extract geo keys: {doc}  {reason}";
+    flat_one_element(doc: &Doc<'_>) = 13_068, "geo field only has 1 element :: caused by :: {doc}";
+    flat_not_numbers(doc: &Doc<'_>) = 13_026, "geo values must be 'legacy coordinate pairs' for 2d indexes :: caused by :: {doc}";
+    flat_outside(min: f64, max: f64, doc: &Doc<'_>) = 13_027, "point not in interval of [ {min}, {max} ] :: caused by :: {doc}";
+    flat_bad_list() = 16_804, "location object expected, location array not in correct format";
+}
+
+/// How an index on places makes the keys of a field that holds one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Geography {
+    /// By cells of the globe; documents without a place have a key in the first version only.
+    Sphere {
+        /// `2dsphereIndexVersion`.
+        version: i32,
+    },
+    /// By squares of the plane.
+    Flat(Grid),
+}
+
+impl Geography {
+    /// The word for such a field in a key pattern.
+    pub fn name(self) -> &'static str {
+        match self {
+            Geography::Sphere { .. } => "2dsphere",
+            Geography::Flat(_) => "2d",
+        }
+    }
+}
+
+impl KeyMaker {
+    /// Makes the keys of a document.
+    ///
+    /// Errors: a place that is none, or lies where the index has no keys.
+    pub(super) fn make_places(
+        &mut self,
+        spec: &IndexSpec,
+        geography: Geography,
+        doc: Doc<'_>,
+        keys: &mut KeySet,
+    ) -> Result<()> {
+        let collator = spec.collation.as_ref().map(|collation| collation.collator());
+        let mut columns: Vec<Vec<Value<'_>>> = Vec::with_capacity(spec.parts.len());
+        let mut has_place = false;
+        for (number, (part, named)) in spec.parts.iter().zip(spec.key.as_doc().values()).enumerate()
+        {
+            let mut column = if named.kind() == Type::String {
+                let places = places(geography, &part.path, doc)?;
+                has_place |= !places.is_empty();
+                places.into_iter().map(Value::Int64).collect()
+            } else {
+                literals(&part.path, doc)
+            };
+            if column.len() > 1 {
+                keys.multikey.parts[number] |= component_bit(part.path.parts().len() - 1);
+            }
+            if column.is_empty() {
+                column.push(Value::Null);
+            }
+            columns.push(column);
+        }
+        if has_place || geography == (Geography::Sphere { version: 1 }) {
+            self.combine(spec, collator, &columns, keys)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a key of each combination of one value from every column.
+    fn combine(
+        &mut self,
+        spec: &IndexSpec,
+        collator: Option<&dyn Collator>,
+        columns: &[Vec<Value<'_>>],
+        keys: &mut KeySet,
+    ) -> Result<()> {
+        let mut chosen = vec![0; columns.len()];
+        loop {
+            keys.check_room()?;
+            self.writer.reset(&[]);
+            for ((part, column), at) in spec.parts.iter().zip(columns).zip(&chosen) {
+                self.writer.push(column[*at], part.descending, collator);
+            }
+            self.finish_key(keys);
+            // Counts on, the last column fastest.
+            let next = (0..columns.len()).rev().find(|&place| {
+                chosen[place] = (chosen[place] + 1) % columns[place].len();
+                chosen[place] != 0
+            });
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The values at a path, those of an array one by one.
+fn literals<'a>(path: &FieldPath, doc: Doc<'a>) -> Vec<Value<'a>> {
+    let mut values = Vec::new();
+    let _ = path.walk(doc, |leaf| {
+        match leaf.expanding_array() {
+            Some(array) if array.is_empty() => values.push(Value::Undefined),
+            Some(array) => values.extend(array.values()),
+            None => values.push(leaf.value.map_or(Value::Null, |value| value.get())),
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    values
+}
+
+/// The keys of all places at a path.
+fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i64>> {
+    let mut found = Vec::new();
+    let name = path.to_string();
+    let walked = path.walk(doc, |leaf| {
+        let Some(value) = leaf.value else { return ControlFlow::Continue(()) };
+        let added = match geography {
+            Geography::Sphere { .. } => add_cells(&name, value.get(), doc, &mut found),
+            Geography::Flat(grid) => add_squares(&grid, value.get(), doc, &mut found),
+        };
+        added.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    });
+    match walked {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(found),
+    }
+}
+
+fn add_cells(name: &str, value: Value<'_>, doc: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
+    match value {
+        Value::Null | Value::Undefined => return Ok(()),
+        Value::Document(inner) | Value::Array(inner) if inner.is_empty() => return Ok(()),
+        _ => {}
+    }
+    let refused = |reason: &str| no_sphere_keys(&doc, reason);
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let place = parse_stored(last, value).map_err(|error: Error| refused(error.message()))?;
+    if place.is_strictly_wound() {
+        return Err(refused("can't index geometry with strict winding order"));
+    }
+    if !place.is_on_globe() {
+        return Err(refused(&format!("can't project geometry into spherical CRS: {value}")));
+    }
+    found.extend(cells::keys(&place));
+    Ok(())
+}
+
+fn add_squares(grid: &Grid, value: Value<'_>, doc: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
+    let (Value::Document(inner) | Value::Array(inner)) = value else { return Ok(()) };
+    match inner.values().next() {
+        None => Ok(()),
+        Some(first) if first.kind().is_number() => add_square(grid, inner, doc, found),
+        Some(_) => inner.values().try_for_each(|location| match location {
+            Value::Document(pair) | Value::Array(pair) => add_square(grid, pair, doc, found),
+            _ => Err(flat_bad_list()),
+        }),
+    }
+}
+
+fn add_square(grid: &Grid, pair: Doc<'_>, doc: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
+    let mut values = pair.values();
+    let (Some(x), Some(y)) = (values.next(), values.next()) else {
+        return Err(flat_one_element(&doc));
+    };
+    let (Some(x), Some(y)) = (x.as_f64(), y.as_f64()) else { return Err(flat_not_numbers(&doc)) };
+    if !grid.contains(x, y) {
+        return Err(flat_outside(grid.min, grid.max, &doc));
+    }
+    found.push(grid.key(x, y));
+    Ok(())
+}

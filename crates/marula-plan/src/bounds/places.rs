@@ -1,0 +1,78 @@
+//! Bounds of a predicate on a key part that holds places: cells of the globe, or squares of the plane.
+//!
+//! A place may share its cells with others that lie elsewhere, so the predicate is always left to check. Documents
+//! without a place have no entry: such an index answers only what asks for places.
+
+use marula_bson::{FieldPath, Value, ValueBuf};
+use marula_db::Index;
+use marula_db::index::{Geography, IndexKind};
+use marula_query::filter::{Filter, Node, Predicate};
+use marula_query::geo::area::Area;
+use marula_query::geo::cells;
+
+use super::interval::Interval;
+use super::kind::{Bounds, Exactness, PartView};
+
+/// The bounds of `predicate` on a part of a `2dsphere` index.
+pub(super) fn sphere_bounds(predicate: &Predicate, _: &PartView<'_>) -> Option<Bounds> {
+    match predicate {
+        Predicate::Geo(test) => cells::area(&test.geometry).map(|area| bounds_of(&area)),
+        _ => None,
+    }
+}
+
+/// The bounds of `predicate` on the part of a `2d` index.
+pub(super) fn flat_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
+    match (predicate, part.grid) {
+        (Predicate::Geo(test), Some(grid)) => {
+            grid.area(&test.geometry).map(|area| bounds_of(&area))
+        }
+        _ => None,
+    }
+}
+
+/// The values of an area's keys.
+pub(crate) fn intervals(area: &Area) -> Vec<Interval> {
+    let value = |key: i64| -> ValueBuf { Value::Int64(key).to_buf() };
+    let interval = |&(low, high): &(i64, i64)| Interval {
+        low: value(low),
+        high: value(high),
+        low_inclusive: true,
+        high_inclusive: true,
+    };
+    area.ranges().iter().map(interval).collect()
+}
+
+fn bounds_of(area: &Area) -> Bounds {
+    Bounds { intervals: intervals(area), exactness: Exactness::OnDocument }
+}
+
+/// Whether every document that the filter can mean has an entry in the index, as far as places are concerned.
+pub fn is_asked_for_places(index: &Index, filter: &Filter) -> bool {
+    let IndexKind::Places(geography) = &index.spec.kind else { return true };
+    let named = index.spec.parts.iter().zip(index.spec.key.as_doc().values());
+    let is_place = |path: &FieldPath| {
+        named.clone().any(|(part, named)| part.path == *path && matches!(named, Value::String(_)))
+    };
+    asks_for_place(filter.root(), *geography, &is_place)
+}
+
+fn asks_for_place(
+    node: &Node,
+    geography: Geography,
+    is_place: &dyn Fn(&FieldPath) -> bool,
+) -> bool {
+    match node {
+        Node::And(children) => {
+            children.iter().any(|child| asks_for_place(child, geography, is_place))
+        }
+        Node::Path(at) => match &at.predicate {
+            Predicate::Geo(test) if is_place(&at.path) => match geography {
+                Geography::Sphere { .. } => test.geometry.is_on_globe(),
+                Geography::Flat(grid) => grid.area(&test.geometry).is_some(),
+            },
+            _ => false,
+        },
+        _ => false,
+    }
+}
