@@ -38,12 +38,14 @@
 
 mod number;
 mod read;
+mod skip;
 mod type_bits;
 
 use crate::order::canonical_class;
 use crate::{Binary, Collator, Doc, Value};
 
 pub use read::KeyStringReader;
+pub use skip::part_length;
 use type_bits::{Kind, TypeBits};
 
 /// How deep a value is encoded and decoded; validation lets nothing deeper in.

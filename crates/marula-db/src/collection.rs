@@ -4,6 +4,7 @@
 //! collection shared while they write, so that a change of the state (a new index, a drop) waits for them
 //! and they see it afterwards.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -105,6 +106,8 @@ pub struct Collection {
     scans: AtomicI64,
     tailable_scans: AtomicI64,
     listeners: Mutex<Vec<(Instant, Listener)>>,
+    /// What a layer above remembers of it.
+    memory: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Collection {
@@ -125,6 +128,7 @@ impl Collection {
             open_buckets: OnceLock::new(),
             arrivals: AtomicU64::new(0),
             listeners: Mutex::new(Vec::new()),
+            memory: OnceLock::new(),
             scans: AtomicI64::new(0),
             tailable_scans: AtomicI64::new(0),
         }
@@ -193,6 +197,13 @@ impl Collection {
     /// Its name now.
     pub fn namespace(&self) -> Namespace {
         self.namespace.read().clone()
+    }
+
+    /// What the layer above remembers of this collection, as long as it lives: made when it is first asked for.
+    /// There is one such layer; `None` where another type was asked for before.
+    pub fn memory<T: Any + Send + Sync + Default>(&self) -> Option<Arc<T>> {
+        let memory = self.memory.get_or_init(|| Arc::new(T::default()));
+        Arc::downcast(memory.clone()).ok()
     }
 
     /// Its options and indexes now.

@@ -1,5 +1,7 @@
-//! Plans over a clustered collection: its records lie in the order of `_id`, so what a query says of `_id` bounds
+//! Walks over a clustered collection: its records lie in the order of `_id`, so what a query says of `_id` bounds
 //! the records that are walked, and a sort by `_id` needs no sorting.
+
+use std::sync::Arc;
 
 use marula_bson::{Doc, Value, ValueBuf, doc, key_string};
 use marula_db::collection::{Shape, State};
@@ -11,7 +13,8 @@ use marula_query::sort::SortPart;
 use marula_storage::store::prefix_end;
 use marula_storage::{Direction, KeyRange};
 
-use crate::bounds::{self, IndexBounds};
+use crate::bounds;
+use crate::planner;
 use crate::query::{Hint, Query};
 
 /// A walk over the records of a clustered collection between two values of `_id`.
@@ -46,13 +49,10 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
     if state.shape() != Shape::Clustered {
         return Ok(None);
     }
-    let index = Index::new(Ident(0), IndexSpec::id_index(state.options.collation.as_ref())?);
-    let is_same_collation = match (&state.options.collation, &query.context.collation) {
-        (None, None) => true,
-        (Some(ours), Some(theirs)) => ours.to_doc() == theirs.to_doc(),
-        _ => false,
-    };
-    let order = if is_same_collation { order_of(query) } else { None };
+    // What an index on `_id` would be bounded to.
+    let index =
+        Arc::new(Index::new(Ident(0), IndexSpec::id_index(state.options.collation.as_ref())?));
+    let order = order_of(query).filter(|_| planner::has_collation_of(&index, query));
     let mut scan = ClusteredScan {
         range: bounds::all(),
         low: None,
@@ -60,19 +60,10 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
         direction: order.unwrap_or(Direction::Forward),
         gives_order: order.is_some(),
     };
-    if let Some(bounds) = IndexBounds::of(&query.filter, &index, is_same_collation) {
-        let ranges = bounds.ranges(&index);
-        scan.range = match (ranges.first(), ranges.last()) {
-            (Some(first), Some(last)) => {
-                KeyRange { start: first.start.clone(), end: last.end.clone() }
-            }
-            // No `_id` can match: an empty range.
-            _ => KeyRange { start: vec![0xFF], end: vec![0xFF] },
-        };
-        if let Some(intervals) = bounds.fields.first() {
-            scan.low = intervals.first().map(|interval| interval.low.clone());
-            scan.high = intervals.last().map(|interval| interval.high.clone());
-        }
+    if let Some((intervals, range)) = planner::bounds_on(&index, query) {
+        scan.range = range;
+        scan.low = intervals.first().map(|interval| interval.low.clone());
+        scan.high = intervals.last().map(|interval| interval.high.clone());
     }
     let collator = state.options.collation.as_ref().map(|collation| collation.collator());
     let key = |value: Value<'_>| {

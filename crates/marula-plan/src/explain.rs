@@ -1,75 +1,48 @@
 //! A plan as `explain` prints it: a tree of stages in the words of MongoDB's classic engine.
 //!
-//! The tree is made from the [`Plan`] that would run, nothing is planned for show: a filter stands at the stage that
-//! checks it, which here is the one that reads documents, also where the bounds of an index imply it.
+//! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of plans that ran.
+//! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from mongod 6.0.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Index;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval};
-use crate::executor::Examined;
-use crate::plan::{Access, Ixscan, Plan};
-use crate::query::Query;
+use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage, Stats};
 
 /// The memory that a sort may take, as `explain` prints it.
 const SORT_BYTES_MAX: i32 = 100 * 1024 * 1024;
 
-/// What a stage has done; only stages of a plan that ran have it.
-#[derive(Clone, Copy, Default)]
-pub struct Ran {
-    /// What the access path has looked at.
-    pub examined: Examined,
-    /// How many documents came out of the plan.
-    pub returned: u64,
+/// What a plan is printed with.
+#[derive(Clone, Copy)]
+pub struct Printed<'a> {
+    /// The sort, as it was given.
+    pub sort: Doc<'a>,
+    /// The projection, as it was given.
+    pub projection: Doc<'a>,
+    /// Whether the plan has run, so that its stages say what they have done.
+    pub has_run: bool,
 }
 
-/// The stages of `plan`, the last one outermost. `sort` and `projection` are the documents they were given as.
-pub fn stages(
-    plan: &Plan,
-    query: &Query,
-    sort: Doc<'_>,
-    projection: Option<(&str, Doc<'_>)>,
-    ran: Option<Ran>,
-) -> DocBuf {
-    let mut tree = access(plan, query, ran);
-    let is_empty = matches!(plan.access, Access::Nothing);
-    if plan.needs_sort && !is_empty {
-        tree = above("SORT", ran, tree, |out| {
-            out.append("sortPattern", sort);
-            out.append("memLimit", SORT_BYTES_MAX);
-            if let Some(limit) = query.limit {
-                append_count(out, "limitAmount", limit.saturating_add(query.skip));
-            }
-            out.append("type", "simple");
-        });
+/// The stages of `plan`, the last one outermost.
+pub fn tree(plan: &Plan, printed: &Printed<'_>) -> DocBuf {
+    let root = stage(&plan.root, printed);
+    match plan.is_subplan {
+        true => above("SUBPLAN", stats_of(&plan.root, printed), root, |_| ()),
+        false => root,
     }
-    if query.skip > 0 && !is_empty {
-        tree = above("SKIP", ran, tree, |out| append_count(out, "skipAmount", query.skip));
-    }
-    if let Some((stage, projection)) = projection.filter(|_| !is_empty) {
-        tree = above(stage, ran, tree, |out| {
-            out.append("transformBy", projection);
-        });
-    }
-    if let Some(limit) = query.limit.filter(|_| !plan.needs_sort && !is_empty) {
-        tree = above("LIMIT", ran, tree, |out| append_count(out, "limitAmount", limit));
-    }
-    tree
 }
 
 /// A stage above another.
 pub fn above(
     stage: &str,
-    ran: Option<Ran>,
+    stats: Option<Stats>,
     input: DocBuf,
     fill: impl FnOnce(&mut DocWriter<'_>),
 ) -> DocBuf {
     DocBuf::build(|out| {
         out.append("stage", stage);
-        if let Some(ran) = ran {
-            append_count(out, "nReturned", ran.returned);
-        }
+        append_stats(stats, out);
         fill(out);
         out.append("inputStage", &input);
     })
@@ -83,65 +56,145 @@ pub fn append_count(out: &mut DocWriter<'_>, name: &str, count: u64) {
     };
 }
 
-fn access(plan: &Plan, query: &Query, ran: Option<Ran>) -> DocBuf {
-    let filter = |out: &mut DocWriter<'_>| {
-        if let Some(filter) = &plan.filter {
+/// Appends what every stage that ran has done.
+pub fn append_stats(stats: Option<Stats>, out: &mut DocWriter<'_>) {
+    let Some(stats) = stats else { return };
+    append_count(out, "nReturned", stats.advanced);
+    // The clock is not asked for each unit of work.
+    out.append("executionTimeMillisEstimate", 0);
+    append_count(out, "works", stats.works);
+    append_count(out, "advanced", stats.advanced);
+    append_count(out, "needTime", stats.need_time);
+    // A run holds no lock that it could yield.
+    out.append("needYield", 0).append("saveState", 0).append("restoreState", 0);
+    out.append("isEOF", i32::from(stats.is_eof));
+}
+
+fn stats_of(node: &Node, printed: &Printed<'_>) -> Option<Stats> {
+    printed.has_run.then_some(node.stats)
+}
+
+fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
+    let stats = stats_of(node, printed);
+    DocBuf::build(|out| {
+        out.append("stage", name(&node.stage));
+        let filter = match &node.stage {
+            Stage::Collscan(stage) => stage.filter.as_ref(),
+            Stage::Ixscan(stage) => stage.filter.as_ref(),
+            Stage::Fetch(stage) => stage.filter.as_ref(),
+            _ => None,
+        };
+        if let Some(filter) = filter {
             out.append("filter", &filter.to_doc());
         }
-    };
-    let examined_docs = |out: &mut DocWriter<'_>| {
-        if let Some(ran) = ran {
-            append_count(out, "docsExamined", ran.examined.docs);
+        append_stats(stats, out);
+        describe(&node.stage, printed, stats, out);
+        match (&node.stage, node.inputs()) {
+            (_, []) => {}
+            (Stage::Or(_) | Stage::SortMerge(_), inputs) => {
+                let mut array = out.begin_array("inputStages");
+                inputs.iter().for_each(|input| {
+                    array.push(&stage(input, printed));
+                });
+            }
+            (_, inputs) => inputs.iter().for_each(|input| {
+                out.append("inputStage", &stage(input, printed));
+            }),
         }
-    };
-    match &plan.access {
-        Access::Nothing => DocBuf::build(|out| {
-            out.append("stage", "EOF");
-        }),
-        Access::IdHack(_) => DocBuf::build(|out| {
-            out.append("stage", "IDHACK");
-            if let Some(ran) = ran {
-                append_count(out, "keysExamined", ran.examined.keys);
-            }
-            examined_docs(out);
-        }),
-        Access::Collscan(direction) => DocBuf::build(|out| {
-            out.append("stage", "COLLSCAN");
-            filter(out);
-            out.append("direction", direction_name(*direction));
-            examined_docs(out);
-        }),
-        Access::Clustered(scan) => DocBuf::build(|out| {
-            let is_bounded = scan.low.is_some() || scan.high.is_some();
-            out.append("stage", if is_bounded { "CLUSTERED_IXSCAN" } else { "COLLSCAN" });
-            filter(out);
-            out.append("direction", direction_name(scan.direction));
-            for (name, bound) in [("minRecord", &scan.low), ("maxRecord", &scan.high)] {
-                if let Some(bound) = bound {
-                    out.append(name, bound);
-                }
-            }
-            examined_docs(out);
-        }),
-        Access::Ixscan(scan) => DocBuf::build(|out| {
-            out.append("stage", "FETCH");
-            filter(out);
-            examined_docs(out);
-            out.append("inputStage", &ixscan(scan, plan, query, ran));
-        }),
+    })
+}
+
+fn name(stage: &Stage) -> &'static str {
+    match stage {
+        Stage::Eof => "EOF",
+        Stage::IdHack(_) => "IDHACK",
+        Stage::Collscan(scan) => scan.stage_name(),
+        Stage::Ixscan(scan) => scan.stage_name(),
+        Stage::Fetch(_) => "FETCH",
+        Stage::Or(_) => "OR",
+        Stage::SortMerge(_) => "SORT_MERGE",
+        Stage::Sort(_) => "SORT",
+        Stage::Skip(_) => "SKIP",
+        Stage::Limit(_) => "LIMIT",
+        Stage::Projection(stage) => match stage.kind {
+            ProjectionKind::Covered => "PROJECTION_COVERED",
+            ProjectionKind::Simple => "PROJECTION_SIMPLE",
+            ProjectionKind::Default => "PROJECTION_DEFAULT",
+            ProjectionKind::ReturnKey => "RETURN_KEY",
+        },
     }
 }
 
-fn ixscan(scan: &Ixscan, plan: &Plan, query: &Query, ran: Option<Ran>) -> DocBuf {
-    DocBuf::build(|out| {
-        out.append("stage", "IXSCAN");
-        describe_index(&scan.index, out);
-        out.append("direction", direction_name(scan.direction));
-        write_bounds(scan, plan, query, &mut out.begin_doc("indexBounds"));
-        if let Some(ran) = ran {
-            append_count(out, "keysExamined", ran.examined.keys);
+/// Appends what is a stage's own.
+fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mut DocWriter<'_>) {
+    let count = |out: &mut DocWriter<'_>, name: &str, which: fn(&Stats) -> u64| {
+        if let Some(stats) = &stats {
+            append_count(out, name, which(stats));
         }
-    })
+    };
+    let keys = |out: &mut DocWriter<'_>| count(out, "keysExamined", |stats| stats.keys);
+    let docs = |out: &mut DocWriter<'_>| count(out, "docsExamined", |stats| stats.docs);
+    let dups = |out: &mut DocWriter<'_>| {
+        count(out, "dupsTested", |stats| stats.dups_tested);
+        count(out, "dupsDropped", |stats| stats.dups_dropped);
+    };
+    match stage {
+        Stage::Eof => {}
+        Stage::IdHack(_) => {
+            keys(out);
+            docs(out);
+        }
+        Stage::Collscan(stage) => {
+            out.append("direction", direction_name(stage.direction));
+            if let Some(records) = &stage.records {
+                for (name, bound) in [("minRecord", &records.low), ("maxRecord", &records.high)] {
+                    if let Some(bound) = bound {
+                        out.append(name, bound);
+                    }
+                }
+            }
+            docs(out);
+        }
+        Stage::Ixscan(scan) => {
+            if scan.used_for == ScanUse::Count {
+                keys(out);
+                describe_index(&scan.index, out);
+                write_count_bounds(scan, &mut out.begin_doc("indexBounds"));
+                return;
+            }
+            describe_index(&scan.index, out);
+            out.append("direction", direction_name(scan.direction));
+            write_bounds(scan, &mut out.begin_doc("indexBounds"));
+            keys(out);
+            if scan.used_for == ScanUse::Documents {
+                count(out, "seeks", |stats| stats.seeks);
+                dups(out);
+            }
+        }
+        Stage::Fetch(_) => {
+            docs(out);
+            count(out, "alreadyHasObj", |stats| stats.dups_tested);
+        }
+        Stage::Or(_) => dups(out),
+        Stage::SortMerge(_) => {
+            out.append("sortPattern", printed.sort);
+            dups(out);
+        }
+        Stage::Sort(stage) => {
+            out.append("sortPattern", printed.sort);
+            out.append("memLimit", SORT_BYTES_MAX);
+            if let Some(limit) = stage.limit {
+                append_count(out, "limitAmount", limit);
+            }
+            out.append("type", if stage.is_simple { "simple" } else { "default" });
+        }
+        Stage::Skip(stage) => append_count(out, "skipAmount", stage.amount),
+        Stage::Limit(stage) => append_count(out, "limitAmount", stage.amount),
+        Stage::Projection(stage) if stage.kind == ProjectionKind::ReturnKey => {}
+        Stage::Projection(_) => {
+            out.append("transformBy", printed.projection);
+        }
+    }
 }
 
 /// Appends what a stage says of its index.
@@ -183,41 +236,56 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-fn write_bounds(scan: &Ixscan, plan: &Plan, query: &Query, out: &mut DocWriter<'_>) {
+/// The intervals of each field, in the order of the walk.
+fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     // Between `min` and `max` an index is bounded by its keys as wholes, not by its fields.
-    if query.min.is_some() || query.max.is_some() {
-        return;
-    }
-    let collations = (&scan.index.spec.collation, &query.context.collation);
-    let same_collation = match collations {
-        (None, None) => true,
-        (Some(ours), Some(theirs)) => ours.to_doc() == theirs.to_doc(),
-        _ => false,
-    };
-    let filter = plan.filter.as_ref();
-    let bounds = filter.and_then(|filter| IndexBounds::of(filter, &scan.index, same_collation));
-    let fields = bounds.map(|bounds| bounds.fields).unwrap_or_default();
-    for (position, part) in scan.index.spec.key.as_doc().iter().enumerate() {
-        let is_descending = scan.index.spec.parts[position].descending;
-        let is_backward = is_descending != (scan.direction == Direction::Backward);
-        let mut array = out.begin_array(part.name.to_string());
-        match fields.get(position) {
-            None => {
-                array.push(if is_backward { "[MaxKey, MinKey]" } else { "[MinKey, MaxKey]" });
-            }
-            Some(intervals) => {
-                let mut texts: Vec<String> =
-                    intervals.iter().map(|interval| interval_text(interval, is_backward)).collect();
-                if is_backward {
-                    texts.reverse();
-                }
-                texts.iter().for_each(|text| {
-                    array.push(text.as_str());
-                });
-            }
+    let Some(bounds) = &scan.bounds.fields else { return };
+    let parts = scan.index.spec.parts.iter().zip(&bounds.fields);
+    for (named, (part, intervals)) in scan.index.spec.key.as_doc().iter().zip(parts) {
+        let is_backward = part.descending != (scan.direction == Direction::Backward);
+        let mut array = out.begin_array(named.name.to_string());
+        let mut texts: Vec<String> =
+            intervals.iter().map(|interval| interval_text(interval, is_backward)).collect();
+        if is_backward {
+            texts.reverse();
         }
+        texts.iter().for_each(|text| {
+            array.push(text.as_str());
+        });
         array.finish();
     }
+}
+
+/// The two keys between which is counted. A key that is not included has all that starts with it left out.
+fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
+    let Some(IndexBounds { fields }) = &scan.bounds.fields else { return };
+    let spec = &scan.index.spec;
+    let ends = |is_start: bool| {
+        let mut is_included = true;
+        let key = DocBuf::build(|key| {
+            for ((part, named), intervals) in spec.parts.iter().zip(spec.key.as_doc()).zip(fields) {
+                let Some(interval) = intervals.first() else { continue };
+                let takes_low = is_start != part.descending;
+                let (end, inclusive) = match takes_low {
+                    true => (&interval.low, interval.low_inclusive),
+                    false => (&interval.high, interval.high_inclusive),
+                };
+                // Behind a value that is left out, the farthest key with it is meant.
+                let end = match (is_included, takes_low) {
+                    (true, _) => end.get(),
+                    (false, true) => Value::MaxKey,
+                    (false, false) => Value::MinKey,
+                };
+                key.append(named.name, end);
+                is_included &= inclusive;
+            }
+        });
+        (key, is_included)
+    };
+    let (start, starts_included) = ends(true);
+    let (end, ends_included) = ends(false);
+    out.append("startKey", &start).append("startKeyInclusive", starts_included);
+    out.append("endKey", &end).append("endKeyInclusive", ends_included);
 }
 
 /// `[1, 5)`: a bracket where the end belongs to it, a parenthesis where it does not.

@@ -7,13 +7,15 @@
 //! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`], [`executor`].
 
 pub mod bounds;
+pub mod choice;
 pub mod clustered;
 pub mod executor;
 pub mod explain;
 pub mod plan;
 pub mod planner;
 pub mod query;
+pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found};
-pub use plan::{Access, Plan};
-pub use query::{Hint, Query};
+pub use plan::{Node, Plan, Stage};
+pub use query::{Hint, Query, Shown, Wanted};

@@ -1,60 +1,327 @@
-//! How a query is answered.
+//! How a query is answered: a tree of stages, in the words of MongoDB's classic engine.
+//!
+//! The tree is what runs, what `explain` prints, and what the planner compares. A [`Node`] is a stage and what it has
+//! done; what a stage remembers while it runs is [`crate::executor`]'s.
 
 use std::sync::Arc;
 
 use marula_bson::ValueBuf;
 use marula_db::Index;
 use marula_query::filter::Filter;
-use marula_storage::{Direction, KeyRange};
+use marula_query::sort::SortPattern;
+use marula_storage::Direction;
 
+use crate::bounds::{IndexBounds, KeyBounds};
 use crate::clustered::ClusteredScan;
+use crate::executor::{Merging, Sorting, Standing};
 
-/// How a query is answered: an access path, what is still to check, and what happens to what matches.
+/// How a query is answered.
 pub struct Plan {
-    /// Where candidates come from.
-    pub access: Access,
-    /// What candidates must match; `None` when the access path gives exactly what matches.
-    pub filter: Option<Filter>,
-    /// Whether what matches must be sorted; `false` when the access path gives it in order.
-    pub needs_sort: bool,
+    /// The stage that gives the answer.
+    pub root: Node,
+    /// Whether each branch of an `$or` was planned on its own.
+    pub is_subplan: bool,
 }
 
-/// Where candidates come from.
-pub enum Access {
-    /// Nowhere: nothing can match.
-    Nothing,
+/// A stage and what it has done.
+pub struct Node {
+    /// The stage.
+    pub stage: Stage,
+    /// What it has done.
+    pub stats: Stats,
+}
+
+/// What a stage has done so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stats {
+    /// Units of work, each of which gives a document, or needs more time, or finds the end.
+    pub works: u64,
+    /// Documents given.
+    pub advanced: u64,
+    /// Units of work that gave nothing.
+    pub need_time: u64,
+    /// Whether it has come to the end.
+    pub is_eof: bool,
+    /// Index entries looked at.
+    pub keys: u64,
+    /// Documents looked at.
+    pub docs: u64,
+    /// How often an index was searched for a place to go on.
+    pub seeks: u64,
+    /// Documents that might have been given before.
+    pub dups_tested: u64,
+    /// Documents that had been given before.
+    pub dups_dropped: u64,
+}
+
+/// One step on the way from the store to the answer.
+pub enum Stage {
+    /// Gives nothing.
+    Eof,
     /// The document of one `_id`.
-    IdHack(ValueBuf),
+    IdHack(IdHack),
     /// Every document, in record order or against it.
-    Collscan(Direction),
-    /// The documents of a clustered collection between two values of `_id`.
-    Clustered(ClusteredScan),
-    /// The documents that entries of an index lead to.
+    Collscan(Collscan),
+    /// What the entries of an index lead to.
     Ixscan(Ixscan),
+    /// Reads the documents that its input leads to.
+    Fetch(Fetch),
+    /// What any input gives, once.
+    Or(Or),
+    /// What any input gives, once, in the order that all inputs have.
+    SortMerge(SortMerge),
+    /// Its input in order.
+    Sort(Sort),
+    /// Its input without the first so many.
+    Skip(Counted),
+    /// The first so many of its input.
+    Limit(Counted),
+    /// Its input, to be shown through a projection by whoever takes it.
+    Projection(Projecting),
 }
 
-/// A walk over ranges of an index.
+/// The stage of one `_id`.
+pub struct IdHack {
+    /// The `_id`.
+    pub id: ValueBuf,
+    /// Whether the record is given without reading its document.
+    pub(crate) is_unread: bool,
+    pub(crate) standing: Standing,
+}
+
+/// A walk over every document.
+pub struct Collscan {
+    /// Which way.
+    pub direction: Direction,
+    /// What documents must match.
+    pub filter: Option<Filter>,
+    /// Which part of a clustered collection is walked; `None` is all of any.
+    pub records: Option<ClusteredScan>,
+    pub(crate) standing: Standing,
+}
+
+/// A walk over an index.
 pub struct Ixscan {
     /// The index.
     pub index: Arc<Index>,
-    /// The key-string ranges, disjoint and ascending.
-    pub ranges: Vec<KeyRange>,
-    /// Which way; backward walks the ranges from the last to the first too.
+    /// What of it is walked.
+    pub bounds: ScanBounds,
+    /// Which way.
     pub direction: Direction,
-    /// Whether two entries may lead to one document, which is then given once.
-    pub may_repeat: bool,
+    /// What the values of an entry must match.
+    pub filter: Option<Filter>,
+    /// Whether the documents are made of the entries' values, being all that is asked for.
+    pub covers: bool,
+    /// How the entries are used.
+    pub used_for: ScanUse,
+    pub(crate) standing: Standing,
+}
+
+/// How the entries of a walk are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScanUse {
+    /// Each leads to a document.
+    Documents,
+    /// They are counted: `COUNT_SCAN`.
+    Count,
+    /// One for each value of this field of the index is enough: `DISTINCT_SCAN`.
+    Distinct(usize),
+}
+
+/// What of an index is walked.
+pub struct ScanBounds {
+    /// The values of each field; `None` between `min` and `max`, which are keys as wholes.
+    pub fields: Option<IndexBounds>,
+    /// The same as bytes.
+    pub(crate) keys: KeyBounds,
+}
+
+/// Reads documents.
+pub struct Fetch {
+    /// What documents must match.
+    pub filter: Option<Filter>,
+    /// Where they come from.
+    pub input: Box<Node>,
+    /// Whether the record is given without reading its document.
+    pub(crate) is_unread: bool,
+    pub(crate) key: Vec<u8>,
+}
+
+/// One input after the other.
+pub struct Or {
+    /// The inputs.
+    pub inputs: Vec<Node>,
+    pub(crate) current: usize,
+    pub(crate) given: std::collections::HashSet<marula_db::RecordKey>,
+}
+
+/// Inputs side by side.
+pub struct SortMerge {
+    /// The order that the inputs have.
+    pub pattern: SortPattern,
+    /// The inputs.
+    pub inputs: Vec<Node>,
+    pub(crate) merging: Merging,
+}
+
+/// Puts its input in order.
+pub struct Sort {
+    /// The order.
+    pub pattern: SortPattern,
+    /// How many are wanted.
+    pub limit: Option<u64>,
+    /// Whether the input's documents have been read, so that a sorted row is one.
+    pub is_simple: bool,
+    /// What is sorted.
+    pub input: Box<Node>,
+    pub(crate) sorting: Sorting,
+}
+
+/// Leaves out or lets through a number of documents.
+pub struct Counted {
+    /// How many.
+    pub amount: u64,
+    /// Where they come from.
+    pub input: Box<Node>,
+    pub(crate) left: u64,
+}
+
+/// Where a projection stands in the tree.
+pub struct Projecting {
+    /// How much of the document it needs.
+    pub kind: ProjectionKind,
+    /// What is shown.
+    pub input: Box<Node>,
+}
+
+/// The three stages that project.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProjectionKind {
+    /// Fields of one index, chosen by inclusion.
+    Covered,
+    /// Fields of the document, chosen by inclusion.
+    Simple,
+    /// Anything else.
+    Default,
+    /// Not a projection, but the index key in the document's place.
+    ReturnKey,
+}
+
+impl Node {
+    /// A stage that has done nothing yet.
+    pub fn new(stage: Stage) -> Self {
+        Node { stage, stats: Stats::default() }
+    }
+
+    /// The inputs.
+    pub fn inputs(&self) -> &[Node] {
+        match &self.stage {
+            Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &[],
+            Stage::Or(Or { inputs, .. }) | Stage::SortMerge(SortMerge { inputs, .. }) => inputs,
+            Stage::Fetch(Fetch { input, .. })
+            | Stage::Sort(Sort { input, .. })
+            | Stage::Skip(Counted { input, .. })
+            | Stage::Limit(Counted { input, .. })
+            | Stage::Projection(Projecting { input, .. }) => std::slice::from_ref(input),
+        }
+    }
+
+    /// The inputs, to be changed.
+    pub fn inputs_mut(&mut self) -> &mut [Node] {
+        match &mut self.stage {
+            Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &mut [],
+            Stage::Or(Or { inputs, .. }) | Stage::SortMerge(SortMerge { inputs, .. }) => inputs,
+            Stage::Fetch(Fetch { input, .. })
+            | Stage::Sort(Sort { input, .. })
+            | Stage::Skip(Counted { input, .. })
+            | Stage::Limit(Counted { input, .. })
+            | Stage::Projection(Projecting { input, .. }) => std::slice::from_mut(input),
+        }
+    }
+
+    /// Shows `visit` this node and all below it, inputs after what they feed.
+    pub fn walk<'n>(&'n self, visit: &mut dyn FnMut(&'n Node)) {
+        visit(self);
+        self.inputs().iter().for_each(|input| input.walk(visit));
+    }
+
+    /// Whether a stage of this or a lower node is such.
+    pub fn any(&self, is_such: &dyn Fn(&Stage) -> bool) -> bool {
+        is_such(&self.stage) || self.inputs().iter().any(|input| input.any(is_such))
+    }
+
+    /// A stage that reads the documents that `input` leads to.
+    pub fn fetch(input: Node, filter: Option<Filter>) -> Node {
+        let input = Box::new(input);
+        Node::new(Stage::Fetch(Fetch { filter, input, is_unread: false, key: Vec::new() }))
+    }
+
+    /// A stage that leaves out the first `amount`.
+    pub fn skip(input: Node, amount: u64) -> Node {
+        Node::new(Stage::Skip(Counted { amount, input: Box::new(input), left: amount }))
+    }
+
+    /// A stage that lets the first `amount` through.
+    pub fn limit(input: Node, amount: u64) -> Node {
+        Node::new(Stage::Limit(Counted { amount, input: Box::new(input), left: amount }))
+    }
+
+    /// A stage that walks every document.
+    pub fn collscan(direction: Direction, filter: Option<Filter>) -> Node {
+        let (records, standing) = (None, Standing::default());
+        Node::new(Stage::Collscan(Collscan { direction, filter, records, standing }))
+    }
+
+    /// A stage that gives what any of `inputs` gives, once.
+    pub fn or(inputs: Vec<Node>) -> Node {
+        Node::new(Stage::Or(Or { inputs, current: 0, given: Default::default() }))
+    }
+
+    /// A stage that shows documents through a projection.
+    pub fn project(input: Node, kind: ProjectionKind) -> Node {
+        Node::new(Stage::Projection(Projecting { kind, input: Box::new(input) }))
+    }
+}
+
+impl Ixscan {
+    /// A walk over the part of an index that `keys` tells.
+    pub fn new(index: Arc<Index>, bounds: ScanBounds, direction: Direction) -> Self {
+        Ixscan {
+            index,
+            bounds,
+            direction,
+            filter: None,
+            covers: false,
+            used_for: ScanUse::Documents,
+            standing: Standing::default(),
+        }
+    }
 }
 
 impl Plan {
+    /// A plan of this tree.
+    pub fn new(root: Node) -> Self {
+        Plan { root, is_subplan: false }
+    }
+
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.
     pub fn summary(&self) -> String {
-        match &self.access {
-            Access::Nothing => "EOF".to_owned(),
-            Access::IdHack(_) => "IDHACK".to_owned(),
-            Access::Collscan(_) => "COLLSCAN".to_owned(),
-            Access::Clustered(_) => "CLUSTERED_IXSCAN".to_owned(),
-            Access::Ixscan(scan) => format!("IXSCAN {}", scan.index.spec.key.as_doc()),
-        }
+        let mut leaves: Vec<String> = Vec::new();
+        self.root.walk(&mut |node| {
+            let leaf = match &node.stage {
+                Stage::Eof => "EOF".to_owned(),
+                Stage::IdHack(_) => "IDHACK".to_owned(),
+                Stage::Collscan(scan) => scan.stage_name().to_owned(),
+                Stage::Ixscan(scan) => {
+                    format!("{} {}", scan.stage_name(), scan.index.spec.key.as_doc())
+                }
+                _ => return,
+            };
+            if !leaves.contains(&leaf) {
+                leaves.push(leaf);
+            }
+        });
+        leaves.join(", ")
     }
 
     /// Whether the plan looks at a bounded, small number of documents: one by `_id`, or the few that points of a
@@ -62,20 +329,47 @@ impl Plan {
     pub fn is_short(&self) -> bool {
         /// So many points take about as long as a reply to send.
         const POINTS_MAX: usize = 16;
-        match &self.access {
-            Access::Nothing | Access::IdHack(_) => true,
-            Access::Collscan(_) => false,
-            Access::Clustered(scan) => scan.is_point(),
-            Access::Ixscan(scan) => {
-                scan.index.spec.unique
-                    && scan.ranges.len() <= POINTS_MAX
-                    && scan.ranges.iter().all(is_point)
+        fn is_short(node: &Node) -> bool {
+            match &node.stage {
+                Stage::Eof | Stage::IdHack(_) => true,
+                Stage::Collscan(scan) => scan.records.as_ref().is_some_and(ClusteredScan::is_point),
+                Stage::Ixscan(scan) => {
+                    scan.index.spec.unique
+                        && scan
+                            .bounds
+                            .fields
+                            .as_ref()
+                            .is_some_and(|fields| fields.points().is_some_and(|n| n <= POINTS_MAX))
+                }
+                Stage::Or(or) => or.inputs.len() <= POINTS_MAX && or.inputs.iter().all(is_short),
+                Stage::SortMerge(merge) => {
+                    merge.inputs.len() <= POINTS_MAX && merge.inputs.iter().all(is_short)
+                }
+                _ => node.inputs().iter().all(is_short),
             }
+        }
+        is_short(&self.root)
+    }
+}
+
+impl Collscan {
+    /// The stage as `explain` names it.
+    pub fn stage_name(&self) -> &'static str {
+        let is_bounded = |records: &ClusteredScan| records.low.is_some() || records.high.is_some();
+        match self.records.as_ref().is_some_and(is_bounded) {
+            true => "CLUSTERED_IXSCAN",
+            false => "COLLSCAN",
         }
     }
 }
 
-/// Whether a range holds the keys of one key string alone: everything that starts with `start`.
-fn is_point(range: &KeyRange) -> bool {
-    marula_storage::store::prefix_end(&range.start).is_some_and(|end| end == range.end)
+impl Ixscan {
+    /// The stage as `explain` names it.
+    pub fn stage_name(&self) -> &'static str {
+        match self.used_for {
+            ScanUse::Documents => "IXSCAN",
+            ScanUse::Count => "COUNT_SCAN",
+            ScanUse::Distinct(_) => "DISTINCT_SCAN",
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! What a command asks of a collection, parsed.
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{Doc, DocBuf, FieldPath, Type, Value};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
+use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
 
 /// The documents a command wants, and in which order.
@@ -21,8 +22,80 @@ pub struct Query {
     pub min: Option<DocBuf>,
     /// The first index key behind: `max`.
     pub max: Option<DocBuf>,
+    /// What of a document is wanted.
+    pub wanted: Wanted,
+    /// What is shown of each document; `None` is all of it.
+    pub shown: Option<Shown>,
     /// Collation, time and variables.
     pub context: Context,
+}
+
+/// What is wanted of the documents that match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The documents.
+    Documents,
+    /// The keys of the index that led to them.
+    Key,
+    /// How many there are. Whoever counts sees to `skip` and `limit`.
+    Count,
+}
+
+/// What a projection needs of documents, and what it leaves of them.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The paths that it reads; `None` may be any.
+    pub needs: Option<Vec<FieldPath>>,
+    /// Whether it chooses fields of the document, by their names.
+    pub is_simple: bool,
+    /// What it leaves as it is.
+    kept: Kept,
+}
+
+/// What a projection leaves as it is.
+#[derive(Clone, Debug)]
+enum Kept {
+    /// These paths.
+    Only(Vec<FieldPath>),
+    /// All but these paths.
+    AllBut(Vec<FieldPath>),
+}
+
+impl Shown {
+    /// What `projection` needs; `written` is the document that it was made of.
+    pub fn of(projection: &Projection, written: Doc<'_>) -> Self {
+        let needs = projection.needs().map(<[FieldPath]>::to_vec);
+        let is_plain = projection.is_plain_inclusion();
+        let is_simple =
+            is_plain && needs.as_ref().is_some_and(|needs| needs.iter().all(FieldPath::is_single));
+        let path = |element: marula_bson::Element<'_>| FieldPath::new(element.name);
+        let is_exclusion = written.values().all(|value| {
+            (value.kind().is_number() || value.kind() == Type::Boolean) && !value.is_truthy()
+        });
+        let kept = match (&needs, is_plain, is_exclusion) {
+            (Some(needs), true, _) => Kept::Only(needs.clone()),
+            (_, _, true) => Kept::AllBut(written.iter().map(path).collect()),
+            _ => Kept::Only(Vec::new()),
+        };
+        Shown { needs, is_simple, kept }
+    }
+
+    /// What a `distinct` needs: one field.
+    pub fn field(path: &FieldPath) -> Self {
+        let needs = vec![path.clone()];
+        let kept = Kept::Only(needs.clone());
+        Shown { needs: Some(needs), is_simple: path.is_single(), kept }
+    }
+
+    /// Whether what is shown has at `path` what the document has there.
+    pub fn keeps(&self, path: &FieldPath) -> bool {
+        match &self.kept {
+            Kept::Only(paths) => paths.iter().any(|kept| path.starts_with(kept)),
+            Kept::AllBut(paths) => {
+                !paths.iter().any(|gone| path.starts_with(gone) || gone.starts_with(path))
+            }
+        }
+    }
 }
 
 /// What the client says about the way to its documents.
@@ -50,6 +123,8 @@ impl Query {
             hint: None,
             min: None,
             max: None,
+            wanted: Wanted::Documents,
+            shown: None,
             context,
         }
     }

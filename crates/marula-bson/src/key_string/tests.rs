@@ -57,8 +57,11 @@ fn check_round_trip(values: &[(ValueBuf, bool)]) {
             .unwrap();
     let mut skipping = reader.clone();
     for (value, descending) in values {
+        let rest = skipping.rest();
+        let length = part_length(rest, *descending).unwrap();
         assert_eq!(&reader.read(*descending).unwrap(), value, "{}", value.get());
         skipping.skip(*descending).unwrap();
+        assert_eq!(&rest[length..], skipping.rest());
     }
     assert_eq!(reader.rest(), b"record");
     assert_eq!(skipping.rest(), b"record");

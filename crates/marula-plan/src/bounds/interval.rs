@@ -52,7 +52,13 @@ impl Interval {
 
     fn is_empty(&self, order: Order<'_>) -> bool {
         match cmp(&self.low, &self.high, order) {
-            Ordering::Less => false,
+            // No value lies between undefined and null.
+            Ordering::Less => {
+                !self.low_inclusive
+                    && !self.high_inclusive
+                    && matches!(self.low.get(), Value::Undefined)
+                    && matches!(self.high.get(), Value::Null)
+            }
             Ordering::Equal => !(self.low_inclusive && self.high_inclusive),
             Ordering::Greater => true,
         }

@@ -6,7 +6,7 @@
 use marula_bson::{FieldPath, Value, ValueBuf};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
-use marula_query::filter::{Filter, Node, Predicate};
+use marula_query::filter::{Node, Predicate};
 use marula_query::geo::area::Area;
 use marula_query::geo::cells;
 
@@ -47,14 +47,14 @@ fn bounds_of(area: &Area) -> Bounds {
     Bounds { intervals: intervals(area), exactness: Exactness::OnDocument }
 }
 
-/// Whether every document that the filter can mean has an entry in the index, as far as places are concerned.
-pub fn is_asked_for_places(index: &Index, filter: &Filter) -> bool {
+/// Whether every document that meets the conjuncts has an entry in the index, as far as places are concerned.
+pub fn is_asked_for_places(index: &Index, conjuncts: &[&Node]) -> bool {
     let IndexKind::Places(geography) = &index.spec.kind else { return true };
     let named = index.spec.parts.iter().zip(index.spec.key.as_doc().values());
     let is_place = |path: &FieldPath| {
         named.clone().any(|(part, named)| part.path == *path && matches!(named, Value::String(_)))
     };
-    asks_for_place(filter.root(), *geography, &is_place)
+    conjuncts.iter().any(|node| asks_for_place(node, *geography, &is_place))
 }
 
 fn asks_for_place(

@@ -3,9 +3,16 @@
 //! An [`Execution`] gives the documents one after the other to a closure, which takes them until its batch is full.
 //! Between batches it holds nothing of the store but where it stands; the next batch goes on from there in what is
 //! then stored. Documents are shown where the store has them and copied by whoever keeps them.
+//!
+//! A plan is a tree of stages, and runs by units of work: each unit asks a stage for one document, which it
+//! shows to the closure of the stage above, or for nothing yet, or finds the end. Units are what plans on trial are
+//! compared by (see [`crate::trial`]) and what `explain` counts.
 
+mod entry_doc;
+mod merge;
 mod scan;
 mod sort;
+mod work;
 
 use std::sync::Arc;
 
@@ -14,12 +21,13 @@ use marula_db::index::entry::Entry;
 use marula_db::{Collection, Db, Index};
 use marula_error::{Result, errors};
 
-use crate::plan::{Access, Plan};
+use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
-use scan::Scan;
-use sort::Sorter;
+pub(crate) use merge::Merging;
+pub(crate) use scan::Standing;
+pub(crate) use work::{Env, Sorting, Step, number_places};
 
-/// Documents or entries looked at between two looks at whether to go on.
+/// Units of work between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 128;
 
 errors! {
@@ -29,12 +37,14 @@ errors! {
 /// A document that was found, in the store's own memory.
 #[derive(Clone, Copy)]
 pub struct Found<'a> {
-    /// The document.
+    /// The document. Where only an index was read: empty, or made of the entry's values.
     pub doc: Doc<'a>,
     /// What identifies it in its collection.
     pub record: &'a [u8],
     /// The index entry that led to it.
     pub entry: Option<(&'a Index, Entry<'a>)>,
+    /// Whether `doc` has been read from the collection.
+    pub is_fetched: bool,
 }
 
 /// What the taker of documents answers.
@@ -71,43 +81,21 @@ pub struct Execution {
     collection: Arc<Collection>,
     plan: Plan,
     query: Query,
-    scan: Scan,
-    sorter: Option<Sorter>,
-    skip_left: u64,
-    limit_left: u64,
+    /// How many stages have a place in the store.
+    place_count: usize,
     is_exhausted: bool,
-    /// What it has looked at so far.
-    pub examined: Examined,
 }
 
 impl Execution {
     /// Begins to carry out `plan` for `query` on `collection`.
-    pub fn new(collection: Arc<Collection>, plan: Plan, query: Query) -> Self {
-        let limit_left = query.limit.unwrap_or(u64::MAX);
-        let sorter = match &query.sort {
-            Some(pattern) if plan.needs_sort => Some(Sorter::new(
-                pattern.clone(),
-                query.limit.map(|limit| limit.saturating_add(query.skip)),
-            )),
-            _ => None,
-        };
-        match &plan.access {
-            Access::Collscan(_) => collection.note_scan(),
-            Access::Ixscan(scan) => scan.index.note_use(),
-            Access::Nothing | Access::IdHack(_) | Access::Clustered(_) => {}
-        }
-        let scan = Scan::new(&plan.access);
-        Execution {
-            collection,
-            plan,
-            skip_left: query.skip,
-            query,
-            scan,
-            sorter,
-            limit_left,
-            is_exhausted: false,
-            examined: Examined::default(),
-        }
+    pub fn new(collection: Arc<Collection>, mut plan: Plan, query: Query) -> Self {
+        let place_count = work::number_places(&mut plan.root);
+        plan.root.walk(&mut |node| match &node.stage {
+            Stage::Collscan(scan) if scan.records.is_none() => collection.note_scan(),
+            Stage::Ixscan(scan) => scan.index.note_use(),
+            _ => {}
+        });
+        Execution { collection, plan, query, place_count, is_exhausted: false }
     }
 
     /// The collection that is read.
@@ -120,28 +108,34 @@ impl Execution {
         &self.plan
     }
 
+    /// The plan, with what its stages have done.
+    pub fn into_plan(self) -> Plan {
+        self.plan
+    }
+
     /// The query.
     pub fn query(&self) -> &Query {
         &self.query
     }
 
-    /// Never gives a document twice, though writes between batches move its entries in the index that is walked.
-    pub fn give_once(&mut self) {
-        if matches!(self.plan.access, Access::Ixscan(_)) {
-            self.scan.remember();
-        }
+    /// What it has looked at so far.
+    pub fn examined(&self) -> Examined {
+        self.plan.examined()
     }
 
-    /// From now on gives candidates instead: the records that the access path leads to, without reading or checking
+    /// Never gives a document twice, though writes between batches move its entries in the index that is walked.
+    pub fn give_once(&mut self) {
+        work::remember(&mut self.plan.root);
+    }
+
+    /// From now on gives candidates instead: the records that the plan leads to, without reading or checking
     /// their documents, which the taker does itself under a guard. Where the plan sorts, what is given has
     /// been read and checked all the same.
     pub fn give_candidates(&mut self) {
-        if self.sorter.is_none() {
-            self.scan.skip_documents();
-            self.plan.filter = match self.plan.access {
-                Access::Collscan(_) | Access::Clustered(_) => self.plan.filter.take(),
-                _ => None,
-            };
+        match &mut self.plan.root.stage {
+            Stage::IdHack(stage) => stage.is_unread = true,
+            Stage::Fetch(stage) => stage.is_unread = true,
+            _ => {}
         }
     }
 
@@ -154,7 +148,7 @@ impl Execution {
     /// Lets an execution that came to the end look again for what has been added since: a tailable cursor.
     pub fn reopen(&mut self) {
         self.is_exhausted = false;
-        self.scan.reopen();
+        work::reopen(&mut self.plan.root);
     }
 
     /// Gives documents to `emit` until it has enough or there are no more. `interrupt` is asked now and then
@@ -165,99 +159,58 @@ impl Execution {
         interrupt: &mut dyn FnMut() -> Result<()>,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<End> {
-        if self.is_exhausted || self.limit_left == 0 {
-            self.is_exhausted = true;
+        if self.is_exhausted {
             return Ok(End::Exhausted);
         }
-        if let Some(sorter) = &mut self.sorter
-            && !sorter.is_filled()
-        {
-            let filter = self.plan.filter.as_ref();
-            let mut take = |found: Found<'_>| {
-                if filter.is_none_or_ok(found.doc)? {
-                    sorter.push(found)?;
-                }
-                Ok(Emit::Taken)
-            };
-            self.scan.run(
-                db,
-                &self.collection,
-                &self.plan.access,
-                &mut self.examined,
-                interrupt,
-                &mut take,
-            )?;
-            sorter.finish();
+        if self.collection.is_dropped() {
+            return Err(collection_dropped());
         }
-        let mut window = Window { skip: &mut self.skip_left, limit: &mut self.limit_left };
-        let end = match &mut self.sorter {
-            Some(sorter) => sorter.drain(&mut |found| window.pass(found, emit))?,
-            None => {
-                let filter = self.plan.filter.as_ref();
-                let mut take = |found: Found<'_>| {
-                    if filter.is_none_or_ok(found.doc)? {
-                        window.pass(found, emit)
-                    } else {
-                        Ok(Emit::Taken)
-                    }
-                };
-                self.scan.run(
-                    db,
-                    &self.collection,
-                    &self.plan.access,
-                    &mut self.examined,
-                    interrupt,
-                    &mut take,
-                )?
-            }
-        };
-        if end == End::Exhausted || self.limit_left == 0 {
-            self.is_exhausted = true;
-            return Ok(End::Exhausted);
-        }
-        Ok(End::Paused)
+        let mut env = Env::new(db, &self.collection, &self.query.filter, self.place_count);
+        let end = run_node(&mut self.plan.root, &mut env, interrupt, emit);
+        work::rest(&mut self.plan.root, &mut env);
+        self.is_exhausted = end? == End::Exhausted;
+        Ok(if self.is_exhausted { End::Exhausted } else { End::Paused })
     }
 }
 
-/// Leaves out `skip` documents and then lets `limit` through.
-struct Window<'w> {
-    skip: &'w mut u64,
-    limit: &'w mut u64,
-}
-
-impl Window<'_> {
-    fn pass(
-        &mut self,
-        found: Found<'_>,
-        emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<Emit> {
-        if *self.skip > 0 {
-            *self.skip -= 1;
-            return Ok(Emit::Taken);
-        }
-        let answer = emit(found)?;
-        if answer != Emit::Full {
-            *self.limit -= 1;
-            if *self.limit == 0 {
-                return Ok(Emit::Enough);
+fn run_node(
+    root: &mut Node,
+    env: &mut Env<'_>,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+    emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+) -> Result<End> {
+    let mut works = 0_u64;
+    loop {
+        works += 1;
+        if works.is_multiple_of(INTERRUPT_INTERVAL) {
+            interrupt()?;
+            if env.collection.is_dropped() {
+                return Err(collection_dropped());
             }
         }
-        Ok(answer)
+        match root.work(env, emit)? {
+            Step::Advanced(Emit::Taken) | Step::NeedTime => {}
+            Step::Advanced(Emit::Enough) => {
+                // A limit that is reached has nothing more to find out.
+                return Ok(if root.is_spent() { End::Exhausted } else { End::Paused });
+            }
+            Step::Advanced(Emit::Full) => return Ok(End::Paused),
+            Step::Eof => return Ok(End::Exhausted),
+        }
+        if root.is_spent() {
+            return Ok(End::Exhausted);
+        }
     }
 }
 
-/// A filter that may not be there.
-trait MaybeFilter {
-    /// Whether there is none, or the document matches.
-    fn is_none_or_ok(&self, doc: Doc<'_>) -> Result<bool>;
-}
-
-impl MaybeFilter for Option<&marula_query::filter::Filter> {
-    #[inline]
-    fn is_none_or_ok(&self, doc: Doc<'_>) -> Result<bool> {
-        match self {
-            Some(filter) => filter.matches(doc),
-            None => Ok(true),
-        }
+impl Plan {
+    /// What the stages have looked at so far.
+    pub fn examined(&self) -> Examined {
+        let mut examined = Examined::default();
+        self.root.walk(&mut |node| {
+            examined.keys += node.stats.keys;
+            examined.docs += node.stats.docs;
+        });
+        examined
     }
 }

@@ -1,284 +1,345 @@
-//! Walking an access path: the candidates, one after the other, from where the last batch ended.
+//! The stages that walk the store: by `_id`, over documents, over an index.
 
 use std::collections::HashSet;
 
 use marula_bson::Doc;
-use marula_db::index::entry::Entry;
-use marula_db::{Collection, Db, Index, RecordKey};
-use marula_error::Result;
-use marula_storage::{Direction, KeyRange};
+use marula_bson::key_string::{part_length, successor};
+use marula_db::collection::{EntryCursor, RecordCursor};
+use marula_db::{Index, RecordKey};
+use marula_error::{Result, errors};
+use marula_query::filter::Node as FilterNode;
+use marula_storage::Direction;
 
-use super::{Emit, End, Examined, Found, INTERRUPT_INTERVAL, collection_dropped};
-use crate::plan::{Access, Ixscan};
+use super::entry_doc;
+use super::work::{Env, Step};
+use super::{Emit, Found};
+use crate::bounds::{KeyBounds, Verdict};
+use crate::plan::{Collscan, IdHack, Ixscan, ScanUse, Stats};
 
-/// Where a walk stands.
-pub(super) struct Scan {
-    position: Position,
-    /// The documents given so far, where an index may lead to one twice.
-    given: Option<HashSet<RecordKey>>,
-    /// Whether documents that an index leads to are given without being read.
-    is_unread: bool,
-    key: Vec<u8>,
+errors! {
+    damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
+/// The cursor of one stage during a run.
+pub(crate) enum Open<'r> {
+    Closed,
+    Records(RecordCursor<'r>),
+    Entries(EntryCursor<'r>),
+}
+
+/// Where a stage stands, within a run and between two.
+#[derive(Default)]
+pub(crate) struct Standing {
+    /// Which of the run's cursors is its own.
+    pub(super) number: usize,
+    position: Position,
+    /// What the cursor stands on has not been taken and comes again.
+    is_held: bool,
+    /// The record that a walk over documents came to last.
+    last: Option<RecordKey>,
+    /// The documents given so far, where an index may lead to one twice.
+    given: Option<HashSet<RecordKey>>,
+    /// Where to go on, for a walk that knows that what comes next is not within its bounds.
+    place: Vec<u8>,
+    must_seek: bool,
+    /// A document made of an entry's values.
+    shown: Vec<u8>,
+}
+
+/// Where a stage stands between runs.
+#[derive(Default)]
 enum Position {
+    #[default]
     Start,
-    /// Behind this record.
-    BehindRecord(RecordKey),
-    /// In this range, behind the entry with this stored key.
-    BehindEntry(usize, Vec<u8>),
+    /// At this record or entry.
+    At(Vec<u8>),
     End,
 }
 
-/// Calls the interrupt check every so often.
-struct Pace<'p> {
-    steps: u64,
-    interrupt: &'p mut dyn FnMut() -> Result<()>,
-}
-
-impl Pace<'_> {
-    #[inline]
-    fn step(&mut self, collection: &Collection) -> Result<()> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(INTERRUPT_INTERVAL) {
-            (self.interrupt)()?;
-            if collection.is_dropped() {
-                return Err(collection_dropped());
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Scan {
-    pub(super) fn new(access: &Access) -> Self {
-        let given = match access {
-            Access::Ixscan(scan) if scan.may_repeat => Some(HashSet::new()),
-            _ => None,
-        };
-        Scan { position: Position::Start, given, is_unread: false, key: Vec::new() }
+impl Standing {
+    pub(super) fn is_at_end(&self) -> bool {
+        matches!(self.position, Position::End)
     }
 
-    /// From now on no document is given twice.
-    pub(super) fn remember(&mut self) {
+    pub(crate) fn remember(&mut self) {
         self.given.get_or_insert_default();
     }
 
-    /// From now on documents that an index leads to are not read: an empty one is given in their place.
-    pub(super) fn skip_documents(&mut self) {
-        self.is_unread = true;
-    }
-
-    /// Shows `take` the document of `record`, if it is there.
-    fn fetch(
-        &mut self,
-        db: &Db,
-        collection: &Collection,
-        record: &[u8],
-        entry: Option<(&Index, Entry<'_>)>,
-        examined: &mut Examined,
-        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<Emit> {
-        if self.is_unread {
-            return take(Found { doc: Doc::EMPTY, record, entry });
-        }
-        let mut answer = Ok(Emit::Taken);
-        collection.get(db.store(), record, &mut self.key, &mut |doc| {
-            examined.docs += 1;
-            answer = take(Found { doc, record, entry });
-        })?;
-        answer
-    }
-
-    /// Lets a walk that has ended look for what came since.
+    /// Lets a walk that has come to the end look for what came since, behind where it was.
     pub(super) fn reopen(&mut self) {
-        if let Position::End = self.position {
-            self.position = Position::Start;
-        }
-    }
-
-    pub(super) fn run(
-        &mut self,
-        db: &Db,
-        collection: &Collection,
-        access: &Access,
-        examined: &mut Examined,
-        interrupt: &mut dyn FnMut() -> Result<()>,
-        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<End> {
-        if collection.is_dropped() {
-            return Err(collection_dropped());
-        }
-        let mut pace = Pace { steps: 0, interrupt };
-        match access {
-            Access::Nothing => Ok(End::Exhausted),
-            Access::IdHack(id) => self.one(db, collection, id.get(), examined, take),
-            Access::Collscan(direction) => {
-                self.records(db, collection, None, *direction, examined, &mut pace, take)
-            }
-            Access::Clustered(scan) => {
-                let range = Some(&scan.range);
-                self.records(db, collection, range, scan.direction, examined, &mut pace, take)
-            }
-            Access::Ixscan(scan) => self.entries(db, collection, scan, examined, &mut pace, take),
-        }
-    }
-
-    fn one(
-        &mut self,
-        db: &Db,
-        collection: &Collection,
-        id: marula_bson::Value<'_>,
-        examined: &mut Examined,
-        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<End> {
-        if let Position::End = self.position {
-            return Ok(End::Exhausted);
-        }
-        let Some(record) = collection.find_id(db.store(), id, &mut self.key)? else {
-            self.position = Position::End;
-            return Ok(End::Exhausted);
-        };
-        examined.keys += 1;
-        if self.fetch(db, collection, record.as_bytes(), None, examined, take)? == Emit::Full {
-            return Ok(End::Paused);
-        }
-        self.position = Position::End;
-        Ok(End::Exhausted)
-    }
-
-    fn records(
-        &mut self,
-        db: &Db,
-        collection: &Collection,
-        range: Option<&KeyRange>,
-        direction: Direction,
-        examined: &mut Examined,
-        pace: &mut Pace<'_>,
-        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<End> {
-        let mut cursor = match range {
-            Some(range) => collection.scan_between(db.store(), range, direction)?,
-            None => collection.scan(db.store(), direction)?,
-        };
-        let mut last = match std::mem::replace(&mut self.position, Position::Start) {
-            Position::BehindRecord(last) => Some(last),
-            _ => None,
-        };
-        let mut there_is_one = match &last {
-            Some(last) => {
-                let last = last.as_bytes();
-                cursor.seek(last)? && (cursor.record() != last || cursor.advance()?)
-            }
-            None => cursor.advance()?,
-        };
-        let mut end = End::Exhausted;
-        while there_is_one {
-            pace.step(collection)?;
-            examined.docs += 1;
-            let answer = take(Found { doc: cursor.doc(), record: cursor.record(), entry: None })?;
-            if answer != Emit::Full {
-                last = Some(RecordKey::new(cursor.record()));
-            }
-            if answer != Emit::Taken {
-                end = End::Paused;
-                break;
-            }
-            there_is_one = cursor.advance()?;
-        }
-        self.position = last.map_or(Position::Start, Position::BehindRecord);
-        Ok(end)
-    }
-
-    fn entries(
-        &mut self,
-        db: &Db,
-        collection: &Collection,
-        scan: &Ixscan,
-        examined: &mut Examined,
-        pace: &mut Pace<'_>,
-        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<End> {
-        let (mut number, mut behind) = match std::mem::replace(&mut self.position, Position::Start)
-        {
-            Position::BehindEntry(number, key) => (number, Some(key)),
-            Position::End => return Ok(End::Exhausted),
-            Position::Start | Position::BehindRecord(_) => (0, None),
-        };
-        while number < scan.ranges.len() {
-            let range = match scan.direction {
-                Direction::Forward => &scan.ranges[number],
-                Direction::Backward => &scan.ranges[scan.ranges.len() - 1 - number],
+        if self.is_at_end() {
+            self.position = match &self.last {
+                None => Position::Start,
+                Some(last) => Position::At(last.as_bytes().to_vec()),
             };
-            let rest =
-                self.range(db, collection, scan, range, behind.take(), examined, pace, take)?;
-            if let Some(stopped_at) = rest {
-                self.position = match stopped_at {
-                    Some(key) => Position::BehindEntry(number, key),
-                    None if number == 0 => Position::Start,
-                    // Nothing of this range was taken: go on behind nothing, at its start.
-                    None => Position::BehindEntry(number, Vec::new()),
-                };
-                return Ok(End::Paused);
-            }
-            number += 1;
         }
-        self.position = Position::End;
-        Ok(End::Exhausted)
     }
 
-    /// Walks one range. Answers `None` at its end; where the taker had enough, the stored key of the last entry
-    /// that is done with, if there is one.
-    fn range(
-        &mut self,
-        db: &Db,
-        collection: &Collection,
-        scan: &Ixscan,
-        range: &KeyRange,
-        behind: Option<Vec<u8>>,
-        examined: &mut Examined,
-        pace: &mut Pace<'_>,
-        take: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-    ) -> Result<Option<Option<Vec<u8>>>> {
-        let mut cursor =
-            collection.scan_index(db.store(), scan.index.clone(), range, scan.direction)?;
-        let mut last = behind.filter(|key| !key.is_empty());
-        let mut there_is_one = match &last {
-            Some(key) => {
-                cursor.seek(key)? && (cursor.position() != key.as_slice() || cursor.advance()?)
-            }
-            None => cursor.advance()?,
-        };
-        while there_is_one {
-            pace.step(collection)?;
-            examined.keys += 1;
-            let entry = cursor.entry()?;
-            let seen = self.given.as_ref().map(|_| RecordKey::new(entry.record));
-            let is_new = seen.as_ref().is_none_or(|record| {
-                !self.given.as_ref().is_some_and(|given| given.contains(record))
-            });
-            if is_new {
-                let found = Some((cursor.index(), entry));
-                let answer = self.fetch(db, collection, entry.record, found, examined, take)?;
-                if answer == Emit::Full {
-                    return Ok(Some(last));
-                }
-                if let (Some(given), Some(record)) = (&mut self.given, seen) {
-                    given.insert(record);
-                }
-                if answer == Emit::Enough {
-                    return Ok(Some(Some(cursor.position().to_vec())));
-                }
-            }
-            match &mut last {
-                Some(key) => {
-                    key.clear();
-                    key.extend_from_slice(cursor.position());
-                }
-                None => last = Some(cursor.position().to_vec()),
-            }
-            there_is_one = cursor.advance()?;
+    /// Notes where the cursor stands and lets go of it.
+    pub(super) fn rest(&mut self, env: &mut Env<'_>) {
+        let open = std::mem::replace(&mut env.open[self.number], Open::Closed);
+        if self.is_at_end() {
+            return;
         }
-        Ok(None)
+        match open {
+            Open::Closed => {}
+            Open::Records(cursor) => self.position = Position::At(cursor.record().to_vec()),
+            Open::Entries(cursor) => self.position = Position::At(cursor.position().to_vec()),
+        }
     }
+}
+
+impl IdHack {
+    pub(super) fn work(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let standing = &mut self.standing;
+        if standing.is_at_end() {
+            return Ok(Step::Eof);
+        }
+        let key = &mut standing.place;
+        let Some(record) = env.collection.find_id(env.store, self.id.get(), key)? else {
+            standing.position = Position::End;
+            return Ok(Step::Eof);
+        };
+        let record = record.as_bytes();
+        let mut answer = None;
+        if self.is_unread {
+            answer = Some(out(Found { doc: Doc::EMPTY, record, entry: None, is_fetched: false })?);
+        } else {
+            let mut result = Ok(());
+            env.collection.get(env.store, record, key, &mut |doc| match out(Found {
+                doc,
+                record,
+                entry: None,
+                is_fetched: true,
+            }) {
+                Ok(given) => answer = Some(given),
+                Err(error) => result = Err(error),
+            })?;
+            result?;
+        }
+        if answer == Some(Emit::Full) {
+            return Ok(Step::Advanced(Emit::Full));
+        }
+        standing.position = Position::End;
+        Ok(match answer {
+            Some(answer) => {
+                stats.keys += 1;
+                stats.docs += 1;
+                Step::Advanced(answer)
+            }
+            None => Step::Eof,
+        })
+    }
+}
+
+impl Collscan {
+    pub(super) fn work(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let Collscan { direction, filter, records, standing } = self;
+        if standing.is_at_end() {
+            return Ok(Step::Eof);
+        }
+        let open = &mut env.open[standing.number];
+        let there_is_one = if let Open::Records(cursor) = open {
+            standing.is_held || cursor.advance()?
+        } else {
+            if matches!(filter.as_ref().map(|filter| filter.root()), Some(FilterNode::AlwaysFalse))
+            {
+                standing.position = Position::End;
+                return Ok(Step::Eof);
+            }
+            let mut cursor = match records {
+                Some(records) => {
+                    env.collection.scan_between(env.store, &records.range, *direction)?
+                }
+                None => env.collection.scan(env.store, *direction)?,
+            };
+            let there_is_one = match &standing.position {
+                Position::At(record) => {
+                    cursor.seek(record)?
+                        && (standing.is_held
+                            || cursor.record() != record.as_slice()
+                            || cursor.advance()?)
+                }
+                Position::Start | Position::End => cursor.advance()?,
+            };
+            *open = Open::Records(cursor);
+            there_is_one
+        };
+        let Open::Records(cursor) = open else { return Ok(Step::Eof) };
+        if !there_is_one {
+            standing.position = Position::End;
+            *open = Open::Closed;
+            return Ok(Step::Eof);
+        }
+        let was_held = std::mem::replace(&mut standing.is_held, false);
+        if !was_held {
+            stats.docs += 1;
+            standing.last = Some(RecordKey::new(cursor.record()));
+        }
+        let doc = cursor.doc();
+        if let Some(filter) = filter
+            && !filter.matches(doc)?
+        {
+            return Ok(Step::NeedTime);
+        }
+        let answer = out(Found { doc, record: cursor.record(), entry: None, is_fetched: true })?;
+        standing.is_held = answer == Emit::Full;
+        Ok(Step::Advanced(answer))
+    }
+}
+
+impl Ixscan {
+    pub(super) fn work(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let direction = self.direction;
+        if self.standing.is_at_end() {
+            return Ok(Step::Eof);
+        }
+        let there_is_one = self.advance(stats, env)?;
+        let Self { bounds, filter, covers, used_for, standing, .. } = self;
+        let open = &mut env.open[standing.number];
+        let cursor = match open {
+            Open::Entries(cursor) if there_is_one => cursor,
+            _ => {
+                // Counting stops at the key behind the last, which is looked at too.
+                stats.keys += u64::from(*used_for == ScanUse::Count);
+                standing.position = Position::End;
+                *open = Open::Closed;
+                return Ok(Step::Eof);
+            }
+        };
+        let was_held = std::mem::replace(&mut standing.is_held, false);
+        stats.keys += u64::from(!was_held);
+        let entry = cursor.entry()?;
+        let damaged = || damaged_key(&cursor.index().spec.name);
+        if let KeyBounds::Fields(fields) = &bounds.keys {
+            let verdict = fields.check(entry.key_string, direction, &mut standing.place);
+            match verdict.ok_or_else(damaged)? {
+                Verdict::Inside => {}
+                Verdict::Seek => {
+                    standing.must_seek = is_ahead(direction, cursor.position(), &standing.place);
+                    return Ok(Step::NeedTime);
+                }
+                Verdict::Done => {
+                    standing.position = Position::End;
+                    *open = Open::Closed;
+                    return Ok(Step::Eof);
+                }
+            }
+        }
+        let record = RecordKey::new(entry.record);
+        if let Some(given) = &standing.given {
+            stats.dups_tested += u64::from(!was_held);
+            if given.contains(&record) {
+                stats.dups_dropped += 1;
+                return Ok(Step::NeedTime);
+            }
+        }
+        let index: &Index = cursor.index();
+        if *covers || filter.is_some() {
+            entry_doc::write(index, &entry, &mut standing.shown).ok_or_else(damaged)?;
+            if let Some(filter) = filter
+                && !filter.matches(Doc::trusted(&standing.shown))?
+            {
+                return Ok(Step::NeedTime);
+            }
+        }
+        let doc = if *covers { Doc::trusted(&standing.shown) } else { Doc::EMPTY };
+        let answer = out(Found {
+            doc,
+            record: entry.record,
+            entry: Some((index, entry)),
+            is_fetched: false,
+        })?;
+        if answer == Emit::Full {
+            standing.is_held = true;
+            return Ok(Step::Advanced(answer));
+        }
+        if let Some(given) = &mut standing.given {
+            given.insert(record);
+        }
+        if let ScanUse::Distinct(field) = *used_for {
+            let prefix = leading_fields(index, entry.key_string, field + 1).ok_or_else(damaged)?;
+            standing.place.clear();
+            match direction {
+                Direction::Forward => {
+                    standing.place.extend(successor(prefix).ok_or_else(damaged)?);
+                }
+                Direction::Backward => standing.place.extend_from_slice(prefix),
+            }
+            standing.must_seek = true;
+        }
+        Ok(Step::Advanced(answer))
+    }
+
+    /// Moves to the next entry, opening the cursor if this is the run's first; answers whether there is one.
+    fn advance(&mut self, stats: &mut Stats, env: &mut Env<'_>) -> Result<bool> {
+        let Self { index, bounds, direction, standing, .. } = self;
+        let open = &mut env.open[standing.number];
+        if let Open::Entries(cursor) = open {
+            if standing.is_held {
+                return Ok(true);
+            }
+            if std::mem::replace(&mut standing.must_seek, false) {
+                stats.seeks += 1;
+                return cursor.seek(&standing.place);
+            }
+            return cursor.advance();
+        }
+        if bounds.keys == KeyBounds::Nothing {
+            return Ok(false);
+        }
+        stats.seeks += 1;
+        let range = bounds.keys.walked();
+        let mut cursor = env.collection.scan_index(env.store, index.clone(), &range, *direction)?;
+        let there_is_one = match (&standing.position, &bounds.keys) {
+            _ if std::mem::replace(&mut standing.must_seek, false) => {
+                cursor.seek(&standing.place)?
+            }
+            (Position::At(key), _) => {
+                cursor.seek(key)?
+                    && (standing.is_held
+                        || cursor.position() != key.as_slice()
+                        || cursor.advance()?)
+            }
+            (_, KeyBounds::Fields(fields)) => {
+                fields.first(*direction, &mut standing.place);
+                cursor.seek(&standing.place)?
+            }
+            _ => cursor.advance()?,
+        };
+        *open = Open::Entries(cursor);
+        Ok(there_is_one)
+    }
+}
+
+/// Whether `place` lies ahead of `position`, so that going there makes progress.
+fn is_ahead(direction: Direction, position: &[u8], place: &[u8]) -> bool {
+    match direction {
+        Direction::Forward => place > position,
+        Direction::Backward => place < position,
+    }
+}
+
+/// The bytes of the first `count` fields of a key.
+fn leading_fields<'k>(index: &Index, key: &'k [u8], count: usize) -> Option<&'k [u8]> {
+    let mut end = 0;
+    for part in index.spec.parts.iter().take(count) {
+        end += part_length(key.get(end..)?, part.descending)?;
+    }
+    key.get(..end)
 }

@@ -118,7 +118,12 @@ impl Sorter {
     /// Gives documents in order.
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
         while let Some(row) = self.held.take().or_else(|| self.sorted.next()) {
-            match take(Found { doc: Doc::trusted(&row.doc), record: &row.record, entry: None })? {
+            match take(Found {
+                doc: Doc::trusted(&row.doc),
+                record: &row.record,
+                entry: None,
+                is_fetched: true,
+            })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),
                 Emit::Full => {

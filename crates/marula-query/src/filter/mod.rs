@@ -87,6 +87,11 @@ impl Filter {
         Ok(self)
     }
 
+    /// Makes a filter of a tree whose parts are in canonical form already; their order stays.
+    pub fn of_canonical(root: Node, context: &Context) -> Filter {
+        Filter { root, collation: context.collation.clone(), written: None }
+    }
+
     /// The tree.
     pub fn root(&self) -> &Node {
         &self.root

@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, planner};
+use marula_plan::{Emit, Execution, Wanted, planner};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
@@ -69,19 +69,19 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let all = u64::try_from(collection.count()).unwrap_or(0);
         all.saturating_sub(skip).min(limit.unwrap_or(u64::MAX))
     } else {
-        query.skip = skip;
-        query.limit = limit;
+        query.wanted = Wanted::Count;
         let (plan, query) = planner::plan(&collection.state(), query)?;
         if !ctx.may_wait() && !plan.is_short() {
             return Ok(Outcome::ToPool);
         }
+        let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);
-        let mut counted = 0u64;
+        let mut found = 0_u64;
         execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
-            counted += 1;
-            Ok(Emit::Taken)
+            found += 1;
+            Ok(if found < enough { Emit::Taken } else { Emit::Enough })
         })?;
-        counted
+        found.saturating_sub(skip)
     };
     append_count(counted, reply);
     Ok(Outcome::Done)

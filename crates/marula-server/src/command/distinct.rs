@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use marula_bson::key_string::{self, KeyStringReader};
+use marula_bson::key_string::KeyStringReader;
 use marula_bson::{
     ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order,
 };
-use marula_db::index::IndexKind;
-use marula_db::{Collection, Index};
+use marula_db::Index;
+use marula_db::collection::State;
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, bounds, planner};
+use marula_plan::{Emit, Execution, Found, Shown, planner};
 use marula_query::expression::path::Path;
-use marula_storage::Direction;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
@@ -81,12 +80,18 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let stages = DocBuf::trusted(stages);
             let mut add = |doc: Doc<'_>| values.add(&path, doc);
             super::aggregate::scan(ctx, &ns, &stages, context.clone(), &mut add)?;
-        } else if filter.is_empty()
-            && query.hint.is_none()
-            && let Some(index) = index_for(&collection, &path, &context)
+        } else if let Some((plan, field)) =
+            planner::plan_distinct(&collection.state(), &query, &path)
         {
-            values.add_keys(ctx, &collection, index)?;
+            let mut execution = Execution::new(collection, plan, query);
+            let outcome =
+                execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+                    values.add_key(&found, field)?;
+                    Ok(Emit::Taken)
+                });
+            outcome.map_err(|error| error.caused_by(EXECUTING))?;
         } else {
+            query.shown = shown(&collection.state(), &path);
             let (plan, query) = planner::plan(&collection.state(), query)?;
             let mut execution = Execution::new(collection, plan, query);
             let outcome =
@@ -102,37 +107,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 
-/// An index whose entries tell every value of the path: its first field, in no array but the last component's.
-pub(super) fn index_for(
-    collection: &Collection,
-    path: &FieldPath,
-    context: &marula_query::context::Context,
-) -> Option<Arc<Index>> {
-    let state = collection.state();
-    let is_suitable = |index: &&Arc<Index>| {
-        let spec = &index.spec;
-        let last = 1u64 << (path.parts().len() - 1).min(63);
-        matches!(spec.kind, IndexKind::Ordinary)
-            && spec.parts[0].path == *path
-            && !spec.sparse
-            && !spec.hidden
-            && spec.partial.is_none()
-            && spec.collation.is_none()
-            && index.multikey_paths()[0] & !last == 0
-    };
-    let has_number = path.indexes().iter().any(Option::is_some);
-    let mut candidates = state.indexes.iter().filter(is_suitable);
-    if context.collation.is_some() || has_number { None } else { candidates.next().cloned() }
-}
-
-/// How many keys [`Values::add_keys`] looks at.
-pub(super) fn count_keys(
-    ctx: &Context<'_>,
-    collection: &Collection,
-    index: Arc<Index>,
-) -> Result<u64> {
-    let mut values = Values::new(None);
-    values.add_keys(ctx, collection, index)
+/// What of documents is needed, where an index may hold it: the field itself.
+pub(super) fn shown(state: &State, path: &FieldPath) -> Option<Shown> {
+    let is_indexed = |index: &Arc<Index>| index.spec.parts.iter().any(|part| part.path == *path);
+    state.indexes.iter().any(is_indexed).then(|| Shown::field(path))
 }
 
 /// Values, each once.
@@ -174,38 +152,22 @@ impl<'c> Values<'c> {
         outcome
     }
 
-    /// Adds the values that an index's entries start with, jumping from one value to the next. What documents
-    /// without the field have there is null, which is among the values then. Answers how many keys were looked at.
-    fn add_keys(
-        &mut self,
-        ctx: &Context<'_>,
-        collection: &Collection,
-        index: Arc<Index>,
-    ) -> Result<u64> {
-        let mut keys = 0;
-        let descending = index.spec.parts[0].descending;
-        let store = ctx.server.db.store();
-        let mut cursor = collection.scan_index(store, index, &bounds::all(), Direction::Forward)?;
-        let mut there_is_one = cursor.advance()?;
-        while there_is_one {
-            ctx.check_interrupt()?;
-            keys += 1;
-            let entry = cursor.entry()?;
-            let reader = KeyStringReader::new(entry.key_string, entry.type_bits);
-            let Some(mut reader) = reader else { return Err(damaged_entry()) };
-            let value = reader.read(descending).ok_or_else(damaged_entry)?;
-            let first_field = &entry.key_string[..entry.key_string.len() - reader.rest().len()];
-            let behind = key_string::successor(first_field).ok_or_else(damaged_entry)?;
-            match value.get() {
-                Value::Array(array) => array.values().for_each(|value| self.push(value)),
-                value => self.push(value),
-            }
-            if self.bytes > VALUES_BYTES_MAX {
-                return Err(too_big());
-            }
-            there_is_one = cursor.seek(&behind)?;
+    /// Adds the value that the entry of an index has in this field. What documents without the field have there is
+    /// null, which is among the values then.
+    fn add_key(&mut self, found: &Found<'_>, field: usize) -> Result<()> {
+        let Some((index, entry)) = found.entry else { return Ok(()) };
+        let mut reader =
+            KeyStringReader::new(entry.key_string, entry.type_bits).ok_or_else(damaged_entry)?;
+        for part in index.spec.parts.iter().take(field) {
+            reader.skip(part.descending).ok_or_else(damaged_entry)?;
         }
-        Ok(keys)
+        let descending = index.spec.parts.get(field).is_some_and(|part| part.descending);
+        let value = reader.read(descending).ok_or_else(damaged_entry)?;
+        match value.get() {
+            Value::Array(array) => array.values().for_each(|value| self.push(value)),
+            value => self.push(value),
+        }
+        if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
     }
 
     fn push(&mut self, value: Value<'_>) {

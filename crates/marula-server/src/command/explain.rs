@@ -6,14 +6,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc, doc_fields};
-use marula_db::{Index, Namespace};
+use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc_fields};
+use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::executor::Examined;
-use marula_plan::explain::{self, Ran, above, append_count};
-use marula_plan::{Access, Emit, Execution, Plan, Query, planner};
+use marula_plan::choice::{self, Choice};
+use marula_plan::explain::{self, Printed, above, append_count, append_stats};
+use marula_plan::plan::Stats;
+use marula_plan::trial::Tried;
+use marula_plan::{Emit, Execution, Node, Plan, Query, Shown, Stage, Wanted, planner};
 use marula_query::context::Context as QueryContext;
-use marula_query::projection::Projection;
 use marula_query::stage::Pipeline;
 
 use super::create::bad_enumeration;
@@ -120,10 +121,7 @@ fn explain(
         }
         _ => {
             let asked = Asked::read(ctx, request, &ns)?;
-            let answer = match distinct_index(ctx, request, &ns)? {
-                Some(index) => distinct_scan(ctx, &ns, &index, verbosity)?,
-                None => asked.answer(ctx, &ns, verbosity)?,
-            };
+            let answer = asked.answer(ctx, &ns, verbosity)?;
             reply.append_elements(answer.as_doc().elements_bytes());
         }
     }
@@ -166,15 +164,17 @@ fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
 struct Asked<'a> {
     query: Query,
     sort: Doc<'a>,
-    projection: Option<(&'static str, Doc<'a>)>,
+    projection: Doc<'a>,
     verb: Verb,
+    /// The field that a `distinct` is about.
+    key: Option<FieldPath>,
 }
 
 /// What becomes of the documents that are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Find,
-    Count { is_whole: bool },
+    Count { is_whole: bool, skip: u64, limit: Option<u64> },
     Update { multi: bool, upsert: bool, returns: bool },
     Delete { multi: bool, returns: bool },
 }
@@ -197,13 +197,9 @@ impl<'a> Asked<'a> {
             "count" => {
                 let query = doc("query")?;
                 let is_whole = query.is_empty() && request.arg("hint").is_none();
-                (
-                    query,
-                    whole,
-                    request.arg("hint"),
-                    request.arg("collation"),
-                    Verb::Count { is_whole },
-                )
+                let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+                let verb = Verb::Count { is_whole, skip, limit: limit_of(request) };
+                (query, whole, request.arg("hint"), request.arg("collation"), verb)
             }
             "findAndModify" => {
                 let verb = match request.arg("update") {
@@ -243,204 +239,287 @@ impl<'a> Asked<'a> {
         let mut query = query_args::parse_query(filter, context)?;
         query.hint = query_args::parse_hint(hint)?;
         query_args::apply_sort(&mut query, sort)?;
-        let mut projection = None;
+        let mut projection = Doc::EMPTY;
+        let mut key = None;
         match verb {
-            Verb::Find | Verb::Count { .. } => {
+            Verb::Find => {
                 query.skip = query_args::count_or_zero("skip", request.arg("skip"))?;
-                #[allow(clippy::cast_possible_truncation)]
-                let limit =
-                    request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
-                query.limit = Some(limit.unsigned_abs()).filter(|&limit| limit > 0);
+                query.limit = limit_of(request);
                 let bound = |name: &str| {
                     let bound = request.arg(name).and_then(|bound| bound.as_doc());
                     bound.filter(|bound| !bound.is_empty()).map(Doc::to_buf)
                 };
                 (query.min, query.max) = (bound("min"), bound("max"));
-                let shown = doc("projection")?;
-                if let Some(parsed) = find::parse_projection(shown, &query.context)? {
-                    projection = Some((projection_stage(&parsed), shown));
+                projection = doc("projection")?;
+                if let Some(parsed) = find::parse_projection(projection, &query.context)? {
+                    query.shown = Some(Shown::of(&parsed, projection));
                 }
+                if request.flag("returnKey") {
+                    query.wanted = Wanted::Key;
+                }
+                key = request.text("key").map(FieldPath::new);
             }
+            Verb::Count { .. } => query.wanted = Wanted::Count,
+            // A write looks for one document by stopping at it; only a sort has to know.
             Verb::Update { multi, .. } | Verb::Delete { multi, .. } => {
-                query.limit = if multi { None } else { Some(1) };
+                query.limit = (!multi && query.sort.is_some()).then_some(1);
             }
         }
-        Ok(Asked { query, sort, projection, verb })
+        Ok(Asked { query, sort, projection, verb, key })
     }
 
     fn answer(self, ctx: &Context<'_>, ns: &Namespace, verbosity: Verbosity) -> Result<DocBuf> {
-        let parsed = self.query.filter.to_doc();
+        let Asked { mut query, sort, projection, verb, key } = self;
         let started = Instant::now();
+        let printed = Printed { sort, projection, has_run: false };
         let collection = ctx.server.db.collection(ns);
-        let verb = self.verb;
-        if let (Verb::Count { is_whole: true }, Some(collection)) = (verb, &collection) {
-            let all = u64::try_from(collection.count()).unwrap_or(0);
-            let count =
-                all.saturating_sub(self.query.skip).min(self.query.limit.unwrap_or(u64::MAX));
-            let tree = |ran: bool| {
-                DocBuf::build(|out| {
-                    out.append("stage", "RECORD_STORE_FAST_COUNT");
-                    if ran {
-                        append_count(out, "nCounted", count);
-                    }
-                })
-            };
-            let ran = (verbosity > Verbosity::QueryPlanner).then(|| (Ran::default(), tree(true)));
-            return Ok(answer(ns, &parsed, &tree(false), ran, started, verbosity));
-        }
+        let mut answer = Answer {
+            verb,
+            started,
+            verbosity,
+            printed,
+            namespace: ns,
+            parsed: query.filter.to_doc(),
+            shape: None,
+        };
         let Some(collection) = collection else {
-            let plan = Plan { access: Access::Nothing, filter: None, needs_sort: false };
-            let tree = wrap(verb, None, explain::stages(&plan, &self.query, self.sort, None, None));
-            let ran = (verbosity > Verbosity::QueryPlanner).then(|| (Ran::default(), tree.clone()));
-            return Ok(answer(ns, &parsed, &tree, ran, started, verbosity));
+            let eof = || Plan::new(Node::new(Stage::Eof));
+            return answer.of_one(ctx, eof(), None, query);
         };
-        let (plan, mut query) = planner::plan(&collection.state(), self.query)?;
-        // A write looks for one document by stopping at it; its plan has no stage for that.
-        let stops_at = query.limit.filter(|_| !matches!(verb, Verb::Find | Verb::Count { .. }));
-        if stops_at.is_some() && !plan.needs_sort {
-            query.limit = None;
+        if let Verb::Count { is_whole: true, skip, limit } = verb {
+            return Ok(answer.of_fast_count(&collection, skip, limit));
         }
-        let tree = |plan: &Plan, query: &Query, ran: Option<Ran>| {
-            wrap(verb, ran, explain::stages(plan, query, self.sort, self.projection, ran))
-        };
-        let planned = tree(&plan, &query, None);
-        if verbosity == Verbosity::QueryPlanner {
-            return Ok(answer(ns, &parsed, &planned, None, started, verbosity));
-        }
-        let mut execution = Execution::new(collection, plan, query);
-        let mut returned = 0;
-        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
-            returned += 1;
-            Ok(if stops_at.is_some_and(|stop| returned >= stop) {
-                Emit::Enough
-            } else {
-                Emit::Taken
-            })
-        })?;
-        let mut ran = Ran { examined: execution.examined, returned };
-        let tree = tree(execution.plan(), execution.query(), Some(ran));
-        ran.returned = match verb {
-            Verb::Find => returned,
-            Verb::Update { returns: true, .. } | Verb::Delete { returns: true, .. } => returned,
-            _ => 0,
-        };
-        Ok(answer(ns, &parsed, &planned, Some((ran, tree)), started, verbosity))
-    }
-}
-
-/// The index whose keys alone answer a `distinct`, where there is one.
-fn distinct_index(
-    ctx: &Context<'_>,
-    request: &Request<'_>,
-    ns: &Namespace,
-) -> Result<Option<Arc<Index>>> {
-    if request.command.name != "distinct" || request.arg("hint").is_some() {
-        return Ok(None);
-    }
-    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
-    let (Some(collection), true) = (ctx.server.db.collection(ns), filter.is_empty()) else {
-        return Ok(None);
-    };
-    let key = request.text("key").unwrap_or_default();
-    let context =
-        query_args::query_context(ctx, Some(&collection), request.arg("collation"), None)?;
-    Ok(super::distinct::index_for(&collection, &FieldPath::new(key), &context))
-}
-
-/// Explains a `distinct` that jumps from key to key through an index.
-fn distinct_scan(
-    ctx: &Context<'_>,
-    ns: &Namespace,
-    index: &Arc<Index>,
-    verbosity: Verbosity,
-) -> Result<DocBuf> {
-    let started = Instant::now();
-    let tree = |keys: Option<u64>| {
-        let scan = DocBuf::build(|out| {
-            out.append("stage", "DISTINCT_SCAN");
-            explain::describe_index(index, out);
-            out.append("direction", "forward");
-            if let Some(keys) = keys {
-                append_count(out, "keysExamined", keys);
+        let state = collection.state();
+        if let Some(key) = key {
+            if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
+                answer.shape = Some(choice::shape(&query));
+                return answer.of_one(ctx, plan, Some(collection.clone()), query);
             }
-        });
-        above("PROJECTION_COVERED", None, scan, |_| ())
-    };
-    let mut ran = None;
-    if verbosity > Verbosity::QueryPlanner
-        && let Some(collection) = ctx.server.db.collection(ns)
-    {
-        let keys = super::distinct::count_keys(ctx, &collection, index.clone())?;
-        let examined = Examined { keys, docs: 0 };
-        ran = Some((Ran { examined, returned: keys }, tree(Some(keys))));
-    }
-    Ok(answer(ns, &DocBuf::new(), &tree(None), ran, started, verbosity))
-}
-
-fn projection_stage(projection: &Projection) -> &'static str {
-    match projection.is_plain_inclusion() {
-        true => "PROJECTION_SIMPLE",
-        false => "PROJECTION_DEFAULT",
-    }
-}
-
-/// The stage that does something with what is found, above those that find it.
-fn wrap(verb: Verb, ran: Option<Ran>, input: DocBuf) -> DocBuf {
-    let found = ran.map_or(0, |ran| ran.returned);
-    let did = |out: &mut DocWriter<'_>, counts: &[(&str, u64)]| {
-        if ran.is_some() {
-            counts.iter().for_each(|(name, count)| append_count(out, name, *count));
+            query.shown = super::distinct::shown(&state, &key);
         }
-    };
-    match verb {
-        Verb::Find => input,
-        Verb::Count { .. } => above("COUNT", None, input, |out| did(out, &[("nCounted", found)])),
-        Verb::Update { upsert, .. } => above("UPDATE", None, input, |out| {
-            let upserts = u64::from(upsert && found == 0);
-            did(out, &[("nMatched", found), ("nWouldModify", found), ("nWouldUpsert", upserts)]);
-        }),
-        Verb::Delete { .. } => {
-            above("DELETE", None, input, |out| did(out, &[("nWouldDelete", found)]))
-        }
+        let mut interrupt = || ctx.check_interrupt();
+        let Choice { plan, rejected, tried } =
+            choice::explain(&ctx.server.db, &collection, &query, &mut interrupt)?;
+        let is_simple = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_) | Stage::Eof));
+        answer.shape = (!is_simple).then(|| choice::shape(&query));
+        let rejected: Vec<DocBuf> = rejected.iter().map(|plan| answer.tree(plan, None)).collect();
+        answer.of_plan(ctx, plan, &rejected, &tried, Some(collection.clone()), query)
     }
 }
 
-/// `queryPlanner`, and `executionStats` of a plan that ran.
-fn answer(
-    ns: &Namespace,
-    parsed: &DocBuf,
-    planned: &DocBuf,
-    ran: Option<(Ran, DocBuf)>,
+/// The `limit` of a `find` or a `count`; a negative one is the same limit.
+fn limit_of(request: &Request<'_>) -> Option<u64> {
+    #[allow(clippy::cast_possible_truncation)]
+    let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
+    Some(limit.unsigned_abs()).filter(|&limit| limit > 0)
+}
+
+/// What is made into an answer.
+struct Answer<'a> {
+    verb: Verb,
     started: Instant,
     verbosity: Verbosity,
-) -> DocBuf {
-    let mut answer = doc! {
-        "queryPlanner": {
-            "namespace": ns.as_str(),
-            "indexFilterSet": false,
-            "parsedQuery": parsed,
-            "maxIndexedOrSolutionsReached": false,
-            "maxIndexedAndSolutionsReached": false,
-            "maxScansToExplodeReached": false,
-            "winningPlan": planned,
-            "rejectedPlans": [],
-        },
-    };
-    let Some((ran, tree)) = ran else { return answer };
-    let stats = DocBuf::build(|out| {
-        out.append("executionSuccess", true);
-        append_count(out, "nReturned", ran.returned);
-        let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        append_count(out, "executionTimeMillis", took);
-        append_count(out, "totalKeysExamined", ran.examined.keys);
-        append_count(out, "totalDocsExamined", ran.examined.docs);
-        out.append("executionStages", &tree);
-        if verbosity == Verbosity::AllPlansExecution {
-            out.begin_array("allPlansExecution").finish();
+    printed: Printed<'a>,
+    namespace: &'a Namespace,
+    parsed: DocBuf,
+    /// The shape of the query, where its plan is one of those that are chosen by shape.
+    shape: Option<u64>,
+}
+
+impl Answer<'_> {
+    fn of_one(
+        &self,
+        ctx: &Context<'_>,
+        plan: Plan,
+        collection: Option<Arc<Collection>>,
+        query: Query,
+    ) -> Result<DocBuf> {
+        self.of_plan(ctx, plan, &[], &[], collection, query)
+    }
+
+    fn of_plan(
+        &self,
+        ctx: &Context<'_>,
+        plan: Plan,
+        rejected: &[DocBuf],
+        tried: &[Tried],
+        collection: Option<Arc<Collection>>,
+        query: Query,
+    ) -> Result<DocBuf> {
+        let mut answer = self.planned(&self.tree(&plan, None), rejected);
+        if self.verbosity == Verbosity::QueryPlanner {
+            return Ok(answer);
         }
-    });
-    answer.push("executionStats", &stats);
-    answer
+        let (plan, found) = match collection {
+            Some(collection) => self.run(ctx, Execution::new(collection, plan, query))?,
+            None => {
+                let mut plan = plan;
+                let stats = &mut plan.root.stats;
+                (stats.works, stats.is_eof) = (1, true);
+                (plan, 0)
+            }
+        };
+        let returned = match self.verb {
+            Verb::Find => found,
+            Verb::Update { returns: true, .. } | Verb::Delete { returns: true, .. } => found,
+            _ => 0,
+        };
+        let examined = plan.examined();
+        let tree = self.tree(&plan, Some(found));
+        let stats = DocBuf::build(|out| {
+            self.append_totals(returned, examined.keys, examined.docs, out);
+            out.append("executionStages", &tree);
+            if self.verbosity == Verbosity::AllPlansExecution {
+                let mut all = out.begin_array("allPlansExecution");
+                let printed = Printed { has_run: true, ..self.printed };
+                for Tried { plan, score, .. } in tried {
+                    let examined = plan.examined();
+                    let mut one = all.begin_doc();
+                    append_count(&mut one, "nReturned", plan.root.stats.advanced);
+                    one.append("executionTimeMillisEstimate", 0);
+                    append_count(&mut one, "totalKeysExamined", examined.keys);
+                    append_count(&mut one, "totalDocsExamined", examined.docs);
+                    one.append("score", *score);
+                    one.append("executionStages", &explain::tree(plan, &printed));
+                }
+            }
+        });
+        answer.push("executionStats", &stats);
+        Ok(answer)
+    }
+
+    /// Carries a plan out as far as the command would; answers it with what it has done, and how many documents it gave.
+    fn run(&self, ctx: &Context<'_>, mut execution: Execution) -> Result<(Plan, u64)> {
+        let enough = match self.verb {
+            Verb::Find => u64::MAX,
+            Verb::Count { skip, limit, .. } => {
+                limit.map_or(u64::MAX, |limit| limit.saturating_add(skip))
+            }
+            Verb::Update { multi, .. } | Verb::Delete { multi, .. } => {
+                if multi {
+                    u64::MAX
+                } else {
+                    1
+                }
+            }
+        };
+        let mut found = 0;
+        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
+            found += 1;
+            Ok(if found < enough { Emit::Taken } else { Emit::Enough })
+        })?;
+        Ok((execution.into_plan(), found))
+    }
+
+    /// The stages of a plan under what becomes of its documents; `found` says how many there were, if it ran.
+    fn tree(&self, plan: &Plan, found: Option<u64>) -> DocBuf {
+        let printed = Printed { has_run: found.is_some(), ..self.printed };
+        let input = explain::tree(plan, &printed);
+        let root = &plan.root.stats;
+        let stops_early = found.is_some_and(|found| found > 0) && !root.is_eof;
+        let returns = match self.verb {
+            Verb::Update { returns, .. } | Verb::Delete { returns, .. } => returns,
+            _ => false,
+        };
+        let stats = found.map(|found| {
+            let works = root.works + u64::from(stops_early || (returns && found > 0));
+            let advanced = if returns { found } else { 0 };
+            let need_time = works.saturating_sub(1).saturating_sub(advanced);
+            Stats { works, advanced, need_time, is_eof: true, ..Stats::default() }
+        });
+        let found_count = found.unwrap_or(0);
+        let did = |out: &mut DocWriter<'_>, counts: &[(&str, u64)]| {
+            if found.is_some() {
+                counts.iter().for_each(|(name, count)| append_count(out, name, *count));
+            }
+        };
+        match self.verb {
+            Verb::Find => input,
+            Verb::Count { skip, .. } => above("COUNT", stats, input, |out| {
+                let skipped = found_count.min(skip);
+                did(out, &[("nCounted", found_count - skipped), ("nSkipped", skipped)]);
+            }),
+            Verb::Update { upsert, .. } => above("UPDATE", stats, input, |out| {
+                let upserts = u64::from(upsert && found_count == 0);
+                did(
+                    out,
+                    &[
+                        ("nMatched", found_count),
+                        ("nWouldModify", found_count),
+                        ("nWouldUpsert", upserts),
+                    ],
+                );
+            }),
+            Verb::Delete { .. } => {
+                above("DELETE", stats, input, |out| did(out, &[("nWouldDelete", found_count)]))
+            }
+        }
+    }
+
+    /// The answer for a `count` of everything, which the collection knows.
+    fn of_fast_count(&self, collection: &Collection, skip: u64, limit: Option<u64>) -> DocBuf {
+        let all = u64::try_from(collection.count()).unwrap_or(0);
+        let skipped = all.min(skip);
+        let counted = (all - skipped).min(limit.unwrap_or(u64::MAX));
+        let tree = |stats: Option<Stats>| {
+            DocBuf::build(|out| {
+                out.append("stage", "RECORD_STORE_FAST_COUNT");
+                append_stats(stats, out);
+                if stats.is_some() {
+                    append_count(out, "nCounted", counted);
+                    append_count(out, "nSkipped", skipped);
+                }
+            })
+        };
+        let mut answer = self.planned(&tree(None), &[]);
+        if self.verbosity > Verbosity::QueryPlanner {
+            let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
+            let stats = DocBuf::build(|out| {
+                self.append_totals(0, 0, 0, out);
+                out.append("executionStages", &tree(Some(stats)));
+                if self.verbosity == Verbosity::AllPlansExecution {
+                    out.begin_array("allPlansExecution").finish();
+                }
+            });
+            answer.push("executionStats", &stats);
+        }
+        answer
+    }
+
+    fn append_totals(&self, returned: u64, keys: u64, docs: u64, out: &mut DocWriter<'_>) {
+        out.append("executionSuccess", true);
+        append_count(out, "nReturned", returned);
+        let took = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        append_count(out, "executionTimeMillis", took);
+        append_count(out, "totalKeysExamined", keys);
+        append_count(out, "totalDocsExamined", docs);
+    }
+
+    fn planned(&self, winning: &DocBuf, rejected: &[DocBuf]) -> DocBuf {
+        DocBuf::build(|out| {
+            let mut planner = out.begin_doc("queryPlanner");
+            planner.append("namespace", self.namespace.as_str());
+            planner.append("indexFilterSet", false);
+            planner.append("parsedQuery", &self.parsed);
+            if let Some(shape) = self.shape {
+                let hash = hash_text(shape);
+                planner.append("queryHash", hash.as_str()).append("planCacheKey", hash.as_str());
+            }
+            planner.append("maxIndexedOrSolutionsReached", false);
+            planner.append("maxIndexedAndSolutionsReached", false);
+            planner.append("maxScansToExplodeReached", false);
+            planner.append("winningPlan", winning);
+            let mut array = planner.begin_array("rejectedPlans");
+            rejected.iter().for_each(|plan| {
+                array.push(plan);
+            });
+        })
+    }
+}
+
+/// A shape as `explain` shows it: eight hexadecimal digits.
+fn hash_text(shape: u64) -> String {
+    format!("{:08X}", (shape >> 32) ^ (shape & 0xFFFF_FFFF))
 }
 
 /// Explains a pipeline: what stands at its front as a query, the rest stage by stage.
@@ -468,7 +547,8 @@ fn pipeline(
         None => query_args::parse_hint(request.arg("hint"))?,
     };
     let sort = first_sort(stages);
-    let asked = Asked { query, sort, projection: None, verb: Verb::Find };
+    let projection = Doc::EMPTY;
+    let asked = Asked { query, sort, projection, verb: Verb::Find, key: None };
     let front = asked.answer(ctx, &ns, verbosity)?;
     if rest.stages().is_empty() {
         reply.append_elements(front.as_doc().elements_bytes());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Execution, Query, planner, query};
+use marula_plan::{Execution, Query, Shown, Wanted, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::projection::{Policy, Projection};
@@ -260,6 +260,10 @@ impl<'a> FindArgs<'a> {
                 .eq(max.as_doc().iter().map(|field| field.name))
         {
             return Err(min_max_fields());
+        }
+        query.shown = projection.as_ref().map(|parsed| Shown::of(parsed, self.projection));
+        if request.flag("returnKey") {
+            query.wanted = Wanted::Key;
         }
         let (plan, query) = planner::plan(&state, query)?;
         if !ctx.may_wait() && !plan.is_short() {

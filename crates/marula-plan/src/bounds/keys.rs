@@ -1,0 +1,241 @@
+//! Bounds as bytes of an index's key strings: one range to walk, or intervals per field to check each key against.
+
+use std::ops::Bound;
+
+use marula_bson::key_string::{self, successor};
+use marula_storage::{Direction, KeyRange};
+
+use super::{IndexBounds, Interval, PartView};
+
+/// Bounds as bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum KeyBounds {
+    /// No key.
+    Nothing,
+    /// The keys of one range.
+    Range(KeyRange),
+    /// The keys whose every field lies in one of its intervals.
+    Fields(FieldBounds),
+}
+
+/// For each field of an index, the ranges of its encoded values, in the order of the index's keys.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FieldBounds {
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Field {
+    descending: bool,
+    ranges: Vec<FieldRange>,
+}
+
+/// The encodings of a field's values: those that are at or above `start` and below `end`.
+#[derive(Clone, PartialEq, Debug)]
+struct FieldRange {
+    start: Vec<u8>,
+    /// Whether `start` is the encoding of a value, so that the next field may follow it.
+    is_start_whole: bool,
+    end: Vec<u8>,
+}
+
+/// What a walk does about a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It lies within the bounds.
+    Inside,
+    /// It does not; the next that may is at the place that was written.
+    Seek,
+    /// It does not, and no key behind it does.
+    Done,
+}
+
+/// Every key string: no key string starts with 0xFF.
+pub fn all() -> KeyRange {
+    KeyRange { start: Vec::new(), end: vec![u8::MAX] }
+}
+
+/// The least bytes above every key that starts with `key`.
+fn behind(key: &[u8]) -> Vec<u8> {
+    successor(key).unwrap_or_else(|| vec![u8::MAX])
+}
+
+impl KeyBounds {
+    /// The bounds of an index's keys; `parts` are its parts.
+    pub fn new(bounds: &IndexBounds, parts: &[PartView<'_>]) -> Self {
+        if bounds.fields.iter().any(Vec::is_empty) {
+            return KeyBounds::Nothing;
+        }
+        // One range: single values in front, then one interval, then anything.
+        let fixed = bounds.fixed_fields();
+        let is_single = bounds.fields.get(fixed).is_none_or(|intervals| intervals.len() == 1);
+        let is_rest_free = bounds
+            .fields
+            .iter()
+            .skip(fixed + 1)
+            .all(|intervals| matches!(intervals.as_slice(), [only] if only.is_all()));
+        if !(is_single && is_rest_free) {
+            let fields = bounds.fields.iter().zip(parts);
+            let fields = fields.map(|(intervals, part)| Field::new(intervals, part)).collect();
+            return KeyBounds::Fields(FieldBounds { fields });
+        }
+        let mut prefix = Vec::new();
+        for (intervals, part) in bounds.fields.iter().zip(parts).take(fixed) {
+            key_string::encode_part(
+                intervals[0].low.get(),
+                part.descending,
+                part.order,
+                &mut prefix,
+            );
+        }
+        let range = bounds.fields.get(fixed).zip(parts.get(fixed));
+        let range = range.filter(|(intervals, _)| !intervals[0].is_all());
+        KeyBounds::Range(match range {
+            Some((intervals, part)) => {
+                let FieldRange { start, end, .. } = FieldRange::new(&intervals[0], part);
+                KeyRange {
+                    start: [prefix.as_slice(), &start].concat(),
+                    end: [prefix.as_slice(), &end].concat(),
+                }
+            }
+            None if prefix.is_empty() => all(),
+            None => KeyRange { end: behind(&prefix), start: prefix },
+        })
+    }
+
+    /// The range that a walk goes through: where every key is checked, the whole index.
+    pub fn walked(&self) -> KeyRange {
+        match self {
+            KeyBounds::Range(range) => range.clone(),
+            KeyBounds::Nothing | KeyBounds::Fields(_) => all(),
+        }
+    }
+}
+
+/// The range from the first to the last of a part's intervals; an empty one where there is none.
+pub fn hull(intervals: &[Interval], part: &PartView<'_>) -> KeyRange {
+    let field = Field::new(intervals, part);
+    match (field.ranges.first(), field.ranges.last()) {
+        (Some(first), Some(last)) => KeyRange { start: first.start.clone(), end: last.end.clone() },
+        _ => KeyRange { start: vec![u8::MAX], end: vec![u8::MAX] },
+    }
+}
+
+impl Field {
+    fn new(intervals: &[Interval], part: &PartView<'_>) -> Self {
+        let mut ranges: Vec<_> =
+            intervals.iter().map(|interval| FieldRange::new(interval, part)).collect();
+        if part.descending {
+            ranges.reverse();
+        }
+        Field { descending: part.descending, ranges }
+    }
+}
+
+impl FieldRange {
+    fn new(interval: &Interval, part: &PartView<'_>) -> Self {
+        let encode = |value: marula_bson::Value<'_>| {
+            let mut key = Vec::new();
+            key_string::encode_part(value, part.descending, part.order, &mut key);
+            key
+        };
+        let low = (encode(interval.low.get()), interval.low_inclusive);
+        let high = (encode(interval.high.get()), interval.high_inclusive);
+        let (first, last) = if part.descending { (high, low) } else { (low, high) };
+        FieldRange {
+            is_start_whole: first.1,
+            start: if first.1 { first.0 } else { behind(&first.0) },
+            end: if last.1 { behind(&last.0) } else { last.0 },
+        }
+    }
+}
+
+impl FieldBounds {
+    /// Writes where the first key within the bounds can be.
+    pub fn first(&self, direction: Direction, place: &mut Vec<u8>) {
+        place.clear();
+        match direction {
+            Direction::Forward => self.append_starts(0, place),
+            Direction::Backward => {
+                let last = self.fields.first().and_then(|field| field.ranges.last());
+                place.extend_from_slice(last.map_or(&[u8::MAX], |range| &range.end));
+            }
+        }
+    }
+
+    /// What to do about `key`. Writes into `place` where to go on, for [`Verdict::Seek`]. `None` where the bytes are
+    /// no key.
+    pub fn check(&self, key: &[u8], direction: Direction, place: &mut Vec<u8>) -> Option<Verdict> {
+        let mut at = 0;
+        for (number, field) in self.fields.iter().enumerate() {
+            let length = key_string::part_length(key.get(at..)?, field.descending)?;
+            let (prefix, value) = (&key[..at], key.get(at..at + length)?);
+            let found = field.find(value, direction);
+            match found {
+                Bound::Included(_) => at += length,
+                // In the gap in front of this range.
+                Bound::Excluded(range) => {
+                    place.clear();
+                    place.extend_from_slice(prefix);
+                    let range = &field.ranges[range];
+                    match direction {
+                        Direction::Forward => {
+                            place.extend_from_slice(&range.start);
+                            if range.is_start_whole {
+                                self.append_starts(number + 1, place);
+                            }
+                        }
+                        Direction::Backward => place.extend_from_slice(&range.end),
+                    }
+                    return Some(Verdict::Seek);
+                }
+                // Behind them all: the field in front must move on.
+                Bound::Unbounded if number == 0 => return Some(Verdict::Done),
+                Bound::Unbounded => {
+                    place.clear();
+                    match direction {
+                        Direction::Forward => place.extend(behind(prefix)),
+                        Direction::Backward => place.extend_from_slice(prefix),
+                    }
+                    return Some(Verdict::Seek);
+                }
+            }
+        }
+        Some(Verdict::Inside)
+    }
+
+    /// Appends the least encodings of the fields from `number` on, as far as they are known.
+    fn append_starts(&self, number: usize, place: &mut Vec<u8>) {
+        for field in &self.fields[number..] {
+            let Some(first) = field.ranges.first() else { return };
+            place.extend_from_slice(&first.start);
+            if !first.is_start_whole {
+                return;
+            }
+        }
+    }
+}
+
+impl Field {
+    /// The range that holds `value`, or the one that a walk comes to next, or none.
+    fn find(&self, value: &[u8], direction: Direction) -> Bound<usize> {
+        match direction {
+            Direction::Forward => {
+                let next = self.ranges.partition_point(|range| range.end.as_slice() <= value);
+                match self.ranges.get(next) {
+                    None => Bound::Unbounded,
+                    Some(range) if range.start.as_slice() <= value => Bound::Included(next),
+                    Some(_) => Bound::Excluded(next),
+                }
+            }
+            Direction::Backward => {
+                let behind = self.ranges.partition_point(|range| range.start.as_slice() <= value);
+                match behind.checked_sub(1) {
+                    None => Bound::Unbounded,
+                    Some(next) if value < self.ranges[next].end.as_slice() => Bound::Included(next),
+                    Some(next) => Bound::Excluded(next),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A document made of the values of an index entry, each where its path says: `{ "a.b": 1 }` is `{ a: { b: 1 } }`.
+//!
+//! Only entries of an index without arrays on its paths say what the document holds there. A value that is missing
+//! is null in the index, and so it is here.
+
+use marula_bson::key_string::KeyStringReader;
+use marula_bson::{DocWriter, ValueBuf};
+use marula_db::Index;
+use marula_db::index::entry::Entry;
+
+/// Writes the document into `out`, which is cleared first; `None` where the entry's bytes are not a key string.
+pub(super) fn write(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
+    out.clear();
+    let parts = &index.spec.parts;
+    let mut reader = KeyStringReader::new(entry.key_string, entry.type_bits)?;
+    if parts.iter().all(|part| part.path.is_single()) {
+        let mut doc = DocWriter::new(out);
+        for part in parts {
+            reader.read_into(part.descending, part.path.first(), &mut doc)?;
+        }
+        doc.finish();
+        return Some(());
+    }
+    let mut fields: Vec<(&[Box<[u8]>], ValueBuf)> = Vec::with_capacity(parts.len());
+    for part in parts {
+        fields.push((part.path.parts(), reader.read(part.descending)?));
+    }
+    write_fields(&fields, &mut DocWriter::new(out));
+    Some(())
+}
+
+/// Writes fields with what is left of their paths; those that share a name go into one document.
+///
+/// Depth is bounded by the length of an index's path.
+fn write_fields(fields: &[(&[Box<[u8]>], ValueBuf)], out: &mut DocWriter<'_>) {
+    for (number, (path, value)) in fields.iter().enumerate() {
+        let Some((name, rest)) = path.split_first() else { continue };
+        let is_same = |(other, _): &&(&[Box<[u8]>], ValueBuf)| other.first() == Some(name);
+        if fields[..number].iter().any(|field| is_same(&field)) {
+            continue;
+        }
+        if rest.is_empty() {
+            out.append_raw(name, value.as_raw());
+            continue;
+        }
+        let inner: Vec<_> = fields
+            .iter()
+            .filter(is_same)
+            .map(|(path, value)| (&path[1..], value.clone()))
+            .collect();
+        write_fields(&inner, &mut out.begin_doc(name));
+    }
+}

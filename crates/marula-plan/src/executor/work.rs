@@ -1,0 +1,291 @@
+//! One unit of work of each stage.
+
+use marula_bson::Doc;
+use marula_db::{Collection, Db, RecordKey};
+use marula_error::Result;
+use marula_query::filter::Filter;
+use marula_storage::Store;
+use marula_storage::store::Stamp;
+
+use super::scan::Open;
+use super::sort::Sorter;
+use super::{Emit, End, Found};
+use crate::plan::{Counted, Fetch, Node, Or, Sort, Stage};
+
+/// What a unit of work has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A document was shown; this is what the taker answered.
+    Advanced(Emit),
+    /// Nothing yet.
+    NeedTime,
+    /// There is nothing more.
+    Eof,
+}
+
+/// What stages work with during one run.
+pub(crate) struct Env<'r> {
+    pub(crate) store: &'r dyn Store,
+    pub(crate) collection: &'r Collection,
+    /// What every document that is given must match, whichever stage has seen to it.
+    filter: &'r Filter,
+    /// The newest commit when the run began.
+    opened: Stamp,
+    /// The cursors of the stages that have a place in the store, by their numbers.
+    pub(super) open: Vec<Open<'r>>,
+}
+
+impl<'r> Env<'r> {
+    pub(crate) fn new(
+        db: &'r Db,
+        collection: &'r Collection,
+        filter: &'r Filter,
+        place_count: usize,
+    ) -> Self {
+        let store = db.store();
+        let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
+        Env { store, collection, filter, opened: store.newest_stamp(), open }
+    }
+}
+
+/// What a sort remembers while it runs.
+#[derive(Default)]
+pub(crate) struct Sorting {
+    sorter: Option<Sorter>,
+}
+
+impl Node {
+    /// Does one unit of work; shows what it finds to `out`.
+    pub(crate) fn work(
+        &mut self,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        self.stats.works += 1;
+        let stats = &mut self.stats;
+        let step = match &mut self.stage {
+            Stage::Eof => Step::Eof,
+            Stage::IdHack(stage) => stage.work(stats, env, out)?,
+            Stage::Collscan(stage) => stage.work(stats, env, out)?,
+            Stage::Ixscan(stage) => stage.work(stats, env, out)?,
+            Stage::Fetch(stage) => stage.work(stats, env, out)?,
+            Stage::Or(stage) => stage.work(stats, env, out)?,
+            Stage::SortMerge(stage) => stage.work(stats, env, out)?,
+            Stage::Sort(stage) => stage.work(env, out)?,
+            Stage::Skip(stage) => skip(stage, env, out)?,
+            Stage::Limit(stage) => limit(stage, env, out)?,
+            Stage::Projection(stage) => stage.input.work(env, out)?,
+        };
+        match step {
+            Step::Advanced(Emit::Full) => self.stats.works -= 1,
+            Step::Advanced(_) => self.stats.advanced += 1,
+            Step::NeedTime => self.stats.need_time += 1,
+            Step::Eof => self.stats.is_eof = true,
+        }
+        if self.is_spent() {
+            self.stats.is_eof = true;
+        }
+        Ok(step)
+    }
+
+    /// Whether it has nothing more to give and knows it without another unit of work.
+    pub(crate) fn is_spent(&self) -> bool {
+        match &self.stage {
+            Stage::Limit(stage) => stage.left == 0,
+            Stage::Projection(stage) => stage.input.is_spent(),
+            Stage::IdHack(stage) => stage.standing.is_at_end(),
+            Stage::SortMerge(stage) => stage.is_spent(),
+            _ => false,
+        }
+    }
+}
+
+impl Fetch {
+    fn work(
+        &mut self,
+        stats: &mut crate::plan::Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let Fetch { filter, input, is_unread, key } = self;
+        if *is_unread {
+            return input.work(env, out);
+        }
+        if input.stats.is_eof {
+            return Ok(Step::Eof);
+        }
+        let (store, collection, whole, opened) =
+            (env.store, env.collection, env.filter, env.opened);
+        let mut has_passed = false;
+        let step = input.work(env, &mut |found| {
+            let mut answer = Ok(Emit::Taken);
+            let mut see = |doc: Doc<'_>| {
+                // What an index said may have been overtaken by a write since the walk began.
+                let is_overtaken = store.newest_stamp() != opened;
+                let filter = if is_overtaken { Some(whole) } else { filter.as_ref() };
+                answer = match filter.map_or(Ok(true), |filter| filter.matches(doc)) {
+                    Ok(false) => Ok(Emit::Taken),
+                    Ok(true) => {
+                        has_passed = true;
+                        out(Found { doc, is_fetched: true, ..found })
+                    }
+                    Err(error) => Err(error),
+                };
+            };
+            if found.is_fetched {
+                // Counted as the documents that are there already.
+                stats.dups_tested += 1;
+                see(found.doc);
+            } else if collection.get(store, found.record, key, &mut see)? {
+                stats.docs += 1;
+            }
+            answer
+        })?;
+        Ok(match step {
+            Step::Advanced(_) if !has_passed => Step::NeedTime,
+            other => other,
+        })
+    }
+}
+
+impl Or {
+    fn work(
+        &mut self,
+        stats: &mut crate::plan::Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let Or { inputs, current, given } = self;
+        let input_count = inputs.len();
+        let Some(input) = inputs.get_mut(*current) else { return Ok(Step::Eof) };
+        let mut has_passed = false;
+        let step = input.work(env, &mut |found| {
+            stats.dups_tested += 1;
+            let record = RecordKey::new(found.record);
+            if given.contains(&record) {
+                stats.dups_dropped += 1;
+                return Ok(Emit::Taken);
+            }
+            has_passed = true;
+            let answer = out(found)?;
+            if answer != Emit::Full {
+                given.insert(record);
+            }
+            Ok(answer)
+        })?;
+        Ok(match step {
+            Step::Advanced(_) if !has_passed => Step::NeedTime,
+            Step::Eof => {
+                *current += 1;
+                if *current < input_count { Step::NeedTime } else { Step::Eof }
+            }
+            other => other,
+        })
+    }
+}
+
+impl Sort {
+    fn work(
+        &mut self,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let sorter = &mut self.sorting.sorter;
+        let sorter = sorter.get_or_insert_with(|| Sorter::new(self.pattern.clone(), self.limit));
+        if !sorter.is_filled() {
+            let mut take = |found: Found<'_>| sorter.push(found).map(|()| Emit::Taken);
+            if self.input.work(env, &mut take)? == Step::Eof {
+                sorter.finish();
+            }
+            return Ok(Step::NeedTime);
+        }
+        let mut step = Step::Eof;
+        let is_fetched = self.is_simple;
+        // One unit of work gives one document.
+        let end = sorter.drain(&mut |found| {
+            let answer = out(Found { is_fetched, ..found })?;
+            step = Step::Advanced(answer);
+            Ok(if answer == Emit::Full { Emit::Full } else { Emit::Enough })
+        })?;
+        debug_assert!(end == End::Paused || step == Step::Eof);
+        Ok(step)
+    }
+}
+
+fn skip(
+    stage: &mut Counted,
+    env: &mut Env<'_>,
+    out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+) -> Result<Step> {
+    if stage.left == 0 {
+        return stage.input.work(env, out);
+    }
+    let step = stage.input.work(env, &mut |_| Ok(Emit::Taken))?;
+    Ok(match step {
+        Step::Advanced(_) => {
+            stage.left -= 1;
+            Step::NeedTime
+        }
+        other => other,
+    })
+}
+
+fn limit(
+    stage: &mut Counted,
+    env: &mut Env<'_>,
+    out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+) -> Result<Step> {
+    if stage.left == 0 {
+        return Ok(Step::Eof);
+    }
+    let step = stage.input.work(env, out)?;
+    if matches!(step, Step::Advanced(Emit::Taken | Emit::Enough)) {
+        stage.left -= 1;
+    }
+    Ok(step)
+}
+
+/// Gives each stage that has a place in the store a number of its own; answers how many there are.
+pub(crate) fn number_places(root: &mut Node) -> usize {
+    fn number(node: &mut Node, next: &mut usize) {
+        let standing = match &mut node.stage {
+            Stage::Collscan(stage) => Some(&mut stage.standing),
+            Stage::Ixscan(stage) => Some(&mut stage.standing),
+            _ => None,
+        };
+        if let Some(standing) = standing {
+            standing.number = *next;
+            *next += 1;
+        }
+        node.inputs_mut().iter_mut().for_each(|input| number(input, next));
+    }
+    let mut next = 0;
+    number(root, &mut next);
+    next
+}
+
+/// Ends a run: notes where each stage stands, and lets go of the store.
+pub(super) fn rest(node: &mut Node, env: &mut Env<'_>) {
+    match &mut node.stage {
+        Stage::Collscan(stage) => stage.standing.rest(env),
+        Stage::Ixscan(stage) => stage.standing.rest(env),
+        _ => node.inputs_mut().iter_mut().for_each(|input| rest(input, env)),
+    }
+}
+
+/// Never gives a document twice from here on.
+pub(super) fn remember(node: &mut Node) {
+    match &mut node.stage {
+        Stage::Ixscan(stage) => stage.standing.remember(),
+        _ => node.inputs_mut().iter_mut().for_each(remember),
+    }
+}
+
+/// Lets a stage that has come to the end look for more.
+pub(super) fn reopen(node: &mut Node) {
+    node.stats.is_eof = false;
+    if let Stage::Collscan(stage) = &mut node.stage {
+        stage.standing.reopen();
+    }
+    node.inputs_mut().iter_mut().for_each(reopen);
+}

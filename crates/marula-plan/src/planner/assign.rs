@@ -1,0 +1,85 @@
+//! Which conditions bound which fields of an index.
+
+use marula_query::filter::Node;
+
+use super::IndexView;
+use super::conditions::{self, Condition};
+use crate::bounds::interval::intersect;
+use crate::bounds::{Exactness, IndexBounds, Interval};
+
+/// One way to use an index for conjuncts.
+pub(super) struct Assignment {
+    /// What of the index is walked.
+    pub bounds: IndexBounds,
+    /// The conjuncts that bound it, and what is left to check of each.
+    pub used: Vec<(usize, Exactness)>,
+    /// Fields that are bounded at all.
+    pub bounded_fields: usize,
+    /// Leading fields that have single values.
+    pub point_fields: usize,
+}
+
+/// The ways to use an index for `conjuncts`: several where arrays let only one of two conditions bound it.
+pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assignment> {
+    let conditions = conditions::of(conjuncts);
+    let Some(first) = view.parts.first() else { return Vec::new() };
+    let mut ways: Vec<Assignment> = Vec::new();
+    for condition in conditions.iter().filter(|condition| *condition.path == *first.path) {
+        let Some(way) = assign(view, &conditions, condition) else { continue };
+        let is_known = |known: &Assignment| known.bounds == way.bounds && known.used == way.used;
+        if !ways.iter().any(is_known) {
+            ways.push(way);
+        }
+    }
+    ways
+}
+
+/// The way that begins with `start` on the first field, and takes what else goes with it.
+fn assign<'q>(
+    view: &IndexView<'_>,
+    conditions: &'q [Condition<'q>],
+    start: &'q Condition<'q>,
+) -> Option<Assignment> {
+    let mut chosen: Vec<(&Condition<'_>, usize)> = Vec::new();
+    let mut fields: Vec<Vec<Interval>> = Vec::with_capacity(view.parts.len());
+    let mut used: Vec<(usize, Exactness)> = Vec::new();
+    let mut bounded_fields = 0;
+    for (number, part) in view.parts.iter().enumerate() {
+        let mut intervals: Option<Vec<Interval>> = None;
+        let starts = (number == 0).then_some(start);
+        let on_path = conditions.iter().filter(|condition| {
+            *condition.path == *part.path
+                && starts.is_none_or(|start| !std::ptr::eq(*condition, start))
+        });
+        for condition in starts.into_iter().chain(on_path) {
+            let goes_with = |&(other, at): &(&Condition<'_>, usize)| {
+                conditions::may_combine((condition, part), (other, &view.parts[at]))
+            };
+            if !chosen.iter().all(goes_with) {
+                continue;
+            }
+            let Some(found) = part.bounds(condition.predicate) else {
+                if starts.is_some_and(|start| std::ptr::eq(condition, start)) {
+                    return None;
+                }
+                continue;
+            };
+            intervals = Some(match intervals {
+                Some(known) => intersect(&known, &found.intervals, part.order),
+                None => found.intervals,
+            });
+            chosen.push((condition, number));
+            let exactness =
+                if condition.is_whole { found.exactness } else { Exactness::OnDocument };
+            match used.iter_mut().find(|(conjunct, _)| *conjunct == condition.conjunct) {
+                Some((_, known)) => *known = (*known).max(exactness),
+                None => used.push((condition.conjunct, exactness)),
+            }
+        }
+        bounded_fields += usize::from(intervals.is_some());
+        fields.push(intervals.unwrap_or_else(|| vec![Interval::all()]));
+    }
+    used.sort_unstable();
+    let point_fields = fields.iter().take_while(|list| list.iter().all(Interval::is_point)).count();
+    Some(Assignment { bounds: IndexBounds { fields }, used, bounded_fields, point_fields })
+}

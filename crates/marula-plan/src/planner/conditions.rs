@@ -1,0 +1,84 @@
+//! What a filter asks of single fields: its conditions, and which of them one index can serve together.
+
+use std::borrow::Cow;
+
+use marula_bson::FieldPath;
+use marula_query::filter::{Node, Predicate};
+
+use crate::bounds::PartView;
+
+/// How deep conditions are looked for within `$elemMatch`.
+const DEPTH_MAX: usize = 16;
+
+/// One condition on one field.
+pub(super) struct Condition<'q> {
+    /// The field.
+    pub path: Cow<'q, FieldPath>,
+    /// What is asked of it.
+    pub predicate: &'q Predicate,
+    /// Which conjunct it belongs to.
+    pub conjunct: usize,
+    /// Whether the conjunct says nothing else.
+    pub is_whole: bool,
+    /// The `$elemMatch` around it, outermost first: what tells them apart, and the length of the path to the array.
+    elements: Vec<(*const Predicate, usize)>,
+}
+
+/// The conditions of conjuncts, in their order.
+pub(super) fn of<'q>(conjuncts: &[&'q Node]) -> Vec<Condition<'q>> {
+    let mut conditions = Vec::with_capacity(conjuncts.len());
+    for (conjunct, node) in conjuncts.iter().enumerate() {
+        gather(node, conjunct, &[], &mut Vec::new(), &mut conditions);
+    }
+    conditions
+}
+
+fn gather<'q>(
+    node: &'q Node,
+    conjunct: usize,
+    prefix: &[Box<[u8]>],
+    elements: &mut Vec<(*const Predicate, usize)>,
+    out: &mut Vec<Condition<'q>>,
+) {
+    match node {
+        Node::And(children) if !elements.is_empty() => {
+            children.iter().for_each(|child| gather(child, conjunct, prefix, elements, out));
+        }
+        Node::Path(at) => {
+            let path = match prefix {
+                [] => Cow::Borrowed(&at.path),
+                _ => Cow::Owned(FieldPath::new([prefix, at.path.parts()].concat().join(&b'.'))),
+            };
+            match &at.predicate {
+                Predicate::ElemMatchObject(inner) if elements.len() < DEPTH_MAX => {
+                    elements.push((&raw const at.predicate, path.parts().len()));
+                    gather(inner, conjunct, path.parts(), elements, out);
+                    elements.pop();
+                }
+                predicate => out.push(Condition {
+                    path,
+                    predicate,
+                    conjunct,
+                    is_whole: elements.is_empty(),
+                    elements: elements.clone(),
+                }),
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether two conditions may bound two parts of an index together (or one, if they are the same): they share no
+/// array, or ask for one element of it that meets both. Else one element may meet the one and another the other, and
+/// no entry tells.
+pub(super) fn may_combine(
+    (a, a_part): (&Condition<'_>, &PartView<'_>),
+    (b, b_part): (&Condition<'_>, &PartView<'_>),
+) -> bool {
+    let common = a_part.path.parts().iter().zip(b_part.path.parts());
+    let common = common.take_while(|(a, b)| a == b).count();
+    let arrays = a_part.multikey | b_part.multikey;
+    let is_array = |component: &usize| arrays & 1_u64 << (*component).min(63) != 0;
+    let Some(deepest) = (0..common).rfind(is_array) else { return true };
+    a.elements.iter().any(|element| element.1 > deepest && b.elements.contains(element))
+}

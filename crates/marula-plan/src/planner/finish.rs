@@ -1,0 +1,138 @@
+//! What goes on top of a way to documents: reading them, the sort, skip and limit, the projection.
+
+use marula_bson::FieldPath;
+use marula_query::sort::SortPart;
+
+use super::access::Access;
+use super::{IndexView, order};
+use crate::bounds::KeyBounds;
+use crate::executor::Sorting;
+use crate::plan::{Node, Plan, ProjectionKind, ScanUse, Sort, Stage};
+use crate::query::{Query, Shown, Wanted};
+
+/// The plan that goes this way.
+pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> Plan {
+    let mut node = access.node;
+    if query.wanted == Wanted::Count {
+        count(&mut node);
+        return Plan::new(node);
+    }
+    let is_fetched = order::is_fetched(&node);
+    let covers = !is_fetched
+        && match (&query.wanted, &query.shown) {
+            (Wanted::Key, _) => true,
+            (Wanted::Documents, Some(Shown { needs: Some(needs), .. })) => {
+                holds_all(&node, needs, views)
+            }
+            _ => false,
+        };
+    if covers {
+        show_entries(&mut node);
+    }
+    let mut must_fetch = !is_fetched && !covers;
+    let mut is_blocking = false;
+    let mut is_projected = false;
+    let has_natural_order = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
+    if let Some(pattern) = query.sort.as_ref().filter(|_| !has_natural_order) {
+        let (oriented, is_ordered) = order::orient(node, pattern, views);
+        node = match is_ordered {
+            true => oriented,
+            false => {
+                let mut input = oriented;
+                is_blocking = true;
+                let paths: Option<Vec<_>> = pattern.parts().iter().map(path_of).collect();
+                let can_wait = paths.is_some_and(|paths| holds_all(&input, &paths, views));
+                if must_fetch && can_wait {
+                    show_entries(&mut input);
+                } else if must_fetch {
+                    input = Node::fetch(input, None);
+                    must_fetch = false;
+                }
+                // Rows that are sorted, all of them, had better be small.
+                let keeps = |shown: &Shown| {
+                    pattern.parts().iter().all(|part| match part {
+                        SortPart::Path { path, .. } => shown.keeps(path),
+                        SortPart::Meta(_) => false,
+                    })
+                };
+                if !must_fetch && query.limit.is_none() && query.shown.as_ref().is_some_and(keeps) {
+                    input = project(input, query, covers);
+                    is_projected = true;
+                }
+                let limit = query.limit.map(|limit| limit.saturating_add(query.skip));
+                let is_simple = order::is_fetched(&input);
+                Node::new(Stage::Sort(Sort {
+                    pattern: pattern.clone(),
+                    limit,
+                    is_simple,
+                    input: Box::new(input),
+                    sorting: Sorting::default(),
+                }))
+            }
+        };
+    }
+    if query.skip > 0 {
+        node = Node::skip(node, query.skip);
+    }
+    if must_fetch {
+        node = Node::fetch(node, None);
+    }
+    if !is_projected {
+        node = project(node, query, covers);
+    }
+    if let Some(limit) = query.limit.filter(|_| !is_blocking) {
+        node = Node::limit(node, limit);
+    }
+    Plan::new(node)
+}
+
+fn path_of(part: &SortPart) -> Option<FieldPath> {
+    match part {
+        SortPart::Path { path, .. } => Some(path.clone()),
+        SortPart::Meta(_) => None,
+    }
+}
+
+fn project(node: Node, query: &Query, covers: bool) -> Node {
+    if query.wanted == Wanted::Key {
+        return Node::project(node, ProjectionKind::ReturnKey);
+    }
+    let Some(shown) = &query.shown else { return node };
+    let is_one_scan = !node.any(&|stage| matches!(stage, Stage::Or(_) | Stage::SortMerge(_)));
+    let kind = match shown.is_simple {
+        true if covers && is_one_scan => ProjectionKind::Covered,
+        true if !covers => ProjectionKind::Simple,
+        _ => ProjectionKind::Default,
+    };
+    Node::project(node, kind)
+}
+
+/// Whether the entries that a stage gives tell what documents have at all of `paths`.
+fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool {
+    match &node.stage {
+        Stage::Ixscan(scan) => {
+            let view = views.iter().find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index));
+            view.is_some_and(|view| paths.iter().all(|path| view.holds(path)))
+        }
+        Stage::Or(or) => or.inputs.iter().all(|input| holds_all(input, paths, views)),
+        _ => false,
+    }
+}
+
+/// Has entries shown as documents.
+fn show_entries(node: &mut Node) {
+    match &mut node.stage {
+        Stage::Ixscan(scan) => scan.covers = true,
+        _ => node.inputs_mut().iter_mut().for_each(show_entries),
+    }
+}
+
+/// One range of an index is counted by its entries.
+fn count(node: &mut Node) {
+    if let Stage::Ixscan(scan) = &mut node.stage
+        && scan.filter.is_none()
+        && matches!(scan.bounds.keys, KeyBounds::Range(_))
+    {
+        scan.used_for = ScanUse::Count;
+    }
+}

@@ -1,0 +1,69 @@
+//! `min` and `max`: the hinted index between two of its keys.
+
+use marula_bson::{Doc, DocBuf, key_string};
+use marula_db::Index;
+use marula_db::collection::State;
+use marula_error::{Result, errors};
+use marula_storage::KeyRange;
+
+use super::access::Access;
+use super::{IndexView, find_hinted, finish, whole_filter};
+use crate::bounds::{self, KeyBounds};
+use crate::clustered;
+use crate::plan::{Node, Plan, ScanBounds, Stage};
+use crate::query::{Hint, Query};
+
+errors! {
+    min_max_need_hint() = 51_173, "When using min()/max() a hint of which index to use must be provided";
+    min_max_fields() = 51_174, "The index chosen is not compatible with min/max";
+    min_not_below_max() = 51_175, "The value provided for min() does not come before the value provided for max() in the hinted index";
+    natural_with_min_max() = NoQueryExecutionPlans, "min and max are incompatible with $natural";
+}
+
+/// The plan of a query with `min` or `max`.
+pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
+    let index = match &query.hint {
+        None => return Err(min_max_need_hint()),
+        Some(Hint::Natural { .. }) => return Err(natural_with_min_max()),
+        Some(hint) if clustered::is_hinted(state, hint) => {
+            let is_id = |bound: &Option<DocBuf>| {
+                bound.as_ref().is_none_or(|bound| {
+                    bound.as_doc().iter().map(|element| element.name).eq(["_id"])
+                })
+            };
+            if !is_id(&query.min) || !is_id(&query.max) {
+                return Err(min_max_fields());
+            }
+            return super::walk_records(state, query);
+        }
+        Some(hint) => find_hinted(state, hint)?,
+    };
+    let end = |bound: &Option<DocBuf>| -> Result<Option<Vec<u8>>> {
+        bound.as_ref().map(|bound| index_key(index, bound.as_doc())).transpose()
+    };
+    let (start, end) = (end(&query.min)?, end(&query.max)?);
+    let all = bounds::all();
+    let range = KeyRange { start: start.unwrap_or(all.start), end: end.unwrap_or(all.end) };
+    if query.min.is_some() && query.max.is_some() && range.start >= range.end {
+        return Err(min_not_below_max());
+    }
+    let view = IndexView::new(index, query);
+    let scan = view.scan_of(ScanBounds { fields: None, keys: KeyBounds::Range(range) });
+    let access = Access::with_filter(Node::new(Stage::Ixscan(scan)), whole_filter(query));
+    Ok(finish::finish(access, query, &[view]))
+}
+
+/// The key string of a document that names the index's fields, all and in order.
+fn index_key(index: &Index, bound: Doc<'_>) -> Result<Vec<u8>> {
+    let names: Vec<_> = bound.iter().map(|element| element.name).collect();
+    let wanted: Vec<_> = index.spec.key.as_doc().iter().map(|element| element.name).collect();
+    if names != wanted {
+        return Err(min_max_fields());
+    }
+    let collator = index.spec.collation.as_ref().map(|collation| collation.collator());
+    let mut key = Vec::new();
+    for (part, value) in index.spec.parts.iter().zip(bound.values()) {
+        key_string::encode_part(value, part.descending, collator, &mut key);
+    }
+    Ok(key)
+}

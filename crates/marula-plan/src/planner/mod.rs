@@ -1,0 +1,357 @@
+//! From a query to the plans that could answer it, the most promising first.
+//!
+//! For the conjuncts of a filter every index offers the ways in which it can bound them (`assign`, from the
+//! `conditions` in them); an `$or` offers a walk for each of its branches (`access`). What is left to do (the rest
+//! of the filter, the sort, skip and limit, the projection) goes on top (`finish`), unless the way gives
+//! it (`order`, or an index that holds all that is asked for).
+//!
+//! Nothing here reads the store: how well plans do is found out by [`crate::trial`].
+
+mod access;
+mod assign;
+mod conditions;
+mod finish;
+mod min_max;
+mod order;
+mod partial;
+
+use std::sync::Arc;
+
+use marula_bson::{FieldPath, ValueBuf};
+use marula_db::Index;
+use marula_db::collection::State;
+use marula_db::index::IndexKind;
+use marula_db::index::spec::same_pattern;
+use marula_error::{Result, errors};
+use marula_query::filter::{CompareOp, Filter, Node as FilterNode, Predicate};
+use marula_storage::{Direction, KeyRange};
+
+use crate::bounds::places::is_asked_for_places;
+use crate::bounds::{self, IndexBounds, Interval, KeyBounds, PartView};
+use crate::clustered::{self, ClusteredScan};
+use crate::executor::Standing;
+use crate::plan::{IdHack, Ixscan, Node, Plan, ProjectionKind, ScanBounds, ScanUse, Stage};
+use crate::query::{Hint, Query};
+use access::Access;
+
+errors! {
+    no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
+    near_with_natural() = BadValue, "geoNear expression not allowed with $natural hint";
+    no_solutions() = NoQueryExecutionPlans, "No query solutions";
+    bad_hint() = BadValue, "hint provided does not correspond to an existing index";
+}
+
+/// How many plans are considered for one query.
+const PLANS_MAX: usize = 64;
+
+/// An index as the planner sees it for one query.
+pub(crate) struct IndexView<'a> {
+    index: &'a Arc<Index>,
+    parts: Vec<PartView<'a>>,
+    same_collation: bool,
+}
+
+impl<'a> IndexView<'a> {
+    fn new(index: &'a Arc<Index>, query: &Query) -> Self {
+        let same_collation = match (&index.spec.collation, &query.context.collation) {
+            (None, None) => true,
+            (Some(ours), Some(theirs)) => ours.to_doc() == theirs.to_doc(),
+            _ => false,
+        };
+        IndexView { index, parts: PartView::of(index, same_collation), same_collation }
+    }
+
+    /// Whether an entry tells what a document has at `path`.
+    fn holds(&self, path: &FieldPath) -> bool {
+        self.parts.iter().any(|part| {
+            part.path == path
+                && part.kind.holds_value
+                && part.multikey == 0
+                && part.order.is_none()
+                && path.indexes().iter().all(Option::is_none)
+        })
+    }
+
+    fn is_multikey(&self) -> bool {
+        self.parts.iter().any(|part| part.multikey != 0)
+    }
+
+    fn scan(&self, bounds: IndexBounds) -> Ixscan {
+        let keys = KeyBounds::new(&bounds, &self.parts);
+        self.scan_of(ScanBounds { fields: Some(bounds), keys })
+    }
+
+    fn scan_of(&self, bounds: ScanBounds) -> Ixscan {
+        let mut scan = Ixscan::new(self.index.clone(), bounds, Direction::Forward);
+        if self.is_multikey() {
+            scan.standing.remember();
+        }
+        scan
+    }
+
+    fn whole_scan(&self) -> Ixscan {
+        self.scan(IndexBounds::whole(self.parts.len()))
+    }
+}
+
+/// The most promising plan for `query` on a collection as it is in `state`.
+///
+/// Errors: `bad_hint`, and the rules of `min` and `max`.
+pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
+    let mut plans = plans(state, &query)?;
+    Ok((plans.swap_remove(0), query))
+}
+
+/// The plans for `query` on a collection as it is in `state`: at least one, the most promising first.
+///
+/// Errors: as of [`plan`].
+pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
+    let is_subplan = is_subplan(query);
+    plans_inner(state, query)
+        .map(|plans| plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
+        .map_err(|error| error.caused_by("error processing query: planner returned error"))
+}
+
+/// The plan of a query that asks for one `_id`.
+pub fn plan_id(id: ValueBuf) -> Plan {
+    Plan::new(id_hack(id))
+}
+
+/// The plan that gives one entry of an index for each value that `key` has in documents that match, and which field
+/// of the index that is; `None` where no index can.
+pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(Plan, usize)> {
+    if query.hint.is_some() || key.indexes().iter().any(Option::is_some) {
+        return None;
+    }
+    let last = 1_u64 << (key.parts().len() - 1).min(63);
+    let views = visible(state, query);
+    if query.filter.is_always_true() {
+        // An array's elements are what the entries hold, and what `distinct` asks for.
+        let is_suitable = |view: &&IndexView<'_>| {
+            let (part, spec) = (&view.parts[0], &view.index.spec);
+            part.path == key
+                && part.kind.holds_value
+                && part.order.is_none()
+                && part.multikey & !last == 0
+                && view.same_collation
+                && !spec.sparse
+                && !matches!(spec.kind, IndexKind::Places(_))
+                && spec.partial.is_none()
+        };
+        let view = views.iter().find(is_suitable)?;
+        let mut scan = view.whole_scan();
+        scan.standing = Standing::default();
+        scan.used_for = ScanUse::Distinct(0);
+        return Some((distinct_scan(scan, key), 0));
+    }
+    let mut found = access::accesses(&views, query, query.filter.root());
+    found.sort_by_key(|access| std::cmp::Reverse(access.rank));
+    found.into_iter().find_map(|access| {
+        let Stage::Ixscan(mut scan) = access.node.stage else { return None };
+        let view = views.iter().find(|view| Arc::ptr_eq(view.index, &scan.index))?;
+        if scan.filter.is_some() || !view.holds(key) || !view.same_collation {
+            return None;
+        }
+        let field = view.parts.iter().position(|part| part.path == key)?;
+        scan.used_for = ScanUse::Distinct(field);
+        Some((distinct_scan(scan, key), field))
+    })
+}
+
+fn distinct_scan(scan: Ixscan, key: &FieldPath) -> Plan {
+    let kind = match key.is_single() {
+        true => ProjectionKind::Covered,
+        false => ProjectionKind::Default,
+    };
+    Plan::new(Node::project(Node::new(Stage::Ixscan(scan)), kind))
+}
+
+/// Whether an index orders strings as a query does.
+pub(crate) fn has_collation_of(index: &Arc<Index>, query: &Query) -> bool {
+    IndexView::new(index, query).same_collation
+}
+
+/// The values that the first field of an index can have in documents that match, and their range of keys; `None`
+/// where the filter does not bound it.
+pub(crate) fn bounds_on(index: &Arc<Index>, query: &Query) -> Option<(Vec<Interval>, KeyRange)> {
+    let view = IndexView::new(index, query);
+    let mut conjuncts = Vec::new();
+    partial::flatten(query.filter.root(), &mut conjuncts);
+    let mut way = assign::assignments(&view, &conjuncts).into_iter().next()?;
+    let intervals = std::mem::take(way.bounds.fields.first_mut()?);
+    let range = bounds::hull(&intervals, &view.parts[0]);
+    Some((intervals, range))
+}
+
+fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
+    if query.filter.near().is_some() {
+        return match &query.hint {
+            Some(Hint::Natural { .. }) => Err(near_with_natural()),
+            _ => Err(no_geo_index()),
+        };
+    }
+    if query.min.is_some() || query.max.is_some() {
+        return Ok(vec![min_max::plan(state, query)?]);
+    }
+    match &query.hint {
+        Some(Hint::Natural { backward }) => {
+            let direction = if *backward { Direction::Backward } else { Direction::Forward };
+            return Ok(vec![collscan(direction, query)]);
+        }
+        Some(hint) if clustered::is_hinted(state, hint) => {
+            return Ok(vec![walk_records(state, query)?]);
+        }
+        Some(hint) => {
+            let index = find_hinted(state, hint)?;
+            let mut conjuncts = Vec::new();
+            partial::flatten(query.filter.root(), &mut conjuncts);
+            if matches!(index.spec.kind, IndexKind::Wildcard(_))
+                || !is_asked_for_places(index, &conjuncts)
+            {
+                return Err(no_solutions());
+            }
+            let views = [IndexView::new(index, query)];
+            let mut plans = indexed(&views, query);
+            if plans.is_empty() {
+                let scan = Node::new(Stage::Ixscan(views[0].whole_scan()));
+                let access = Access::with_filter(scan, whole_filter(query));
+                plans.push(finish::finish(access, query, &views));
+            }
+            return Ok(plans);
+        }
+        None => {}
+    }
+    if let Some(id) = id_point(&query.filter)
+        && query.context.collation.is_none()
+        && state.options.collation.is_none()
+    {
+        return Ok(vec![finish::finish(Access::of(id_hack(id)), query, &[])]);
+    }
+    let views = visible(state, query);
+    let mut plans = indexed(&views, query);
+    let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
+    let is_settled = is_subplan(query) && !plans.is_empty();
+    if let Some(sort) = &query.sort
+        && !is_settled
+        && plans.iter().all(|plan| plan.root.any(&is_blocking))
+    {
+        plans.extend(ordered(&views, query, sort));
+    }
+    if plans.is_empty() {
+        plans.push(walk_records(state, query)?);
+    } else if let Some(walk) = clustered::scan(state, query)?.filter(|walk| walk.low.is_some()) {
+        plans.push(clustered_plan(walk, query));
+    }
+    plans.truncate(PLANS_MAX);
+    Ok(plans)
+}
+
+/// The indexes that a query may use.
+fn visible<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
+    let is_visible = |index: &&Arc<Index>| {
+        !index.spec.hidden && !matches!(index.spec.kind, IndexKind::Wildcard(_))
+    };
+    let visible = state.indexes.iter().filter(is_visible);
+    visible.map(|index| IndexView::new(index, query)).collect()
+}
+
+/// The plans whose index is bounded by the filter.
+fn indexed(views: &[IndexView<'_>], query: &Query) -> Vec<Plan> {
+    let mut found = access::accesses(views, query, query.filter.root());
+    found.sort_by_key(|access| std::cmp::Reverse(access.rank));
+    if is_subplan(query) {
+        found.truncate(1);
+    }
+    found.into_iter().map(|access| finish::finish(access, query, views)).collect()
+}
+
+/// Whether the branches of an `$or` are planned one by one, each as if it stood alone.
+fn is_subplan(query: &Query) -> bool {
+    matches!(query.filter.root(), FilterNode::Or(_))
+        && query.hint.is_none()
+        && query.min.is_none()
+        && query.max.is_none()
+}
+
+/// The plans that walk a whole index for its order.
+fn ordered(
+    views: &[IndexView<'_>],
+    query: &Query,
+    sort: &marula_query::sort::SortPattern,
+) -> Vec<Plan> {
+    let mut conjuncts = Vec::new();
+    partial::flatten(query.filter.root(), &mut conjuncts);
+    let knows_all = |view: &&IndexView<'_>| {
+        let spec = &view.index.spec;
+        !spec.sparse
+            && !matches!(spec.kind, IndexKind::Places(_))
+            && spec
+                .partial
+                .as_ref()
+                .is_none_or(|partial| partial::covers(partial.root(), &conjuncts))
+    };
+    let gives_order = |view: &&IndexView<'_>| {
+        order::direction_of(view, &IndexBounds::whole(view.parts.len()), sort).is_some()
+    };
+    let suitable = views.iter().filter(knows_all).filter(gives_order);
+    suitable
+        .map(|view| {
+            let scan = Node::new(Stage::Ixscan(view.whole_scan()));
+            finish::finish(Access::with_filter(scan, whole_filter(query)), query, views)
+        })
+        .collect()
+}
+
+fn collscan(direction: Direction, query: &Query) -> Plan {
+    let access = Access::of(Node::collscan(direction, whole_filter(query)));
+    finish::finish(access, query, &[])
+}
+
+/// A walk over the records, as far as the query bounds it.
+fn walk_records(state: &State, query: &Query) -> Result<Plan> {
+    Ok(match clustered::scan(state, query)? {
+        Some(walk) => clustered_plan(walk, query),
+        None => collscan(Direction::Forward, query),
+    })
+}
+
+fn clustered_plan(walk: ClusteredScan, query: &Query) -> Plan {
+    let mut node = Node::collscan(walk.direction, whole_filter(query));
+    if let Stage::Collscan(scan) = &mut node.stage {
+        scan.records = Some(walk);
+    }
+    finish::finish(Access::of(node), query, &[])
+}
+
+fn whole_filter(query: &Query) -> Option<Filter> {
+    (!query.filter.is_always_true()).then(|| query.filter.clone())
+}
+
+fn id_hack(id: ValueBuf) -> Node {
+    let standing = Standing::default();
+    Node::new(Stage::IdHack(IdHack { id, is_unread: false, standing }))
+}
+
+fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
+    let found = match hint {
+        Hint::Name(name) => state.index(name),
+        Hint::Key(key) => {
+            state.indexes.iter().find(|index| same_pattern(index.spec.key.as_doc(), key.as_doc()))
+        }
+        Hint::Natural { .. } => None,
+    };
+    found.filter(|index| !index.spec.hidden).ok_or_else(bad_hint)
+}
+
+/// The `_id` that a filter asks for by equality, alone.
+fn id_point(filter: &Filter) -> Option<ValueBuf> {
+    let FilterNode::Path(node) = filter.root() else { return None };
+    let Predicate::Compare(compare) = &node.predicate else { return None };
+    let is_id = node.path.is_single() && node.path.first() == b"_id";
+    // An array matches by its elements too, and null what is missing; neither is one point.
+    let is_plain = !matches!(
+        compare.value.get(),
+        marula_bson::Value::Array(_) | marula_bson::Value::Null | marula_bson::Value::Undefined
+    );
+    (is_id && is_plain && compare.op == CompareOp::Eq).then(|| compare.value.clone())
+}

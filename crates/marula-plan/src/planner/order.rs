@@ -1,0 +1,209 @@
+//! Sorts that an index gives: making a stage give its documents in an order, where it can.
+
+use marula_query::sort::{SortPart, SortPattern};
+use marula_storage::Direction;
+
+use super::IndexView;
+use crate::bounds::{IndexBounds, Interval, KeyBounds};
+use crate::executor::Merging;
+use crate::plan::{Ixscan, Node, ScanBounds, SortMerge, Stage};
+
+/// How many walks one walk over single values may be made into, to merge them. Source: mongod 6.0's
+/// `internalQueryMaxScansToExplode`.
+const WALKS_MAX: usize = 200;
+
+/// Makes `node` give its documents in the order of `pattern`, where that can be; answers it with whether it does.
+pub(super) fn orient(node: Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
+    let Node { stage, stats } = node;
+    match stage {
+        Stage::Ixscan(scan) => orient_scan(scan, pattern, views),
+        Stage::Collscan(ref scan)
+            if scan.records.as_ref().is_some_and(|records| records.gives_order) =>
+        {
+            (Node { stage, stats }, true)
+        }
+        Stage::Fetch(mut fetch) => {
+            let (input, is_ordered) = orient(*fetch.input, pattern, views);
+            fetch.input = Box::new(input);
+            (Node { stage: Stage::Fetch(fetch), stats }, is_ordered)
+        }
+        Stage::Or(mut or) => {
+            // Rows are merged by their documents: all of them are read, or none is.
+            let fetched = or.inputs.iter().filter(|input| is_fetched(input)).count();
+            if fetched != 0 && fetched != or.inputs.len() {
+                return (Node { stage: Stage::Or(or), stats }, false);
+            }
+            let mut inputs = Vec::with_capacity(or.inputs.len());
+            let mut is_ordered = true;
+            for input in or.inputs {
+                let (input, is_oriented) = orient(input, pattern, views);
+                is_ordered &= is_oriented && (fetched > 0 || tells_key(&input, pattern, views));
+                inputs.push(input);
+            }
+            or.inputs = inputs;
+            if !is_ordered {
+                return (Node { stage: Stage::Or(or), stats }, false);
+            }
+            (merge(or.inputs, pattern), true)
+        }
+        stage => (Node { stage, stats }, false),
+    }
+}
+
+/// Whether what a stage gives has been read from the collection.
+pub(super) fn is_fetched(node: &Node) -> bool {
+    match &node.stage {
+        Stage::Ixscan(_) => false,
+        Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Fetch(_) => true,
+        _ => node.inputs().iter().all(is_fetched),
+    }
+}
+
+fn merge(mut inputs: Vec<Node>, pattern: &SortPattern) -> Node {
+    let flat: Vec<Node> = inputs
+        .drain(..)
+        .flat_map(|input| match input.stage {
+            Stage::SortMerge(inner) => inner.inputs,
+            stage => vec![Node { stage, stats: input.stats }],
+        })
+        .map(shows_key)
+        .collect();
+    let (pattern, merging) = (pattern.clone(), Merging::default());
+    Node::new(Stage::SortMerge(SortMerge { pattern, inputs: flat, merging }))
+}
+
+/// Rows that are not documents sort by the values of their entries.
+fn shows_key(mut node: Node) -> Node {
+    if let Stage::Ixscan(scan) = &mut node.stage {
+        scan.covers = true;
+    }
+    node
+}
+
+fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
+    let view = views.iter().find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index));
+    let (Some(view), fields) = (view, scan.bounds.fields.as_ref()) else {
+        return (Node::new(Stage::Ixscan(scan)), false);
+    };
+    let whole;
+    let fields = match fields {
+        Some(fields) => fields,
+        None => {
+            whole = IndexBounds::whole(view.parts.len());
+            &whole
+        }
+    };
+    if let Some(direction) = direction_of(view, fields, pattern) {
+        scan.direction = direction;
+        return (Node::new(Stage::Ixscan(scan)), true);
+    }
+    // A walk over a few values of leading fields is many walks, each in order.
+    let mut walks = vec![Vec::new()];
+    for (number, intervals) in fields.fields.iter().enumerate() {
+        if !intervals.iter().all(Interval::is_point) || walks.len() * intervals.len() > WALKS_MAX {
+            break;
+        }
+        walks = walks
+            .into_iter()
+            .flat_map(|walk: Vec<Interval>| {
+                intervals.iter().map(move |point| {
+                    let mut walk = walk.clone();
+                    walk.push(point.clone());
+                    walk
+                })
+            })
+            .collect();
+        if walks.len() < 2 {
+            continue;
+        }
+        let exploded: Vec<IndexBounds> = walks
+            .iter()
+            .map(|walk| {
+                let points = walk.iter().map(|point| vec![point.clone()]);
+                let rest = fields.fields[number + 1..].iter().cloned();
+                IndexBounds { fields: points.chain(rest).collect() }
+            })
+            .collect();
+        let Some(direction) = direction_of(view, &exploded[0], pattern) else { continue };
+        if !holds_key(view, pattern) || scan.filter.is_some() {
+            break;
+        }
+        let mut inputs: Vec<Node> = exploded
+            .into_iter()
+            .map(|bounds| {
+                let keys = KeyBounds::new(&bounds, &view.parts);
+                let bounds = ScanBounds { fields: Some(bounds), keys };
+                Node::new(Stage::Ixscan(Ixscan::new(scan.index.clone(), bounds, direction)))
+            })
+            .collect();
+        if direction == Direction::Backward {
+            inputs.reverse();
+        }
+        return (merge(inputs, pattern), true);
+    }
+    (Node::new(Stage::Ixscan(scan)), false)
+}
+
+/// Whether the sort key of what a stage gives can be told without reading documents.
+fn tells_key(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
+    match &node.stage {
+        Stage::Ixscan(scan) => views
+            .iter()
+            .find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index))
+            .is_some_and(|view| holds_key(view, pattern)),
+        Stage::SortMerge(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether the entries of an index tell the sort key.
+fn holds_key(view: &IndexView<'_>, pattern: &SortPattern) -> bool {
+    pattern.parts().iter().all(|part| match part {
+        SortPart::Path { path, .. } => view.holds(path),
+        SortPart::Meta(_) => false,
+    })
+}
+
+/// The direction in which the entries within `bounds` come in the order of `pattern`, if there is one.
+///
+/// Fields that have one value each come before the sort's fields. Where a document has an array, it sorts by its
+/// least or greatest element, and that is where a walk over the whole index meets it first.
+pub(super) fn direction_of(
+    view: &IndexView<'_>,
+    bounds: &IndexBounds,
+    pattern: &SortPattern,
+) -> Option<Direction> {
+    if !view.same_collation {
+        return None;
+    }
+    let fixed = bounds.fixed_fields();
+    let is_whole = bounds.is_whole();
+    let mut direction = None;
+    let mut parts = view.parts.iter().take_while(|part| part.kind.is_ordered).enumerate();
+    for wanted in pattern.parts() {
+        let SortPart::Path { path, descending } = wanted else { return None };
+        loop {
+            let (position, part) = parts.next()?;
+            if part.path == path {
+                if part.multikey != 0 && !is_whole {
+                    return None;
+                }
+                if position >= fixed {
+                    let found = if part.descending == *descending {
+                        Direction::Forward
+                    } else {
+                        Direction::Backward
+                    };
+                    if *direction.get_or_insert(found) != found {
+                        return None;
+                    }
+                }
+                break;
+            }
+            if position >= fixed {
+                return None;
+            }
+        }
+    }
+    Some(direction.unwrap_or(Direction::Forward))
+}

@@ -1,0 +1,85 @@
+//! Partial indexes: whether a query says enough to be served by one.
+
+use marula_bson::order;
+use marula_query::filter::{CompareOp, Node, Predicate};
+
+/// Whether every document that meets the conjuncts meets the partial filter: they say each of its conditions, or a
+/// narrower one.
+pub(super) fn covers(partial: &Node, conjuncts: &[&Node]) -> bool {
+    let mut wanted = Vec::new();
+    flatten(partial, &mut wanted);
+    wanted.iter().all(|wanted| conjuncts.iter().any(|given| implies(given, wanted)))
+}
+
+/// The conjuncts of a condition.
+pub(super) fn flatten<'n>(node: &'n Node, out: &mut Vec<&'n Node>) {
+    match node {
+        Node::And(children) => children.iter().for_each(|child| flatten(child, out)),
+        other => out.push(other),
+    }
+}
+
+/// Whether what satisfies `given` satisfies `wanted`.
+fn implies(given: &Node, wanted: &Node) -> bool {
+    let (Node::Path(given), Node::Path(wanted)) = (given, wanted) else {
+        return match (given, wanted) {
+            (Node::Or(branches), wanted) => {
+                branches.iter().all(|branch| covers(wanted, &conjuncts(branch)))
+            }
+            (given, Node::Or(wanted)) => wanted.iter().any(|wanted| implies(given, wanted)),
+            _ => false,
+        };
+    };
+    if given.path != wanted.path {
+        return false;
+    }
+    match (&given.predicate, &wanted.predicate) {
+        (Predicate::Exists, Predicate::Exists) => true,
+        (Predicate::Compare(given), Predicate::Exists) => {
+            // Only what compares with null may be missing.
+            !given.value.get().is_nullish()
+        }
+        (Predicate::In(list), Predicate::Exists) => !list.has_null(),
+        (Predicate::Not(inner), Predicate::Exists) => match &**inner {
+            Predicate::Compare(compare) => {
+                compare.op == CompareOp::Eq && compare.value.get().is_nullish()
+            }
+            _ => false,
+        },
+        (Predicate::In(list), Predicate::Compare(wanted)) => {
+            list.regexes().is_empty()
+                && list.values().iter().all(|value| compares(CompareOp::Eq, value, wanted))
+        }
+        (Predicate::Type(given), Predicate::Type(wanted)) => given == wanted,
+        (Predicate::Compare(given), Predicate::Compare(wanted)) => {
+            compares(given.op, &given.value, wanted)
+        }
+        _ => false,
+    }
+}
+
+fn conjuncts(node: &Node) -> Vec<&Node> {
+    let mut found = Vec::new();
+    flatten(node, &mut found);
+    found
+}
+
+fn compares(
+    op: CompareOp,
+    value: &marula_bson::ValueBuf,
+    wanted: &marula_query::filter::Compare,
+) -> bool {
+    use CompareOp::{Eq, Gt, Gte, Lt, Lte};
+    if order::canonical_class(value.kind()) != order::canonical_class(wanted.value.kind()) {
+        return false;
+    }
+    let order = order::compare(value.get(), wanted.value.get(), None);
+    match (op, wanted.op) {
+        (Eq, Eq) => order.is_eq(),
+        (Eq | Gte, Gt) => order.is_gt(),
+        (Gt, Gt | Gte) | (Eq | Gte, Gte) => order.is_ge(),
+        (Eq | Lte, Lt) => order.is_lt(),
+        (Lt, Lt | Lte) | (Eq | Lte, Lte) => order.is_le(),
+        _ => false,
+    }
+}

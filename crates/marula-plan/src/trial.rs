@@ -1,0 +1,117 @@
+//! Trying plans: all of them run side by side for a while, and the one that gets most for its work wins.
+//!
+//! Each plan does one unit of work in turn, until one has come to its end or given a first batch, or the work reaches
+//! a limit. What a trial costs is so many times the cheapest plan's first batch as there are plans.
+//! Source: manual "Query Plans", and the scores that mongod 6.0 shows for all plans in `explain`.
+
+use marula_db::{Collection, Db};
+use marula_error::Result;
+
+use crate::executor::Emit;
+use crate::executor::{Env, Step, number_places};
+use crate::plan::{Plan, Stage};
+use crate::query::Query;
+
+/// Documents after which a plan has shown enough.
+const RESULTS_MAX: u64 = 101;
+/// Units of work of one plan, in a small collection.
+const WORKS_MIN: u64 = 10_000;
+/// Of a large collection so many tenths of the documents.
+const WORKS_TENTHS: u64 = 3;
+/// Units of work between two looks at whether to go on.
+const INTERRUPT_INTERVAL: u64 = 128;
+
+/// What a trial has found out.
+pub struct Trial {
+    /// Which plan wins.
+    pub winner: usize,
+    /// The plans with what they have done, in the order given.
+    pub tried: Vec<Tried>,
+}
+
+/// A plan that was tried.
+pub struct Tried {
+    /// The plan.
+    pub plan: Plan,
+    /// How well it has done.
+    pub score: f64,
+    /// Why it cannot be carried out.
+    failure: Option<marula_error::Error>,
+}
+
+/// Tries `plans` for `query`.
+///
+/// Errors: what the plans run into, when all do, and that of `interrupt`.
+pub fn run(
+    db: &Db,
+    collection: &Collection,
+    query: &Query,
+    plans: Vec<Plan>,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<Trial> {
+    let count = u64::try_from(collection.count()).unwrap_or(0);
+    let works_max = WORKS_MIN.max(count / 10 * WORKS_TENTHS);
+    let results_max = query.limit.unwrap_or(u64::MAX).min(RESULTS_MAX);
+    let mut tried: Vec<Tried> =
+        plans.into_iter().map(|plan| Tried { plan, score: 0.0, failure: None }).collect();
+    let mut envs: Vec<Env<'_>> = tried
+        .iter_mut()
+        .map(|tried| {
+            let place_count = number_places(&mut tried.plan.root);
+            Env::new(db, collection, &query.filter, place_count)
+        })
+        .collect();
+    let mut works = 0;
+    let mut is_over = false;
+    while !is_over && works < works_max && tried.iter().any(|tried| tried.failure.is_none()) {
+        works += 1;
+        if works.is_multiple_of(INTERRUPT_INTERVAL) {
+            interrupt()?;
+        }
+        for (tried, env) in tried.iter_mut().zip(&mut envs) {
+            if tried.failure.is_some() {
+                continue;
+            }
+            match tried.plan.root.work(env, &mut |_| Ok(Emit::Taken)) {
+                Ok(Step::Eof) => is_over = true,
+                Ok(_) => {
+                    let stats = &tried.plan.root.stats;
+                    is_over |= stats.is_eof || stats.advanced >= results_max;
+                }
+                Err(error) => tried.failure = Some(error),
+            }
+        }
+    }
+    drop(envs);
+    for tried in &mut tried {
+        tried.score = score(tried);
+    }
+    // Of plans that did as well the first, which looked more promising.
+    let best = tried
+        .iter()
+        .enumerate()
+        .reduce(|best, next| if next.1.score > best.1.score { next } else { best });
+    let winner = best.map_or(0, |(number, _)| number);
+    match tried.get_mut(winner).and_then(|tried| tried.failure.take()) {
+        Some(failure) => Err(failure),
+        None => Ok(Trial { winner, tried }),
+    }
+}
+
+/// How well a plan has done: what it has given for its work, a little for what it spares, and much for being done.
+fn score(tried: &Tried) -> f64 {
+    if tried.failure.is_some() {
+        return 0.0;
+    }
+    let root = &tried.plan.root;
+    // Counts of a trial are far below where a double is inexact.
+    #[allow(clippy::cast_precision_loss)]
+    let (works, given) = (root.stats.works.max(1) as f64, root.stats.advanced as f64);
+    let little = (1.0 / (10.0 * works)).min(1e-4);
+    let lacks = |is_such: &dyn Fn(&Stage) -> bool| if root.any(is_such) { 0.0 } else { little };
+    let spares_documents = lacks(&|stage| matches!(stage, Stage::Fetch(_)));
+    let spares_sort = lacks(&|stage| matches!(stage, Stage::Sort(_)));
+    let is_done = if root.stats.is_eof { 1.0 } else { 0.0 };
+    // No plan here intersects indexes, which would cost as much.
+    1.0 + given / works + spares_documents + spares_sort + little + is_done
+}
