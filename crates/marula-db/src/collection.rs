@@ -14,6 +14,7 @@ use marula_error::{Result, errors};
 use marula_storage::{Cursor, Direction, KeyRange, Read, Space};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::build::Build;
 use crate::catalog::entry::Uuid;
 use crate::catalog::options::CollectionOptions;
 use crate::index::Index;
@@ -44,6 +45,8 @@ pub struct State {
     pub options: CollectionOptions,
     /// Its indexes, `_id` first.
     pub indexes: Vec<Arc<Index>>,
+    /// Indexes that are being built: writers keep them in step too, readers do not see them.
+    pub building: Vec<Arc<Build>>,
 }
 
 impl State {
@@ -346,7 +349,7 @@ impl Collection {
 
     /// Holds off changes of the state while documents are written.
     pub(crate) fn write_shared(&self) -> RwLockReadGuard<'_, ()> {
-        self.writers.read_recursive()
+        self.writers.read()
     }
 
     /// Like [`Collection::write_shared`], but answers `None` where it would wait.
@@ -369,6 +372,7 @@ impl Collection {
 
     pub(crate) fn mark_dropped(&self) {
         self.is_dropped.store(true, Ordering::Release);
+        self.state().building.iter().for_each(|build| build.abort());
         self.tell_listeners();
     }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, entry};
 use crate::collection::Collection;
+use crate::index::multikey_prefix;
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::session::Sessions;
@@ -144,6 +145,10 @@ impl Sweeper {
 fn clear(store: &dyn Store, space: Space, ident: Ident) -> marula_storage::Result<()> {
     store.drop_range(space, &ident.range())?;
     let mut txn = store.begin();
+    if space == Space::Indexes {
+        // The marks of an index whose build did not end; those of one that was dropped went with it.
+        txn.clear_range(Space::Catalog, &KeyRange::prefix(&multikey_prefix(ident)));
+    }
     txn.delete(Space::Catalog, &keys::dropped(space, ident));
     txn.commit()?;
     Ok(())

@@ -12,6 +12,7 @@
 //! Records  ident(4) record-key                        the document
 //! Indexes  ident(4) key-string record-key             type bits         (an ordinary index)
 //! Indexes  ident(4) key-string                        record-key, type bits (a unique index)
+//! Indexes  ident(4) …                                 what a build keeps for itself (see build::run, build::side)
 //! ```
 //!
 //! Idents and record ids are big-endian, so that byte order is number order. An ident is never used

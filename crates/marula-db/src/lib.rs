@@ -6,6 +6,7 @@
 //!
 //! Start with [`db`], then [`collection`], [`write`], [`index`]. Key layouts are in [`keys`].
 
+pub mod build;
 pub mod catalog;
 pub mod collection;
 pub mod db;

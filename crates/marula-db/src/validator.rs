@@ -72,7 +72,8 @@ pub fn check_place(ns: &Namespace, uuid: &[u8; 16], options: &CollectionOptions)
     }
 }
 
-fn uuid_text(uuid: &[u8; 16]) -> String {
+/// A UUID as errors and the log print it.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (index, byte) in uuid.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {

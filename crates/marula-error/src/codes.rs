@@ -139,6 +139,7 @@ codes! {
     262 ExceededTimeLimit;
     263 OperationNotSupportedInTransaction;
     276 IndexBuildAborted;
+    278 UnsatisfiableCommitQuorum;
     280 ChangeStreamFatalError;
     286 ChangeStreamHistoryLost;
     290 TransactionExceededLifetimeLimitSeconds;

@@ -52,6 +52,19 @@ pub struct Detail {
     pub lsid: Option<Lsid>,
     /// What the plan is, once there is one.
     pub plan_summary: Option<String>,
+    /// How far it is, where it is work that tells so.
+    pub progress: Option<Progress>,
+}
+
+/// How far long work is.
+#[derive(Clone, Copy)]
+pub struct Progress {
+    /// What is being done.
+    pub what: &'static str,
+    /// How much of it is done.
+    pub done: u64,
+    /// How much there is to do.
+    pub total: u64,
 }
 
 /// Everything about an operation at one moment.
@@ -90,13 +103,21 @@ impl Operation {
     ) {
         let is_short = body.as_bytes().len() <= COMMAND_BYTES_MAX;
         let body = if is_short { body.to_buf() } else { DocBuf::new() };
-        *self.detail.lock() = Some(Detail { command, ns, body, lsid, plan_summary: None });
+        *self.detail.lock() =
+            Some(Detail { command, ns, body, lsid, plan_summary: None, progress: None });
     }
 
     /// Notes what the plan is.
     pub fn set_plan_summary(&self, summary: String) {
         if let Some(detail) = &mut *self.detail.lock() {
             detail.plan_summary = Some(summary);
+        }
+    }
+
+    /// Notes how far the work is.
+    pub fn set_progress(&self, progress: Progress) {
+        if let Some(detail) = &mut *self.detail.lock() {
+            detail.progress = Some(progress);
         }
     }
 

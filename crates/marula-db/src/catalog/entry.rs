@@ -76,5 +76,5 @@ pub fn decode(bytes: &[u8], store: &dyn Read) -> Result<Entry> {
         let spec = IndexSpec::parse(spec, None)?;
         indexes.push(Arc::new(Index::load(Ident(ident), spec, store)?));
     }
-    Ok(Entry { ns, uuid, state: State { options, indexes } })
+    Ok(Entry { ns, uuid, state: State { options, indexes, building: Vec::new() } })
 }

@@ -49,6 +49,11 @@ pub(super) fn trim(
                 op.buffers.entries.delete(txn, index, key, cursor.record());
             }
         }
+        if !state.building.is_empty() {
+            op.buffers.notes.clear();
+            op.buffers.notes.add(state, cursor.record(), Some(doc), None)?;
+            op.buffers.notes.put(txn);
+        }
         keys::record_key(collection.ident(), cursor.record(), &mut op.buffers.key);
         txn.delete(Space::Records, &op.buffers.key);
         let size = i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");

@@ -111,12 +111,17 @@ impl WriteOp<'_> {
         }
         let mut outcome = Ok(None);
         let (key_maker, old_keys) = (&mut buffers.key_maker, &mut buffers.old_keys);
+        let notes = &mut buffers.notes;
         let mut read = |doc: Doc<'_>| -> Result<Option<usize>> {
             if !is_wanted(doc)? {
                 return Ok(None);
             }
             for (index, keys) in state.indexes.iter().zip(old_keys.iter_mut()) {
                 key_maker.make(index, doc, keys)?;
+            }
+            if !state.building.is_empty() {
+                notes.clear();
+                notes.add(state, record.as_bytes(), Some(doc), None)?;
             }
             Ok(Some(doc.as_bytes().len()))
         };
@@ -128,6 +133,9 @@ impl WriteOp<'_> {
             for (key, _) in keys.iter() {
                 buffers.entries.delete(txn, index, key, record.as_bytes());
             }
+        }
+        if !state.building.is_empty() {
+            buffers.notes.put(txn);
         }
         Ok(Some(i64::try_from(size).expect("a document is at most 16 MB")))
     }

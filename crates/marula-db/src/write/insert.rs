@@ -199,6 +199,11 @@ impl WriteOp<'_> {
         if !self.bypass_validation {
             check_validator(state, collection, prepared, None)?;
         }
+        if !state.building.is_empty() {
+            // Only to have a document that cannot be indexed refused; its entries are noted when it is written.
+            buffers.notes.add(state, &[], None, Some(prepared))?;
+            buffers.notes.clear();
+        }
         let first_key = chunk.documents.len() * state.indexes.len();
         if chunk.keys.len() < first_key + state.indexes.len() {
             chunk.keys.resize_with(first_key + state.indexes.len(), KeySet::default);
@@ -284,6 +289,12 @@ impl WriteOp<'_> {
                 for key in keys.iter() {
                     self.buffers.entries.put(&mut *txn, index, collection.shape(), key, record);
                 }
+            }
+            if !state.building.is_empty() {
+                let notes = &mut self.buffers.notes;
+                notes.clear();
+                notes.add(state, record, None, Some(doc))?;
+                notes.put(&mut *txn);
             }
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");

@@ -18,6 +18,7 @@ use marula_error::{Result, codes};
 use marula_query::update::Touched;
 use marula_storage::{Space, Txn};
 
+use crate::build::side::Notes;
 use crate::collection::Collection;
 use crate::db::Db;
 use crate::index::entry::EntryWriter;
@@ -83,6 +84,8 @@ pub(crate) struct Buffers {
     key: Vec<u8>,
     document: Vec<u8>,
     entries: EntryWriter,
+    /// For indexes that are being built.
+    notes: Notes,
 }
 
 impl<'a> WriteOp<'a> {

@@ -7,7 +7,7 @@ use marula_query::update::Touched;
 use marula_storage::memory::Memory;
 
 use super::{Change, InsertReport, WriteOp, Written};
-use crate::catalog::ddl::DropSelector;
+use crate::catalog::indexes::DropSelector;
 use crate::catalog::options::CollectionOptions;
 use crate::collection::Collection;
 use crate::db::Db;

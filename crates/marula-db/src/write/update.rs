@@ -68,7 +68,7 @@ impl WriteOp<'_> {
         let mut ready = None;
         db.store()
             .get(Space::Records, &key, &mut |bytes| {
-                ready = Some(self.compute(collection, &state, Doc::trusted(bytes), change));
+                ready = Some(self.compute(collection, &state, record, Doc::trusted(bytes), change));
             })
             .for_client()?;
         self.buffers.key = key;
@@ -82,6 +82,9 @@ impl WriteOp<'_> {
             return Ok(ready.written);
         }
         self.put_entries(collection, &state, &mut *txn, record)?;
+        if !state.building.is_empty() {
+            self.buffers.notes.put(&mut *txn);
+        }
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
         txn.put(Space::Records, &self.buffers.key, &self.buffers.document);
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
@@ -99,6 +102,7 @@ impl WriteOp<'_> {
         &mut self,
         collection: &Collection,
         state: &State,
+        record: &RecordKey,
         old: Doc<'_>,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
     ) -> Result<Ready> {
@@ -130,6 +134,10 @@ impl WriteOp<'_> {
                 before.forget();
                 after.forget();
             }
+        }
+        if !state.building.is_empty() {
+            buffers.notes.clear();
+            buffers.notes.add(state, record.as_bytes(), Some(old), Some(new))?;
         }
         Ok(Ready { written: Written::Changed, old_bytes })
     }

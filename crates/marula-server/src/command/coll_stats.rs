@@ -103,14 +103,20 @@ pub(crate) fn write_present(
         whole(out, "max", capped.documents_max.unwrap_or(i64::from(i32::MAX)));
         whole(out, "maxSize", capped.size_bytes_max / scale);
     }
-    whole(out, "nindexes", i64::try_from(state.indexes.len()).expect("at most 64 indexes"));
+    let building: Vec<_> = state.building.iter().flat_map(|build| &build.indexes).collect();
+    let indexes = state.indexes.len() + building.len();
+    whole(out, "nindexes", i64::try_from(indexes).expect("at most 64 indexes"));
     let mut details = out.begin_doc("indexDetails");
     for index in &state.indexes {
         let mut detail = details.begin_doc(&index.spec.name);
         detail.append("type", "lsm");
     }
     drop(details);
-    out.begin_array("indexBuilds").finish();
+    let mut builds = out.begin_array("indexBuilds");
+    for index in building {
+        builds.push(index.spec.name.as_str());
+    }
+    drop(builds);
     let indexes = storage_size::of_indexes(db, collection)?;
     whole(out, "totalIndexSize", indexes / scale);
     whole(out, "totalSize", (storage + indexes) / scale);

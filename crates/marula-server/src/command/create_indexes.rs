@@ -1,6 +1,9 @@
 //! `createIndexes`: builds the indexes that do not exist yet.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Type};
+use std::time::{Duration, Instant};
+
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
+use marula_db::build::{BuildOptions, Phase, Progress};
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
@@ -8,13 +11,24 @@ use marula_query::collation::Collation;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
+use crate::operation;
 use crate::request::Request;
 use crate::time_series;
 use crate::writes;
 
+/// How often the log tells of a build's progress.
+const LOG_EVERY: Duration = Duration::from_secs(3);
+
+/// The most members that `commitQuorum` may ask for: as many as a set may have.
+const QUORUM_MAX: f64 = 50.0;
+
 errors! {
     no_indexes() = BadValue, "Must specify at least one index to create";
     ttl_capped() = CannotCreateIndex, "Cannot create TTL index on a capped collection";
+    quorum_range() = FailedToParse, "commitQuorum has to be a non-negative number and not greater than 50";
+    quorum_empty() = FailedToParse, "commitQuorum can't be an empty string";
+    quorum_mode(mode: &str) = UnknownReplWriteConcern, "No write concern mode named '{mode}' found in replica set configuration";
+    quorum_unsatisfiable() = UnsatisfiableCommitQuorum, "Not enough data-bearing nodes to satisfy commit quorum";
     name_star() = BadValue, "The index name '*' is not valid.";
     name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
     view_catalogue(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
@@ -58,6 +72,10 @@ fn run(
     if ns.collection() == "system.views" {
         return Err(view_catalogue(&ns));
     }
+    let quorum = request.arg("commitQuorum");
+    if let Some(quorum) = quorum {
+        check_quorum(quorum)?;
+    }
     let server = context.server.clone();
     let existing = server.db.collection(&ns);
     let buckets = match &existing {
@@ -78,8 +96,21 @@ fn run(
         Some(buckets) => buckets,
         None => server.db.collection_or_create(&ns)?,
     };
-    let mut go_on = || context.check_interrupt();
-    let (before, after) = server.db.create_indexes(&collection, specs, &mut go_on)?;
+    let megabytes = server.parameters.number("maxIndexBuildMemoryUsageMegabytes");
+    let memory_bytes_max = usize::try_from(megabytes).unwrap_or(0).saturating_mul(1 << 20);
+    let mut logged = Instant::now();
+    let mut watch = |progress: Progress| {
+        let Progress { phase, done, total } = progress;
+        let what = phase_text(phase);
+        context.connection.operation.set_progress(operation::Progress { what, done, total });
+        if logged.elapsed() >= LOG_EVERY {
+            logged = Instant::now();
+            tracing::info!(%ns, done, total, "{what}");
+        }
+        context.check_interrupt()
+    };
+    let options = BuildOptions { memory_bytes_max, watch: &mut watch };
+    let (before, after) = server.db.build_indexes(&collection, &specs, options)?;
     let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
     reply.append("numIndexesBefore", count(before));
     reply.append("numIndexesAfter", count(after));
@@ -89,9 +120,42 @@ fn run(
     }
     reply.append("createdCollectionAutomatically", is_new);
     if server.options.repl_set.is_some() {
-        reply.append("commitQuorum", request.arg("commitQuorum").unwrap_or("votingMembers".into()));
+        match quorum {
+            Some(Value::Double(count)) => {
+                #[allow(clippy::cast_possible_truncation)]
+                reply.append("commitQuorum", count as i32);
+            }
+            other => {
+                reply.append("commitQuorum", other.unwrap_or("votingMembers".into()));
+            }
+        }
     }
     Ok(Outcome::Done)
+}
+
+/// What `currentOp` and the log say of a build.
+fn phase_text(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Scan => "Index Build: scanning collection",
+        Phase::Load => "Index Build: inserting keys from external sorter into index",
+        Phase::Drain => "Index Build: draining writes received during build",
+    }
+}
+
+/// What `commitQuorum` asks for, on a set of one member; how many have built an index is known when it is built here.
+fn check_quorum(quorum: Value<'_>) -> Result<()> {
+    if let Value::String(mode) = quorum {
+        return match mode.as_bytes() {
+            b"" => Err(quorum_empty()),
+            b"majority" | b"votingMembers" => Ok(()),
+            _ => Err(quorum_mode(&mode.to_string())),
+        };
+    }
+    match quorum.as_f64().map_or(0.0, f64::trunc) {
+        count if !(0.0..=QUORUM_MAX).contains(&count) => Err(quorum_range()),
+        count if count > 1.0 => Err(quorum_unsatisfiable()),
+        _ => Ok(()),
+    }
 }
 
 fn specs(

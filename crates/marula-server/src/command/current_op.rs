@@ -7,7 +7,7 @@ use marula_query::filter::Filter;
 
 use super::{Auth, Command, Kind, Outcome, Place};
 use crate::context::Context;
-use crate::operation::Report;
+use crate::operation::{Progress, Report};
 use crate::request::Request;
 use crate::server::Server;
 use crate::{dispatch, host};
@@ -104,6 +104,12 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
         if let Some(summary) = &detail.plan_summary {
             out.append("planSummary", summary.as_str());
         }
+        if let Some(Progress { what, done, total }) = detail.progress {
+            let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
+            out.append("msg", format!("{what} {what}: {done}/{total} {percent}%").as_str());
+            let mut progress = out.begin_doc("progress");
+            progress.append("done", whole(done)).append("total", whole(total));
+        }
         if report.is_killed {
             out.append("killPending", true);
         }
@@ -112,6 +118,10 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
         out.append("waitingForLock", false);
         out.begin_doc("lockStats").finish();
     })
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn kind_text(kind: Kind) -> &'static str {

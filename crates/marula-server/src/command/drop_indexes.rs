@@ -1,7 +1,7 @@
 //! `dropIndexes`: removes indexes by name, by key, or all but the one on `_id`.
 
 use marula_bson::{DocWriter, Value};
-use marula_db::catalog::ddl::DropSelector;
+use marula_db::catalog::indexes::DropSelector;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
 

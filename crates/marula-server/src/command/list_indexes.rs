@@ -54,7 +54,8 @@ fn run(
         document.push("clustered", Value::Boolean(true));
         documents.push(document);
     }
-    let specs = state.indexes.iter().map(|index| &index.spec.document);
+    let building = state.building.iter().flat_map(|build| &build.indexes);
+    let specs = state.indexes.iter().chain(building).map(|index| &index.spec.document);
     match state.options.time_series.as_ref().filter(|_| is_shown) {
         Some(options) => {
             documents.extend(specs.filter_map(|spec| index::shown(options, spec.as_doc())));

@@ -1,0 +1,198 @@
+//! Sorted runs: the entries of a build, sorted in memory, and in the store once memory is full.
+//!
+//! A run in the store lies under the build's scratch ident:
+//!
+//! ```text
+//! key    ident(4) 0x00 index(1) run(4) key-string record-key
+//! value  0x01 record-key length(4) type bits
+//! ```
+//!
+//! The value is that of a note in the [side](super::side) table that adds an entry, so that both are read alike.
+
+use marula_error::Result;
+use marula_storage::{KeyRange, Space, Store};
+
+use crate::keys::Ident;
+use crate::storage_error::ForClient;
+
+/// Before the runs of a build, under its scratch ident.
+const RUNS: u8 = 0x00;
+/// The first byte of a value that adds an entry.
+pub(super) const PRESENT: u8 = 0x01;
+/// The first byte of a value that removes an entry.
+pub(super) const ABSENT: u8 = 0x00;
+
+/// An entry on its way into an index.
+#[derive(Clone, Copy)]
+pub(super) struct Item<'a> {
+    /// The key string, and the record key behind it: the order of items.
+    pub(super) key: &'a [u8],
+    /// How much of `key` is the record key.
+    pub(super) record_bytes: usize,
+    /// What the key string folds together.
+    pub(super) type_bits: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    pub(super) fn key_string(self) -> &'a [u8] {
+        &self.key[..self.key.len() - self.record_bytes]
+    }
+
+    pub(super) fn record(self) -> &'a [u8] {
+        &self.key[self.key.len() - self.record_bytes..]
+    }
+
+    /// The item, and whether it is to be there, of a key (without what stands before the key string) and a value in the
+    /// store; `None` where they are not of that shape.
+    pub(super) fn decode(key: &'a [u8], value: &'a [u8]) -> Option<(Self, bool)> {
+        let (flag, value) = value.split_first()?;
+        let (length, type_bits) = value.split_first_chunk::<4>()?;
+        let record_bytes = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        let item = Item { key, record_bytes, type_bits };
+        (record_bytes <= key.len()).then_some((item, *flag == PRESENT))
+    }
+}
+
+/// Writes the value that [`Item::decode`] reads into `out`, which is cleared first.
+pub(super) fn encode_value(flag: u8, record_bytes: usize, type_bits: &[u8], out: &mut Vec<u8>) {
+    let length = u32::try_from(record_bytes).expect("a record key is shorter than a document");
+    out.clear();
+    out.push(flag);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(type_bits);
+}
+
+/// The entries of one index that were scanned.
+#[derive(Default)]
+pub(super) struct Runs {
+    bytes: Vec<u8>,
+    entries: Vec<Slot>,
+    spilled: u32,
+    spilled_entries: u64,
+}
+
+/// Where an entry lies in [`Runs::bytes`]: key string, record key, type bits.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// The first bytes of the key string, by which most comparisons are decided without a look elsewhere.
+    prefix: u64,
+    start: u32,
+    record: u32,
+    type_bits: u32,
+    end: u32,
+}
+
+impl Runs {
+    /// How many entries there are.
+    pub(super) fn len(&self) -> u64 {
+        self.spilled_entries + self.entries.len() as u64
+    }
+
+    /// How many runs lie in the store.
+    pub(super) fn spilled(&self) -> u32 {
+        self.spilled
+    }
+
+    /// What the entries in memory take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.entries.len() * size_of::<Slot>()
+    }
+
+    /// Adds an entry.
+    pub(super) fn push(&mut self, (key_string, type_bits): (&[u8], &[u8]), record: &[u8]) {
+        let offset = |at: usize| u32::try_from(at).expect("runs are spilled before they are 4 GB");
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key_string);
+        let record_start = self.bytes.len();
+        self.bytes.extend_from_slice(record);
+        let bits_start = self.bytes.len();
+        self.bytes.extend_from_slice(type_bits);
+        self.entries.push(Slot {
+            prefix: prefix(&self.bytes[start..bits_start]),
+            start: offset(start),
+            record: offset(record_start),
+            type_bits: offset(bits_start),
+            end: offset(self.bytes.len()),
+        });
+    }
+
+    /// Sorts the entries in memory.
+    pub(super) fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |slot: &Slot| &bytes[slot.start as usize..slot.type_bits as usize];
+        self.entries
+            .sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(key(b))));
+    }
+
+    /// The entry at `position` of those in memory.
+    pub(super) fn get(&self, position: usize) -> Option<Item<'_>> {
+        let slot = self.entries.get(position)?;
+        Some(Item {
+            key: &self.bytes[slot.start as usize..slot.type_bits as usize],
+            record_bytes: (slot.type_bits - slot.record) as usize,
+            type_bits: &self.bytes[slot.type_bits as usize..slot.end as usize],
+        })
+    }
+
+    /// Moves the entries in memory to the store, as the next run of the index at `position` of its build.
+    pub(super) fn spill(
+        &mut self,
+        store: &dyn Store,
+        scratch: Ident,
+        position: usize,
+    ) -> Result<()> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        self.sort();
+        let prefix = key_prefix(scratch, position, self.spilled);
+        let mut next = 0;
+        store
+            .ingest(Space::Indexes, &mut |key, value| {
+                let Some(item) = self.get(next) else { return Ok(false) };
+                key.clear();
+                key.extend_from_slice(&prefix);
+                key.extend_from_slice(item.key);
+                encode_value(PRESENT, item.record_bytes, item.type_bits, value);
+                next += 1;
+                Ok(true)
+            })
+            .for_client()?;
+        self.spilled += 1;
+        self.spilled_entries += self.entries.len() as u64;
+        self.bytes.clear();
+        self.entries.clear();
+        Ok(())
+    }
+}
+
+/// The first eight bytes of `key` as a number of the same order.
+fn prefix(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
+        }
+    }
+}
+
+fn key_prefix(scratch: Ident, position: usize, run: u32) -> [u8; PREFIX_BYTES] {
+    let [a, b, c, d] = scratch.bytes();
+    let [e, f, g, h] = run.to_be_bytes();
+    [a, b, c, d, RUNS, byte(position), e, f, g, h]
+}
+
+/// Bytes before the key string in a stored run, and in the side table.
+pub(super) const PREFIX_BYTES: usize = 10;
+
+/// The number of an index within its build.
+pub(super) fn byte(position: usize) -> u8 {
+    u8::try_from(position).expect("a collection has at most 64 indexes")
+}
+
+/// The keys of one run in the store.
+pub(super) fn range(scratch: Ident, position: usize, run: u32) -> KeyRange {
+    KeyRange::prefix(&key_prefix(scratch, position, run))
+}

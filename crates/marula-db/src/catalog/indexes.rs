@@ -1,0 +1,348 @@
+//! Changes of a collection's indexes: building and dropping them.
+//!
+//! The catalogue is locked while a build is entered and while it is completed; between the two, which may take long,
+//! other changes go on, also in the same collection. What a build writes lies under idents that the store already
+//! lists as garbage: only the commit that adds the finished indexes to their collection takes those off that list, so
+//! that a crash in between leaves nothing. How entries are made while others write is in [`build`](crate::build).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use marula_bson::Doc;
+use marula_error::{Result, errors};
+use marula_storage::Space;
+
+use super::ddl::{allocate, drop_index, new_uuid};
+use crate::build::{Build, BuildOptions, Builder, Phase, Progress};
+use crate::collection::{Collection, State};
+use crate::db::Db;
+use crate::index::{INDEXES_MAX, Index, IndexSpec};
+use crate::keys;
+use crate::namespace::Namespace;
+use crate::storage_error::ForClient;
+use crate::validator::uuid_text;
+
+/// Bytes of entries that a build sorts in memory, unless told otherwise.
+const BUILD_BYTES_MAX: usize = 200 * 1024 * 1024;
+
+/// How often a wait for another's build looks whether to go on.
+const WAIT_STEP: Duration = Duration::from_millis(50);
+
+errors! {
+    same_name(requested: &str, existing: &str) = IndexKeySpecsConflict, "An existing index has the same name as the requested index. When index names are not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {requested}, existing index: {existing}";
+    other_name(name: &str) = IndexOptionsConflict, "Index already exists with a different name: {name}";
+    other_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with the same name but different options. Requested index: {requested}, existing index: {existing}";
+    other_name_and_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with a different name and options. Requested index: {requested}, existing index: {existing}";
+    identical(name: &str) = IndexAlreadyExists, "Identical index already exists: {name}";
+    too_many_indexes(ns: &Namespace) = CannotCreateIndex, "add index fails, too many indexes for {ns} key";
+    drop_id_index() = InvalidOptions, "cannot drop _id index";
+    drop_clustered() = 5_979_800, "It is illegal to drop the clusteredIndex";
+    collection_gone() = NamespaceNotFound, "ns not found";
+    drop_unfinished(name: &str) = IndexNotFound, "can't drop unfinished index with name: {name}";
+    index_name_not_found(name: &str) = IndexNotFound, "index not found with name [{name}]";
+    index_key_not_found(key: &str) = IndexNotFound, "can't find index with key: {key}";
+    build_running(collection: &str, build: &str) = BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection with UUID: {collection}. Found index build: {build}";
+}
+
+/// Which indexes `dropIndexes` means.
+pub enum DropSelector<'a> {
+    /// All but the one on `_id`.
+    All,
+    /// Those of these names.
+    Names(Vec<String>),
+    /// The one with this key pattern.
+    Key(Doc<'a>),
+}
+
+/// What is to be done about the indexes that a command asks for.
+enum Wanted {
+    /// Nothing: they are there.
+    Nothing,
+    /// They are being built: wait, and look again.
+    Wait(Arc<Build>),
+    /// These are to be built.
+    Specs(Vec<IndexSpec>),
+}
+
+impl Db {
+    /// Builds the indexes that do not exist yet; answers how many indexes there were and are.
+    ///
+    /// Errors: as [`Db::build_indexes`].
+    pub fn create_indexes(
+        &self,
+        collection: &Collection,
+        specs: Vec<IndexSpec>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<(usize, usize)> {
+        let mut watch = |_: Progress| go_on();
+        let options = BuildOptions { memory_bytes_max: BUILD_BYTES_MAX, watch: &mut watch };
+        self.build_indexes(collection, &specs, options)
+    }
+
+    /// Builds the indexes that do not exist yet, while the collection is read and written; answers how many indexes
+    /// there were and are. What another command builds already is waited for.
+    ///
+    /// Errors: conflicts with existing indexes (`same_name`, `other_name`, `other_options`), `too_many_indexes`,
+    /// and what the documents raise: duplicate keys, parallel arrays.
+    pub fn build_indexes(
+        &self,
+        collection: &Collection,
+        specs: &[IndexSpec],
+        options: BuildOptions<'_>,
+    ) -> Result<(usize, usize)> {
+        let (before, build) = loop {
+            let mut next_ident = self.ddl.lock();
+            if collection.is_dropped() {
+                return Err(collection_gone());
+            }
+            let state = collection.state();
+            let before = state.indexes.len() + building(&state).count();
+            match wanted(&state, specs)? {
+                Wanted::Nothing => return Ok((before, before)),
+                Wanted::Wait(other) => {
+                    drop(next_ident);
+                    other.wait(WAIT_STEP);
+                    (options.watch)(Progress { phase: Phase::Scan, done: 0, total: 0 })?;
+                }
+                Wanted::Specs(wanted) if before + wanted.len() > INDEXES_MAX => {
+                    return Err(too_many_indexes(&collection.namespace()));
+                }
+                Wanted::Specs(wanted) => {
+                    break (before, self.enter_build(&mut next_ident, collection, wanted)?);
+                }
+            }
+        };
+        let ns = collection.namespace();
+        tracing::info!(%ns, indexes = build.indexes.len(), build = uuid_text(build.uuid()), "index build started");
+        let outcome = self.run_build(collection, &build, options);
+        if outcome.is_err() {
+            self.leave_build(collection, &build);
+        }
+        // What did not become part of the collection is garbage, as the store has it listed.
+        let garbage = build.idents().skip(if outcome.is_ok() { build.indexes.len() } else { 0 });
+        garbage.for_each(|ident| self.sweep(Space::Indexes, ident));
+        build.end();
+        match outcome {
+            Ok(()) => {
+                tracing::info!(%ns, build = uuid_text(build.uuid()), "index build done");
+                Ok((before, before + build.indexes.len()))
+            }
+            Err(error) => {
+                tracing::info!(%ns, build = uuid_text(build.uuid()), %error, "index build failed");
+                Err(build.failure(collection, &error))
+            }
+        }
+    }
+
+    /// Has writers note what they change in these indexes from now on.
+    fn enter_build(
+        &self,
+        next_ident: &mut u32,
+        collection: &Collection,
+        wanted: Vec<IndexSpec>,
+    ) -> Result<Arc<Build>> {
+        let mut txn = self.store().begin();
+        let indexes: Vec<Arc<Index>> = wanted
+            .into_iter()
+            .map(|spec| Arc::new(Index::new(allocate(next_ident, &mut *txn), spec)))
+            .collect();
+        let scratch = allocate(next_ident, &mut *txn);
+        let build = Arc::new(Build::new(new_uuid(), indexes, scratch));
+        for ident in build.idents() {
+            txn.put(Space::Catalog, &keys::dropped(Space::Indexes, ident), &[]);
+        }
+        txn.commit().for_client()?;
+        let _alone = collection.change();
+        let mut state = State::clone(&collection.state());
+        state.building.push(build.clone());
+        collection.set_state(state);
+        Ok(build)
+    }
+
+    /// Fills the indexes and makes them the collection's.
+    fn run_build(
+        &self,
+        collection: &Collection,
+        build: &Arc<Build>,
+        options: BuildOptions<'_>,
+    ) -> Result<()> {
+        let mut builder = Builder::new(self, collection, build, options);
+        builder.fill()?;
+        let _ddl = self.ddl.lock();
+        let _alone = collection.change();
+        builder.finish()?;
+        let mut state = State::clone(&collection.state());
+        state.building.retain(|other| !Arc::ptr_eq(other, build));
+        state.indexes.extend(build.indexes.iter().cloned());
+        self.put_state(collection, state, |txn| {
+            for (index, multikey) in build.indexes.iter().zip(&builder.multikey) {
+                index.mark_multikey(multikey, txn);
+                txn.delete(Space::Catalog, &keys::dropped(Space::Indexes, index.ident));
+            }
+        })
+    }
+
+    /// Has writers forget a build, unless who aborted it has done so.
+    fn leave_build(&self, collection: &Collection, build: &Arc<Build>) {
+        let _ddl = self.ddl.lock();
+        let _alone = collection.change();
+        forget_builds(collection, std::slice::from_ref(build));
+    }
+
+    /// Drops indexes, also those that are being built; answers how many there were before.
+    ///
+    /// Errors: `drop_id_index`, `drop_unfinished`, `index_name_not_found`, `index_key_not_found`.
+    pub fn drop_indexes(
+        &self,
+        collection: &Collection,
+        selector: &DropSelector<'_>,
+    ) -> Result<usize> {
+        let _ddl = self.ddl.lock();
+        let _change = collection.change();
+        let state = collection.state();
+        let doomed = select(&state, selector)?;
+        let is_doomed = |index: &Arc<Index>| doomed.iter().any(|other| Arc::ptr_eq(index, other));
+        let mut builds = Vec::new();
+        for build in &state.building {
+            match build.indexes.iter().filter(|index| is_doomed(index)).count() {
+                0 => {}
+                count if count == build.indexes.len() => builds.push(build.clone()),
+                // One scan fills them all: they end together.
+                _ => {
+                    let name = build.indexes.iter().find(|index| is_doomed(index));
+                    return Err(drop_unfinished(name.map_or("", |index| &index.spec.name)));
+                }
+            }
+        }
+        let before = state.indexes.len() + building(&state).count();
+        let ready: Vec<&Arc<Index>> =
+            state.indexes.iter().filter(|index| is_doomed(index)).collect();
+        if !ready.is_empty() {
+            let mut new_state = State::clone(&state);
+            new_state.indexes.retain(|index| !is_doomed(index));
+            self.put_state(collection, new_state, |txn| {
+                for index in &ready {
+                    drop_index(txn, index);
+                }
+            })?;
+            ready.iter().for_each(|index| self.sweep(Space::Indexes, index.ident));
+        }
+        builds.iter().for_each(|build| build.abort());
+        forget_builds(collection, &builds);
+        Ok(before)
+    }
+}
+
+/// Takes builds off a collection whose writers are held off.
+fn forget_builds(collection: &Collection, builds: &[Arc<Build>]) {
+    let mut state = State::clone(&collection.state());
+    state.building.retain(|known| !builds.iter().any(|build| Arc::ptr_eq(known, build)));
+    collection.set_state(state);
+}
+
+/// Fails while an index of `collection` is being built.
+///
+/// Errors: `build_running`.
+pub(super) fn check_no_build(collection: &Collection) -> Result<()> {
+    match collection.state().building.first() {
+        Some(build) => Err(build_running(&uuid_text(collection.uuid()), &uuid_text(build.uuid()))),
+        None => Ok(()),
+    }
+}
+
+/// The indexes that are being built.
+fn building(state: &State) -> impl Iterator<Item = &Arc<Index>> {
+    state.building.iter().flat_map(|build| &build.indexes)
+}
+
+/// What of `specs` is to be built.
+fn wanted(state: &State, specs: &[IndexSpec]) -> Result<Wanted> {
+    let mut wanted: Vec<IndexSpec> = Vec::new();
+    let mut awaited = None;
+    for spec in specs {
+        // A clustered collection is its own index on `_id`.
+        if spec.is_id() && state.options.clustered.is_some() {
+            continue;
+        }
+        if exists_already(spec, state.indexes.iter().map(|index| &index.spec))? {
+            continue;
+        }
+        for build in &state.building {
+            if exists_already(spec, build.indexes.iter().map(|index| &index.spec))? {
+                awaited = Some(build.clone());
+            }
+        }
+        if exists_already(spec, wanted.iter())? {
+            return Err(identical(&spec.name));
+        }
+        wanted.push(spec.clone());
+    }
+    Ok(match awaited {
+        Some(build) => Wanted::Wait(build),
+        None if wanted.is_empty() => Wanted::Nothing,
+        None => Wanted::Specs(wanted),
+    })
+}
+
+/// Whether `spec` is there already.
+fn exists_already<'s>(
+    spec: &IndexSpec,
+    existing: impl Iterator<Item = &'s IndexSpec>,
+) -> Result<bool> {
+    for other in existing {
+        let texts = || (spec.document.as_doc().to_string(), other.document.as_doc().to_string());
+        if spec.same_signature(other) {
+            // Asking for the `_id` index again is never an error.
+            let is_same = spec.same_options(other);
+            if spec.is_id() || (is_same && spec.name == other.name) {
+                return Ok(true);
+            }
+            let (requested, existing) = texts();
+            return Err(match (is_same, spec.name == other.name) {
+                (true, _) => other_name(&other.name),
+                (false, true) => other_options(&requested, &existing),
+                (false, false) => other_name_and_options(&requested, &existing),
+            });
+        }
+        if spec.name == other.name {
+            let (requested, existing) = texts();
+            return Err(same_name(&requested, &existing));
+        }
+    }
+    Ok(false)
+}
+
+fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>> {
+    let means_clustered = match selector {
+        DropSelector::All => false,
+        DropSelector::Names(names) => names.iter().any(|name| state.is_clustered_as(name)),
+        DropSelector::Key(key) => {
+            let id = marula_bson::doc! { "_id": 1 };
+            state.options.clustered.is_some() && crate::index::spec::same_pattern(id.as_doc(), *key)
+        }
+    };
+    if means_clustered {
+        return Err(drop_clustered());
+    }
+    let by_name = |name: &String| -> Result<Arc<Index>> {
+        let mut unfinished = building(state).filter(|index| index.spec.name == *name);
+        let index = state.index(name).or_else(|| unfinished.next());
+        let index = index.ok_or_else(|| index_name_not_found(name))?;
+        if index.is_id() { Err(drop_id_index()) } else { Ok(index.clone()) }
+    };
+    match selector {
+        DropSelector::All => {
+            let all = state.indexes.iter().chain(building(state));
+            Ok(all.filter(|index| !index.is_id()).cloned().collect())
+        }
+        DropSelector::Names(names) => names.iter().map(by_name).collect(),
+        DropSelector::Key(key) => {
+            let same = |index: &&Arc<Index>| {
+                crate::index::spec::same_pattern(index.spec.key.as_doc(), *key)
+            };
+            let index = state.indexes.iter().chain(building(state)).find(same);
+            let index = index.ok_or_else(|| index_key_not_found(&key.to_string()))?;
+            if index.is_id() { Err(drop_id_index()) } else { Ok(vec![index.clone()]) }
+        }
+    }
+}
