@@ -7,7 +7,9 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::function::Args;
-use rquickjs::{CatchResultExt, Context, Ctx, Function, Object, Persistent, Runtime, Symbol};
+use rquickjs::{
+    Array, CatchResultExt, Context, Ctx, Function, Object, Persistent, Runtime, Symbol,
+};
 
 use super::{failure, from_js, native, source, to_js};
 use crate::context::Interrupt;
@@ -262,6 +264,47 @@ impl<'c, 'js> Call<'c, 'js> {
             return from_js::returned(self, &result, originals[place]);
         }
         from_js::value(self, &result)
+    }
+
+    /// Makes each field of a document a global variable.
+    pub(super) fn declare(&self, scope: Doc<'_>) -> Result<()> {
+        let run = || -> rquickjs::Result<()> {
+            let globals = self.ctx.globals();
+            for element in scope {
+                let value = to_js::value(self, element.value.get(), to_js::Integers::Note)?;
+                globals.set(element.name.to_string(), value)?;
+            }
+            Ok(())
+        };
+        run().map_err(|error| failure::of(self, error))
+    }
+
+    /// Calls the function of `source` with each document as `this`; `take` is shown what it emits.
+    pub(super) fn emit<'a>(
+        &self,
+        source: &str,
+        documents: impl Iterator<Item = Doc<'a>>,
+        take: &mut dyn FnMut(ValueBuf, ValueBuf) -> Result<()>,
+    ) -> Result<()> {
+        let function = self.function(source)?;
+        let failed = |error| failure::of(self, error);
+        let pairs: Array<'js> =
+            self.kit.function("emitter").and_then(|emitter| emitter.call(())).map_err(failed)?;
+        for document in documents {
+            let run = || -> rquickjs::Result<()> {
+                let mut args = Args::new(self.ctx.clone(), 0);
+                args.this(to_js::document(self, document, to_js::Integers::Note)?)?;
+                function.call_arg(args)
+            };
+            run().map_err(failed)?;
+            for at in (0..pairs.len()).step_by(2) {
+                let key: rquickjs::Value<'js> = pairs.get(at).map_err(failed)?;
+                let value: rquickjs::Value<'js> = pairs.get(at + 1).map_err(failed)?;
+                take(from_js::value(self, &key)?, from_js::emitted(self, &value)?)?;
+            }
+            pairs.as_object().set("length", 0).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Calls the function of `source` with the state and each list in turn.

@@ -41,6 +41,13 @@ pub(super) fn value<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<V
     Ok(ValueBuf::from_parts(kind, out))
 }
 
+/// What was emitted as BSON: `undefined` keeps its type, for it comes back to JavaScript.
+pub(super) fn emitted<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<ValueBuf> {
+    let mut out = Vec::new();
+    let kind = write(call, value, 0, &mut out)?;
+    Ok(ValueBuf::from_parts(kind, out))
+}
+
 /// A result that is an argument of the call: the argument itself where nothing in it was changed.
 pub(super) fn returned<'js>(
     call: &Call<'_, 'js>,

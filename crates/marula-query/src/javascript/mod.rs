@@ -1,4 +1,4 @@
-//! JavaScript: `$where`, `$function`, `$accumulator`.
+//! JavaScript: `$where`, `$function`, `$accumulator`, `mapReduce`.
 //!
 //! Code runs in QuickJS, in a sandbox: no input or output, no modules, a bound on memory and on stack,
 //! and an end when the operation's [`Interrupt`] says so. Each thread keeps one engine; within it every
@@ -44,6 +44,21 @@ pub(crate) fn is_true_of(
 /// Calls the function of `source` with the elements of an array.
 pub(crate) fn call(source: &str, args: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<ValueBuf> {
     engine::enter(interrupt, |call| call.call(source, args.values()))
+}
+
+/// Makes each field of a document a global variable of the operation's code.
+pub(crate) fn declare(scope: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<()> {
+    engine::enter(interrupt, |call| call.declare(scope))
+}
+
+/// Calls the function of `source` with each document as `this`; `take` is shown each key and value that it emits.
+pub(crate) fn emit<'a>(
+    source: &str,
+    documents: impl Iterator<Item = Doc<'a>>,
+    interrupt: Option<&Interrupt>,
+    take: &mut dyn FnMut(ValueBuf, ValueBuf) -> Result<()>,
+) -> Result<()> {
+    engine::enter(interrupt, |call| call.emit(source, documents, take))
 }
 
 /// Calls the function of `source` once for each list of arguments, each time with the result of the call

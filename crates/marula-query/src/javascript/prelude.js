@@ -706,6 +706,16 @@
         regex(source, flags) { return new RegExpType(source, flags); },
         minKey: MinKey,
         maxKey: MaxKey,
+        // Makes the global function of mapReduce's map; what it is given gathers in the list that this answers.
+        emitter() {
+            const pairs = [];
+            globalThis.emit = function emit(...pair) {
+                if (pair.length !== 2) fail(31220, 'emit takes 2 args');
+                pairs[pairs.length] = pair[0];
+                pairs[pairs.length] = pair[1];
+            };
+            return pairs;
+        },
     };
     return exported;
 })

@@ -28,6 +28,7 @@ mod graph_lookup;
 mod group;
 mod limit;
 mod lookup;
+pub mod map_reduce;
 mod r#match;
 mod merge;
 mod out;

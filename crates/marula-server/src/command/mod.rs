@@ -47,6 +47,7 @@ mod list_collections;
 mod list_commands;
 mod list_databases;
 mod list_indexes;
+mod map_reduce;
 mod ping;
 mod plan_cache;
 mod profile;
@@ -128,6 +129,7 @@ pub static COMMANDS: &[&Command] = &[
     &list_commands::COMMAND,
     &list_databases::COMMAND,
     &list_indexes::COMMAND,
+    &map_reduce::COMMAND,
     &small::LOCK_INFO,
     &connection_status::LOGOUT,
     &small::LOG_ROTATE,

@@ -1,0 +1,55 @@
+"""`mapReduce`: what JavaScript emits by key comes back reduced, in the reply or in a collection."""
+import pytest
+from pymongo.errors import OperationFailure
+
+MAP = "function() { emit(this.k, this.v) }"
+REDUCE = "function(key, values) { return Array.sum(values) }"
+
+
+@pytest.fixture
+def source(c):
+    c.insert_many([{"_id": i, "k": k, "v": v} for i, (k, v) in enumerate([("a", 1), ("b", 2), ("a", 5), ("b", 7)])])
+    return c
+
+
+def map_reduce(c, out, map=MAP, reduce=REDUCE, **options):
+    return c.database.command("mapReduce", c.name, map=map, reduce=reduce, out=out, **options)
+
+
+def values(documents):
+    return {d["_id"]: d["value"] for d in documents}
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({}, {"a": 6, "b": 9}),
+    ({"query": {"k": "a"}}, {"a": 6}),
+    ({"sort": {"v": -1}, "limit": 1}, {"b": 7}),
+    ({"finalize": "function(k, v) { return {t: v} }"}, {"a": {"t": 6}, "b": {"t": 9}}),
+    ({"scope": {"f": 10}, "map": "function() { emit(this.k, this.v * f) }"}, {"a": 60, "b": 90}),
+    ({"map": "function() { emit(undefined, 1) }"}, {None: 4}),
+    ({"reduce": "function(k, v) { return v }"}, {"a": [5, 1], "b": [7, 2]}),
+])
+def test_results_in_the_reply(source, options, expected):
+    assert values(map_reduce(source, {"inline": 1}, **options)["results"]) == expected
+
+
+def test_results_in_a_collection(source):
+    target = source.database[source.name + "_out"]
+    assert map_reduce(source, target.name)["result"] == target.name
+    assert values(target.find()) == {"a": 6, "b": 9}
+    target.insert_one({"_id": "z", "value": 1})
+    map_reduce(source, {"merge": target.name})
+    assert values(target.find()) == {"a": 6, "b": 9, "z": 1}
+    map_reduce(source, {"reduce": target.name}, finalize="function(k, v) { return v * 100 }")
+    assert values(target.find()) == {"a": 60600, "b": 90900, "z": 1}
+
+
+@pytest.mark.parametrize("options, code", [
+    ({"map": "function("}, 139), ({"map": "function() { throw 1 }"}, 8), ({"map": "function() { emit(1) }"}, 31220),
+    ({"map": 5}, 2), ({"limit": 0}, 15958), ({"out": {"inline": 0}}, 2), ({"out": {"replace": "system.x"}}, 17385),
+    ({"query": {"$nope": 1}}, 2), ({"nope": 1}, 40415),
+])
+def test_what_is_refused(source, options, code):
+    with pytest.raises(OperationFailure) as failed:
+        map_reduce(source, **{"out": {"inline": 1}, **options})
+    assert failed.value.code == code
