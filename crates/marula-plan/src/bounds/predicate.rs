@@ -32,8 +32,9 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         Predicate::Not(inner) => negation(inner, part),
         Predicate::ElemMatchValue(predicates) => {
             // One element meets them all, so here bounds do intersect.
+            let element = PartView { multikey: 0, ..*part };
             let mut known: Option<Vec<Interval>> = None;
-            for found in predicates.iter().filter_map(|predicate| bounds(predicate, part)) {
+            for found in predicates.iter().filter_map(|predicate| bounds(predicate, &element)) {
                 known = Some(match known {
                     Some(known) => intersect(&known, &found.intervals, part.order),
                     None => found.intervals,
@@ -198,6 +199,10 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     };
     // What is missing satisfies a negation, unless that speaks of null; a sparse index does not know it.
     if part.is_sparse && !is_null_excluded {
+        return None;
+    }
+    // An empty array has the key of what is missing, and is not null.
+    if is_null_excluded && part.multikey != 0 {
         return None;
     }
     if matches!(inner, Predicate::Exists) {

@@ -101,7 +101,12 @@ impl Finder<'_> {
     /// The way through one index.
     fn scan(&self, view: &IndexView<'_>, way: Assignment, own: &[&FilterNode]) -> Access {
         let exactness = |conjunct: usize| {
-            way.used.iter().find(|(used, _)| *used == conjunct).map(|(_, exactness)| *exactness)
+            let found = way.used.iter().find(|(used, _)| *used == conjunct);
+            match found?.1 {
+                // With an array in it, an entry is not all that the document has there.
+                Exactness::OnKeys if view.is_multikey() => Some(Exactness::OnDocument),
+                exactness => Some(exactness),
+            }
         };
         // What bounds the index comes first in what is left to check.
         let mut in_order: Vec<&FilterNode> = Vec::with_capacity(own.len());

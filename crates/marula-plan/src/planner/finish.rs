@@ -17,8 +17,22 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
         count(&mut node);
         return Plan::new(node);
     }
+    let has_natural_order = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
+    let sort = query.sort.as_ref().filter(|_| !has_natural_order);
+    let mut is_ordered = true;
+    if let Some(pattern) = sort {
+        (node, is_ordered) = order::orient(node, pattern, views);
+    }
+    let blocking = sort.filter(|_| !is_ordered);
+    // Whether the entries of an index hold what the sort needs, and what is shown.
     let is_fetched = order::is_fetched(&node);
+    let sorts_entries = !is_fetched
+        && blocking.is_some_and(|pattern| {
+            let paths: Option<Vec<_>> = pattern.parts().iter().map(path_of).collect();
+            paths.is_some_and(|paths| holds_all(&node, &paths, views))
+        });
     let covers = !is_fetched
+        && (blocking.is_none() || sorts_entries)
         && match (&query.wanted, &query.shown) {
             (Wanted::Key, _) => true,
             (Wanted::Documents, Some(Shown { needs: Some(needs), .. })) => {
@@ -26,50 +40,37 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
             }
             _ => false,
         };
-    if covers {
+    if covers || sorts_entries {
         show_entries(&mut node);
     }
     let mut must_fetch = !is_fetched && !covers;
-    let mut is_blocking = false;
     let mut is_projected = false;
-    let has_natural_order = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
-    if let Some(pattern) = query.sort.as_ref().filter(|_| !has_natural_order) {
-        let (oriented, is_ordered) = order::orient(node, pattern, views);
-        node = match is_ordered {
-            true => oriented,
-            false => {
-                let mut input = oriented;
-                is_blocking = true;
-                let paths: Option<Vec<_>> = pattern.parts().iter().map(path_of).collect();
-                let can_wait = paths.is_some_and(|paths| holds_all(&input, &paths, views));
-                if must_fetch && can_wait {
-                    show_entries(&mut input);
-                } else if must_fetch {
-                    input = Node::fetch(input, None);
-                    must_fetch = false;
-                }
-                // Rows that are sorted, all of them, had better be small.
-                let keeps = |shown: &Shown| {
-                    pattern.parts().iter().all(|part| match part {
-                        SortPart::Path { path, .. } => shown.keeps(path),
-                        SortPart::Meta(_) => false,
-                    })
-                };
-                if !must_fetch && query.limit.is_none() && query.shown.as_ref().is_some_and(keeps) {
-                    input = project(input, query, covers);
-                    is_projected = true;
-                }
-                let limit = query.limit.map(|limit| limit.saturating_add(query.skip));
-                let is_simple = order::is_fetched(&input);
-                Node::new(Stage::Sort(Sort {
-                    pattern: pattern.clone(),
-                    limit,
-                    is_simple,
-                    input: Box::new(input),
-                    sorting: Sorting::default(),
-                }))
-            }
+    if let Some(pattern) = blocking {
+        let mut input = node;
+        if must_fetch && !sorts_entries {
+            input = Node::fetch(input, None);
+            must_fetch = false;
+        }
+        // Rows that are sorted, all of them, had better be small.
+        let keeps = |shown: &Shown| {
+            pattern.parts().iter().all(|part| match part {
+                SortPart::Path { path, .. } => shown.keeps(path),
+                SortPart::Meta(_) => false,
+            })
         };
+        if !must_fetch && query.limit.is_none() && query.shown.as_ref().is_some_and(keeps) {
+            input = project(input, query, covers);
+            is_projected = true;
+        }
+        let limit = query.limit.map(|limit| limit.saturating_add(query.skip));
+        let is_simple = order::is_fetched(&input);
+        node = Node::new(Stage::Sort(Sort {
+            pattern: pattern.clone(),
+            limit,
+            is_simple,
+            input: Box::new(input),
+            sorting: Sorting::default(),
+        }));
     }
     if query.skip > 0 {
         node = Node::skip(node, query.skip);
@@ -80,7 +81,7 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
     if !is_projected {
         node = project(node, query, covers);
     }
-    if let Some(limit) = query.limit.filter(|_| !is_blocking) {
+    if let Some(limit) = query.limit.filter(|_| blocking.is_none()) {
         node = Node::limit(node, limit);
     }
     Plan::new(node)
@@ -114,7 +115,9 @@ fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool 
             let view = views.iter().find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index));
             view.is_some_and(|view| paths.iter().all(|path| view.holds(path)))
         }
-        Stage::Or(or) => or.inputs.iter().all(|input| holds_all(input, paths, views)),
+        Stage::Or(_) | Stage::SortMerge(_) => {
+            node.inputs().iter().all(|input| holds_all(input, paths, views))
+        }
         _ => false,
     }
 }
