@@ -94,6 +94,17 @@ fn steps(sizes: &Sizes) -> Vec<Step> {
         write("build an index over two fields", Action::Build(PRODUCTS, CATEGORY_SOLD)),
         step(None, "settle", Action::Settle(PRODUCTS)),
         step(Some("size"), "documents and three indexes, compacted", Action::Sizes(PRODUCTS)),
+        // What was just rewritten on disk is in no cache; the finds are measured warm.
+        step(
+            None,
+            "warm up",
+            exercise(&["find"], Length::Source, find(FIND_SERIES, series(0), found, Some(1))),
+        ),
+        step(
+            None,
+            "warm up",
+            exercise(&["find"], Length::Source, none(FIND_COLOUR, "no such colour", Some(1))),
+        ),
         read(
             &format!("find {found} documents by an index"),
             exercise(&["find"], Length::Source, find(FIND_SERIES, series(0), found, Some(5))),

@@ -50,8 +50,10 @@ pub(crate) struct PostgresWire {
     login: Login,
     shapes: &'static [Shape],
     statements: Vec<Statement>,
+    /// What inserts several rows at once.
+    batch: Statement,
     durable: bool,
-    /// For each connection, a bit for each shape that it has prepared.
+    /// For each connection, a bit for each statement that it has prepared; the last bit is the batch's.
     prepared: Vec<u64>,
     buffer: BytesMut,
 }
@@ -65,8 +67,9 @@ impl PostgresWire {
         durable: bool,
     ) -> PostgresWire {
         let statements = shapes.iter().map(|shape| statement(&collection, shape)).collect();
+        let batch = batch_insert(&collection);
         let (prepared, buffer) = (Vec::new(), BytesMut::new());
-        PostgresWire { login, shapes, statements, durable, prepared, buffer }
+        PostgresWire { login, shapes, statements, batch, durable, prepared, buffer }
     }
 }
 
@@ -102,21 +105,28 @@ fn condition(collection: &Collection, condition: &Condition, place: usize) -> (S
     }
 }
 
+/// One statement for any number of rows, so that it can be prepared: the rows are two arrays.
+fn batch_insert(collection: &Collection) -> Statement {
+    let (keys, name) = match collection.key {
+        KeyKind::Number => (oid::INT8_ARRAY, "bigint"),
+        KeyKind::Text => (oid::TEXT_ARRAY, "text"),
+    };
+    let table = collection.name;
+    Statement {
+        sql: format!(
+            "INSERT INTO {table} (id, doc) SELECT * FROM unnest($1::{name}[], $2::jsonb[])"
+        ),
+        types: vec![keys, oid::JSONB_ARRAY],
+    }
+}
+
 fn statement(collection: &Collection, shape: &Shape) -> Statement {
     let table = collection.name;
     match shape {
-        Shape::Insert => {
-            let (keys, name) = match collection.key {
-                KeyKind::Number => (oid::INT8_ARRAY, "bigint"),
-                KeyKind::Text => (oid::TEXT_ARRAY, "text"),
-            };
-            Statement {
-                sql: format!(
-                    "INSERT INTO {table} (id, doc) SELECT * FROM unnest($1::{name}[], $2::jsonb[])"
-                ),
-                types: vec![keys, oid::JSONB_ARRAY],
-            }
-        }
+        Shape::Insert => Statement {
+            sql: format!("INSERT INTO {table} (id, doc) VALUES ($1, $2)"),
+            types: vec![key_type(collection), oid::JSONB],
+        },
         Shape::Update { by, .. } => {
             let (where_, kind) = condition(collection, by, 1);
             Statement {
@@ -226,6 +236,10 @@ fn parameters(shape: &Shape, operation: &Operation) -> Vec<Parameter> {
         Value::Number(number) => Parameter::Number(*number),
     };
     match shape {
+        Shape::Insert if operation.documents.len() == 1 => {
+            let document = &operation.documents[0];
+            vec![plain(&key_of(document)), Parameter::Jsonb(json::of(document))]
+        }
         Shape::Insert => vec![
             Parameter::Keys(operation.documents.iter().map(|doc| key_of(doc)).collect()),
             Parameter::Jsonbs(operation.documents.iter().map(|doc| json::of(doc)).collect()),
@@ -278,14 +292,17 @@ impl Wire for PostgresWire {
         if self.prepared.len() <= connection {
             self.prepared.resize(connection + 1, 0);
         }
-        let place = operation.shape;
+        let shape = &self.shapes[operation.shape];
+        let (place, statement) = match operation.documents.len() {
+            0 | 1 => (operation.shape, &self.statements[operation.shape]),
+            _ => (63, &self.batch),
+        };
         let name = format!("s{place}");
-        let shape = &self.shapes[place];
         let fits = "statements and parameters of the comparisons fit their messages";
         self.buffer.clear();
         if self.prepared[connection] & (1 << place) == 0 {
             self.prepared[connection] |= 1 << place;
-            let Statement { sql, types } = &self.statements[place];
+            let Statement { sql, types } = statement;
             frontend::parse(&name, sql, types.iter().copied(), &mut self.buffer).expect(fits);
         }
         // Parameters are binary; of the answer, keys and JSON are text.
@@ -635,10 +652,9 @@ mod tests {
 
     #[test]
     fn shapes_are_sql() {
-        check(
-            Shape::Insert,
-            "INSERT INTO items (id, doc) SELECT * FROM unnest($1::bigint[], $2::jsonb[])",
-        );
+        check(Shape::Insert, "INSERT INTO items (id, doc) VALUES ($1, $2)");
+        let batch = "INSERT INTO items (id, doc) SELECT * FROM unnest($1::bigint[], $2::jsonb[])";
+        assert_eq!(batch_insert(&ITEMS).sql, batch);
         check(
             Shape::Update { by: Condition::Equal(text("code")), set: &["a"] },
             "UPDATE items SET doc = doc || $2 WHERE (doc->>'code') = $1",
