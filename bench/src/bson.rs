@@ -58,6 +58,13 @@ impl Doc {
         self.element(5, name, &bytes)
     }
 
+    pub(crate) fn binary(self, name: &str, value: &[u8]) -> Doc {
+        let mut doc = self.element(5, name, &(value.len() as i32).to_le_bytes());
+        doc.bytes.push(0);
+        doc.bytes.extend_from_slice(value);
+        doc
+    }
+
     pub(crate) fn doc(self, name: &str, value: Doc) -> Doc {
         let bytes = value.finish();
         self.element(3, name, &bytes)

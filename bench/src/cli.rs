@@ -35,7 +35,8 @@ Targets, one for each --target:
   marula:PATH                   another build of it, started the same way
   mongod                        the mongod of --mongod, started on a fresh folder
   postgres                      the PostgreSQL of --postgres, started on a fresh folder
-  mongodb://HOST:PORT           a running server of MongoDB's protocol, without access control
+  mongodb://[USER:WORD@]HOST:PORT
+                                a running server of MongoDB's protocol
   postgresql://USER:WORD@HOST:PORT/DATABASE
                                 a running PostgreSQL; tables of the comparison's names are dropped there
 
@@ -145,8 +146,8 @@ fn compare(args: &RunArgs) -> Result<(), String> {
         words.push("marula".into());
     }
     fs::create_dir_all(&args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
-    let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    let command = format!("marula {command}");
+    let command: Vec<String> = std::env::args().skip(1).map(|word| without_login(&word)).collect();
+    let command = format!("marula {}", command.join(" "));
     interrupt::listen()?;
     many_files();
 
@@ -173,6 +174,14 @@ fn compare(args: &RunArgs) -> Result<(), String> {
     }
 }
 
+/// A word of the command line as a report may show it.
+fn without_login(word: &str) -> String {
+    match (word.split_once("://"), word.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
+        _ => word.to_owned(),
+    }
+}
+
 /// Opens the targets; two of the same name are numbered.
 fn open_all(words: &[String], starting: &Starting) -> Result<Vec<Target>, String> {
     let mut targets: Vec<Target> = Vec::new();
@@ -194,4 +203,17 @@ fn many_files() {
     limit.current = limit.maximum;
     // Where that is refused, the step that needs them says so.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_shows_no_password() {
+        let check = |word: &str, wanted: &str| assert_eq!(without_login(word), wanted);
+        check("postgresql://me:secret@127.0.0.1/shop", "postgresql://…@127.0.0.1/shop");
+        check("mongodb://127.0.0.1:27017", "mongodb://127.0.0.1:27017");
+        check("--out=a@b", "--out=a@b");
+    }
 }

@@ -305,7 +305,7 @@ pub(crate) fn connect(address: SocketAddr) -> Result<std::net::TcpStream, String
     stream.set_nodelay(true).expect("a connected socket takes options");
     let mut blocking = Blocking { stream };
     blocking.command(Doc::new().int("hello", 1).str("$db", "admin"))?;
-    Ok(blocking.stream)
+    Ok(blocking.into_stream())
 }
 
 /// One connection for what is not measured: loading, indexes, `compact`.
@@ -315,7 +315,16 @@ pub(crate) struct Blocking {
 
 impl Blocking {
     pub(crate) fn new(address: SocketAddr) -> Result<Blocking, String> {
-        connect(address).map(|stream| Blocking { stream })
+        connect(address).map(Blocking::over)
+    }
+
+    /// One over a connection that was greeted already.
+    pub(crate) fn over(stream: std::net::TcpStream) -> Blocking {
+        Blocking { stream }
+    }
+
+    pub(crate) fn into_stream(self) -> std::net::TcpStream {
+        self.stream
     }
 
     /// Runs a command that must succeed and returns its reply's document.

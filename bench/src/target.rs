@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::operation::{Collection, Shape};
 use crate::process::{self, Clock, Written};
-use crate::wire::mongo::{MongoAdmin, MongoWire};
+use crate::wire::mongo::{MongoAdmin, MongoLogin, MongoWire};
 use crate::wire::postgres::{Login, PostgresAdmin, PostgresWire};
+use crate::wire::scram::Credentials;
 use crate::wire::{Admin, Wire};
 
 /// How long a server may take to start.
@@ -33,7 +34,7 @@ pub(crate) struct Starting {
 
 /// Where a server listens, and in which protocol.
 enum Server {
-    Mongo(SocketAddr),
+    Mongo(MongoLogin),
     Postgres(Login),
 }
 
@@ -83,7 +84,7 @@ impl Target {
                 start_postgres(folder, starting)?
             }
             Some(("marula", path)) => start_marula(Path::new(path), starting)?,
-            Some(("mongodb", rest)) => found(mongodb_address(rest)?, word)?,
+            Some(("mongodb", rest)) => found(mongodb_login(rest)?, word)?,
             Some(("postgresql" | "postgres", rest)) => found(postgresql_login(rest)?, word)?,
             _ => return Err(format!("not a target: '{word}' (see marula bench run --help)")),
         };
@@ -94,7 +95,7 @@ impl Target {
     /// A connection for what is not measured.
     pub(crate) fn admin(&self) -> Result<Box<dyn Admin>, String> {
         Ok(match &self.server {
-            Server::Mongo(address) => Box::new(MongoAdmin::new(*address)?),
+            Server::Mongo(login) => Box::new(MongoAdmin::new(login)?),
             Server::Postgres(login) => Box::new(PostgresAdmin::new(login)?),
         })
     }
@@ -107,8 +108,8 @@ impl Target {
         durable: bool,
     ) -> Box<dyn Wire> {
         match &self.server {
-            Server::Mongo(address) => {
-                Box::new(MongoWire::new(*address, collection, shapes, durable))
+            Server::Mongo(login) => {
+                Box::new(MongoWire::new(login.clone(), collection, shapes, durable))
             }
             Server::Postgres(login) => {
                 Box::new(PostgresWire::new(login.clone(), collection, shapes, durable))
@@ -163,7 +164,7 @@ impl Target {
 /// A server that runs already.
 fn found(server: Server, word: &str) -> Result<Target, String> {
     let address = match &server {
-        Server::Mongo(address) => *address,
+        Server::Mongo(login) => login.address,
         Server::Postgres(login) => login.address,
     };
     let pid = address.ip().is_loopback().then(|| process::listener(address.port())).flatten();
@@ -194,16 +195,40 @@ fn resolve(host: &str, port_default: u16) -> Result<SocketAddr, String> {
     found.into_iter().next().ok_or(format!("no address '{full}'"))
 }
 
-/// The server of `//host:port/…`.
-fn mongodb_address(rest: &str) -> Result<Server, String> {
-    let hosts = rest.trim_start_matches('/').split(['/', '?']).next().unwrap_or("");
-    if hosts.contains('@') {
-        return Err(
-            "a MongoDB server with users is not supported; start one without access control".into(),
-        );
+/// The server of `//user:password@host:port/database?authSource=…`.
+fn mongodb_login(rest: &str) -> Result<Server, String> {
+    let rest = rest.trim_start_matches('/');
+    let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let (who, hosts) = place.rsplit_once('@').map_or((None, place), |(who, at)| (Some(who), at));
+    let source = options.split('&').find_map(|option| option.strip_prefix("authSource="));
+    let source = source.unwrap_or(if database.is_empty() { "admin" } else { database });
+    let credentials = who.map(|who| {
+        let (user, password) = who.split_once(':').unwrap_or((who, ""));
+        Credentials::new(&decoded(user), &decoded(password), &decoded(source))
+    });
+    let address = resolve(hosts.split(',').next().unwrap_or(""), 27017)?;
+    Ok(Server::Mongo(MongoLogin { address, credentials: credentials.transpose()? }))
+}
+
+/// A part of a URI without its percent signs.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        let hex = others.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        match hex.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &others[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
     }
-    let host = hosts.split(',').next().unwrap_or("");
-    Ok(Server::Mongo(resolve(host, 27017)?))
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The server of `//user:password@host:port/database`.
@@ -214,9 +239,9 @@ fn postgresql_login(rest: &str) -> Result<Server, String> {
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
     Ok(Server::Postgres(Login {
         address: resolve(host, 5432)?,
-        user: user.into(),
-        password: password.into(),
-        database: if database.is_empty() { user.into() } else { database.into() },
+        user: decoded(user),
+        password: decoded(password),
+        database: decoded(if database.is_empty() { user } else { database }),
     }))
 }
 
@@ -266,7 +291,7 @@ fn started(
     let readings = Some(Readings::new(process.child.id()));
     loop {
         let tried = match &server {
-            Server::Mongo(address) => MongoAdmin::new(*address).map(|_| ()),
+            Server::Mongo(login) => MongoAdmin::new(login).map(|_| ()),
             Server::Postgres(login) => PostgresAdmin::new(login).map(|_| ()),
         };
         if tried.is_ok() {
@@ -305,7 +330,8 @@ fn start_like_mongod(
     command.args(["--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
     let child = spawn(&mut command, &folder)?;
     let setting = format!("{} {}", file_name(program), words.join(" "));
-    let server = Server::Mongo(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let server = Server::Mongo(MongoLogin { address, credentials: None });
     started(name, setting.trim_end().into(), server, Started { child, folder, stop: None })
 }
 
@@ -443,14 +469,18 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        let check = |word: &str, wanted: &str| match mongodb_address(word) {
-            Ok(Server::Mongo(address)) => assert_eq!(address.to_string(), wanted),
-            Ok(_) => panic!("'{word}' is not PostgreSQL"),
-            Err(error) => assert!(error.contains(wanted), "{error}"),
+        let check = |word: &str, wanted: &str, who: bool| match mongodb_login(word) {
+            Ok(Server::Mongo(login)) => {
+                assert_eq!(login.address.to_string(), wanted, "{word}");
+                assert_eq!(login.credentials.is_some(), who, "{word}");
+            }
+            _ => panic!("'{word}' is a server of MongoDB's protocol"),
         };
-        check("//127.0.0.1:27019/?directConnection=true", "127.0.0.1:27019");
-        check("//127.0.0.1", "127.0.0.1:27017");
-        check("//user:word@127.0.0.1", "with users");
+        check("//127.0.0.1:27019/?directConnection=true", "127.0.0.1:27019", false);
+        check("//127.0.0.1", "127.0.0.1:27017", false);
+        check("//127.0.0.1:1,127.0.0.1:2/shop", "127.0.0.1:1", false);
+        check("//user:w%40rd@127.0.0.1/?authSource=shop", "127.0.0.1:27017", true);
+        assert_eq!(decoded("a%40b%2fc%zz%"), "a@b/c%zz%");
     }
 
     #[test]

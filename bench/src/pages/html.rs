@@ -50,6 +50,7 @@ pub(crate) fn page(records: &[Record]) -> String {
         let _ = write!(body, "<a href=\"#{}\">{}</a>", record.name, escaped(&record.title));
     }
     body.push_str("</nav>\n");
+    overview(records, &mut body);
     records.iter().for_each(|record| section(record, &mut body));
     framed(&body)
 }
@@ -118,6 +119,39 @@ fn charts_of(record: &Record, group: &GroupRecord, body: &mut String) {
         let _ = writeln!(body, "{}", chart.element);
     }
     body.push_str("</div>\n");
+}
+
+/// All comparisons in a few lines: the first server beside each of the others, as geometric means over all steps.
+fn overview(records: &[Record], body: &mut String) {
+    let compared = || records.iter().filter(|record| record.targets.len() > 1);
+    if compared().next().is_none() {
+        return;
+    }
+    body.push_str(
+        "<h3>At a glance: the first server beside the others, geometric means over all steps</h3>\n\
+         <div class=\"scroll\"><table><tr><th>comparison</th><th>servers</th>\
+         <th class=\"number\">Server CPU per operation</th><th class=\"number\">Operations per second</th></tr>",
+    );
+    for record in compared() {
+        let mut title = escaped(&record.title);
+        for (place, other) in record.targets.iter().enumerate().skip(1) {
+            let first = escaped(&record.targets[0].name);
+            let _ = write!(body, "<tr><td>{title}</td><td>{first} ÷ {}</td>", escaped(&other.name));
+            for metric in [Metric::server_cpu(), Metric::rate()] {
+                let points = record.groups.iter().flat_map(|group| &group.points);
+                let logs: Vec<f64> = points
+                    .filter_map(|point| ratio(std::slice::from_ref(point), &metric, place))
+                    .filter(|ratio| *ratio > 0.0)
+                    .map(f64::ln)
+                    .collect();
+                let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+                ratio_cell(Some(mean).filter(|_| !logs.is_empty()), &metric, body);
+            }
+            body.push_str("</tr>");
+            title.clear();
+        }
+    }
+    body.push_str("</table></div>\n");
 }
 
 /// The first server beside each of the others: its number divided by the other's. Of a group with an axis it is the

@@ -93,6 +93,14 @@ impl Metric {
         Metric { title: title.into(), unit, larger_is_better, of }
     }
 
+    pub(crate) fn server_cpu() -> Metric {
+        Metric::new("Server CPU per operation", Unit::Micros, false, Read::ServerCpu)
+    }
+
+    pub(crate) fn rate() -> Metric {
+        Metric::new("Throughput", Unit::PerSecond, true, Read::PerSecond)
+    }
+
     /// What the load generator itself took, for the reader who wonders what was measured.
     pub(crate) fn client_cpu() -> Metric {
         Metric::new("Client CPU per operation", Unit::Micros, false, Read::ClientCpu)
@@ -115,9 +123,9 @@ pub(crate) fn metrics(group: &GroupRecord) -> Vec<Metric> {
     let steps = group.axis == "steps";
     let speed = match steps {
         true => Metric::new("Time per operation", Unit::Micros, false, Read::TimeEach),
-        false => Metric::new("Throughput", Unit::PerSecond, true, Read::PerSecond),
+        false => Metric::rate(),
     };
-    let cpu = Metric::new("Server CPU per operation", Unit::Micros, false, Read::ServerCpu);
+    let cpu = Metric::server_cpu();
     let mut found = if steps { vec![cpu, speed] } else { vec![speed, cpu] };
     let mut classes: Vec<&String> = samples().flat_map(|sample| sample.latencies.keys()).collect();
     classes.sort_unstable();

@@ -9,6 +9,7 @@ use crate::operation::{Collection, Index, Operation};
 
 pub(crate) mod mongo;
 pub(crate) mod postgres;
+pub(crate) mod scram;
 
 /// The requests and answers of one load.
 pub(crate) trait Wire {

@@ -6,14 +6,32 @@ use crate::bson::{self, Doc};
 use crate::load::{self, Blocking};
 use crate::message::{self, Template};
 use crate::operation::{Collection, Condition, FieldKind, Index, Operation, Shape, Value};
+use crate::wire::scram::Credentials;
 use crate::wire::{Admin, Wire};
 
 /// The database that comparisons use.
 const DATABASE: &str = "marula_bench";
 
+/// Where a server of MongoDB's protocol is, and who asks.
+#[derive(Clone)]
+pub(crate) struct MongoLogin {
+    pub(crate) address: SocketAddr,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+impl MongoLogin {
+    fn connect(&self) -> Result<TcpStream, String> {
+        let stream = load::connect(self.address)?;
+        let Some(credentials) = &self.credentials else { return Ok(stream) };
+        let mut connection = Blocking::over(stream);
+        credentials.log_in(&mut connection).map_err(|error| format!("cannot log in: {error}"))?;
+        Ok(connection.into_stream())
+    }
+}
+
 /// Operations on one collection over MongoDB's protocol.
 pub(crate) struct MongoWire {
-    address: SocketAddr,
+    login: MongoLogin,
     collection: Collection,
     shapes: &'static [Shape],
     durable: bool,
@@ -22,12 +40,12 @@ pub(crate) struct MongoWire {
 impl MongoWire {
     /// `durable`: writes wait for the journal.
     pub(crate) fn new(
-        address: SocketAddr,
+        login: MongoLogin,
         collection: Collection,
         shapes: &'static [Shape],
         durable: bool,
     ) -> MongoWire {
-        MongoWire { address, collection, shapes, durable }
+        MongoWire { login, collection, shapes, durable }
     }
 
     /// What a driver adds to a command.
@@ -76,7 +94,7 @@ fn filter(conditions: &[Condition], values: &[Value]) -> Doc {
 
 impl Wire for MongoWire {
     fn connect(&self) -> Result<TcpStream, String> {
-        load::connect(self.address)
+        self.login.connect()
     }
 
     fn whole(&self, reply: &[u8]) -> bool {
@@ -219,8 +237,8 @@ pub(crate) struct MongoAdmin {
 }
 
 impl MongoAdmin {
-    pub(crate) fn new(address: SocketAddr) -> Result<MongoAdmin, String> {
-        Ok(MongoAdmin { control: Blocking::new(address)? })
+    pub(crate) fn new(login: &MongoLogin) -> Result<MongoAdmin, String> {
+        Ok(MongoAdmin { control: Blocking::over(login.connect()?) })
     }
 }
 
@@ -312,7 +330,8 @@ mod tests {
             Shape::Find { conditions: &[], sort: Some(number("size")), skip: 0, limit: 0 },
         ];
         let collection = Collection { name: "c", key: crate::operation::KeyKind::Number };
-        let mut wire = MongoWire::new(([127, 0, 0, 1], 1).into(), collection, SHAPES, false);
+        let nobody = MongoLogin { address: ([127, 0, 0, 1], 1).into(), credentials: None };
+        let mut wire = MongoWire::new(nobody, collection, SHAPES, false);
         let values = if shape == 1 { vec![Value::Number(5)] } else { vec![] };
         let mut operation = Operation { shape, values, expected, ..Operation::default() };
         let reply = Template::new(reply, None).bytes;
