@@ -98,3 +98,17 @@ def wait_for(condition):
             return found
         time.sleep(0.02)
     return None
+
+
+def test_statements_have_the_numbers_they_are_given(replica, rs):
+    numbered = {"lsid": {"id": Binary(b"numbers of stmts", 4)}, "txnNumber": Int64(1)}
+    with Raw(replica.port) as raw:
+        def insert(ids, numbers):
+            documents = [{"_id": n} for n in ids]
+            return raw.command("sessions", insert="c", documents=documents, stmtIds=numbers, **numbered)
+
+        assert "retriedStmtIds" not in insert([1, 2], [5, 3])
+        reply = insert([2, 3], [3, 9])
+        assert reply["n"] == 2 and reply["retriedStmtIds"] == [3]
+        assert insert([4, 5], [11])["code"] == 16
+    assert rs.sessions.c.count_documents({}) == 3

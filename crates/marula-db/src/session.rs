@@ -46,6 +46,27 @@ pub enum Done {
     FoundAndModified(DocBuf),
 }
 
+/// The numbers that the statements of one write have in its session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StatementIds {
+    /// Counted up from this one.
+    From(i32),
+    /// Each as the client says.
+    Listed(Vec<i32>),
+}
+
+impl StatementIds {
+    /// The number of the statement at `position`.
+    pub fn at(&self, position: usize) -> i32 {
+        match self {
+            StatementIds::From(first) => {
+                first.saturating_add(i32::try_from(position).unwrap_or(i32::MAX))
+            }
+            StatementIds::Listed(ids) => ids[position],
+        }
+    }
+}
+
 /// Statements from `low` to `high`, included, that all did the same.
 #[derive(Clone, Debug)]
 struct Span {

@@ -29,6 +29,7 @@ pub mod request;
 pub mod server;
 pub mod session;
 pub mod stable_api;
+pub mod statements;
 pub mod storage_size;
 pub mod time_series;
 pub mod ttl;

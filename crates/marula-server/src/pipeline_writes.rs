@@ -165,7 +165,7 @@ impl Writer {
         documents: &mut dyn Iterator<Item = Doc<'d>>,
     ) -> Result<()> {
         let mut report = InsertReport::default();
-        self.op().insert(collection, documents, true, 0, &mut report)?;
+        self.op().insert(collection, documents, true, &mut report)?;
         report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 }

@@ -14,13 +14,12 @@ use marula_query::update::{Matched, Update, UpdateOptions, check_upsert_query};
 
 use crate::context::Context;
 use crate::query_args;
+use crate::statements::{self, Attempt};
 use crate::time_series;
-use crate::writes;
+use crate::writes::{self, multi_not_retryable};
 
 /// Records that a multi-document update or delete gathers before it writes them.
 pub const GATHERED_MAX: usize = 1_000;
-/// How often an upsert starts again that lost a race to another insert.
-const UPSERT_ATTEMPTS_MAX: usize = 100;
 
 /// One statement of an `update`.
 pub struct Statement<'a> {
@@ -57,6 +56,18 @@ pub struct Updated {
     pub upserted: Option<ValueBuf>,
 }
 
+impl Updated {
+    /// What a session's record says that an update did; `None` where it is of another kind of write.
+    pub fn recorded(done: &Done) -> Option<Self> {
+        match done {
+            Done::Updated { matched, modified, upserted } => {
+                Some(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Statement<'_> {
     /// Runs the statement. `None`: it is not for a network worker, and nothing was done.
     pub fn run(
@@ -65,6 +76,9 @@ impl Statement<'_> {
         ns: &Namespace,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<Updated>> {
+        if self.multi && op.numbered.is_some() {
+            return Err(multi_not_retryable("true"));
+        }
         let mut collection = ctx.server.db.collection(ns);
         if let Some(shown) = &collection
             && let Some(buckets) = ctx.server.db.buckets_of(shown)?
@@ -109,29 +123,20 @@ impl Statement<'_> {
         };
         writes::check_not_view(&collection)?;
         let job = Job { statement: self, update: &update, filter: &filter, context: &context };
-        for _ in 0..UPSERT_ATTEMPTS_MAX {
-            match job.update_matching(ctx, &collection, op)? {
-                None => return Ok(None),
-                Some(updated) if updated.matched > 0 || !self.upsert => return Ok(Some(updated)),
-                Some(_) if !op.may_wait => return Ok(None),
-                Some(_) => {}
-            }
-            let done = |doc: Doc<'_>| {
-                let upserted = doc.get("_id").map(|id| id.to_buf());
-                Some((self.number, Done::Updated { matched: 1, modified: 0, upserted }))
-            };
-            match upsert(&collection, &update, self.query, &context, op, &done) {
-                Ok(doc) => {
-                    let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
-                    return Ok(Some(Updated { matched: 1, modified: 0, upserted }));
-                }
-                // Someone else inserted what this upsert would have: now it may match.
-                Err(error)
-                    if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Some(Updated::default()))
+        let found = match self.upsert {
+            false => job.update_matching(ctx, &collection, op)?,
+            true => statements::modify_or_insert(
+                op,
+                |op| job.update_matching(ctx, &collection, op),
+                |op| job.insert(&collection, op),
+                |error| may_match_now(error, &filter),
+            )?,
+        };
+        Ok(match found {
+            Attempt::ToPool => None,
+            Attempt::Nothing => Some(Updated::default()),
+            Attempt::Done(updated) => Some(updated),
+        })
     }
 }
 
@@ -144,19 +149,19 @@ struct Job<'j> {
 }
 
 impl Job<'_> {
-    /// Changes what matches; `None` where that is not for a network worker.
+    /// Changes what matches.
     fn update_matching(
         &self,
         ctx: &Context<'_>,
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
-    ) -> Result<Option<Updated>> {
+    ) -> Result<Attempt<Updated>> {
         let mut execution = self.execution(collection)?;
         if !op.may_wait && (self.statement.multi || !execution.plan().is_short()) {
-            return Ok(None);
+            return Ok(Attempt::ToPool);
         }
         if self.statement.multi {
-            return self.update_all(ctx, &mut execution, op).map(Some);
+            return self.update_all(ctx, &mut execution, op);
         }
         execution.give_candidates();
         let number = self.statement.number;
@@ -169,9 +174,9 @@ impl Job<'_> {
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(doc, out);
             match op.update(collection, &record, &mut change, Some((number, &done)))? {
                 Written::Skipped => {}
-                Written::Same => return Ok(Some(Updated { matched: 1, ..Updated::default() })),
-                Written::Changed => {
-                    return Ok(Some(Updated { matched: 1, modified: 1, upserted: None }));
+                written => {
+                    let modified = i64::from(written == Written::Changed);
+                    return Ok(Attempt::Done(Updated { matched: 1, modified, upserted: None }));
                 }
             }
         }
@@ -179,7 +184,19 @@ impl Job<'_> {
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(number, nothing)])?;
         }
-        Ok(Some(Updated::default()))
+        Ok(Attempt::Nothing)
+    }
+
+    /// Inserts what the update makes of nothing.
+    fn insert(&self, collection: &Collection, op: &mut WriteOp<'_>) -> Result<Updated> {
+        let number = self.statement.number;
+        let done = |doc: Doc<'_>| {
+            let upserted = doc.get("_id").map(|id| id.to_buf());
+            Some((number, Done::Updated { matched: 1, modified: 0, upserted }))
+        };
+        let doc = upsert(collection, self.update, self.statement.query, self.context, op, &done)?;
+        let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
+        Ok(Updated { matched: 1, modified: 0, upserted })
     }
 
     /// Changes every document that matches, a batch of records at a time.
@@ -188,7 +205,7 @@ impl Job<'_> {
         ctx: &Context<'_>,
         execution: &mut Execution,
         op: &mut WriteOp<'_>,
-    ) -> Result<Updated> {
+    ) -> Result<Attempt<Updated>> {
         let mut updated = Updated::default();
         execution.give_once();
         loop {
@@ -201,7 +218,10 @@ impl Job<'_> {
                 ctx.check_interrupt()?;
             }
             if end == End::Exhausted {
-                return Ok(updated);
+                return Ok(match updated.matched {
+                    0 => Attempt::Nothing,
+                    _ => Attempt::Done(updated),
+                });
             }
         }
     }
@@ -311,6 +331,9 @@ fn upserted_document(
 /// Whether the document that was in the way of an upsert's insert is one that the upsert's filter asks for by
 /// equality: then trying again finds it, instead of failing for ever.
 pub fn may_match_now(error: &Error, filter: &Filter) -> bool {
+    if error.code() != codes::DuplicateKey {
+        return false;
+    }
     let fields = [error.fields(), &[0]].concat();
     let length = i32::try_from(fields.len() + 4).unwrap_or(i32::MAX).to_le_bytes();
     let fields = [&length[..], &fields].concat();

@@ -1,6 +1,6 @@
 //! The errors of a batch of writes, as `insert`, `update` and `delete` answer them: `writeErrors`.
 
-use marula_bson::{ArrayWriter, Doc, DocWriter};
+use marula_bson::{ArrayWriter, DocWriter};
 use marula_error::{Error, Result, codes, errors};
 
 /// The most statements of one command. Source: `hello.maxWriteBatchSize`.
@@ -8,7 +8,6 @@ pub const STATEMENTS_MAX: usize = 100_000;
 
 errors! {
     batch_size(count: usize) = InvalidLength, "Write batch sizes must be between 1 and {STATEMENTS_MAX}. Got {count} operations.";
-    statement_ids(ids: usize, statements: usize) = InvalidLength, "Number of statement ids must match the number of batch entries. Got {ids} statement ids but {statements} operations.";
 }
 
 /// Checks the number of statements of a write command.
@@ -55,35 +54,6 @@ pub fn ends_command(error: &Error) -> bool {
         codes::ShutdownInProgress,
     ]
     .contains(&error.code())
-}
-
-/// The number that the statement at `index` has in its session: the command's `stmtId` counted on, or `stmtIds`.
-pub struct StatementIds<'a> {
-    first: i32,
-    listed: Option<Doc<'a>>,
-}
-
-impl<'a> StatementIds<'a> {
-    /// Reads `stmtId` and `stmtIds`.
-    pub fn read(first: Option<i64>, listed: Option<Doc<'a>>, statements: usize) -> Result<Self> {
-        if let Some(listed) = listed
-            && listed.iter().count() != statements
-        {
-            return Err(statement_ids(listed.iter().count(), statements));
-        }
-        Ok(StatementIds {
-            first: first.and_then(|first| i32::try_from(first).ok()).unwrap_or(0),
-            listed,
-        })
-    }
-
-    /// The number of the statement at `index`.
-    pub fn at(&self, index: usize) -> i32 {
-        let listed = self.listed.and_then(|listed| listed.values().nth(index));
-        let listed = listed.and_then(|id| id.as_exact_i64()).and_then(|id| i32::try_from(id).ok());
-        listed
-            .unwrap_or_else(|| self.first.saturating_add(i32::try_from(index).unwrap_or(i32::MAX)))
-    }
 }
 
 /// A count as an int, which is what replies hold.

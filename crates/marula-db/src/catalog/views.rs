@@ -109,6 +109,6 @@ fn document(collection: &Collection) -> Option<DocBuf> {
 
 fn insert(op: &mut WriteOp<'_>, shown: &Collection, document: &DocBuf) -> Result<()> {
     let mut report = InsertReport::default();
-    op.insert(shown, &mut std::iter::once(document.as_doc()), true, 0, &mut report)?;
+    op.insert(shown, &mut std::iter::once(document.as_doc()), true, &mut report)?;
     report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }

@@ -27,7 +27,7 @@ fn fill(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf]) -> (Db, Arc<C
     }
     let mut report = InsertReport::default();
     WriteOp::new(&db, 0)
-        .insert(&collection, &mut docs.iter().map(DocBuf::as_doc), true, 0, &mut report)
+        .insert(&collection, &mut docs.iter().map(DocBuf::as_doc), true, &mut report)
         .unwrap();
     assert_eq!(report.inserted, docs.len());
     (db, collection)
@@ -157,7 +157,7 @@ fn buckets_expire_when_their_latest_measurement_has() {
         let mut report = InsertReport::default();
         let mut docs = docs.iter().map(DocBuf::as_doc);
         WriteOp::new(&db, NOW_MS)
-            .insert_measurements(&buckets, &mut docs, true, 0, &mut report)
+            .insert_measurements(&buckets, &mut docs, true, &mut report)
             .unwrap();
         assert!(report.errors.is_empty());
     }

@@ -12,7 +12,7 @@ use crate::collection::{Collection, Shape, State};
 use crate::index::entry;
 use crate::index::{Index, KeySet};
 use crate::keys::{self, RecordKey};
-use crate::session::Done;
+use crate::session::{Done, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 use crate::validator::check_validator;
 
@@ -35,19 +35,16 @@ pub struct InsertReport {
 /// What is recorded of the documents of a chunk in the session.
 #[derive(Clone, Copy)]
 pub(super) enum Statements<'a> {
-    /// Each document is a statement of its own, numbered from here.
-    From(i32),
+    /// Each document is a statement of its own.
+    Each,
     /// The one document is this statement, or these.
     Of(&'a [(i32, Done)]),
 }
 
 impl Statements<'_> {
-    fn put(self, position: usize, out: &mut Vec<(i32, Done)>) {
+    fn put(self, position: usize, ids: &StatementIds, out: &mut Vec<(i32, Done)>) {
         match self {
-            Statements::From(first) => {
-                let position = i32::try_from(position).unwrap_or(i32::MAX);
-                out.push((first.saturating_add(position), Done::Inserted));
-            }
+            Statements::Each => out.push((ids.at(position), Done::Inserted)),
             Statements::Of(statements) => out.extend_from_slice(statements),
         }
     }
@@ -84,14 +81,12 @@ impl Chunk {
 impl WriteOp<'_> {
     /// Inserts `docs` into `collection`. An ordered insert stops at the first error.
     ///
-    /// `statement` is the number of the first document's statement; a statement done by an earlier attempt
-    /// counts as inserted. The outer error is one that is not any document's: the report is lost with it.
+    /// Each document is a statement of its session; one that an earlier attempt has done counts as inserted. The outer error is one that is not any document's: the report is lost with it.
     pub fn insert<'d>(
         &mut self,
         collection: &Collection,
         docs: &mut dyn Iterator<Item = Doc<'d>>,
         ordered: bool,
-        statement: i32,
         report: &mut InsertReport,
     ) -> Result<()> {
         let mut chunk = Chunk::default();
@@ -108,15 +103,14 @@ impl WriteOp<'_> {
                 && chunk.bytes.len() < CHUNK_BYTES_MAX
                 && let Some((position, doc)) = docs.next()
             {
-                let number = statement.saturating_add(i32::try_from(position).unwrap_or(i32::MAX));
                 if let Some(numbered) = &self.numbered
-                    && let Some(done) = numbered.done(number)
+                    && let Some(done) = numbered.done(self.ids.at(position))
                 {
                     if *done != Done::Inserted {
-                        return Err(numbered.mismatch(number));
+                        return Err(numbered.mismatch(self.ids.at(position)));
                     }
                     report.inserted += 1;
-                    report.retried.push(number);
+                    report.retried.push(self.ids.at(position));
                     continue;
                 }
                 if let Err(error) = self.prepare(collection, &state, doc, position, &mut chunk) {
@@ -125,7 +119,7 @@ impl WriteOp<'_> {
                 }
             }
             let before = report.errors.len();
-            self.insert_chunk(collection, &state, &chunk, ordered, statement, report)?;
+            self.insert_chunk(collection, &state, &chunk, ordered, report)?;
             drop(shared);
             if let Some(failed) = failed {
                 report.errors.push(failed);
@@ -234,14 +228,13 @@ impl WriteOp<'_> {
         state: &State,
         chunk: &Chunk,
         ordered: bool,
-        statement: i32,
         report: &mut InsertReport,
     ) -> Result<()> {
         if chunk.documents.is_empty() {
             return Ok(());
         }
         let (inserted, errors) = self.retrying(|op| {
-            op.try_insert_chunk(collection, state, chunk, ordered, Statements::From(statement))
+            op.try_insert_chunk(collection, state, chunk, ordered, Statements::Each)
         })?;
         report.inserted += inserted;
         report.errors.extend(errors);
@@ -299,7 +292,7 @@ impl WriteOp<'_> {
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
             if self.numbered.is_some() {
-                statement.put(pending.position, &mut statements);
+                statement.put(pending.position, &self.ids, &mut statements);
             }
         }
         let inserted = usize::try_from(documents).expect("documents are counted up from zero");

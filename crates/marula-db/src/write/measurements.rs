@@ -11,7 +11,7 @@ use marula_query::update::Touched;
 use super::{Change, InsertReport, WriteOp, Written};
 use crate::collection::{Collection, State};
 use crate::keys::RecordKey;
-use crate::session::Done;
+use crate::session::{Done, StatementIds};
 use crate::time_series::bucket::{self, Bucket, Full};
 use crate::time_series::open::Counters;
 use crate::time_series::{TimeSeries, is_extended, normalize};
@@ -38,7 +38,7 @@ struct Group<'d> {
 impl WriteOp<'_> {
     /// Inserts measurements into the collection of their buckets. An ordered insert stops at the first error.
     ///
-    /// `statement` is the number of the first measurement's statement. The outer error is one that is not any
+    /// Each measurement is a statement of its session. The outer error is one that is not any
     /// measurement's.
     /// Errors: `no_time` for each measurement without a moment; a bucket that grows too large.
     pub fn insert_measurements<'d>(
@@ -46,7 +46,6 @@ impl WriteOp<'_> {
         buckets: &Collection,
         docs: &mut dyn Iterator<Item = Doc<'d>>,
         ordered: bool,
-        statement: i32,
         report: &mut InsertReport,
     ) -> Result<()> {
         let state = buckets.state();
@@ -54,7 +53,7 @@ impl WriteOp<'_> {
         let mut groups = Groups::default();
         for (position, doc) in docs.enumerate() {
             if let Some(numbered) = &self.numbered {
-                let number = number(statement, position);
+                let number = self.ids.at(position);
                 match numbered.done(number) {
                     Some(Done::Inserted) => {
                         report.inserted += 1;
@@ -80,10 +79,8 @@ impl WriteOp<'_> {
         }
         // What a bucket looks like is this module's own care.
         let bypassed = std::mem::replace(&mut self.bypass_validation, true);
-        let outcome = groups
-            .list
-            .iter()
-            .try_for_each(|group| self.insert_group(buckets, group, statement, report));
+        let outcome =
+            groups.list.iter().try_for_each(|group| self.insert_group(buckets, group, report));
         self.bypass_validation = bypassed;
         report.errors.sort_by_key(|(position, _)| *position);
         outcome
@@ -93,7 +90,6 @@ impl WriteOp<'_> {
         &mut self,
         buckets: &Collection,
         group: &Group<'_>,
-        statement: i32,
         report: &mut InsertReport,
     ) -> Result<()> {
         let open = buckets.open_buckets();
@@ -104,7 +100,7 @@ impl WriteOp<'_> {
         while let Some(first) = rest.first() {
             let added = match open.get(key) {
                 Some(record) => {
-                    let (added, full) = self.extend(buckets, group, &record, rest, statement)?;
+                    let (added, full) = self.extend(buckets, group, &record, rest)?;
                     if added < rest.len() {
                         open.closed(key, full);
                         is_reopened = full.is_some();
@@ -112,7 +108,7 @@ impl WriteOp<'_> {
                     Counters::add(&open.counters.bucket_updates, usize::from(added > 0));
                     added
                 }
-                None => match self.begin(buckets, group, rest, statement) {
+                None => match self.begin(buckets, group, rest) {
                     Ok((record, added, full)) => {
                         Counters::add(&open.counters.bucket_inserts, 1);
                         if !is_reopened {
@@ -149,7 +145,6 @@ impl WriteOp<'_> {
         group: &Group<'_>,
         record: &RecordKey,
         rest: &[Measurement<'_>],
-        statement: i32,
     ) -> Result<(usize, Option<Full>)> {
         let (added, full) = (Cell::new(0), Cell::new(None));
         let state = buckets.state();
@@ -171,7 +166,8 @@ impl WriteOp<'_> {
             added.set(count);
             Ok(Change::Replace(Touched::All))
         };
-        let statements = |_: Written| statements_of(&rest[..added.get()], statement);
+        let ids = self.ids.clone();
+        let statements = |_: Written| statements_of(&rest[..added.get()], &ids);
         match self.update_as(buckets, record, &mut change, Some(&statements)) {
             Ok(Written::Changed) => Ok((added.get(), full.get())),
             Ok(_) => Ok((0, full.get())),
@@ -187,7 +183,6 @@ impl WriteOp<'_> {
         buckets: &Collection,
         group: &Group<'_>,
         rest: &[Measurement<'_>],
-        statement: i32,
     ) -> Result<(RecordKey, usize, Option<Full>)> {
         let state = buckets.state();
         let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
@@ -196,7 +191,7 @@ impl WriteOp<'_> {
         let (added, full) = fill(&mut bucket, options, rest, collator(&state));
         let mut document = Vec::new();
         bucket.write(&mut document);
-        let statements = statements_of(&rest[..added], statement);
+        let statements = statements_of(&rest[..added], &self.ids);
         self.insert_one(buckets, Doc::trusted(&document), &statements)?;
         let mut key = Vec::new();
         key_string::encode_part(Value::ObjectId(bucket.id()), false, None, &mut key);
@@ -252,13 +247,8 @@ fn collator(state: &State) -> Option<&dyn Collator> {
     state.options.collation.as_ref().map(|collation| collation.collator())
 }
 
-fn number(statement: i32, position: usize) -> i32 {
-    statement.saturating_add(i32::try_from(position).unwrap_or(i32::MAX))
-}
-
-fn statements_of(measurements: &[Measurement<'_>], statement: i32) -> Vec<(i32, Done)> {
-    let done =
-        |measurement: &Measurement<'_>| (number(statement, measurement.position), Done::Inserted);
+fn statements_of(measurements: &[Measurement<'_>], ids: &StatementIds) -> Vec<(i32, Done)> {
+    let done = |measurement: &Measurement<'_>| (ids.at(measurement.position), Done::Inserted);
     measurements.iter().map(done).collect()
 }
 

@@ -24,7 +24,7 @@ use crate::db::Db;
 use crate::index::entry::EntryWriter;
 use crate::index::{KeyMaker, KeySet};
 use crate::keys;
-use crate::session::{Done, NumberedWrite};
+use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 
 pub use document::{DOCUMENT_BYTES_MAX, check_id, new_id};
@@ -65,6 +65,8 @@ pub struct WriteOp<'a> {
     pub db: &'a Db,
     /// The session's numbered write, when the client may retry.
     pub numbered: Option<NumberedWrite>,
+    /// The numbers of its statements in the session.
+    pub ids: StatementIds,
     /// Skips the collection's validator.
     pub bypass_validation: bool,
     /// Whether the thread may wait for others. Where it may not, a write that would wait fails with
@@ -94,6 +96,7 @@ impl<'a> WriteOp<'a> {
         WriteOp {
             db,
             numbered: None,
+            ids: StatementIds::From(0),
             bypass_validation: false,
             may_wait: true,
             now_ms,

@@ -32,7 +32,7 @@ fn index(db: &Db, collection: &Collection, spec: &DocBuf) -> marula_error::Resul
 fn insert(db: &Db, collection: &Collection, docs: &[DocBuf], ordered: bool) -> InsertReport {
     let mut report = InsertReport::default();
     WriteOp::new(db, 0)
-        .insert(collection, &mut docs.iter().map(DocBuf::as_doc), ordered, 0, &mut report)
+        .insert(collection, &mut docs.iter().map(DocBuf::as_doc), ordered, &mut report)
         .unwrap();
     report
 }

@@ -84,7 +84,7 @@ fn apply(ctx: &Context<'_>, op: &str, entry: Doc<'_>) -> Result<(), Error> {
             // An entry may be applied twice: the second time it puts the same document in the first one's place.
             remove(&mut write, &collection, doc)?;
             let mut report = InsertReport::default();
-            write.insert(&collection, &mut std::iter::once(doc), true, 0, &mut report)?;
+            write.insert(&collection, &mut std::iter::once(doc), true, &mut report)?;
             report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
         }
         "d" => match db.collection(&ns()?) {

@@ -148,7 +148,7 @@ fn copy(
         })?;
         let mut report = InsertReport::default();
         let mut docs = documents.iter().map(DocBuf::as_doc);
-        op.insert(&target, &mut docs, true, 0, &mut report)?;
+        op.insert(&target, &mut docs, true, &mut report)?;
         if let Some((_, error)) = report.errors.into_iter().next() {
             return Err(error);
         }

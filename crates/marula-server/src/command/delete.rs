@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::session::Done;
 use marula_db::{Collection, WriteOp};
-use marula_error::{Error, Result, errors};
+use marula_error::{Result, errors};
 use marula_plan::{End, Execution, Query, planner, query};
 use marula_query::filter::Filter;
 
@@ -14,9 +14,10 @@ use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
+use crate::statements;
 use crate::time_series;
 use crate::update_one::{gather, next_record};
-use crate::write_reply::{self, StatementIds, clamp};
+use crate::write_reply::{self, clamp};
 use crate::writes::{self, multi_not_retryable};
 
 errors! {
@@ -76,58 +77,36 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if !ctx.may_wait() && statements.len() > 1 {
         return Ok(Outcome::ToPool);
     }
-    let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
-    let ids = StatementIds::read(
-        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
-        request.arg("stmtIds").and_then(|ids| ids.as_array()),
-        statements.len(),
-    )?;
+    let ids = statements::read_ids(request, statements.len())?;
     let collection = ctx.server.db.collection(&ns);
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    op.ids = ids;
     let mut deleted = 0;
-    let mut errors: Vec<(usize, Error)> = Vec::new();
-    let mut retried = Vec::new();
-    for (index, fields) in statements.iter().enumerate() {
-        let statement = Statement {
-            query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
-            hint: fields.get("hint"),
-            collation: fields.get("collation"),
-            let_variables: request.arg("let"),
-            multi: multi[index],
-            number: ids.at(index),
-        };
-        let outcome =
-            match op.numbered.as_ref().and_then(|numbered| numbered.done(statement.number)) {
-                Some(Done::Deleted(count)) => {
-                    retried.push(statement.number);
-                    Ok(Some(*count))
-                }
-                Some(_) => Err(writes::mismatch(&op, statement.number)),
-                None if statement.multi && op.numbered.is_some() => {
-                    Err(multi_not_retryable("true"))
-                }
-                None => statement.run(ctx, collection.as_ref(), &mut op),
+    let report = statements::run_all(
+        statements.len(),
+        statements::is_ordered(request),
+        &mut op,
+        recorded,
+        |index, op| {
+            let fields = &statements[index];
+            let statement = Statement {
+                query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
+                hint: fields.get("hint"),
+                collation: fields.get("collation"),
+                let_variables: request.arg("let"),
+                multi: multi[index],
+                number: op.ids.at(index),
             };
-        match outcome {
-            Ok(Some(count)) => deleted += count,
-            Ok(None) => return Ok(Outcome::ToPool),
-            Err(error) if !ctx.may_wait() && writes::would_wait(&error) => {
-                return Ok(Outcome::ToPool);
-            }
-            Err(error) if write_reply::ends_command(&error) => return Err(error),
-            Err(error) => {
-                errors.push((index, error));
-                if ordered {
-                    break;
-                }
-            }
-        }
-    }
+            statement.run(ctx, collection.as_ref(), op)
+        },
+        |_, count| deleted += count,
+    )?;
+    let Some(report) = report else { return Ok(Outcome::ToPool) };
     ctx.server.counters.delete.add(statements.len() as u64);
     ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
-    write_reply::write_errors(&errors, reply);
-    write_reply::retried(&retried, reply);
+    write_reply::write_errors(&report.errors, reply);
+    write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
 }
 
@@ -141,24 +120,35 @@ fn is_multi(limit: Value<'_>) -> Result<bool> {
     }
 }
 
+/// What a session's record says that a delete did; `None` where it is of another kind of write.
+pub(super) fn recorded(done: &Done) -> Option<i64> {
+    match done {
+        Done::Deleted(count) => Some(*count),
+        _ => None,
+    }
+}
+
 /// One statement of a `delete`.
-struct Statement<'a> {
-    query: Doc<'a>,
-    hint: Option<Value<'a>>,
-    collation: Option<Value<'a>>,
-    let_variables: Option<Value<'a>>,
-    multi: bool,
-    number: i32,
+pub(super) struct Statement<'a> {
+    pub(super) query: Doc<'a>,
+    pub(super) hint: Option<Value<'a>>,
+    pub(super) collation: Option<Value<'a>>,
+    pub(super) let_variables: Option<Value<'a>>,
+    pub(super) multi: bool,
+    pub(super) number: i32,
 }
 
 impl Statement<'_> {
     /// Runs the statement; answers how many documents were deleted, or `None` where it is not for a network worker.
-    fn run(
+    pub(super) fn run(
         &self,
         ctx: &Context<'_>,
         collection: Option<&Arc<Collection>>,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<i64>> {
+        if self.multi && op.numbered.is_some() {
+            return Err(multi_not_retryable("true"));
+        }
         let context = query_args::query_context(
             ctx,
             collection.map(|collection| &**collection),

@@ -19,11 +19,9 @@ use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
+use crate::statements::{self, Attempt};
 use crate::update_one::{change_if_matching, may_match_now, next_record, upsert};
 use crate::writes;
-
-/// How often an upsert starts again that lost a race to another insert.
-const UPSERT_ATTEMPTS_MAX: usize = 100;
 
 errors! {
     nothing_to_do() = FailedToParse, "Either an update or remove=true must be specified";
@@ -189,25 +187,22 @@ impl<'a> Args<'a> {
         }
         let Some(collection) = collection else { return job.nothing(op).map(Some) };
         writes::check_not_view(&collection)?;
-        for _ in 0..UPSERT_ATTEMPTS_MAX {
-            match job.modify(ctx, &collection, op).map_err(executor_error)? {
-                Modified::ToPool => return Ok(None),
-                Modified::Answer(answer) => return Ok(Some(answer)),
-                Modified::Nothing => {}
-            }
-            let Some(update) = update.as_ref().filter(|_| self.upsert) else { break };
-            if !op.may_wait {
-                return Ok(None);
-            }
-            match job.insert(&collection, update, op) {
-                Ok(answer) => return Ok(Some(answer)),
-                // Someone else inserted what this upsert would have: now it may match.
-                Err(error)
-                    if error.code() == codes::DuplicateKey && may_match_now(&error, &filter) => {}
-                Err(error) => return Err(executor_error(error)),
-            }
+        let modify =
+            |op: &mut WriteOp<'_>| job.modify(ctx, &collection, op).map_err(executor_error);
+        let found = match update.as_ref().filter(|_| self.upsert) {
+            None => modify(op)?,
+            Some(update) => statements::modify_or_insert(
+                op,
+                modify,
+                |op| job.insert(&collection, update, op).map_err(executor_error),
+                |error| may_match_now(error, &filter),
+            )?,
+        };
+        match found {
+            Attempt::ToPool => Ok(None),
+            Attempt::Nothing => job.nothing(op).map(Some),
+            Attempt::Done(answer) => Ok(Some(answer)),
         }
-        job.nothing(op).map(Some)
     }
 }
 
@@ -217,15 +212,6 @@ fn executor_error(error: Error) -> Error {
         return error;
     }
     error.caused_by("Plan executor error during findAndModify")
-}
-
-enum Modified {
-    /// It is not for a network worker.
-    ToPool,
-    /// Nothing matched.
-    Nothing,
-    /// The reply's fields.
-    Answer(DocBuf),
 }
 
 /// The command, parsed.
@@ -243,13 +229,13 @@ impl Job<'_> {
         ctx: &Context<'_>,
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
-    ) -> Result<Modified> {
+    ) -> Result<Attempt<DocBuf>> {
         let mut query = Query::new(self.filter.clone(), self.context.clone());
         query.hint = query_args::parse_hint(self.args.hint)?;
         query_args::apply_sort(&mut query, self.args.sort)?;
         let (plan, query) = planner::plan(&collection.state(), query)?;
         if !op.may_wait && !plan.is_short() {
-            return Ok(Modified::ToPool);
+            return Ok(Attempt::ToPool);
         }
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.give_candidates();
@@ -286,10 +272,10 @@ impl Job<'_> {
                 }
             };
             if is_done {
-                return Ok(Modified::Answer(answer.into_inner()));
+                return Ok(Attempt::Done(answer.into_inner()));
             }
         }
-        Ok(Modified::Nothing)
+        Ok(Attempt::Nothing)
     }
 
     fn insert(

@@ -9,7 +9,8 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
-use crate::write_reply::{self, StatementIds};
+use crate::statements;
+use crate::write_reply;
 use crate::writes;
 
 errors! {}
@@ -70,7 +71,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Some(collection) => collection,
         None => ctx.server.db.collection_or_create(&ns)?,
     };
-    let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
+    let ordered = statements::is_ordered(request);
     if let Some(buckets) = ctx.server.db.buckets_of(&collection)? {
         return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
     }
@@ -82,17 +83,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         write_reply::write_errors(&errors, reply);
         return Ok(Outcome::Done);
     }
-    let ids = StatementIds::read(
-        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
-        request.arg("stmtIds").and_then(|ids| ids.as_array()),
-        documents.len(),
-    )?;
+    let ids = statements::read_ids(request, documents.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
     op.may_wait = !is_inline;
+    op.ids = ids;
     let mut report = InsertReport::default();
-    let outcome =
-        op.insert(&collection, &mut documents.iter().copied(), ordered, ids.at(0), &mut report);
+    let outcome = op.insert(&collection, &mut documents.iter().copied(), ordered, &mut report);
     if let Err(error) = outcome {
         if is_inline && report.inserted == 0 && writes::would_wait(&error) {
             return Ok(Outcome::ToPool);
@@ -122,15 +119,12 @@ fn insert_measurements(
     if !ctx.may_wait() {
         return Ok(Outcome::ToPool);
     }
-    let ids = StatementIds::read(
-        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
-        request.arg("stmtIds").and_then(|ids| ids.as_array()),
-        documents.len(),
-    )?;
+    let ids = statements::read_ids(request, documents.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    op.ids = ids;
     let mut report = InsertReport::default();
     let docs = &mut documents.iter().copied();
-    op.insert_measurements(buckets, docs, ordered, ids.at(0), &mut report)?;
+    op.insert_measurements(buckets, docs, ordered, &mut report)?;
     ctx.server.counters.insert.add(documents.len() as u64);
     ctx.server.counters.documents_inserted.add(report.inserted as u64);
     // As mongod does, an ordered insert counts the documents that it was given, whatever became of them.

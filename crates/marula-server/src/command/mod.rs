@@ -12,6 +12,7 @@ mod table;
 mod aggregate;
 mod apply_ops;
 mod build_info;
+mod bulk_write;
 mod capped;
 mod cluster_parameter;
 mod coll_mod;
@@ -79,6 +80,7 @@ pub static COMMANDS: &[&Command] = &[
     &apply_ops::COMMAND,
     &small::AVAILABLE_QUERY_OPTIONS,
     &build_info::COMMAND,
+    &bulk_write::COMMAND,
     &capped::CLONE,
     &coll_mod::COMMAND,
     &coll_stats::COMMAND,

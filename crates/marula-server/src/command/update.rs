@@ -1,8 +1,7 @@
 //! `update`: changes documents, or inserts one where none matches and the statement says `upsert`.
 
 use marula_bson::{Doc, DocWriter, Value, ValueBuf};
-use marula_db::session::Done;
-use marula_error::{Error, Result, errors};
+use marula_error::{Result, errors};
 use marula_query::stage::Pipeline;
 use marula_query::update::check_array_filters;
 
@@ -10,9 +9,10 @@ use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
+use crate::statements;
 use crate::update_one::{Statement, Updated};
-use crate::write_reply::{self, StatementIds, clamp};
-use crate::writes::{self, multi_not_retryable};
+use crate::write_reply::{self, clamp};
+use crate::writes;
 
 errors! {
     update_type() = FailedToParse, "Update argument must be either an object or an array";
@@ -79,6 +79,23 @@ fn check_statement(statement: Doc<'_>) -> Result<()> {
     }
 }
 
+/// Reads a statement whose form is checked.
+fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> Statement<'a> {
+    let flag = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
+    Statement {
+        query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
+        update: fields.get("u").unwrap_or(Value::Null),
+        constants: fields.get("c").and_then(|constants| constants.as_doc()),
+        array_filters: fields.get("arrayFilters").and_then(|filters| filters.as_array()),
+        hint: fields.get("hint"),
+        collation: fields.get("collation"),
+        let_variables: request.arg("let"),
+        multi: flag("multi"),
+        upsert: flag("upsert"),
+        number,
+    }
+}
+
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
     writes::check_writable(&ns)?;
@@ -88,78 +105,34 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     for statement in &statements {
         check_statement(*statement)?;
     }
-    let is_inline = !ctx.may_wait();
-    if is_inline && statements.len() > 1 {
+    if !ctx.may_wait() && statements.len() > 1 {
         return Ok(Outcome::ToPool);
     }
-    let ordered = request.arg("ordered").is_none_or(|ordered| ordered.is_truthy());
-    let ids = StatementIds::read(
-        request.arg("stmtId").and_then(|id| id.as_exact_i64()),
-        request.arg("stmtIds").and_then(|ids| ids.as_array()),
-        statements.len(),
-    )?;
-    let is_multi = |fields: &Doc<'_>| fields.get("multi").is_some_and(|multi| multi.is_truthy());
+    let ids = statements::read_ids(request, statements.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
-    op.may_wait = !is_inline;
+    op.ids = ids;
 
     let (mut matched, mut modified) = (0i64, 0i64);
     let mut upserted: Vec<(usize, ValueBuf)> = Vec::new();
-    let mut errors: Vec<(usize, Error)> = Vec::new();
-    let mut retried = Vec::new();
-    for (index, fields) in statements.iter().enumerate() {
-        let statement = Statement {
-            query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
-            update: fields.get("u").unwrap_or(Value::Null),
-            constants: fields.get("c").and_then(|constants| constants.as_doc()),
-            array_filters: fields.get("arrayFilters").and_then(|filters| filters.as_array()),
-            hint: fields.get("hint"),
-            collation: fields.get("collation"),
-            let_variables: request.arg("let"),
-            multi: is_multi(fields),
-            upsert: fields.get("upsert").is_some_and(|upsert| upsert.is_truthy()),
-            number: ids.at(index),
-        };
-        let outcome = match op
-            .numbered
-            .as_ref()
-            .and_then(|numbered| numbered.done(statement.number))
-        {
-            Some(Done::Updated { matched, modified, upserted }) => {
-                retried.push(statement.number);
-                Ok(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
-            }
-            Some(_) => Err(writes::mismatch(&op, statement.number)),
-            None if statement.multi && op.numbered.is_some() => Err(multi_not_retryable("true")),
-            None => match statement.run(ctx, &ns, &mut op) {
-                Ok(Some(updated)) => Ok(updated),
-                Ok(None) => return Ok(Outcome::ToPool),
-                Err(error) => Err(error),
-            },
-        };
-        match outcome {
-            Ok(updated) => {
-                matched += updated.matched;
-                modified += updated.modified;
-                if let Some(id) = updated.upserted {
-                    upserted.push((index, id));
-                }
-            }
-            Err(error) if is_inline && writes::would_wait(&error) => return Ok(Outcome::ToPool),
-            Err(error) if write_reply::ends_command(&error) => return Err(error),
-            Err(error) => {
-                errors.push((index, error));
-                if ordered {
-                    break;
-                }
-            }
-        }
-    }
+    let report = statements::run_all(
+        statements.len(),
+        statements::is_ordered(request),
+        &mut op,
+        Updated::recorded,
+        |index, op| read_statement(&statements[index], request, op.ids.at(index)).run(ctx, &ns, op),
+        |index, updated| {
+            matched += updated.matched;
+            modified += updated.modified;
+            upserted.extend(updated.upserted.map(|id| (index, id)));
+        },
+    )?;
+    let Some(report) = report else { return Ok(Outcome::ToPool) };
     ctx.server.counters.update.add(statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
-    write_reply::write_errors(&errors, reply);
-    write_reply::retried(&retried, reply);
+    write_reply::write_errors(&report.errors, reply);
+    write_reply::retried(&report.retried, reply);
     if !upserted.is_empty() {
         let mut list = reply.begin_array("upserted");
         for (index, id) in &upserted {

@@ -20,7 +20,7 @@ fn insert(db: &Db, name: &str, docs: &[DocBuf]) -> InsertReport {
     let collection = db.collection(&ns(name)).unwrap();
     let mut report = InsertReport::default();
     WriteOp::new(db, 0)
-        .insert(&collection, &mut docs.iter().map(DocBuf::as_doc), true, 0, &mut report)
+        .insert(&collection, &mut docs.iter().map(DocBuf::as_doc), true, &mut report)
         .unwrap();
     report
 }

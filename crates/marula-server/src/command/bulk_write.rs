@@ -1,0 +1,446 @@
+//! `bulkWrite`: inserts, updates and deletes in several collections, in one command.
+//!
+//! MongoDB has it since 8.0. An *operation* names its collection by a position in `nsInfo`; what each has come to is read
+//! through a cursor, and the reply sums up. Inserts of one collection that follow one another go in together.
+//! Source: manual, "bulkWrite (database command)".
+
+use std::mem;
+
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_db::session::{Done, StatementIds};
+use marula_db::write::InsertReport;
+use marula_db::{Namespace, WriteOp};
+use marula_error::{Error, Result, errors};
+use marula_query::stage::Pipeline;
+use marula_query::update::check_array_filters;
+
+use super::delete;
+use super::fields::{self, Field, Types};
+use super::{Auth, Command, Fields, Outcome};
+use crate::context::Context;
+use crate::listing;
+use crate::request::Request;
+use crate::statements;
+use crate::update_one::{self, Updated};
+use crate::write_reply::{self, clamp};
+use crate::writes;
+
+errors! {
+    unknown_operation(operation: &str) = FailedToParse, "BSON field 'bulkWrite.ops' has an entry that is none of 'insert', 'update' and 'delete': {operation}";
+    no_such_namespace(position: i64) = BadValue, "BulkWrite ops entry has an invalid nsInfo index. {position}";
+    mods_type() = FailedToParse, "Update argument must be either an object or an array";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "bulkWrite",
+    help: "Inserts, updates and deletes documents of several collections; each operation says what and where.",
+    admin_only: true,
+    writes: true,
+    takes_write_concern: true,
+    is_retryable_write: true,
+    in_transaction: true,
+    in_api_v1: true,
+    fields: Fields::Strict {
+        place: "bulkWrite",
+        fields: &[
+            Field::required("ops", Types::ARRAY),
+            Field::required("nsInfo", Types::ARRAY),
+            Field::optional("ordered", Types::BOOLEAN),
+            Field::optional("bypassDocumentValidation", Types::FLAG),
+            Field::optional("let", Types::DOCUMENT),
+            Field::optional("errorsOnly", Types::BOOLEAN),
+            Field::optional("cursor", Types::DOCUMENT),
+            Field::optional("stmtId", Types::Any),
+            Field::optional("stmtIds", Types::ARRAY),
+        ],
+    },
+    auth: Auth::User,
+    run,
+    ..Command::DEFAULT
+};
+
+/// The place that messages name for an operation.
+const OPERATION_PLACE: &str = "bulkWrite.ops";
+
+const INSERT_FIELDS: &[Field] =
+    &[Field::required("insert", Types::NUMBER), Field::required("document", Types::DOCUMENT)];
+
+const UPDATE_FIELDS: &[Field] = &[
+    Field::required("update", Types::NUMBER),
+    Field::required("filter", Types::DOCUMENT),
+    Field::required("updateMods", Types::Any),
+    Field::optional("arrayFilters", Types::ARRAY),
+    Field::optional("multi", Types::BOOLEAN),
+    Field::optional("upsert", Types::BOOLEAN),
+    Field::optional("hint", Types::Any),
+    Field::optional("constants", Types::DOCUMENT),
+    Field::optional("collation", Types::DOCUMENT),
+];
+
+const DELETE_FIELDS: &[Field] = &[
+    Field::required("delete", Types::NUMBER),
+    Field::required("filter", Types::DOCUMENT),
+    Field::optional("multi", Types::BOOLEAN),
+    Field::optional("hint", Types::Any),
+    Field::optional("collation", Types::DOCUMENT),
+];
+
+const NAMESPACE_FIELDS: &[Field] = &[
+    Field::required("ns", Types::STRING),
+    Field::optional("collectionUUID", Types::Any),
+    Field::optional("encryptionInformation", Types::DOCUMENT),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// An operation whose form is checked.
+struct Operation<'a> {
+    verb: Verb,
+    ns: usize,
+    fields: Doc<'a>,
+}
+
+/// What an operation did.
+enum Did {
+    Inserted,
+    Updated(Updated),
+    Deleted(i64),
+}
+
+impl Did {
+    /// What a session's record says; `None` where it is of another kind of write.
+    fn recorded(verb: Verb, done: &Done) -> Option<Did> {
+        match verb {
+            Verb::Insert => matches!(done, Done::Inserted).then_some(Did::Inserted),
+            Verb::Update => Updated::recorded(done).map(Did::Updated),
+            Verb::Delete => delete::recorded(done).map(Did::Deleted),
+        }
+    }
+}
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let namespaces = read_namespaces(request)?;
+    let documents = request.documents("ops").expect("the row requires ops");
+    let operations: Vec<Operation<'_>> = documents
+        .map(|document| Operation::read(document?, namespaces.len()))
+        .collect::<Result<_>>()?;
+    write_reply::check_batch_size(operations.len())?;
+    let ids = statements::read_ids(request, operations.len())?;
+    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.ids = ids;
+    let mut bulk = Bulk {
+        ctx,
+        request,
+        namespaces: &namespaces,
+        is_ordered: statements::is_ordered(request),
+        results: Results {
+            errors_only: request.flag("errorsOnly"),
+            entries: Vec::new(),
+            counts: Counts::default(),
+        },
+        retried: Vec::new(),
+    };
+    let mut start = 0;
+    while start < operations.len() {
+        let end = start + run_length(&operations[start..]);
+        let goes_on = match operations[start].verb {
+            Verb::Insert => bulk.insert(&operations[start..end], start, &mut op)?,
+            Verb::Update | Verb::Delete => bulk.change(&operations[start], start, &mut op)?,
+        };
+        if !goes_on {
+            break;
+        }
+        start = end;
+    }
+    let Bulk { results, retried, .. } = bulk;
+    results.counts.add_to(&ctx.server.counters);
+    let ns = Namespace::new("admin", "$cmd.bulkWrite")?;
+    listing::reply(ctx, request, ns, results.entries, reply)?;
+    results.counts.write(reply);
+    write_reply::retried(&retried, reply);
+    Ok(Outcome::Done)
+}
+
+fn read_namespaces(request: &Request<'_>) -> Result<Vec<Namespace>> {
+    let documents = request.documents("nsInfo").expect("the row requires nsInfo");
+    documents
+        .map(|document| {
+            let document = document?;
+            fields::check_doc("bulkWrite.nsInfo", NAMESPACE_FIELDS, document)?;
+            let name = document.get("ns").and_then(|ns| ns.as_str()).unwrap_or_default();
+            let ns = Namespace::parse(&name.to_string())?;
+            writes::check_writable(&ns)?;
+            Ok(ns)
+        })
+        .collect()
+}
+
+/// How many operations from the first on are done together: inserts into one collection.
+fn run_length(operations: &[Operation<'_>]) -> usize {
+    let Some(first) = operations.first().filter(|first| first.verb == Verb::Insert) else {
+        return 1;
+    };
+    operations.iter().take_while(|next| next.verb == Verb::Insert && next.ns == first.ns).count()
+}
+
+impl<'a> Operation<'a> {
+    /// Checks the form of an operation. What is wrong in it fails the whole command before anything is written.
+    fn read(fields: Doc<'a>, namespaces: usize) -> Result<Self> {
+        let first = fields.iter().next();
+        let name = first.map(|first| first.name.to_string()).unwrap_or_default();
+        let (verb, known) = match name.as_str() {
+            "insert" => (Verb::Insert, INSERT_FIELDS),
+            "update" => (Verb::Update, UPDATE_FIELDS),
+            "delete" => (Verb::Delete, DELETE_FIELDS),
+            other => return Err(unknown_operation(other)),
+        };
+        fields::check_doc(OPERATION_PLACE, known, fields)?;
+        match (verb, fields.get("updateMods")) {
+            (Verb::Update, Some(Value::Array(stages))) => Pipeline::check_form(stages)?,
+            (Verb::Update, Some(Value::Document(_))) => {}
+            (Verb::Update, _) => return Err(mods_type()),
+            _ => {}
+        }
+        if let Some(Value::Array(filters)) = fields.get("arrayFilters") {
+            check_array_filters(OPERATION_PLACE, filters)?;
+        }
+        let position = first.and_then(|first| first.value.get().as_exact_i64()).unwrap_or(-1);
+        let ns = usize::try_from(position).ok().filter(|&ns| ns < namespaces);
+        Ok(Operation { verb, ns: ns.ok_or_else(|| no_such_namespace(position))?, fields })
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(|flag| flag.is_truthy())
+    }
+
+    fn doc(&self, name: &str) -> Doc<'a> {
+        self.fields.get(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY)
+    }
+}
+
+/// The command under way.
+struct Bulk<'b, 'c, 'r> {
+    ctx: &'b Context<'c>,
+    request: &'b Request<'r>,
+    namespaces: &'b [Namespace],
+    is_ordered: bool,
+    results: Results,
+    retried: Vec<i32>,
+}
+
+impl Bulk<'_, '_, '_> {
+    /// Inserts documents of one collection, whose first operation is at `start`; answers whether the command goes on.
+    fn insert(
+        &mut self,
+        operations: &[Operation<'_>],
+        start: usize,
+        op: &mut WriteOp<'_>,
+    ) -> Result<bool> {
+        let mut report = InsertReport::default();
+        let own = StatementIds::Listed(
+            (start..start + operations.len()).map(|at| op.ids.at(at)).collect(),
+        );
+        let all = mem::replace(&mut op.ids, own);
+        let inserted =
+            self.insert_into(&self.namespaces[operations[0].ns], operations, op, &mut report);
+        op.ids = all;
+        match inserted {
+            Err(error) if write_reply::ends_command(&error) => return Err(error),
+            // An error that is no document's own, such as that of a view, is each one's.
+            Err(error) => {
+                let failed = if self.is_ordered { 1 } else { operations.len() };
+                report.errors = (0..failed).map(|position| (position, error.clone())).collect();
+            }
+            Ok(()) => {}
+        }
+        self.retried.extend(report.retried);
+        let mut errors = report.errors.into_iter().peekable();
+        for position in 0..operations.len() {
+            match errors.next_if(|(failed, _)| *failed == position) {
+                None => self.results.take(start + position, Verb::Insert, Ok(Did::Inserted)),
+                Some((_, error)) => {
+                    self.results.take(start + position, Verb::Insert, Err(error));
+                    if self.is_ordered {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn insert_into(
+        &self,
+        ns: &Namespace,
+        operations: &[Operation<'_>],
+        op: &mut WriteOp<'_>,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        ns.check_creatable()?;
+        let collection = self.ctx.server.db.collection_or_create(ns)?;
+        let mut documents = operations.iter().map(|operation| operation.doc("document"));
+        if let Some(buckets) = self.ctx.server.db.buckets_of(&collection)? {
+            return op.insert_measurements(&buckets, &mut documents, self.is_ordered, report);
+        }
+        writes::check_not_view(&collection)?;
+        op.insert(&collection, &mut documents, self.is_ordered, report)
+    }
+
+    /// Carries out an update or a delete; answers whether the command goes on.
+    fn change(
+        &mut self,
+        operation: &Operation<'_>,
+        index: usize,
+        op: &mut WriteOp<'_>,
+    ) -> Result<bool> {
+        let (ctx, verb, number) = (self.ctx, operation.verb, op.ids.at(index));
+        let ns = &self.namespaces[operation.ns];
+        let let_variables = self.request.arg("let");
+        let run = |op: &mut WriteOp<'_>| match verb {
+            Verb::Delete => {
+                let statement = delete::Statement {
+                    query: operation.doc("filter"),
+                    hint: operation.fields.get("hint"),
+                    collation: operation.fields.get("collation"),
+                    let_variables,
+                    multi: operation.flag("multi"),
+                    number,
+                };
+                let collection = ctx.server.db.collection(ns);
+                Ok(statement.run(ctx, collection.as_ref(), op)?.map(Did::Deleted))
+            }
+            Verb::Insert | Verb::Update => {
+                let statement = update_one::Statement {
+                    query: operation.doc("filter"),
+                    update: operation.fields.get("updateMods").unwrap_or(Value::Null),
+                    constants: operation.fields.get("constants").and_then(|doc| doc.as_doc()),
+                    array_filters: operation
+                        .fields
+                        .get("arrayFilters")
+                        .and_then(|filters| filters.as_array()),
+                    hint: operation.fields.get("hint"),
+                    collation: operation.fields.get("collation"),
+                    let_variables,
+                    multi: operation.flag("multi"),
+                    upsert: operation.flag("upsert"),
+                    number,
+                };
+                Ok(statement.run(ctx, ns, op)?.map(Did::Updated))
+            }
+        };
+        let earlier = |done: &Done| Did::recorded(verb, done);
+        let outcome = statements::run_one(number, op, &mut self.retried, earlier, run)?
+            .expect("on the pool a statement is carried out");
+        let goes_on = outcome.is_ok() || !self.is_ordered;
+        self.results.take(index, verb, outcome);
+        Ok(goes_on)
+    }
+}
+
+/// What the operations have come to.
+struct Results {
+    errors_only: bool,
+    entries: Vec<DocBuf>,
+    counts: Counts,
+}
+
+impl Results {
+    fn take(&mut self, index: usize, verb: Verb, outcome: Result<Did>) {
+        self.counts.take(verb, &outcome);
+        if outcome.is_err() || !self.errors_only {
+            self.entries.push(entry(index, verb, &outcome));
+        }
+    }
+}
+
+/// What the cursor shows of one operation.
+fn entry(index: usize, verb: Verb, outcome: &Result<Did>) -> DocBuf {
+    DocBuf::build(|entry| {
+        entry.append("ok", f64::from(u8::from(outcome.is_ok())));
+        entry.append("idx", clamp(i64::try_from(index).unwrap_or(i64::MAX)));
+        match outcome {
+            Ok(Did::Inserted) => {
+                entry.append("n", 1);
+            }
+            Ok(Did::Deleted(count)) => {
+                entry.append("n", clamp(*count));
+            }
+            Ok(Did::Updated(updated)) => {
+                entry.append("n", clamp(updated.matched));
+                entry.append("nModified", clamp(updated.modified));
+                append_upserted(updated.upserted.as_ref(), entry);
+            }
+            Err(error) => append_error(error, verb, entry),
+        }
+    })
+}
+
+fn append_upserted(id: Option<&ValueBuf>, entry: &mut DocWriter<'_>) {
+    if let Some(id) = id {
+        entry.begin_doc("upserted").append("_id", id);
+    }
+}
+
+fn append_error(error: &Error, verb: Verb, entry: &mut DocWriter<'_>) {
+    entry.append("code", error.code().number());
+    entry.append("errmsg", error.message());
+    entry.append_elements(error.fields());
+    entry.append("n", 0);
+    if verb == Verb::Update {
+        entry.append("nModified", 0);
+    }
+}
+
+/// The sums of the reply.
+#[derive(Default)]
+struct Counts {
+    operations: [u64; 3],
+    errors: i64,
+    inserted: i64,
+    matched: i64,
+    modified: i64,
+    upserted: i64,
+    deleted: i64,
+}
+
+impl Counts {
+    fn take(&mut self, verb: Verb, outcome: &Result<Did>) {
+        self.operations[verb as usize] += 1;
+        match outcome {
+            Err(_) => self.errors += 1,
+            Ok(Did::Inserted) => self.inserted += 1,
+            Ok(Did::Deleted(count)) => self.deleted += count,
+            Ok(Did::Updated(updated)) if updated.upserted.is_some() => self.upserted += 1,
+            Ok(Did::Updated(updated)) => {
+                self.matched += updated.matched;
+                self.modified += updated.modified;
+            }
+        }
+    }
+
+    /// Adds to the server's counters what three commands would have.
+    fn add_to(&self, counters: &crate::counters::Counters) {
+        let [inserts, updates, deletes] = self.operations;
+        counters.insert.add(inserts);
+        counters.update.add(updates);
+        counters.delete.add(deletes);
+        counters.documents_inserted.add(self.inserted.unsigned_abs());
+        counters.documents_updated.add(self.modified.unsigned_abs());
+        counters.documents_deleted.add(self.deleted.unsigned_abs());
+    }
+
+    fn write(&self, reply: &mut DocWriter<'_>) {
+        reply.append("nErrors", clamp(self.errors));
+        reply.append("nInserted", clamp(self.inserted));
+        reply.append("nMatched", clamp(self.matched));
+        reply.append("nModified", clamp(self.modified));
+        reply.append("nUpserted", clamp(self.upserted));
+        reply.append("nDeleted", clamp(self.deleted));
+    }
+}
