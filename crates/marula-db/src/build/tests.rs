@@ -38,7 +38,7 @@ fn fill(kind: &str, count: i32) -> (Arc<Db>, Arc<Collection>) {
 fn insert(db: &Db, collection: &Collection, doc: &DocBuf) {
     let mut report = InsertReport::default();
     let mut docs = std::iter::once(doc.as_doc());
-    WriteOp::new(db, 0).insert(collection, &mut docs, true, 0, &mut report).unwrap();
+    WriteOp::new(db, 0).insert(collection, &mut docs, true, &mut report).unwrap();
     assert_eq!(report.inserted, 1, "{:?}", report.errors);
 }
 
@@ -238,7 +238,7 @@ fn what_cannot_be_indexed_is_refused_during_a_build() {
         let mut report = InsertReport::default();
         let parallel = doc! { "_id": -1, "a": [1, 2], "t": [1, 2] };
         let mut docs = std::iter::once(parallel.as_doc());
-        WriteOp::new(&db, 0).insert(&collection, &mut docs, true, 0, &mut report).unwrap();
+        WriteOp::new(&db, 0).insert(&collection, &mut docs, true, &mut report).unwrap();
         assert_eq!(report.errors[0].1.code(), codes::CannotIndexParallelArrays);
         refusals += 1;
         Ok(())
