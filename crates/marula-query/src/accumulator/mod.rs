@@ -98,6 +98,16 @@ impl std::fmt::Debug for Row {
 }
 
 impl Accumulator {
+    /// The name with its dollar sign.
+    pub(crate) fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// What is evaluated on each document.
+    pub(crate) fn argument(&self) -> &Expression {
+        &self.argument
+    }
+
     /// Parses `{ $operator: <argument> }`, the value of the group's field `field`.
     pub fn parse_field(field: &[u8], value: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
         let name = &*field.to_str_lossy();

@@ -29,7 +29,7 @@ pub(crate) struct Sum {
 
 /// A sum of doubles with about 106 bits: `high` is the rounded sum, `low` what it lacks.
 #[derive(Clone, Copy, Default, Debug)]
-struct DoubleDouble {
+pub(crate) struct DoubleDouble {
     high: f64,
     low: f64,
     /// The sum as doubles alone give it: the answer where infinities or NaN are among them.
@@ -37,7 +37,8 @@ struct DoubleDouble {
 }
 
 impl DoubleDouble {
-    fn add(&mut self, addend: f64) {
+    /// Adds a number.
+    pub(crate) fn add(&mut self, addend: f64) {
         self.plain += addend;
         let sum = self.high + addend;
         let rounded = sum - self.high;
@@ -49,7 +50,8 @@ impl DoubleDouble {
         self.high = high;
     }
 
-    fn add_integer(&mut self, integer: i128) {
+    /// Adds a whole number, which one double may not hold.
+    pub(crate) fn add_integer(&mut self, integer: i128) {
         // Two doubles hold what one rounds off.
         #[allow(clippy::cast_precision_loss)]
         let high = integer as f64;
@@ -59,7 +61,13 @@ impl DoubleDouble {
         self.add(low);
     }
 
-    fn value(&self) -> f64 {
+    /// The rounded sum, and what it lacks.
+    pub(crate) fn parts(&self) -> (f64, f64) {
+        (self.high, self.low)
+    }
+
+    /// The sum.
+    pub(crate) fn value(&self) -> f64 {
         if self.high.is_finite() && self.low.is_finite() { self.high } else { self.plain }
     }
 }

@@ -25,6 +25,7 @@ errors! {
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$setWindowFields.{name}' is an unknown field.";
     field_not_object(name: &str, kind: &str) = TypeMismatch, "BSON field '$setWindowFields.{name}' is the wrong type '{kind}', expected type 'object'";
     no_output() = IDLFailedToParse, "BSON field '$setWindowFields.output' is missing but a required field";
+    conflicting_paths() = 6307900, "$setWindowFields 'output' specification contains two conflicting paths";
     partition_is_array() = TypeMismatch, "An expression used to partition cannot evaluate to value of type array";
     too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
@@ -82,9 +83,21 @@ impl SetWindowFields {
                     WindowFunction::parse(element.name, value, sort, &mut parser.scope())?;
                 Ok((path, function))
             })
-            .collect::<Result<_>>()?;
+            .collect::<Result<Vec<_>>>()?;
+        check_paths(&output)?;
         Ok(SetWindowFields { partition_by, sort_by, output })
     }
+}
+
+/// Checks that no path of the output leads into another.
+fn check_paths(output: &[(Path, WindowFunction)]) -> Result<()> {
+    let leads_into = |inner: &Path, outer: &Path| {
+        inner.parts().len() > outer.parts().len() && inner.parts().starts_with(outer.parts())
+    };
+    let conflicts = |(path, _): &(Path, WindowFunction)| {
+        output.iter().any(|(other, _)| leads_into(path, other))
+    };
+    if output.iter().any(conflicts) { Err(conflicting_paths()) } else { Ok(()) }
 }
 
 impl Stage for SetWindowFields {

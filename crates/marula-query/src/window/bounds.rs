@@ -88,6 +88,14 @@ impl Bounds {
         }
     }
 
+    /// Whether documents leave the window again as it moves.
+    pub(crate) fn start_moves(&self) -> bool {
+        match self {
+            Bounds::Documents(lower, _) => *lower != Bound::Unbounded,
+            Bounds::Range { lower, .. } => *lower != Bound::Unbounded,
+        }
+    }
+
     /// The window of each document of a partition, as positions; lower and upper ends never go back.
     pub(crate) fn windows(&self, partition: &Partition<'_>) -> Result<Vec<Range<usize>>> {
         let count = partition.documents.len();

@@ -1,12 +1,12 @@
 //! Window functions that relate two values: `$derivative`, `$integral`, `$covariancePop`, `$covarianceSamp`.
 
-use marula_bson::{Value, ValueBuf};
+use marula_bson::{Decimal128, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Row, Spec, bounds, only_sort_field, shown};
 use super::{Bounds, Partition, SortBy, text};
 use crate::expression::calendar::Unit;
-use crate::expression::number::Number;
+use crate::expression::number::{DecContext, Number, decimal_with};
 use crate::expression::{Expression, Scope};
 
 pub(super) static ROWS: &[Row] = &[
@@ -115,16 +115,16 @@ impl Slope {
         else {
             return Err(cannot_subtract(low.kind().alias(), high.kind().alias()));
         };
-        let mut run = right.subtract(left);
+        let run = right.subtract(left);
         if run.is_zero() {
             return Ok(null());
         }
-        if let Some(unit) = self.unit {
-            #[allow(clippy::cast_precision_loss)]
-            let per_unit = unit.ms() as f64;
-            run = Number::Double(run.to_f64() / per_unit);
-        }
-        Ok(Value::from(high_number.subtract(low_number).divide(run)).to_buf())
+        let slope = high_number.subtract(low_number).divide(run);
+        let slope = match self.unit {
+            Some(unit) => slope.multiply(Number::Long(unit.ms())),
+            None => slope,
+        };
+        Ok(Value::from(slope).to_buf())
     }
 
     /// The area under the inputs by trapezoids; what is not a number is not there.
@@ -149,9 +149,7 @@ impl Slope {
             before = Some((time, input));
         }
         Ok(Value::from(match self.unit {
-            Some(unit) if before.is_some() && !matches!(area, Number::Int(0)) => {
-                area.divide(Number::Long(unit.ms()))
-            }
+            Some(unit) => area.divide(Number::Long(unit.ms())),
             _ => area,
         })
         .to_buf())
@@ -233,21 +231,68 @@ impl Moments {
     }
 }
 
+/// Whether a decimal is among the numbers of a pair.
+fn has_decimal(input: &Option<ValueBuf>) -> bool {
+    let items = input.as_ref().and_then(|input| input.get().as_array());
+    pair(input).is_some()
+        && items.is_some_and(|items| items.values().any(|item| item.kind() == Type::Decimal128))
+}
+
+/// The two numbers as decimals.
+fn decimal_pair(input: &Option<ValueBuf>) -> Option<(Decimal128, Decimal128)> {
+    pair(input)?;
+    let mut numbers = input.as_ref()?.get().as_array()?.values().filter_map(Number::of);
+    Some((numbers.next()?.to_decimal(), numbers.next()?.to_decimal()))
+}
+
+impl Covariance {
+    /// The covariance of pairs among which are decimals: it is one.
+    fn in_decimals(&self, inputs: &[Option<ValueBuf>]) -> Value<'static> {
+        use DecContext as Dec;
+        let zero = Decimal128::ZERO;
+        let (mut count, mut sum_x, mut sum_y, mut products) = (0i64, zero, zero, zero);
+        for (x, y) in inputs.iter().filter_map(decimal_pair) {
+            count += 1;
+            sum_x = decimal_with(sum_x, x, Dec::add);
+            sum_y = decimal_with(sum_y, y, Dec::add);
+            products = decimal_with(products, decimal_with(x, y, Dec::mul), Dec::add);
+        }
+        let divisor = if self.is_sample { count - 1 } else { count };
+        if divisor <= 0 {
+            return Value::Null;
+        }
+        let both = decimal_with(sum_x, sum_y, Dec::mul);
+        let of_means = decimal_with(both, Decimal128::from_i64(count), Dec::div);
+        let rest = decimal_with(products, of_means, Dec::sub);
+        decimal_with(rest, Decimal128::from_i64(divisor), Dec::div).into()
+    }
+}
+
 impl Function for Covariance {
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let inputs = partition.values(&self.input)?;
+        let mut decimals = 0usize;
+        let is_decimal: Vec<bool> = inputs.iter().map(has_decimal).collect();
         let mut moments = Moments::default();
         let mut held = 0..0;
         let mut values = Vec::with_capacity(inputs.len());
         for window in self.bounds.windows(partition)? {
             if window.start >= held.end {
                 moments = Moments::default();
+                decimals = 0;
                 held = window.start..window.start;
             }
             inputs[held.end..window.end].iter().filter_map(pair).for_each(|pair| moments.add(pair));
             let gone = inputs[held.start..window.start].iter().filter_map(pair);
             gone.for_each(|pair| moments.remove(pair));
+            let count = |range: &[bool]| range.iter().filter(|is_decimal| **is_decimal).count();
+            decimals += count(&is_decimal[held.end..window.end]);
+            decimals -= count(&is_decimal[held.start..window.start]);
             held = window;
+            if decimals > 0 {
+                values.push(self.in_decimals(&inputs[held.clone()]).to_buf());
+                continue;
+            }
             let divisor = if self.is_sample { moments.count - 1.0 } else { moments.count };
             let value = match divisor > 0.0 {
                 true => Value::Double(moments.products / divisor),

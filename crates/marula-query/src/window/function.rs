@@ -3,7 +3,7 @@
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Bounds, Partition, SortBy, calculus, rank, smooth, text};
+use super::{Bounds, Partition, SortBy, calculus, rank, removable, smooth, text};
 use crate::accumulator::{self, Accumulator};
 use crate::context::Context;
 use crate::expression::{Arena, Frame, Scope, print};
@@ -143,6 +143,11 @@ impl Accumulated {
 impl Function for Accumulated {
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let windows = self.bounds.windows(partition)?;
+        if self.bounds.start_moves()
+            && let Some(values) = removable::values(&self.accumulator, &windows, partition)?
+        {
+            return Ok(values);
+        }
         let context = partition.context;
         let start = || self.accumulator.start(Value::Null, context);
         let (mut arena, results) = (Arena::new(), Arena::new());

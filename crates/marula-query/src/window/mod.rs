@@ -9,6 +9,7 @@ pub(crate) mod bounds;
 mod calculus;
 pub(crate) mod function;
 mod rank;
+mod removable;
 mod smooth;
 
 use bstr::ByteSlice;

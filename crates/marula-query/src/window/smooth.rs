@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 
 use super::function::{Function, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
-use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal};
+use crate::expression::number::{DecContext, Number, decimal_with};
 use crate::expression::{Expression, Scope};
 
 pub(super) static ROWS: &[Row] = &[
@@ -25,6 +25,7 @@ errors! {
     fill_with_window(name: &str) = FailedToParse, "'window' field is not allowed in {name}";
     fill_needs_one_field() = 605001, "$linearFill must be specified with a top level sortBy expression with exactly one element";
     fill_not_number(kind: &str) = TypeMismatch, "Value to be filled must be numeric or nullish, but found {kind}";
+    fill_sort_type(kind: &str) = TypeMismatch, "Value of the sortBy field must be numeric or a date, but found {kind}";
     fill_repeated() = 6050106, "There can be no repeated values in the sort field";
 }
 
@@ -82,27 +83,31 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
 
 impl Function for MovingAverage {
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        let mut average: Option<Number> = None;
+        // It is carried on in decimals, as mongod does; a double unless a decimal was among the values.
+        let mut average: Option<Decimal128> = None;
+        let mut is_decimal = false;
         let mut values = Vec::new();
         for input in partition.values(&self.input)? {
             if let Some(number) = input.and_then(|input| Number::of(input.get())) {
+                is_decimal |= matches!(number, Number::Decimal(_));
                 average = Some(match average {
-                    None => match number {
-                        Number::Decimal(_) => number,
-                        _ => Number::Double(number.to_f64()),
-                    },
-                    Some(before) => self.next(before, number),
+                    None => number.to_decimal(),
+                    Some(before) => self.next(before, number.to_decimal()),
                 });
             }
-            values.push(average.map_or(Value::Null, Value::from).to_buf());
+            let value = match average {
+                None => Value::Null,
+                Some(average) if is_decimal => average.into(),
+                Some(average) => average.to_f64().into(),
+            };
+            values.push(value.to_buf());
         }
         Ok(values)
     }
 }
 
 impl MovingAverage {
-    /// The next average, computed in decimals as mongod does; a double unless a decimal was among the values.
-    fn next(&self, before: Number, number: Number) -> Number {
+    fn next(&self, before: Decimal128, number: Decimal128) -> Decimal128 {
         let one = Decimal128::from_i64(1);
         let alpha = match &self.weight {
             Weight::Count(n) => {
@@ -112,21 +117,9 @@ impl MovingAverage {
             Weight::Alpha(alpha) => Number::of(alpha.get()).map_or(one, Number::to_decimal),
         };
         let rest = decimal_with(one, alpha, DecContext::sub);
-        let newest = decimal_with(number.to_decimal(), alpha, DecContext::mul);
-        let older = decimal_with(exact(before), rest, DecContext::mul);
-        let average = decimal_with(newest, older, DecContext::add);
-        match (before, number) {
-            (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(average),
-            _ => Number::Double(average.to_f64()),
-        }
-    }
-}
-
-/// A number with all its digits.
-fn exact(number: Number) -> Decimal128 {
-    match number {
-        Number::Double(double) => exact_decimal(double),
-        number => number.to_decimal(),
+        let newest = decimal_with(number, alpha, DecContext::mul);
+        let older = decimal_with(before, rest, DecContext::mul);
+        decimal_with(newest, older, DecContext::add)
     }
 }
 
@@ -158,6 +151,10 @@ impl Function for LinearFill {
         let inputs = partition.values(&self.input)?;
         let places = partition.sort_values(&self.sort_by)?;
         let collator = partition.context.collator();
+        if let Some(other) = places.iter().find(|value| place(value).is_none()) {
+            let kind = other.as_ref().map_or("missing", |value| value.kind().alias());
+            return Err(fill_sort_type(kind));
+        }
         for pair in places.windows(2) {
             if let [Some(a), Some(b)] = pair
                 && marula_bson::order::equal(a.get(), b.get(), collator)

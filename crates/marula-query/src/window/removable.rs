@@ -1,0 +1,298 @@
+//! Accumulators over windows that move: each value is added once and taken out once, however wide the window is.
+//!
+//! `$sum` and its like, `$stdDevPop` and `$stdDevSamp` keep totals, `$min` and `$max` the values that may still become
+//! the extreme, `$first` and `$last` nothing. The others are computed anew for each window.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use marula_bson::{Collator, Decimal128, Value, ValueBuf, order};
+use marula_error::Result;
+
+use super::{Partition, or_null};
+use crate::accumulator::Accumulator;
+use crate::accumulator::sum::DoubleDouble;
+use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
+
+/// Values come in at the end of the window and go out at its start.
+trait Moving {
+    /// Adds the value at a position.
+    fn add(&mut self, at: usize, value: Value<'_>);
+
+    /// Takes out the value at a position, the oldest that is in.
+    fn remove(&mut self, at: usize, value: Value<'_>);
+
+    /// What the values in the window come to.
+    fn value(&self, inputs: &[Option<ValueBuf>]) -> ValueBuf;
+}
+
+/// One value per window, whose ends never go back; `None` for an accumulator that nothing can be taken out of.
+pub(super) fn values(
+    accumulator: &Accumulator,
+    windows: &[Range<usize>],
+    partition: &Partition<'_>,
+) -> Result<Option<Vec<ValueBuf>>> {
+    let collator = partition.context.collator();
+    let mut state: Box<dyn Moving + '_> = match accumulator.name() {
+        "$sum" | "$count" => Box::new(Totals { is_mean: false, ..Totals::default() }),
+        "$avg" => Box::new(Totals { is_mean: true, ..Totals::default() }),
+        "$stdDevPop" => Box::new(Spread { is_sample: false, ..Spread::default() }),
+        "$stdDevSamp" => Box::new(Spread { is_sample: true, ..Spread::default() }),
+        "$min" => Box::new(Extremes::new(Ordering::Less, collator)),
+        "$max" => Box::new(Extremes::new(Ordering::Greater, collator)),
+        "$first" | "$last" => {
+            return ends(accumulator, windows, partition).map(Some);
+        }
+        _ => return Ok(None),
+    };
+    let inputs = partition.values(accumulator.argument())?;
+    let value_at = |at: usize| inputs[at].as_ref().map_or(Value::Null, ValueBuf::get);
+    let mut results = Vec::with_capacity(windows.len());
+    let mut held = 0..0;
+    for window in windows {
+        for at in held.end..window.end {
+            state.add(at, value_at(at));
+        }
+        for at in held.start..window.start {
+            state.remove(at, value_at(at));
+        }
+        held = window.clone();
+        results.push(state.value(&inputs));
+    }
+    Ok(Some(results))
+}
+
+/// `$first` and `$last`: the values at the ends of the windows.
+fn ends(
+    accumulator: &Accumulator,
+    windows: &[Range<usize>],
+    partition: &Partition<'_>,
+) -> Result<Vec<ValueBuf>> {
+    let inputs = partition.values(accumulator.argument())?;
+    let is_first = accumulator.name() == "$first";
+    let at_end = |window: &Range<usize>| match window.is_empty() {
+        true => Value::Null.to_buf(),
+        false => or_null(inputs[if is_first { window.start } else { window.end - 1 }].clone()),
+    };
+    Ok(windows.iter().map(at_end).collect())
+}
+
+/// How many numbers there are that no sum comes back from, and the sum of the others.
+#[derive(Default)]
+struct Totals {
+    is_mean: bool,
+    count: i64,
+    integers: i128,
+    doubles: i64,
+    double_sum: DoubleDouble,
+    decimals: i64,
+    decimal_sum: Option<Decimal128>,
+    nans: i64,
+    positive_infinities: i64,
+    negative_infinities: i64,
+}
+
+impl Totals {
+    /// Adds a value, or takes it out where `sign` is negative.
+    fn change(&mut self, value: Value<'_>, sign: i64) {
+        let Some(number) = Number::of(value) else { return };
+        self.count += sign;
+        match number {
+            Number::Int(number) => self.integers += i128::from(number) * i128::from(sign),
+            Number::Long(number) => self.integers += i128::from(number) * i128::from(sign),
+            Number::Double(number) => {
+                self.doubles += sign;
+                self.note_special(number, sign);
+                if number.is_finite() {
+                    self.double_sum.add(if sign < 0 { -number } else { number });
+                }
+                if self.doubles == 0 {
+                    self.double_sum = DoubleDouble::default();
+                }
+            }
+            Number::Decimal(number) => {
+                self.decimals += sign;
+                if number.is_nan() || number.is_infinite() {
+                    self.note_special(number.to_f64(), sign);
+                } else {
+                    let sum = self.decimal_sum.unwrap_or(Decimal128::ZERO);
+                    let change = if sign < 0 { DecContext::sub } else { DecContext::add };
+                    self.decimal_sum = Some(decimal_with(sum, number, change));
+                }
+                if self.decimals == 0 {
+                    self.decimal_sum = None;
+                }
+            }
+        }
+    }
+
+    fn note_special(&mut self, number: f64, sign: i64) {
+        if number.is_nan() {
+            self.nans += sign;
+        } else if number == f64::INFINITY {
+            self.positive_infinities += sign;
+        } else if number == f64::NEG_INFINITY {
+            self.negative_infinities += sign;
+        }
+    }
+
+    fn total(&self) -> Number {
+        let is_nan =
+            self.nans > 0 || (self.positive_infinities > 0 && self.negative_infinities > 0);
+        let special = match (is_nan, self.positive_infinities, self.negative_infinities) {
+            (true, ..) => Some(f64::NAN),
+            (_, 1.., _) => Some(f64::INFINITY),
+            (_, _, 1..) => Some(f64::NEG_INFINITY),
+            _ => None,
+        };
+        let mut binary = self.double_sum;
+        if self.integers != 0 {
+            binary.add_integer(self.integers);
+        }
+        match special {
+            Some(special) if self.decimals > 0 => Number::Decimal(Decimal128::from_f64(special)),
+            Some(special) => Number::Double(special),
+            None if self.decimals > 0 => {
+                let (high, low) = binary.parts();
+                let binary = decimal_with(exact_decimal(high), exact_decimal(low), DecContext::add);
+                let decimals = self.decimal_sum.unwrap_or(Decimal128::ZERO);
+                Number::Decimal(decimal_with(decimals, binary, DecContext::add))
+            }
+            None if self.doubles > 0 => Number::Double(binary.value()),
+            None => match i64::try_from(self.integers) {
+                Ok(total) => int_or_long(total),
+                #[allow(clippy::cast_precision_loss)]
+                Err(_) => Number::Double(self.integers as f64),
+            },
+        }
+    }
+}
+
+impl Moving for Totals {
+    fn add(&mut self, _: usize, value: Value<'_>) {
+        self.change(value, 1);
+    }
+
+    fn remove(&mut self, _: usize, value: Value<'_>) {
+        self.change(value, -1);
+    }
+
+    fn value(&self, _: &[Option<ValueBuf>]) -> ValueBuf {
+        if !self.is_mean {
+            return Value::from(self.total()).to_buf();
+        }
+        if self.count == 0 {
+            return Value::Null.to_buf();
+        }
+        let mean = match self.total() {
+            Number::Decimal(total) => {
+                let count = Decimal128::from_i64(self.count);
+                Number::Decimal(decimal_with(total, count, DecContext::div))
+            }
+            #[allow(clippy::cast_precision_loss)]
+            total => Number::Double(total.to_f64() / self.count as f64),
+        };
+        Value::from(mean).to_buf()
+    }
+}
+
+/// The sum, and the sum of the squared differences from the mean, as mongod carries them on.
+#[derive(Default)]
+struct Spread {
+    is_sample: bool,
+    count: i64,
+    sum: DoubleDouble,
+    squares: DoubleDouble,
+    not_finite: i64,
+}
+
+impl Spread {
+    fn change(&mut self, value: Value<'_>, sign: i64) {
+        let Some(number) = value.as_f64() else { return };
+        if !number.is_finite() {
+            self.not_finite += sign;
+            return;
+        }
+        let after = self.count + sign;
+        if after == 0 {
+            let (is_sample, not_finite) = (self.is_sample, self.not_finite);
+            *self = Spread { is_sample, not_finite, ..Spread::default() };
+            return;
+        }
+        #[allow(clippy::cast_precision_loss)]
+        if self.count > 0 {
+            let (before, after) = (self.count as f64, after as f64);
+            let delta = number * before - self.sum.value();
+            let change = delta * delta * sign as f64 / (before * after);
+            self.squares.add(change);
+        }
+        self.sum.add(if sign < 0 { -number } else { number });
+        self.count = after;
+    }
+}
+
+impl Moving for Spread {
+    fn add(&mut self, _: usize, value: Value<'_>) {
+        self.change(value, 1);
+    }
+
+    fn remove(&mut self, _: usize, value: Value<'_>) {
+        self.change(value, -1);
+    }
+
+    fn value(&self, _: &[Option<ValueBuf>]) -> ValueBuf {
+        if self.not_finite > 0 {
+            return Value::Null.to_buf();
+        }
+        let divisor = if self.is_sample { self.count - 1 } else { self.count };
+        let value = match (divisor, self.count) {
+            (..=0, _) => Value::Null,
+            (_, 1) => Value::Int32(0),
+            #[allow(clippy::cast_precision_loss)]
+            _ => Value::Double((self.squares.value().max(0.0) / divisor as f64).sqrt()),
+        };
+        value.to_buf()
+    }
+}
+
+/// The positions of the values that may still become the extreme: each is further from it than the one before.
+struct Extremes<'c> {
+    wanted: Ordering,
+    collator: Option<&'c dyn Collator>,
+    candidates: VecDeque<(usize, ValueBuf)>,
+}
+
+impl<'c> Extremes<'c> {
+    fn new(wanted: Ordering, collator: Option<&'c dyn Collator>) -> Self {
+        Extremes { wanted, collator, candidates: VecDeque::new() }
+    }
+}
+
+impl Moving for Extremes<'_> {
+    fn add(&mut self, at: usize, value: Value<'_>) {
+        if value.is_nullish() {
+            return;
+        }
+        while let Some((_, last)) = self.candidates.back() {
+            let order = order::compare(last.get(), value, self.collator);
+            // Of equals the oldest is the least and the newest the greatest.
+            let stays = order == self.wanted || (order.is_eq() && self.wanted.is_lt());
+            if stays {
+                break;
+            }
+            self.candidates.pop_back();
+        }
+        self.candidates.push_back((at, value.to_buf()));
+    }
+
+    fn remove(&mut self, at: usize, _: Value<'_>) {
+        while self.candidates.front().is_some_and(|(first, _)| *first <= at) {
+            self.candidates.pop_front();
+        }
+    }
+
+    fn value(&self, _: &[Option<ValueBuf>]) -> ValueBuf {
+        or_null(self.candidates.front().map(|(_, value)| value.clone()))
+    }
+}
