@@ -1,6 +1,6 @@
 //! A store opened as a set of databases.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -25,6 +25,7 @@ pub struct Db {
     pub(crate) ddl: Mutex<u32>,
     timestamp: AtomicU64,
     sweeper: Mutex<Option<Sweeper>>,
+    must_use_indexes: AtomicBool,
 }
 
 /// The thread that clears what was dropped.
@@ -61,10 +62,21 @@ impl Db {
             ddl: Mutex::new(next_ident),
             timestamp: AtomicU64::new(0),
             sweeper: Mutex::new(Some(sweeper)),
+            must_use_indexes: AtomicBool::new(false),
         };
         db.reconcile_views()?;
         db.drop_temporaries()?;
         Ok(db)
+    }
+
+    /// Whether a query that no index serves is refused.
+    pub fn must_use_indexes(&self) -> bool {
+        self.must_use_indexes.load(Ordering::Relaxed)
+    }
+
+    /// Says whether a query that no index serves is refused: `notablescan`.
+    pub fn set_must_use_indexes(&self, must: bool) {
+        self.must_use_indexes.store(must, Ordering::Relaxed);
     }
 
     /// The store.

@@ -10,13 +10,18 @@ use std::sync::{Arc, Weak};
 
 use marula_db::collection::State;
 use marula_db::{Collection, Db};
-use marula_error::Result;
+use marula_error::{Result, errors};
 use marula_query::sort::SortPart;
 use parking_lot::Mutex;
 
 use crate::plan::{Plan, Stage};
-use crate::query::{Query, Wanted};
+use crate::query::{Hint, Query, Wanted};
 use crate::{planner, trial};
+
+errors! {
+    no_indexed_plan() = NoQueryExecutionPlans, "No indexed plans available, and running with 'notablescan'";
+    natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
+}
 
 /// How many choices are remembered of one collection; beyond, all are forgotten.
 const CHOICES_MAX: usize = 5_000;
@@ -89,6 +94,7 @@ pub fn choose(
 ) -> Result<Option<(Plan, Query)>> {
     let state = collection.state();
     let mut plans = planner::plans(&state, &query)?;
+    check_scan(db, collection, &query, &plans)?;
     let mut number = 0;
     if plans.len() > 1 && !plans[0].is_short() {
         let (cache, shape) = (PlanCache::of(collection), shape(&query));
@@ -109,6 +115,23 @@ pub fn choose(
     }
     let plan = plans.swap_remove(number);
     Ok((may_wait || plan.is_short()).then_some((plan, query)))
+}
+
+/// Fails where a filter would be tried on every document and that is not allowed.
+fn check_scan(db: &Db, collection: &Collection, query: &Query, plans: &[Plan]) -> Result<()> {
+    if !db.must_use_indexes() || query.filter.is_always_true() {
+        return Ok(());
+    }
+    let scans = |stage: &Stage| matches!(stage, Stage::Collscan(scan) if scan.records.is_none());
+    let is_internal = matches!(collection.namespace().db(), "admin" | "config" | "local");
+    if is_internal || plans.iter().any(|plan| !plan.root.any(&scans)) {
+        return Ok(());
+    }
+    let error = match query.hint {
+        Some(Hint::Natural { .. }) => natural_not_allowed(),
+        _ => no_indexed_plan(),
+    };
+    Err(error.caused_by("error processing query: planner returned error"))
 }
 
 /// A plan beside those that were not chosen.
@@ -132,6 +155,7 @@ pub fn explain(
 ) -> Result<Choice> {
     let state = collection.state();
     let mut plans = planner::plans(&state, query)?;
+    check_scan(db, collection, query, &plans)?;
     if plans.len() == 1 {
         return Ok(Choice { plan: plans.remove(0), rejected: Vec::new(), tried: Vec::new() });
     }

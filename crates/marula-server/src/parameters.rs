@@ -235,8 +235,12 @@ impl Server {
         let was = self.parameters.get(row);
         let value = row.coerce(value)?;
         self.parameters.set.write().insert(row.name, value);
-        if row.name == "cursorTimeoutMillis" {
-            self.cursors.set_timeout_ms(self.parameters.number(row.name));
+        match row.name {
+            "cursorTimeoutMillis" => {
+                self.cursors.set_timeout_ms(self.parameters.number(row.name));
+            }
+            "notablescan" => self.db.set_must_use_indexes(self.parameters.flag(row.name)),
+            _ => {}
         }
         Ok(was)
     }

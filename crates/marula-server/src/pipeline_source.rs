@@ -6,7 +6,7 @@ use marula_bson::{ArrayWriter, Doc, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Hint, Query, planner};
+use marula_plan::{Emit, End, Execution, Hint, Query, choice};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
@@ -227,7 +227,9 @@ fn start_resolved(
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
-    let (plan, query) = planner::plan(&state, query)?;
+    let mut interrupt = || surroundings.check_interrupt();
+    let chosen = choice::choose(&surroundings.db, &collection, query, true, &mut interrupt)?;
+    let (plan, query) = chosen.expect("who may wait gets a plan");
     let execution = Execution::new(collection, plan, query);
     let input = CollectionSource::new(execution, surroundings);
     rest.run(Box::new(input), &env)

@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::{Written, check_id, new_id};
 use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes};
-use marula_plan::{Emit, End, Execution, Query, planner, query};
+use marula_plan::{Emit, End, Execution, Query, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate};
 use marula_query::update::{Matched, Update, UpdateOptions, check_upsert_query};
@@ -156,10 +156,12 @@ impl Job<'_> {
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
     ) -> Result<Attempt<Updated>> {
-        let mut execution = self.execution(collection)?;
-        if !op.may_wait && (self.statement.multi || !execution.plan().is_short()) {
+        if !op.may_wait && self.statement.multi {
             return Ok(Attempt::ToPool);
         }
+        let Some(mut execution) = self.execution(ctx, collection, op.may_wait)? else {
+            return Ok(Attempt::ToPool);
+        };
         if self.statement.multi {
             return self.update_all(ctx, &mut execution, op);
         }
@@ -226,19 +228,27 @@ impl Job<'_> {
         }
     }
 
-    fn execution(&self, collection: &Arc<Collection>) -> Result<Execution> {
-        let (statement, state) = (self.statement, collection.state());
+    /// The way to the documents; `None` where it takes longer than the thread may wait.
+    fn execution(
+        &self,
+        ctx: &Context<'_>,
+        collection: &Arc<Collection>,
+        may_wait: bool,
+    ) -> Result<Option<Execution>> {
+        let statement = self.statement;
         if let Some(id) = query::id_equality(statement.query)
             && statement.hint.is_none()
             && self.context.collation.is_none()
         {
             let query = Query::new(Filter::everything(self.context), self.context.clone());
-            return Ok(Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query));
+            let plan = planner::plan_id(id.to_buf());
+            return Ok(Some(Execution::new(collection.clone(), plan, query)));
         }
         let mut query = Query::new(self.filter.clone(), self.context.clone());
         query.hint = query_args::parse_hint(statement.hint)?;
-        let (plan, query) = planner::plan(&state, query)?;
-        Ok(Execution::new(collection.clone(), plan, query))
+        let mut interrupt = || ctx.check_interrupt();
+        let chosen = choice::choose(&ctx.server.db, collection, query, may_wait, &mut interrupt)?;
+        Ok(chosen.map(|(plan, query)| Execution::new(collection.clone(), plan, query)))
     }
 
     /// Changes one document if it still matches.

@@ -30,11 +30,6 @@ impl IndexBounds {
         IndexBounds { fields: vec![vec![Interval::all()]; field_count] }
     }
 
-    /// Whether every field may have every value.
-    pub fn is_whole(&self) -> bool {
-        self.fields.iter().all(|intervals| matches!(intervals.as_slice(), [only] if only.is_all()))
-    }
-
     /// How many leading fields have one value each.
     pub fn fixed_fields(&self) -> usize {
         let is_fixed =

@@ -118,6 +118,7 @@ fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool 
         Stage::Or(_) | Stage::SortMerge(_) => {
             node.inputs().iter().all(|input| holds_all(input, paths, views))
         }
+        Stage::Fetch(_) => true,
         _ => false,
     }
 }

@@ -177,7 +177,10 @@ pub(super) fn direction_of(
         return None;
     }
     let fixed = bounds.fixed_fields();
-    let is_whole = bounds.is_whole();
+    // All entries of a document are walked, for those fields do not bound them that hold arrays.
+    let is_whole = view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
+        part.multikey == 0 || matches!(intervals.as_slice(), [only] if only.is_all())
+    });
     let mut direction = None;
     let mut parts = view.parts.iter().take_while(|part| part.kind.is_ordered).enumerate();
     for wanted in pattern.parts() {

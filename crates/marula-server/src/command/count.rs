@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, Wanted, planner};
+use marula_plan::{Emit, Execution, Wanted, choice};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
@@ -70,10 +70,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         all.saturating_sub(skip).min(limit.unwrap_or(u64::MAX))
     } else {
         query.wanted = Wanted::Count;
-        let (plan, query) = planner::plan(&collection.state(), query)?;
-        if !ctx.may_wait() && !plan.is_short() {
-            return Ok(Outcome::ToPool);
-        }
+        let mut interrupt = || ctx.check_interrupt();
+        let db = &ctx.server.db;
+        let chosen = choice::choose(db, &collection, query, ctx.may_wait(), &mut interrupt)?;
+        let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);
         let mut found = 0_u64;

@@ -6,7 +6,7 @@ use marula_bson::{Doc, DocWriter, Value};
 use marula_db::session::Done;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{End, Execution, Query, planner, query};
+use marula_plan::{End, Execution, Query, choice, planner, query};
 use marula_query::filter::Filter;
 
 use super::fields::{self, Field, Types};
@@ -174,6 +174,9 @@ impl Statement<'_> {
             };
         }
         writes::check_not_view(collection)?;
+        if !op.may_wait && self.multi {
+            return Ok(None);
+        }
         let mut execution = match query::id_equality(self.query) {
             Some(id) if self.hint.is_none() && context.collation.is_none() => {
                 let query = Query::new(Filter::everything(&context), context);
@@ -182,13 +185,13 @@ impl Statement<'_> {
             _ => {
                 let mut query = Query::new(filter.clone(), context);
                 query.hint = query_args::parse_hint(self.hint)?;
-                let (plan, query) = planner::plan(&collection.state(), query)?;
+                let mut interrupt = || ctx.check_interrupt();
+                let db = &ctx.server.db;
+                let chosen = choice::choose(db, collection, query, op.may_wait, &mut interrupt)?;
+                let Some((plan, query)) = chosen else { return Ok(None) };
                 Execution::new(collection.clone(), plan, query)
             }
         };
-        if !op.may_wait && (self.multi || !execution.plan().is_short()) {
-            return Ok(None);
-        }
         if self.multi {
             return delete_all(ctx, &filter, &mut execution, op).map(Some);
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc_fields};
 use marula_db::{Collection, Namespace};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_plan::choice::{self, Choice};
 use marula_plan::explain::{self, Printed, above, append_count, append_stats};
 use marula_plan::plan::Stats;
@@ -350,13 +350,13 @@ impl Answer<'_> {
         if self.verbosity == Verbosity::QueryPlanner {
             return Ok(answer);
         }
-        let (plan, found) = match collection {
+        let (plan, found, failure) = match collection {
             Some(collection) => self.run(ctx, Execution::new(collection, plan, query))?,
             None => {
                 let mut plan = plan;
                 let stats = &mut plan.root.stats;
                 (stats.works, stats.is_eof) = (1, true);
-                (plan, 0)
+                (plan, 0, None)
             }
         };
         let returned = match self.verb {
@@ -367,7 +367,7 @@ impl Answer<'_> {
         let examined = plan.examined();
         let tree = self.tree(&plan, Some(found));
         let stats = DocBuf::build(|out| {
-            self.append_totals(returned, examined.keys, examined.docs, out);
+            self.append_totals(failure.as_ref(), returned, (examined.keys, examined.docs), out);
             out.append("executionStages", &tree);
             if self.verbosity == Verbosity::AllPlansExecution {
                 let mut all = out.begin_array("allPlansExecution");
@@ -388,8 +388,13 @@ impl Answer<'_> {
         Ok(answer)
     }
 
-    /// Carries a plan out as far as the command would; answers it with what it has done, and how many documents it gave.
-    fn run(&self, ctx: &Context<'_>, mut execution: Execution) -> Result<(Plan, u64)> {
+    /// Carries a plan out as far as the command would; answers it with what it has done, how many documents it gave,
+    /// and why it went no further.
+    fn run(
+        &self,
+        ctx: &Context<'_>,
+        mut execution: Execution,
+    ) -> Result<(Plan, u64, Option<Error>)> {
         let enough = match self.verb {
             Verb::Find => u64::MAX,
             Verb::Count { skip, limit, .. } => {
@@ -404,11 +409,13 @@ impl Answer<'_> {
             }
         };
         let mut found = 0;
-        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
+        let outcome = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
             found += 1;
             Ok(if found < enough { Emit::Taken } else { Emit::Enough })
-        })?;
-        Ok((execution.into_plan(), found))
+        });
+        // Who is to stop gets no answer; what goes wrong in the query is part of it.
+        ctx.check_interrupt()?;
+        Ok((execution.into_plan(), found, outcome.err()))
     }
 
     /// The stages of a plan under what becomes of its documents; `found` says how many there were, if it ran.
@@ -475,7 +482,7 @@ impl Answer<'_> {
         if self.verbosity > Verbosity::QueryPlanner {
             let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
             let stats = DocBuf::build(|out| {
-                self.append_totals(0, 0, 0, out);
+                self.append_totals(None, 0, (0, 0), out);
                 out.append("executionStages", &tree(Some(stats)));
                 if self.verbosity == Verbosity::AllPlansExecution {
                     out.begin_array("allPlansExecution").finish();
@@ -486,13 +493,26 @@ impl Answer<'_> {
         answer
     }
 
-    fn append_totals(&self, returned: u64, keys: u64, docs: u64, out: &mut DocWriter<'_>) {
-        out.append("executionSuccess", true);
+    fn append_totals(
+        &self,
+        failure: Option<&Error>,
+        returned: u64,
+        (keys, docs): (u64, u64),
+        out: &mut DocWriter<'_>,
+    ) {
+        out.append("executionSuccess", failure.is_none());
+        if let Some(failure) = failure {
+            out.append("errorMessage", failure.message());
+            out.append("errorCode", failure.code().number());
+        }
         append_count(out, "nReturned", returned);
         let took = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         append_count(out, "executionTimeMillis", took);
         append_count(out, "totalKeysExamined", keys);
         append_count(out, "totalDocsExamined", docs);
+        if failure.is_some() {
+            out.append("failed", true);
+        }
     }
 
     fn planned(&self, winning: &DocBuf, rejected: &[DocBuf]) -> DocBuf {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Execution, Query, Shown, Wanted, planner, query};
+use marula_plan::{Execution, Query, Shown, Wanted, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::projection::{Policy, Projection};
@@ -265,10 +265,10 @@ impl<'a> FindArgs<'a> {
         if request.flag("returnKey") {
             query.wanted = Wanted::Key;
         }
-        let (plan, query) = planner::plan(&state, query)?;
-        if !ctx.may_wait() && !plan.is_short() {
-            return Ok(None);
-        }
+        let mut interrupt = || ctx.check_interrupt();
+        let db = &ctx.server.db;
+        let chosen = choice::choose(db, collection, query, ctx.may_wait(), &mut interrupt)?;
+        let Some((plan, query)) = chosen else { return Ok(None) };
         let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
         if let Some(projection) = projection {
             source.project(projection, position_filter);

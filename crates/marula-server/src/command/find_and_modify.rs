@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Execution, Query, planner};
+use marula_plan::{Execution, Query, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::projection::{Metadata, Projection};
@@ -233,10 +233,10 @@ impl Job<'_> {
         let mut query = Query::new(self.filter.clone(), self.context.clone());
         query.hint = query_args::parse_hint(self.args.hint)?;
         query_args::apply_sort(&mut query, self.args.sort)?;
-        let (plan, query) = planner::plan(&collection.state(), query)?;
-        if !op.may_wait && !plan.is_short() {
-            return Ok(Attempt::ToPool);
-        }
+        let mut interrupt = || ctx.check_interrupt();
+        let chosen =
+            choice::choose(&ctx.server.db, collection, query, op.may_wait, &mut interrupt)?;
+        let Some((plan, query)) = chosen else { return Ok(Attempt::ToPool) };
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.give_candidates();
         while let Some(record) = next_record(ctx, &mut execution)? {
