@@ -86,6 +86,13 @@ fn children(pid: u32) -> Vec<u32> {
     found
 }
 
+/// The memory of this machine.
+pub(crate) fn memory_total_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+}
+
 /// Bytes that the process and its children hold in memory, memory that they share counted once.
 pub(crate) fn memory_bytes(pid: u32) -> u64 {
     let mut shared_max = 0;

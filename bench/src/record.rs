@@ -10,7 +10,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Axis, Comparison, Sizes};
-use crate::target::{self, Target};
+use crate::process;
+use crate::target::Target;
 
 /// The version of this form; a reader refuses another.
 pub(crate) const FORMAT: u32 = 1;
@@ -142,7 +143,7 @@ impl Machine {
         Machine {
             processor: model.trim_matches([' ', '\t', ':']).into(),
             cores: cpu.lines().filter(|line| line.starts_with("processor")).count(),
-            memory_bytes: target::memory_total_bytes(),
+            memory_bytes: process::memory_total_bytes(),
             kernel: kernel
                 .map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned())
                 .unwrap_or_default(),
