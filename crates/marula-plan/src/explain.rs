@@ -10,9 +10,6 @@ use marula_storage::Direction;
 use crate::bounds::{IndexBounds, Interval};
 use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage, Stats};
 
-/// The memory that a sort may take, as `explain` prints it.
-const SORT_BYTES_MAX: i32 = 100 * 1024 * 1024;
-
 /// What a plan is printed with.
 #[derive(Clone, Copy)]
 pub struct Printed<'a> {
@@ -182,11 +179,17 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
         }
         Stage::Sort(stage) => {
             out.append("sortPattern", printed.sort);
-            out.append("memLimit", SORT_BYTES_MAX);
+            append_count(out, "memLimit", stage.bytes_max as u64);
             if let Some(limit) = stage.limit {
                 append_count(out, "limitAmount", limit);
             }
             out.append("type", if stage.is_simple { "simple" } else { "default" });
+            if stats.is_some() {
+                let (bytes, spills) = stage.sorting.sorted();
+                append_count(out, "totalDataSizeSorted", bytes);
+                out.append("usedDisk", spills > 0);
+                append_count(out, "spills", spills);
+            }
         }
         Stage::Skip(stage) => append_count(out, "skipAmount", stage.amount),
         Stage::Limit(stage) => append_count(out, "limitAmount", stage.amount),

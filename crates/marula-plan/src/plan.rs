@@ -172,6 +172,8 @@ pub struct Sort {
     pub limit: Option<u64>,
     /// Whether the input's documents have been read, so that a sorted row is one.
     pub is_simple: bool,
+    /// How many bytes it may hold in memory.
+    pub bytes_max: usize,
     /// What is sorted.
     pub input: Box<Node>,
     pub(crate) sorting: Sorting,

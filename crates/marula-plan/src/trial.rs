@@ -58,7 +58,7 @@ pub fn run(
         .iter_mut()
         .map(|tried| {
             let place_count = number_places(&mut tried.plan.root);
-            Env::new(db, collection, &query.filter, place_count)
+            Env::new(db, collection, query, place_count)
         })
         .collect();
     let mut works = 0;

@@ -8,6 +8,7 @@ use marula_bson::{Collator, DocBuf};
 use marula_error::Result;
 
 use crate::collation::Collation;
+use crate::spill::Limits;
 
 /// The surroundings of one operation: collation, time, `let` variables. Parsing borrows it to encode
 /// constants; evaluation borrows it for `$$NOW` and the like.
@@ -23,6 +24,8 @@ pub struct Context {
     pub let_variables: Option<DocBuf>,
     /// What ends the operation early; `None` where nothing does.
     pub interrupt: Option<Interrupt>,
+    /// How much memory sorts and groups may use, and where they go on beyond.
+    pub limits: Limits,
     /// What a pipeline runs on; `None` where there is no pipeline of a command.
     pub subject: Option<Arc<Subject>>,
 }

@@ -19,6 +19,7 @@ mod json_schema;
 pub mod projection;
 pub mod regex;
 pub mod sort;
+pub mod spill;
 pub mod stage;
 pub mod update;
 pub mod validation;

@@ -31,6 +31,7 @@ pub mod session;
 pub mod stable_api;
 pub mod statements;
 pub mod storage_size;
+pub mod temp_files;
 pub mod time_series;
 pub mod ttl;
 pub mod update_one;

@@ -12,8 +12,10 @@ use marula_query::expression::scope::check_user_variable;
 use marula_query::expression::{Arena, Expression, Frame, Scope};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
+use marula_query::spill::Limits;
 
 use crate::context::{Context, Watch};
+use crate::request::Request;
 
 errors! {
     not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
@@ -40,12 +42,32 @@ pub fn query_context(
         cluster_time: cluster_time(ctx),
         let_variables: None,
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
+        limits: Limits::default(),
         subject: None,
     };
     if let Some(Value::Document(variables)) = let_variables {
         context.let_variables = Some(evaluate_let(variables, &context)?);
     }
     Ok(context)
+}
+
+/// How much memory the sorts and groups of an operation may use, and whether they go on on the disk: the server's
+/// parameters, and the request's `allowDiskUse`.
+pub fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
+    let parameters = &ctx.server.parameters;
+    let bytes = |name: &str| usize::try_from(parameters.number(name)).unwrap_or(usize::MAX);
+    let may_use_disk = match request.arg("allowDiskUse") {
+        Some(flag) => flag.is_truthy(),
+        None => parameters.flag("allowDiskUseByDefault"),
+    };
+    Limits {
+        sort_bytes_max: bytes("internalQueryMaxBlockingSortMemoryUsageBytes"),
+        group_bytes_max: bytes("internalDocumentSourceGroupMaxMemoryBytes"),
+        window_bytes_max: bytes("internalDocumentSourceSetWindowFieldsMaxMemoryBytes"),
+        push_bytes_max: bytes("internalQueryMaxPushBytes"),
+        add_to_set_bytes_max: bytes("internalQueryMaxAddToSetBytes"),
+        disk: may_use_disk.then(|| ctx.server.disk.clone()),
+    }
 }
 
 /// `$$CLUSTER_TIME`: a member of a replica set has one.

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::{DocBuf, DocWriter, ObjectId, Value};
 use marula_db::Db;
+use marula_query::spill::Disk;
 use marula_wire::Compressors;
 use parking_lot::{Condvar, Mutex};
 
@@ -19,6 +20,7 @@ use crate::operation::Operations;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::session::Sessions;
+use crate::temp_files;
 use crate::write_lock::WriteLock;
 
 /// How often the records of retryable writes are looked through for those that nobody can ask for any more.
@@ -65,6 +67,8 @@ pub struct Server {
     pub counters: Counters,
     /// When the records of retryable writes were last looked through.
     records_expired_ms: AtomicI64,
+    /// Where sorts and groups go that outgrow memory.
+    pub disk: Arc<dyn Disk>,
     /// What the database profiler is set to.
     pub profiling: Mutex<Profiling>,
     /// The end.
@@ -83,8 +87,10 @@ impl Server {
     /// A server over these databases.
     pub fn new(db: Arc<Db>, options: Options, log: Arc<Log>) -> Self {
         let now_ms = unix_ms();
+        let disk = temp_files::disk(options.dbpath.as_deref());
         Server {
             db,
+            disk,
             options,
             log,
             parameters: Parameters::default(),

@@ -165,7 +165,7 @@ impl Execution {
         if self.collection.is_dropped() {
             return Err(collection_dropped());
         }
-        let mut env = Env::new(db, &self.collection, &self.query.filter, self.place_count);
+        let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
         let end = run_node(&mut self.plan.root, &mut env, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);
         self.is_exhausted = end? == End::Exhausted;

@@ -1,137 +1,103 @@
-//! Sorting what no index gives in order: all of it in memory, or only the first so many.
-
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+//! Sorting what no index gives in order: all of it, or only the first so many.
 
 use marula_bson::Doc;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, codes};
+use marula_query::context::Context;
 use marula_query::sort::SortPattern;
+use marula_query::spill::{ExternalSort, Sorted};
 
 use super::{Emit, End, Found};
-
-/// Bytes of documents and keys that one sort may hold. Source: manual "MongoDB Limits and Thresholds".
-const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
-
-errors! {
-    sort_too_large() = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of 104857600 bytes, but did not opt in to external sorting.";
-}
 
 /// Documents on their way into order. Equal keys keep the order in which they came.
 pub(super) struct Sorter {
     pattern: SortPattern,
-    /// How many documents are wanted at all.
-    wanted: Option<usize>,
-    rows: BinaryHeap<Row>,
-    sorted: std::vec::IntoIter<Row>,
-    /// The row that did not fit the last batch.
-    held: Option<Row>,
-    bytes: usize,
-    count: u64,
-    is_filled: bool,
+    rows: Rows,
+    /// The row moved to last did not fit the last batch.
+    is_held: bool,
     key: Vec<u8>,
+    bytes: u64,
+    spills: u64,
 }
 
-/// A document with its sort key. The greatest row is the one to give up first.
-struct Row {
-    key: Box<[u8]>,
-    number: u64,
-    record: Box<[u8]>,
-    doc: Box<[u8]>,
+/// Rows: the length of the record key (4 bytes), the record key, the document.
+enum Rows {
+    Coming(ExternalSort),
+    Sorted(Sorted),
+    /// Putting them in order has failed.
+    Failed,
 }
-
-impl Row {
-    fn size(&self) -> usize {
-        size_of::<Row>() + self.key.len() + self.record.len() + self.doc.len()
-    }
-}
-
-impl Ord for Row {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key.cmp(&other.key).then(self.number.cmp(&other.number))
-    }
-}
-
-impl PartialOrd for Row {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Row {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Row {}
 
 impl Sorter {
-    pub(super) fn new(pattern: SortPattern, wanted: Option<u64>) -> Self {
+    pub(super) fn new(pattern: SortPattern, wanted: Option<u64>, context: &Context) -> Self {
+        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, wanted);
         Sorter {
             pattern,
-            wanted: wanted.and_then(|wanted| usize::try_from(wanted).ok()),
-            rows: BinaryHeap::new(),
-            sorted: Vec::new().into_iter(),
-            held: None,
-            bytes: 0,
-            count: 0,
-            is_filled: false,
+            rows: Rows::Coming(sort),
+            is_held: false,
             key: Vec::new(),
+            bytes: 0,
+            spills: 0,
         }
     }
 
     pub(super) fn is_filled(&self) -> bool {
-        self.is_filled
+        !matches!(self.rows, Rows::Coming(_))
     }
 
     /// Adds a document.
     pub(super) fn push(&mut self, found: Found<'_>) -> Result<()> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
         self.pattern.write_key(found.doc, &mut self.key)?;
-        self.count += 1;
-        let is_full = self.wanted.is_some_and(|wanted| self.rows.len() >= wanted);
-        if is_full && self.rows.peek().is_none_or(|last| *last.key <= *self.key) {
-            return Ok(());
-        }
-        let row = Row {
-            key: self.key.as_slice().into(),
-            number: self.count,
-            record: found.record.into(),
-            doc: found.doc.as_bytes().into(),
-        };
-        if is_full && let Some(given_up) = self.rows.pop() {
-            self.bytes -= given_up.size();
-        }
-        self.bytes += row.size();
-        if self.bytes > SORT_BYTES_MAX {
-            return Err(sort_too_large());
-        }
-        self.rows.push(row);
+        let len =
+            u32::try_from(found.record.len()).expect("a record key is of its document's size");
+        let row: [&[u8]; 3] = [&len.to_le_bytes(), found.record, found.doc.as_bytes()];
+        self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
+        sort.push(&self.key, &row).map_err(explained)?;
+        self.spills = sort.spills() as u64;
         Ok(())
     }
 
+    /// The bytes of documents and keys that came, and how often some of them went to the disk.
+    pub(super) fn sorted(&self) -> (u64, u64) {
+        (self.bytes, self.spills)
+    }
+
     /// All documents are in: put them in order.
-    pub(super) fn finish(&mut self) {
-        self.sorted = std::mem::take(&mut self.rows).into_sorted_vec().into_iter();
-        self.is_filled = true;
+    pub(super) fn finish(&mut self) -> Result<()> {
+        if !self.is_filled()
+            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
+        {
+            self.rows = Rows::Sorted(sort.finish()?);
+        }
+        Ok(())
     }
 
     /// Gives documents in order.
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
-        while let Some(row) = self.held.take().or_else(|| self.sorted.next()) {
-            match take(Found {
-                doc: Doc::trusted(&row.doc),
-                record: &row.record,
-                entry: None,
-                is_fetched: true,
-            })? {
+        let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
+        while std::mem::take(&mut self.is_held) || sorted.advance()? {
+            let (len, rest) = sorted.value().split_at(size_of::<u32>());
+            let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
+            let (record, doc) = rest.split_at(len as usize);
+            match take(Found { doc: Doc::trusted(doc), record, entry: None, is_fetched: true })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),
                 Emit::Full => {
-                    self.held = Some(row);
+                    self.is_held = true;
                     return Ok(End::Paused);
                 }
             }
         }
         Ok(End::Exhausted)
+    }
+}
+
+/// The error of a sort that needs more memory, as `find` tells it.
+fn explained(error: Error) -> Error {
+    match error.code() {
+        codes::QueryExceededMemoryLimitNoDiskUseAllowed => {
+            error.caused_by("Executor error during find command")
+        }
+        _ => error,
     }
 }

@@ -3,6 +3,7 @@
 use marula_bson::Doc;
 use marula_db::{Collection, Db, RecordKey};
 use marula_error::Result;
+use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_storage::Store;
 use marula_storage::store::Stamp;
@@ -11,6 +12,7 @@ use super::scan::Open;
 use super::sort::Sorter;
 use super::{Emit, End, Found};
 use crate::plan::{Counted, Fetch, Node, Or, Sort, Stage};
+use crate::query::Query;
 
 /// What a unit of work has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Env<'r> {
     pub(crate) collection: &'r Collection,
     /// What every document that is given must match, whichever stage has seen to it.
     filter: &'r Filter,
+    /// The surroundings of the operation.
+    context: &'r Context,
     /// The newest commit when the run began.
     opened: Stamp,
     /// The cursors of the stages that have a place in the store, by their numbers.
@@ -39,12 +43,13 @@ impl<'r> Env<'r> {
     pub(crate) fn new(
         db: &'r Db,
         collection: &'r Collection,
-        filter: &'r Filter,
+        query: &'r Query,
         place_count: usize,
     ) -> Self {
         let store = db.store();
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
-        Env { store, collection, filter, opened: store.newest_stamp(), open }
+        let (filter, context) = (&query.filter, &query.context);
+        Env { store, collection, filter, context, opened: store.newest_stamp(), open }
     }
 }
 
@@ -52,6 +57,13 @@ impl<'r> Env<'r> {
 #[derive(Default)]
 pub(crate) struct Sorting {
     sorter: Option<Sorter>,
+}
+
+impl Sorting {
+    /// The bytes that were sorted, and how often some of them went to the disk.
+    pub(crate) fn sorted(&self) -> (u64, u64) {
+        self.sorter.as_ref().map_or((0, 0), Sorter::sorted)
+    }
 }
 
 impl Node {
@@ -191,11 +203,12 @@ impl Sort {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         let sorter = &mut self.sorting.sorter;
-        let sorter = sorter.get_or_insert_with(|| Sorter::new(self.pattern.clone(), self.limit));
+        let sorter = sorter
+            .get_or_insert_with(|| Sorter::new(self.pattern.clone(), self.limit, env.context));
         if !sorter.is_filled() {
             let mut take = |found: Found<'_>| sorter.push(found).map(|()| Emit::Taken);
             if self.input.work(env, &mut take)? == Step::Eof {
-                sorter.finish();
+                sorter.finish()?;
             }
             return Ok(Step::NeedTime);
         }

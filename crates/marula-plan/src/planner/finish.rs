@@ -69,6 +69,7 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
             limit,
             is_simple,
             input: Box::new(input),
+            bytes_max: query.context.limits.sort_bytes_max,
             sorting: Sorting::default(),
         }));
     }

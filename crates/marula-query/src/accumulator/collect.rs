@@ -7,9 +7,6 @@ use super::{Row, State, parse_unary};
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Frame};
 
-/// How many bytes one group's list may hold, as mongod bounds it.
-const LIST_BYTES_MAX: usize = 100 * 1024 * 1024;
-
 pub(super) static ROWS: &[Row] = &[
     Row { name: "$addToSet", parse: parse_unary, start: || Box::new(AddToSet::default()) },
     Row {
@@ -21,8 +18,8 @@ pub(super) static ROWS: &[Row] = &[
 ];
 
 errors! {
-    push_too_large(size: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {LIST_BYTES_MAX} bytes (used {size})";
-    add_to_set_too_large(size: usize) = ExceededMemoryLimit, "$addToSet used too much memory and cannot spill to disk. Memory limit: {LIST_BYTES_MAX} bytes (used {size})";
+    push_too_large(limit: usize, size: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {limit} bytes (used {size})";
+    add_to_set_too_large(limit: usize, size: usize) = ExceededMemoryLimit, "$addToSet used too much memory and cannot spill to disk. Memory limit: {limit} bytes (used {size})";
     merge_not_object(text: &str, kind: &str) = 40400, "$mergeObjects requires object inputs, but input {text} is of type {kind}";
 }
 
@@ -33,15 +30,16 @@ struct Push {
 }
 
 impl State for Push {
-    fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
+    fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize> {
         let Some(value) = value else {
             return Ok(0);
         };
         let value = value.to_buf();
         let size = value.as_raw().bytes().len() + size_of::<ValueBuf>();
         self.size += size;
-        if self.size > LIST_BYTES_MAX {
-            return Err(push_too_large(self.size));
+        let limit = frame.context.limits.push_bytes_max;
+        if self.size > limit {
+            return Err(push_too_large(limit, self.size));
         }
         self.values.push(value);
         Ok(size)
@@ -65,8 +63,9 @@ impl State for AddToSet {
         };
         let size = self.set.insert(value, frame.context.collator());
         self.size += size;
-        if self.size > LIST_BYTES_MAX {
-            return Err(add_to_set_too_large(self.size));
+        let limit = frame.context.limits.add_to_set_bytes_max;
+        if self.size > limit {
+            return Err(add_to_set_too_large(limit, self.size));
         }
         Ok(size)
     }

@@ -173,6 +173,26 @@ impl Accumulator {
         state.add(value, frame)
     }
 
+    /// What the frame's document adds to a group: [`Accumulator::add_value`] takes it later.
+    pub fn evaluate<'a>(&'a self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+        self.argument.eval(frame)
+    }
+
+    /// Whether [`Accumulator::add_value`] needs the document itself in its frame.
+    pub fn needs_document(&self) -> bool {
+        matches!(self.settings, Settings::Top(_))
+    }
+
+    /// Adds what [`Accumulator::evaluate`] answered. Answers the bytes that the group now holds more.
+    pub fn add_value<'a>(
+        &self,
+        state: &mut dyn State,
+        value: Option<Value<'a>>,
+        frame: &Frame<'a>,
+    ) -> Result<usize> {
+        state.add(value, frame)
+    }
+
     /// The accumulator as `explain` shows it.
     pub fn print(&self) -> ValueBuf {
         let argument = match &self.settings {

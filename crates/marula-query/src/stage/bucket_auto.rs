@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
+use marula_bson::key_string::encode_part;
+use marula_bson::{Doc, DocWriter, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::bucket::is_expression;
@@ -14,6 +15,7 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, print};
+use crate::spill::{ExternalSort, Sorted};
 
 pub(super) const ROW: Row = Row { name: "$bucketAuto", place: Place::Anywhere, parse };
 
@@ -27,7 +29,6 @@ errors! {
     unknown_option(name: &str) = 40245, "Unrecognized option to $bucketAuto: {name}";
     missing_option() = 40246, "$bucketAuto requires 'groupBy' and 'buckets' to be specified";
     granularity_not_string(kind: &str) = 40261, "The $bucketAuto 'granularity' field must be a string, but found type: {kind}";
-    too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
 
 /// A parsed `$bucketAuto`.
@@ -116,17 +117,17 @@ impl Stage for BucketAuto {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let sort = ExternalSort::new(&env.context, env.stage_bytes_max, None);
         Ok(Box::new(Bucketing {
             input,
             stage: self,
             context: Arc::clone(&env.context),
-            bytes_max: env.stage_bytes_max,
-            entries: Vec::new(),
-            size: 0,
-            is_sorted: false,
-            next: 0,
+            count: 0,
+            rows: Rows::Coming(sort),
             filled: 0,
             min: None,
+            arena: Arena::new(),
+            key: Vec::new(),
             out: Vec::new(),
         }))
     }
@@ -136,120 +137,165 @@ struct Bucketing {
     input: Box<dyn Source>,
     stage: Arc<BucketAuto>,
     context: Arc<Context>,
-    bytes_max: usize,
-    /// Values and their documents, sorted once all are there.
-    entries: Vec<(ValueBuf, DocBuf)>,
-    size: usize,
-    is_sorted: bool,
-    /// The first document that is in no bucket yet.
-    next: usize,
+    /// How many documents there are.
+    count: usize,
+    rows: Rows,
     /// How many buckets there are so far.
     filled: usize,
     /// Where the next bucket starts, if boundaries are rounded.
     min: Option<ValueBuf>,
+    arena: Arena,
+    key: Vec<u8>,
     out: Vec<u8>,
 }
 
-impl Bucketing {
-    fn take_in(&mut self) -> Result<()> {
-        let document = self.input.doc();
-        let arena = Arena::new();
-        let frame = Frame::new(document, &arena, &self.context);
-        let value = self.stage.group_by.eval(&frame)?.unwrap_or(Value::Null).to_buf();
-        self.size += document.as_bytes().len() + value.as_raw().bytes().len() + 64;
-        if self.size > self.bytes_max {
-            return Err(too_much_memory(self.bytes_max));
-        }
-        self.entries.push((value, document.to_buf()));
+/// Documents with their values: `{ v: <value>, d: <document> }`, by the values.
+enum Rows {
+    Coming(ExternalSort),
+    Sorted(Front),
+    /// A pull has failed between the two.
+    Failed,
+}
+
+/// Sorted rows, of which the first that is in no bucket yet is at hand.
+struct Front {
+    sorted: Sorted,
+    is_there: bool,
+}
+
+impl Front {
+    fn new(sorted: Sorted) -> Result<Self> {
+        let mut front = Front { sorted, is_there: false };
+        front.advance()?;
+        Ok(front)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.is_there = self.sorted.advance()?;
         Ok(())
     }
 
-    /// The end of the bucket that starts at `next`, and its greatest boundary.
-    fn bounds(&self) -> Result<(usize, ValueBuf)> {
-        let collator = self.context.collator();
-        let count = self.entries.len();
-        let value = |at: usize| self.entries[at].0.get();
-        let less = |a: Value<'_>, b: Value<'_>| order::compare(a, b, collator).is_lt();
-        // Half a document more makes a document more, as rounding does.
-        let size = ((2 * count + self.stage.buckets) / (2 * self.stage.buckets)).max(1);
-        let is_last = self.filled + 1 == self.stage.buckets;
-        let mut end = if is_last { count } else { (self.next + size).min(count) };
-        let Some(granularity) = self.stage.granularity else {
-            while end < count && !less(value(end - 1), value(end)) {
-                end += 1;
-            }
-            let max = if end < count { value(end) } else { value(count - 1) };
-            return Ok((end, max.to_buf()));
-        };
-        let mut boundary = granularity.up(value(end - 1))?.to_buf();
-        if boundary.get().as_f64() == Some(0.0) {
-            // Nothing lies above zero but below the next value: the boundary is below that.
-            while end < count && value(end).as_f64() == Some(0.0) {
-                end += 1;
-            }
-            if end < count {
-                boundary = granularity.down(value(end))?.to_buf();
-            }
-        }
-        while end < count && less(value(end), boundary.get()) {
-            end += 1;
-        }
-        Ok((end, boundary))
+    fn field(&self, name: &str) -> Option<Value<'_>> {
+        if self.is_there { Doc::trusted(self.sorted.value()).get(name) } else { None }
     }
 
-    /// Writes the next bucket.
-    fn write(&mut self) -> Result<()> {
-        let (end, max) = self.bounds()?;
-        let first = self.entries[self.next].0.clone();
-        let min = match (self.min.take(), self.stage.granularity) {
+    fn value(&self) -> Option<Value<'_>> {
+        self.field("v")
+    }
+
+    fn document(&self) -> Doc<'_> {
+        self.field("d").and_then(|document| document.as_doc()).unwrap_or(Doc::EMPTY)
+    }
+}
+
+impl Bucketing {
+    fn take_in(&mut self) -> Result<Step> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
+        loop {
+            match self.input.advance()? {
+                Step::Document => {}
+                step => return Ok(step),
+            }
+            let document = self.input.doc();
+            self.arena.reset();
+            let frame = Frame::new(document, &self.arena, &self.context);
+            let value = self.stage.group_by.eval(&frame)?.unwrap_or(Value::Null);
+            self.key.clear();
+            encode_part(value, false, self.context.collator(), &mut self.key);
+            self.out.clear();
+            let mut row = DocWriter::new(&mut self.out);
+            row.append("v", value).append("d", document);
+            row.finish();
+            sort.push(&self.key, &[&self.out])?;
+            self.count += 1;
+        }
+    }
+
+    /// Writes the next bucket; `false` where every document is in one.
+    fn write(&mut self) -> Result<bool> {
+        let Bucketing { stage, context, arena, .. } = self;
+        let Rows::Sorted(front) = &mut self.rows else { return Ok(false) };
+        let Some(first) = front.value().map(|value| value.to_buf()) else { return Ok(false) };
+        let collator = context.collator();
+        let less = |a: Value<'_>, b: Value<'_>| order::compare(a, b, collator).is_lt();
+        let mut states = Vec::with_capacity(stage.fields.len());
+        for (_, accumulator) in &stage.fields {
+            states.push(accumulator.start(Value::Null, context)?);
+        }
+        let mut last = first.clone();
+        let mut take = |front: &mut Front, last: &mut ValueBuf| -> Result<()> {
+            arena.reset();
+            let frame = Frame::new(front.document(), arena, context);
+            for ((_, accumulator), state) in stage.fields.iter().zip(&mut states) {
+                accumulator.add(&mut **state, &frame)?;
+            }
+            if let Some(value) = front.value() {
+                *last = value.to_buf();
+            }
+            front.advance()
+        };
+        // Half a document more makes a document more, as rounding does.
+        let size = ((2 * self.count + stage.buckets) / (2 * stage.buckets)).max(1);
+        let is_last = self.filled + 1 == stage.buckets;
+        let mut taken = 0;
+        while front.is_there && (is_last || taken < size) {
+            take(front, &mut last)?;
+            taken += 1;
+        }
+        let max = match stage.granularity {
+            None => {
+                while front.value().is_some_and(|value| !less(last.get(), value)) {
+                    take(front, &mut last)?;
+                }
+                front.value().map_or_else(|| last.clone(), |value| value.to_buf())
+            }
+            Some(granularity) => {
+                let mut boundary = granularity.up(last.get())?.to_buf();
+                if boundary.get().as_f64() == Some(0.0) {
+                    // Nothing lies above zero but below the next value: the boundary is below that.
+                    while front.value().is_some_and(|value| value.as_f64() == Some(0.0)) {
+                        take(front, &mut last)?;
+                    }
+                    if let Some(value) = front.value() {
+                        boundary = granularity.down(value)?.to_buf();
+                    }
+                }
+                while front.value().is_some_and(|value| less(value, boundary.get())) {
+                    take(front, &mut last)?;
+                }
+                boundary
+            }
+        };
+        let min = match (self.min.take(), stage.granularity) {
             (Some(min), Some(_)) => min,
             (None, Some(granularity)) => granularity.down(first.get())?.to_buf(),
             (_, None) => first,
         };
-        let mut arena = Arena::new();
-        let mut states = Vec::with_capacity(self.stage.fields.len());
-        for (_, accumulator) in &self.stage.fields {
-            states.push(accumulator.start(Value::Null, &self.context)?);
-        }
-        for (_, document) in &self.entries[self.next..end] {
-            arena.reset();
-            let frame = Frame::new(document.as_doc(), &arena, &self.context);
-            for ((_, accumulator), state) in self.stage.fields.iter().zip(&mut states) {
-                accumulator.add(&mut **state, &frame)?;
-            }
-        }
         self.out.clear();
         let mut out = DocWriter::new(&mut self.out);
         out.begin_doc("_id").append("min", &min).append("max", &max);
-        for ((name, _), state) in self.stage.fields.iter().zip(&states) {
-            out.append(name, state.result(&arena)?);
+        for ((name, _), state) in stage.fields.iter().zip(&states) {
+            out.append(name, state.result(&self.arena)?);
         }
         out.finish();
         self.min = Some(max);
-        self.next = end;
         self.filled += 1;
-        check_size(self.out.len())
+        check_size(self.out.len())?;
+        Ok(true)
     }
 }
 
 impl Source for Bucketing {
     fn advance(&mut self) -> Result<Step> {
-        while !self.is_sorted {
-            match self.input.advance()? {
-                Step::Document => self.take_in()?,
-                Step::Pause => return Ok(Step::Pause),
-                Step::End => {
-                    let collator = self.context.collator();
-                    self.entries.sort_by(|a, b| order::compare(a.0.get(), b.0.get(), collator));
-                    self.is_sorted = true;
-                }
-            }
+        if self.take_in()? == Step::Pause {
+            return Ok(Step::Pause);
         }
-        if self.next >= self.entries.len() {
-            return Ok(Step::End);
+        if matches!(self.rows, Rows::Coming(_))
+            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
+        {
+            self.rows = Rows::Sorted(Front::new(sort.finish()?)?);
         }
-        self.write()?;
-        Ok(Step::Document)
+        Ok(if self.write()? { Step::Document } else { Step::End })
     }
 
     fn doc(&self) -> Doc<'_> {

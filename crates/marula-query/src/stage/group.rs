@@ -1,18 +1,19 @@
 //! `$group`: one document per value of an expression, with what accumulators make of the group.
+//!
+//! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond.
+
+mod table;
 
 use std::sync::Arc;
 
-use bstr::ByteSlice;
-use hashbrown::{DefaultHashBuilder, HashTable};
-use marula_bson::{Collator, Doc, DocWriter, Value, ValueBuf, order};
+use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
-use crate::accumulator::{Accumulator, State};
+use crate::accumulator::Accumulator;
 use crate::context::Context;
-use crate::expression::set::hash;
-use crate::expression::{Arena, Expression, Frame};
+use crate::expression::{Arena, Expression};
+use table::{Part, Table, Whole};
 
 pub(super) const ROW: Row = Row { name: "$group", place: Place::Anywhere, parse };
 
@@ -21,7 +22,6 @@ errors! {
     two_ids() = 15948, "a group's _id may only be specified once";
     inclusion() = 17390, "$group does not support inclusion-style expressions";
     no_id() = 15955, "a group specification must include an _id";
-    too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in. Memory limit: {limit} bytes";
 }
 
 /// A field of the result and its accumulator.
@@ -109,15 +109,13 @@ impl Stage for Group {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let context = Arc::clone(&env.context);
         Ok(Box::new(Grouping {
             input,
-            stage: self,
-            context: Arc::clone(&env.context),
-            bytes_max: env.stage_bytes_max,
+            table: Some(Table::new(Arc::clone(&self), context)),
+            later: Vec::new(),
+            ready: None,
             arena: Arena::new(),
-            groups: Groups::default(),
-            size: 0,
-            next: None,
             out: Vec::new(),
         }))
     }
@@ -125,118 +123,68 @@ impl Stage for Group {
 
 struct Grouping {
     input: Box<dyn Source>,
-    stage: Arc<Group>,
-    context: Arc<Context>,
-    bytes_max: usize,
+    /// The groups that documents of the input go to; `None` once all are in.
+    table: Option<Table>,
+    /// Parts of the groups whose rows on the disk are still to be taken in.
+    later: Vec<Part>,
+    /// The groups that are written, and how many of them have been.
+    ready: Option<(Table, usize)>,
     arena: Arena,
-    groups: Groups,
-    size: usize,
-    /// The group that the next pull writes; `None` while documents come in.
-    next: Option<usize>,
     out: Vec<u8>,
 }
 
-/// The groups in the order in which they were met.
-#[derive(Default)]
-struct Groups {
-    keys: Vec<ValueBuf>,
-    /// So many states for each group as there are fields.
-    states: Vec<Box<dyn State>>,
-    table: HashTable<usize>,
-    hashing: DefaultHashBuilder,
-}
-
-impl Groups {
-    fn find(&self, hash: u64, key: Value<'_>, collator: Option<&dyn Collator>) -> Option<usize> {
-        let same = |&at: &usize| order::equal(self.keys[at].get(), key, collator);
-        self.table.find(hash, same).copied()
-    }
-
-    fn insert(&mut self, hash: u64, key: ValueBuf, collator: Option<&dyn Collator>) -> usize {
-        let at = self.keys.len();
-        self.keys.push(key);
-        let (keys, hashing) = (&self.keys, &self.hashing);
-        let rehash = |&at: &usize| self::hash(hashing, keys[at].get(), collator);
-        self.table.insert_unique(hash, at, rehash);
-        at
-    }
-}
-
 impl Grouping {
-    fn take_in(&mut self) -> Result<()> {
-        self.arena.reset();
-        let frame = Frame::new(self.input.doc(), &self.arena, &self.context);
-        let collator = self.context.collator();
-        let key = match &self.stage.key {
-            // A key of one field is null where the field is missing; of several, the field is left out.
-            Expression::Object(fields) if fields.len() == 1 => {
-                let (name, field) = &fields[0];
-                let value = field.eval(&frame)?.unwrap_or(Value::Null);
-                self.arena.document([(&**name, value)])?
+    /// Takes the input in, to its end.
+    fn take_in(&mut self) -> Result<Step> {
+        let Some(table) = &mut self.table else { return Ok(Step::End) };
+        loop {
+            match self.input.advance()? {
+                Step::Document => table.take_in(self.input.doc(), &mut self.arena)?,
+                Step::Pause => return Ok(Step::Pause),
+                Step::End => break,
             }
-            key => key.eval(&frame)?.unwrap_or(Value::Null),
-        };
-        let hash = hash(&self.groups.hashing, key, collator);
-        let fields = &self.stage.fields;
-        let at = match self.groups.find(hash, key, collator) {
-            Some(at) => at,
-            None => {
-                let owned = key.to_buf();
-                self.size +=
-                    owned.as_raw().bytes().len() + GROUP_BYTES + fields.len() * STATE_BYTES;
-                for (_, accumulator) in fields {
-                    self.groups.states.push(accumulator.start(key, &self.context)?);
-                }
-                self.groups.insert(hash, owned, collator)
-            }
-        };
-        let states = &mut self.groups.states[at * fields.len()..][..fields.len()];
-        for ((_, accumulator), state) in fields.iter().zip(states) {
-            self.size += accumulator.add(&mut **state, &frame)?;
         }
-        if self.size > self.bytes_max {
-            return Err(too_much_memory(self.bytes_max));
+        if let Some(table) = self.table.take() {
+            self.ready = self.settle(table)?;
         }
-        Ok(())
+        Ok(Step::End)
     }
 
-    fn write(&mut self, at: usize) -> Result<()> {
-        self.arena.reset();
-        self.out.clear();
-        let fields = &self.stage.fields;
-        let mut out = DocWriter::new(&mut self.out);
-        out.append_raw("_id", self.groups.keys[at].as_raw());
-        let states = &self.groups.states[at * fields.len()..][..fields.len()];
-        for ((name, _), state) in fields.iter().zip(states) {
-            out.append(name.as_bstr(), state.result(&self.arena)?);
+    /// A table that all its rows are in is ready. Of one with rows on the disk the parts come one after another.
+    fn settle(&mut self, table: Table) -> Result<Option<(Table, usize)>> {
+        match table.into_parts()? {
+            Whole::Table(table) => Ok(Some((table, 0))),
+            Whole::Parts(parts) => {
+                self.later.extend(parts);
+                Ok(None)
+            }
         }
-        out.finish();
-        check_size(self.out.len())
+    }
+
+    /// Writes the next group; `false` where there is none.
+    fn write_next(&mut self) -> Result<bool> {
+        loop {
+            if let Some((table, next)) = &mut self.ready {
+                if *next < table.len() {
+                    table.write(*next, &mut self.arena, &mut self.out)?;
+                    *next += 1;
+                    return Ok(true);
+                }
+                self.ready = None;
+            }
+            let Some(part) = self.later.pop() else { return Ok(false) };
+            let table = part.take_in(&mut self.arena)?;
+            self.ready = self.settle(table)?;
+        }
     }
 }
-
-/// What a group and a state take beside their content.
-const GROUP_BYTES: usize = size_of::<ValueBuf>() + 2 * size_of::<usize>();
-const STATE_BYTES: usize = 64;
 
 impl Source for Grouping {
     fn advance(&mut self) -> Result<Step> {
-        let at = match self.next {
-            Some(at) => at,
-            None => loop {
-                match self.input.advance()? {
-                    Step::Document => self.take_in()?,
-                    Step::Pause => return Ok(Step::Pause),
-                    Step::End => break 0,
-                }
-            },
-        };
-        self.next = Some(at + 1);
-        if at >= self.groups.keys.len() {
-            return Ok(Step::End);
+        if self.take_in()? == Step::Pause {
+            return Ok(Step::Pause);
         }
-        self.write(at)?;
-        Ok(Step::Document)
+        Ok(if self.write_next()? { Step::Document } else { Step::End })
     }
 
     fn doc(&self) -> Doc<'_> {

@@ -8,8 +8,8 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::sort::too_much_memory;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use crate::spill::sort::too_much_memory;
 
 pub(super) const ROW: Row = Row { name: "$sample", place: Place::Anywhere, parse };
 

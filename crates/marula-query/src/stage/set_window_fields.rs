@@ -3,11 +3,11 @@
 //! All documents are taken in and sorted by partition and `sortBy`; then one partition after another is
 //! computed.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
+use marula_bson::key_string::encode_part;
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::fields::write_with;
@@ -16,6 +16,7 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::sort::SortPattern;
+use crate::spill::{ExternalSort, Sorted};
 use crate::window::{Partition, WindowFunction};
 
 pub(super) const ROW: Row = Row { name: "$setWindowFields", place: Place::Anywhere, parse };
@@ -27,7 +28,8 @@ errors! {
     no_output() = IDLFailedToParse, "BSON field '$setWindowFields.output' is missing but a required field";
     conflicting_paths() = 6307900, "$setWindowFields 'output' specification contains two conflicting paths";
     partition_is_array() = TypeMismatch, "An expression used to partition cannot evaluate to value of type array";
-    too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
+    /// A partition is computed as a whole, in memory.
+    partition_too_large(used: usize, limit: usize) = 5414201, "Exceeded memory limit in DocumentSourceSetWindowFields, used {used} bytes but max allowed is {limit}";
 }
 
 /// A parsed `$setWindowFields`.
@@ -125,96 +127,117 @@ impl Stage for SetWindowFields {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let context = &env.context;
+        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, None);
         Ok(Box::new(Windowing {
             input,
             stage: self,
-            context: Arc::clone(&env.context),
-            bytes_max: env.stage_bytes_max,
-            entries: Vec::new(),
-            size: 0,
-            is_sorted: false,
+            context: Arc::clone(context),
+            rows: Rows::Coming(sort),
+            arena: Arena::new(),
+            key: Vec::new(),
+            order: Vec::new(),
             ready: Vec::new().into_iter(),
             current: DocBuf::new(),
         }))
     }
 }
 
-/// A document with what it is sorted by.
-struct Entry {
-    partition: Option<ValueBuf>,
-    key: Box<[u8]>,
-    document: DocBuf,
-}
-
 struct Windowing {
     input: Box<dyn Source>,
     stage: Arc<SetWindowFields>,
     context: Arc<Context>,
-    bytes_max: usize,
-    /// Not yet computed; once sorted, the last partition comes first, so that it can be cut from the end.
-    entries: Vec<Entry>,
-    size: usize,
-    is_sorted: bool,
+    rows: Rows,
+    arena: Arena,
+    key: Vec<u8>,
+    order: Vec<u8>,
+    /// The partition that has been computed.
     ready: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
 }
 
+/// Documents on their way into the order of partition and `sortBy`. A key is that of the partition, then that of the
+/// sort; a value is the length of the partition's key (4 bytes), then the document.
+enum Rows {
+    Coming(ExternalSort),
+    Sorted {
+        sorted: Sorted,
+        /// Whether the first document of the next partition has been moved to.
+        is_there: bool,
+    },
+    /// A pull has failed between the two.
+    Failed,
+}
+
 impl Windowing {
-    fn take_in(&mut self) -> Result<()> {
-        let document = self.input.doc();
-        let arena = Arena::new();
-        let frame = Frame::new(document, &arena, &self.context);
-        let partition = match &self.stage.partition_by {
-            Some(expression) => expression.eval(&frame)?,
-            None => None,
-        };
-        if partition.is_some_and(|value| value.as_array().is_some()) {
-            return Err(partition_is_array());
+    fn take_in(&mut self) -> Result<Step> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
+        loop {
+            match self.input.advance()? {
+                Step::Document => {}
+                step => return Ok(step),
+            }
+            let document = self.input.doc();
+            self.arena.reset();
+            let frame = Frame::new(document, &self.arena, &self.context);
+            let partition = match &self.stage.partition_by {
+                Some(expression) => expression.eval(&frame)?,
+                None => None,
+            };
+            if partition.is_some_and(|value| value.as_array().is_some()) {
+                return Err(partition_is_array());
+            }
+            self.key.clear();
+            // A missing key of a partition is null.
+            let partition = partition.unwrap_or(Value::Null);
+            encode_part(partition, false, self.context.collator(), &mut self.key);
+            let len = u32::try_from(self.key.len()).expect("a key is of a document's size");
+            if let Some((pattern, _)) = &self.stage.sort_by {
+                pattern.write_key(document, &mut self.order)?;
+                self.key.extend_from_slice(&self.order);
+            }
+            sort.push(&self.key, &[&len.to_le_bytes(), document.as_bytes()])?;
         }
-        let mut key = Vec::new();
-        if let Some((pattern, _)) = &self.stage.sort_by {
-            pattern.write_key(document, &mut key)?;
-        }
-        let entry = Entry {
-            partition: partition.map(|value| value.to_buf()),
-            key: key.into(),
-            document: document.to_buf(),
-        };
-        self.size += entry.document.len() + entry.key.len() + size_of::<Entry>();
-        if self.size > self.bytes_max {
-            return Err(too_much_memory(self.bytes_max));
-        }
-        self.entries.push(entry);
-        Ok(())
     }
 
-    fn sort(&mut self) {
-        let context = Arc::clone(&self.context);
-        self.entries
-            .sort_by(|a, b| compare_partitions(a, b, &context).then_with(|| a.key.cmp(&b.key)));
-        self.is_sorted = true;
-        self.entries.reverse();
+    /// The documents of the next partition; none where there is no more.
+    fn next_partition(&mut self) -> Result<Vec<DocBuf>> {
+        let limit = self.context.limits.window_bytes_max;
+        let Rows::Sorted { sorted, is_there } = &mut self.rows else { return Ok(Vec::new()) };
+        let mut documents = Vec::new();
+        let mut size = 0;
+        self.key.clear();
+        while *is_there {
+            let (len, document) = sorted.value().split_at(size_of::<u32>());
+            let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
+            let partition = &sorted.key()[..len as usize];
+            if documents.is_empty() {
+                self.key.extend_from_slice(partition);
+            } else if partition != self.key {
+                break;
+            }
+            size += document.len() + size_of::<DocBuf>();
+            if size > limit {
+                return Err(partition_too_large(size, limit));
+            }
+            documents.push(Doc::trusted(document).to_buf());
+            *is_there = sorted.advance()?;
+        }
+        Ok(documents)
     }
 
     /// Computes the next partition.
     fn compute(&mut self) -> Result<bool> {
-        let Some(first) = self.entries.last() else {
+        let documents = self.next_partition()?;
+        if documents.is_empty() {
             return Ok(false);
-        };
-        let is_same = |entry: &&Entry| compare_partitions(entry, first, &self.context).is_eq();
-        let count = self.entries.iter().rev().take_while(is_same).count();
-        let documents: Vec<DocBuf> = self
-            .entries
-            .drain(self.entries.len() - count..)
-            .rev()
-            .map(|entry| entry.document)
-            .collect();
+        }
         let partition = Partition { documents: &documents, context: &self.context };
         let mut columns = Vec::with_capacity(self.stage.output.len());
         for (_, function) in &self.stage.output {
             columns.push(function.values(&partition)?);
         }
-        let mut ready = Vec::with_capacity(count);
+        let mut ready = Vec::with_capacity(documents.len());
         for (at, document) in documents.iter().enumerate() {
             let mut result = document.clone();
             for ((path, _), column) in self.stage.output.iter().zip(&columns) {
@@ -231,20 +254,17 @@ impl Windowing {
     }
 }
 
-/// A missing key of a partition is null.
-fn compare_partitions(a: &Entry, b: &Entry, context: &Context) -> Ordering {
-    let value = |entry: &Entry| entry.partition.as_ref().map_or(Value::Null.to_buf(), Clone::clone);
-    order::compare(value(a).get(), value(b).get(), context.collator())
-}
-
 impl Source for Windowing {
     fn advance(&mut self) -> Result<Step> {
-        while !self.is_sorted {
-            match self.input.advance()? {
-                Step::Document => self.take_in()?,
-                Step::Pause => return Ok(Step::Pause),
-                Step::End => self.sort(),
-            }
+        if self.take_in()? == Step::Pause {
+            return Ok(Step::Pause);
+        }
+        if matches!(self.rows, Rows::Coming(_))
+            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
+        {
+            let mut sorted = sort.finish()?;
+            let is_there = sorted.advance()?;
+            self.rows = Rows::Sorted { sorted, is_there };
         }
         loop {
             if let Some(document) = self.ready.next() {

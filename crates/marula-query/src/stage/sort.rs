@@ -1,7 +1,5 @@
 //! `$sort`: all documents in an order, or the first so many where a `$limit` follows.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
@@ -9,14 +7,13 @@ use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::sort::SortPattern;
+use crate::spill::{ExternalSort, Sorted};
 
 pub(super) const ROW: Row = Row { name: "$sort", place: Place::Anywhere, parse };
 
 errors! {
     not_object() = 15973, "the $sort key specification must be an object";
     empty() = 15976, "$sort stage must have at least one sort key";
-    /// A blocking sort holds more than it may.
-    pub(super) too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
 
 /// A parsed `$sort`.
@@ -69,110 +66,61 @@ impl Stage for Sort {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        Ok(Box::new(Sorting {
-            input,
-            stage: self,
-            bytes_max: env.stage_bytes_max,
-            heap: BinaryHeap::new(),
-            size: 0,
-            count: 0,
-            sorted: None,
-            current: DocBuf::new(),
-        }))
-    }
-}
-
-/// A document and its key; the order of arrival decides between equal keys.
-struct Entry {
-    key: Box<[u8]>,
-    arrival: u64,
-    doc: DocBuf,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key.cmp(&other.key).then(self.arrival.cmp(&other.arrival))
+        let context = &env.context;
+        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, self.limit);
+        Ok(Box::new(Sorting { input, stage: self, rows: Rows::Coming(sort), key: Vec::new() }))
     }
 }
 
 struct Sorting {
     input: Box<dyn Source>,
     stage: Arc<Sort>,
-    bytes_max: usize,
-    /// With a limit, the greatest of the kept documents is on top.
-    heap: BinaryHeap<Entry>,
-    size: usize,
-    count: u64,
-    sorted: Option<std::vec::IntoIter<Entry>>,
-    current: DocBuf,
+    rows: Rows,
+    key: Vec<u8>,
+}
+
+enum Rows {
+    Coming(ExternalSort),
+    Sorted(Sorted),
+    /// A pull has failed between the two.
+    Failed,
 }
 
 impl Sorting {
-    fn take_in(&mut self, key: &mut Vec<u8>) -> Result<()> {
-        let doc = self.input.doc();
-        self.stage.pattern.write_key(doc, key)?;
-        self.count += 1;
-        let is_full = self.stage.limit.is_some_and(|limit| self.heap.len() as u64 >= limit);
-        if is_full {
-            let Some(greatest) = self.heap.peek() else { return Ok(()) };
-            if **key >= *greatest.key {
-                return Ok(());
+    fn take_in(&mut self) -> Result<Step> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
+        loop {
+            match self.input.advance()? {
+                Step::Document => {}
+                step => return Ok(step),
             }
-            self.size -= entry_size(greatest);
-            self.heap.pop();
+            let doc = self.input.doc();
+            self.stage.pattern.write_key(doc, &mut self.key)?;
+            sort.push(&self.key, &[doc.as_bytes()])?;
         }
-        let entry = Entry { key: key.as_slice().into(), arrival: self.count, doc: doc.to_buf() };
-        self.size += entry_size(&entry);
-        if self.size > self.bytes_max {
-            return Err(too_much_memory(self.bytes_max));
-        }
-        self.heap.push(entry);
-        Ok(())
     }
-}
-
-fn entry_size(entry: &Entry) -> usize {
-    entry.key.len() + entry.doc.len() + size_of::<Entry>()
 }
 
 impl Source for Sorting {
     fn advance(&mut self) -> Result<Step> {
-        if self.sorted.is_none() {
-            let mut key = Vec::new();
-            loop {
-                match self.input.advance()? {
-                    Step::Document => self.take_in(&mut key)?,
-                    Step::Pause => return Ok(Step::Pause),
-                    Step::End => break,
-                }
-            }
-            let heap = std::mem::take(&mut self.heap);
-            self.sorted = Some(heap.into_sorted_vec().into_iter());
+        if self.take_in()? == Step::Pause {
+            return Ok(Step::Pause);
         }
-        match self.sorted.as_mut().and_then(Iterator::next) {
-            Some(entry) => {
-                self.current = entry.doc;
-                Ok(Step::Document)
-            }
-            None => Ok(Step::End),
+        if matches!(self.rows, Rows::Coming(_))
+            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
+        {
+            self.rows = Rows::Sorted(sort.finish()?);
+        }
+        match &mut self.rows {
+            Rows::Sorted(sorted) => Ok(if sorted.advance()? { Step::Document } else { Step::End }),
+            _ => Ok(Step::End),
         }
     }
 
     fn doc(&self) -> Doc<'_> {
-        self.current.as_doc()
+        match &self.rows {
+            Rows::Sorted(sorted) => Doc::trusted(sorted.value()),
+            _ => Doc::EMPTY,
+        }
     }
 }

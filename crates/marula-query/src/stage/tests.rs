@@ -12,9 +12,26 @@ use super::source::Documents;
 use super::world::{Nowhere, STAGE_BYTES_MAX};
 use super::{Env, Pipeline, Step};
 use crate::context::Context;
+use crate::spill::Limits;
+use crate::spill::memory::MemoryDisk;
 
 fn env(stage_bytes_max: usize) -> Env {
-    Env { context: Arc::new(Context::default()), world: Arc::new(Nowhere), stage_bytes_max }
+    let limits = Limits {
+        sort_bytes_max: stage_bytes_max,
+        group_bytes_max: stage_bytes_max,
+        ..Limits::default()
+    };
+    let context = Arc::new(Context { limits, ..Context::default() });
+    Env { context, world: Arc::new(Nowhere), stage_bytes_max }
+}
+
+/// An environment whose sorts and groups hold so many bytes and go on on a disk.
+fn env_with_disk(bytes_max: usize) -> Env {
+    let mut env = env(bytes_max);
+    let mut context = Context::clone(&env.context);
+    context.limits.disk = Some(Arc::new(MemoryDisk));
+    env.context = Arc::new(context);
+    env
 }
 
 fn array<'d>(case: Doc<'d>, name: &str) -> Doc<'d> {
@@ -88,4 +105,116 @@ fn blocking_stages_stop_at_their_memory_limit() {
             Ok(3)
         );
     }
+}
+
+/// Results without their order, which a `$group` does not promise; what `$addToSet` gathers has none either.
+fn unordered(results: &[DocBuf]) -> Vec<String> {
+    let field = |element: marula_bson::Element<'_>| {
+        let mut text = element.to_string();
+        if element.name == "set" {
+            let mut letters: Vec<char> = text.chars().collect();
+            letters.sort_unstable();
+            text = letters.into_iter().collect();
+        }
+        text
+    };
+    let text = |doc: &DocBuf| doc.as_doc().iter().map(field).collect::<Vec<_>>().join(", ");
+    let mut texts: Vec<String> = results.iter().map(text).collect();
+    texts.sort_unstable();
+    texts
+}
+
+/// Documents whose fields have few values, several, or as many as there are documents.
+fn documents() -> DocBuf {
+    DocBuf::build(|out| {
+        let mut array = out.begin_array("d");
+        for n in 0..700 {
+            let mut doc = array.begin_doc();
+            doc.append("_id", n).append("g", n * 7_919 % 211).append("h", n % 3);
+            doc.append("x", f64::from(n % 50) / 4.0);
+            doc.append("s", format!("text {}", n % 11).as_str());
+            if n % 5 == 0 {
+                doc.append("rare", n);
+            }
+        }
+    })
+}
+
+/// Runs a pipeline with memory for all, for some and for next to nothing.
+fn check_memory(pipeline: &DocBuf) {
+    let documents = documents();
+    let documents = array(documents.as_doc(), "d");
+    let stages = array(pipeline.as_doc(), "p");
+    let expected = unordered(&run(stages, documents, &env(STAGE_BYTES_MAX)).unwrap());
+    for bytes_max in [2_000_000, 50_000, 3_000, 1] {
+        let got = unordered(&run(stages, documents, &env_with_disk(bytes_max)).unwrap());
+        assert_eq!(got.len(), expected.len(), "{bytes_max} bytes: {}", pipeline.as_doc());
+        for (got, expected) in got.iter().zip(&expected) {
+            assert_eq!(got, expected, "{bytes_max} bytes: {}", pipeline.as_doc());
+        }
+    }
+}
+
+#[test]
+fn groups_do_not_depend_on_memory() {
+    let accumulators = marula_bson::doc! {
+        "sum": { "$sum": "$x" }, "avg": { "$avg": "$x" }, "n": { "$count": {} },
+        "min": { "$min": "$_id" }, "max": { "$max": "$rare" }, "first": { "$first": "$rare" },
+        "last": { "$last": "$_id" }, "push": { "$push": { "a": "$_id", "r": "$rare" } },
+        "set": { "$addToSet": "$h" }, "dev": { "$stdDevPop": "$x" },
+        "merge": { "$mergeObjects": { "$arrayToObject": [[["$s", "$_id"]]] } },
+        "top": { "$top": { "sortBy": { "x": -1, "_id": 1 }, "output": "$_id" } },
+        "firsts": { "$firstN": { "n": 2, "input": "$_id" } },
+        "mins": { "$minN": { "n": 2, "input": "$x" } },
+        "bottoms": { "$bottomN": { "n": 2, "sortBy": { "_id": 1 }, "output": ["$_id", "$s"] } }
+    };
+    for key in ["$g", "$rare", "$h", "$none", "$_id"] {
+        check_memory(&DocBuf::build(|out| {
+            let mut pipeline = out.begin_array("p");
+            let mut stage = pipeline.begin_doc();
+            let mut spec = stage.begin_doc("$group");
+            spec.append("_id", key);
+            spec.append_elements(accumulators.as_doc().elements_bytes());
+        }));
+    }
+}
+
+#[test]
+fn sorts_buckets_and_windows_do_not_depend_on_memory() {
+    use marula_bson::doc;
+    check_memory(&doc! { "p": [{ "$sort": { "s": 1 } }, { "$limit": 70 }] });
+    let output = doc! { "n": { "$sum": 1 }, "ids": { "$push": "$_id" } };
+    check_memory(&doc! { "p": [
+    { "$bucketAuto": { "groupBy": "$x", "buckets": 7, "output": &output } }] });
+    check_memory(&doc! { "p": [
+    { "$bucketAuto": { "groupBy": "$x", "buckets": 4, "granularity": "R5" } }] });
+    let output = doc! {
+        "r": { "$rank": {} },
+        "run": { "$sum": "$x", "window": { "documents": ["unbounded", "current"] } }
+    };
+    check_memory(&doc! { "p": [
+    { "$setWindowFields": { "partitionBy": "$g", "sortBy": { "x": 1 }, "output": &output } }] });
+    // What a sort gives is in order, too.
+    let (sort, documents) = (doc! { "p": [{ "$sort": { "x": 1, "s": -1 } }] }, documents());
+    let (sort, documents) = (array(sort.as_doc(), "p"), array(documents.as_doc(), "d"));
+    let expected = run(sort, documents, &env(STAGE_BYTES_MAX)).unwrap();
+    assert_eq!(run(sort, documents, &env_with_disk(3_000)).unwrap(), expected);
+}
+
+#[test]
+fn a_partition_of_windows_has_a_limit_of_its_own() {
+    use marula_bson::doc;
+    let mut env = env_with_disk(3_000);
+    let mut context = Context::clone(&env.context);
+    context.limits.window_bytes_max = 10_000;
+    env.context = Arc::new(context);
+    let output = doc! { "n": { "$sum": 1 } };
+    let by = |field: &str| doc! { "p": [{ "$setWindowFields": { "partitionBy": field, "output": &output } }] };
+    let documents = documents();
+    let documents = array(documents.as_doc(), "d");
+    let small = by("$g");
+    assert!(run(array(small.as_doc(), "p"), documents, &env).is_ok());
+    let large = by("$h");
+    let error = run(array(large.as_doc(), "p"), documents, &env).unwrap_err();
+    assert_eq!(error.code().number(), 5_414_201);
 }

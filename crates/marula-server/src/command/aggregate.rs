@@ -104,6 +104,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         request.arg("collation"),
         request.arg("let"),
     )?;
+    context.limits = query_args::limits(ctx, request);
     context.subject = Some(subject(&ns, is_collectionless));
     let pipeline = Pipeline::parse(stages, &context)?;
     if pipeline.writes() {
@@ -154,12 +155,13 @@ pub(super) fn find_on_view(
     let collection = ctx.server.db.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     check_find_options(request)?;
-    let context = query_args::query_context(
+    let mut context = query_args::query_context(
         ctx,
         collection.as_deref(),
         request.arg("collation"),
         request.arg("let"),
     )?;
+    context.limits = query_args::limits(ctx, request);
     let stages = stages_of_find(request)?;
     let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
     let hint = query_args::parse_hint(request.arg("hint"))?;
@@ -233,8 +235,9 @@ pub(super) fn count_on_view(
     }
     let collection = ctx.server.db.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    let context =
+    let mut context =
         query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
+    context.limits = query_args::limits(ctx, request);
     let mut counted = 0;
     scan(ctx, ns, stages, context, &mut |doc| {
         counted = doc.get("n").and_then(|n| n.as_exact_i64()).unwrap_or(0);

@@ -239,6 +239,7 @@ impl<'a> Asked<'a> {
         let mut query = query_args::parse_query(filter, context)?;
         query.hint = query_args::parse_hint(hint)?;
         query_args::apply_sort(&mut query, sort)?;
+        query.context.limits = query_args::limits(ctx, request);
         let mut projection = Doc::EMPTY;
         let mut key = None;
         match verb {
@@ -556,6 +557,7 @@ fn pipeline(
     let collation = request.arg("collation");
     let mut context =
         query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
+    context.limits = query_args::limits(ctx, request);
     let is_collectionless = request.first.value.get().as_str().is_none();
     context.subject = Some(super::aggregate::subject(ns, is_collectionless));
     let whole = Pipeline::parse(stages, &context)?;

@@ -240,6 +240,9 @@ impl<'a> FindArgs<'a> {
         let mut query = Query::new(filter, context);
         query.hint = query_args::parse_hint(self.hint)?;
         query_args::apply_sort(&mut query, self.sort)?;
+        if query.sort.is_some() {
+            query.context.limits = query_args::limits(ctx, request);
+        }
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = request

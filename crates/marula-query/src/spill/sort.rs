@@ -1,0 +1,422 @@
+//! Sorting any number of rows by the bytes of their keys; equal keys stay in the order in which they came.
+//!
+//! Rows gather in memory. When that is full they are written to the disk as a sorted run, and at the end the runs are
+//! merged. Where only the first so many are wanted, no more than these are kept.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use marula_error::{Result, errors};
+
+use super::Disk;
+use super::stream::{Reader, SpillFile, Stream, Writer, damaged};
+use crate::context::{Context, Interrupt};
+
+/// So many runs are merged at once. More are first merged into fewer, so that their buffers do not fill the memory.
+const FAN_IN: usize = 64;
+/// Rows merged between two looks at whether to go on.
+const INTERRUPT_INTERVAL: u64 = 1_024;
+/// Rows in memory lie in pieces of this size.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+errors! {
+    /// A sort needs more memory than it may, and must not use the disk.
+    pub too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
+}
+
+/// A sort while rows come in.
+pub struct ExternalSort {
+    bytes_max: usize,
+    wanted: usize,
+    disk: Option<Arc<dyn Disk>>,
+    interrupt: Option<Interrupt>,
+    rows: Rows,
+    bytes: usize,
+    pushed: u64,
+    spilled: Option<Spilled>,
+}
+
+/// The runs that are on the disk, in the order of arrival.
+struct Spilled {
+    file: SpillFile,
+    runs: Vec<Stream>,
+}
+
+/// Rows in memory.
+enum Rows {
+    /// All that came.
+    All(Arena),
+    /// The least so far; the greatest of them is on top.
+    Top(BinaryHeap<TopRow>),
+}
+
+/// Rows of bytes, one behind the other.
+#[derive(Default)]
+struct Arena {
+    chunks: Vec<Vec<u8>>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    chunk: u32,
+    start: u32,
+    key: u32,
+    value: u32,
+}
+
+impl Arena {
+    fn push(&mut self, key: &[u8], value: &[&[u8]]) {
+        let value_len: usize = value.iter().map(|part| part.len()).sum();
+        let has_room = |chunk: &Vec<u8>| {
+            chunk.is_empty() || chunk.len() + key.len() + value_len <= CHUNK_BYTES
+        };
+        if !self.chunks.last().is_some_and(has_room) {
+            self.chunks.push(Vec::new());
+        }
+        let number = |len: usize| u32::try_from(len).expect("a row is a document or two");
+        let at = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[at];
+        let slot = Slot {
+            chunk: number(at),
+            start: number(chunk.len()),
+            key: number(key.len()),
+            value: number(value_len),
+        };
+        chunk.extend_from_slice(key);
+        value.iter().for_each(|part| chunk.extend_from_slice(part));
+        self.slots.push(slot);
+    }
+
+    fn row(&self, slot: Slot) -> (&[u8], &[u8]) {
+        let bytes = &self.chunks[slot.chunk as usize][slot.start as usize..];
+        let (key, rest) = bytes.split_at(slot.key as usize);
+        (key, &rest[..slot.value as usize])
+    }
+
+    fn sort(&mut self) {
+        let mut slots = std::mem::take(&mut self.slots);
+        // Stable: slots are in the order of arrival.
+        slots.sort_by(|a, b| self.row(*a).0.cmp(self.row(*b).0));
+        self.slots = slots;
+    }
+}
+
+struct TopRow {
+    key: Box<[u8]>,
+    number: u64,
+    value: Box<[u8]>,
+}
+
+impl Ord for TopRow {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key).then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for TopRow {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for TopRow {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for TopRow {}
+
+/// What a row takes beside its bytes.
+const ROW_BYTES: usize = size_of::<TopRow>();
+
+impl ExternalSort {
+    /// A sort that may hold `bytes_max` bytes and gives no more than `wanted` rows.
+    pub fn new(context: &Context, bytes_max: usize, wanted: Option<u64>) -> Self {
+        let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok());
+        ExternalSort {
+            bytes_max,
+            wanted: wanted.unwrap_or(usize::MAX),
+            disk: context.limits.disk.clone(),
+            interrupt: context.interrupt.clone(),
+            rows: match wanted {
+                Some(_) => Rows::Top(BinaryHeap::new()),
+                None => Rows::All(Arena::default()),
+            },
+            bytes: 0,
+            pushed: 0,
+            spilled: None,
+        }
+    }
+
+    /// Adds a row, its value in parts.
+    ///
+    /// Errors: `too_much_memory`; those of the disk.
+    pub fn push(&mut self, key: &[u8], value: &[&[u8]]) -> Result<()> {
+        self.pushed += 1;
+        let size = |key: &[u8], value: usize| key.len() + value + ROW_BYTES;
+        let len = value.iter().map(|part| part.len()).sum();
+        match &mut self.rows {
+            Rows::All(arena) => {
+                arena.push(key, value);
+                self.bytes += size(key, len);
+            }
+            Rows::Top(heap) => {
+                if heap.len() >= self.wanted {
+                    if heap.peek().is_none_or(|greatest| *greatest.key <= *key) {
+                        return Ok(());
+                    }
+                    if let Some(greatest) = heap.pop() {
+                        self.bytes -= size(&greatest.key, greatest.value.len());
+                    }
+                }
+                let value = value.concat().into_boxed_slice();
+                heap.push(TopRow { key: key.into(), number: self.pushed, value });
+                self.bytes += size(key, len);
+            }
+        }
+        if self.bytes > self.bytes_max {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// How often rows went to the disk.
+    pub fn spills(&self) -> usize {
+        self.spilled.as_ref().map_or(0, |spilled| spilled.runs.len())
+    }
+
+    /// Writes what is in memory as a sorted run.
+    fn spill(&mut self) -> Result<()> {
+        let disk = self.disk.as_ref().ok_or_else(|| too_much_memory(self.bytes_max))?;
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            empty => empty.insert(Spilled { file: SpillFile::create(disk)?, runs: Vec::new() }),
+        };
+        let mut run = Writer::default();
+        match &mut self.rows {
+            Rows::All(arena) => {
+                let mut arena = std::mem::take(arena);
+                arena.sort();
+                for &slot in &arena.slots {
+                    let (key, value) = arena.row(slot);
+                    push_row(&mut run, &mut spilled.file, key, value)?;
+                }
+            }
+            Rows::Top(heap) => {
+                for row in std::mem::take(heap).into_sorted_vec() {
+                    push_row(&mut run, &mut spilled.file, &row.key, &row.value)?;
+                }
+            }
+        }
+        spilled.runs.push(run.finish(&mut spilled.file)?);
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// All rows are in: they can be read in order.
+    ///
+    /// Errors: those of the disk.
+    pub fn finish(mut self) -> Result<Sorted> {
+        let left = self.wanted;
+        if self.spilled.is_some() && self.bytes > 0 {
+            self.spill()?;
+        }
+        let rows = match self.spilled {
+            Some(spilled) => {
+                let disk = self.disk.as_ref().expect("rows went to it");
+                Ordered::Merged(reduce(spilled, disk, self.interrupt.as_ref(), left)?)
+            }
+            None => match self.rows {
+                Rows::All(mut arena) => {
+                    arena.sort();
+                    Ordered::All { arena, next: 0 }
+                }
+                Rows::Top(heap) => {
+                    let rows = heap.into_sorted_vec().into_iter();
+                    Ordered::Top { rows, current: None }
+                }
+            },
+        };
+        Ok(Sorted { rows, left })
+    }
+}
+
+fn push_row(run: &mut Writer, file: &mut SpillFile, key: &[u8], value: &[u8]) -> Result<()> {
+    let len = u32::try_from(key.len()).expect("a key is at most as large as its document");
+    run.push(file, &[&len.to_le_bytes(), key, value])
+}
+
+/// The key and the value of a record of a run.
+fn row(record: &[u8]) -> Result<(&[u8], &[u8])> {
+    let (len, rest) = record.split_first_chunk().ok_or_else(damaged)?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(damaged)
+}
+
+/// Merges runs into fewer until all can be read at once. A row behind the first `wanted` of a merge is never asked for.
+fn reduce(
+    mut spilled: Spilled,
+    disk: &Arc<dyn Disk>,
+    interrupt: Option<&Interrupt>,
+    wanted: usize,
+) -> Result<Merge> {
+    while spilled.runs.len() > FAN_IN {
+        let mut fewer = Spilled { file: SpillFile::create(disk)?, runs: Vec::new() };
+        let mut runs = spilled.runs.into_iter();
+        let mut file = spilled.file;
+        loop {
+            let some: Vec<Stream> = runs.by_ref().take(FAN_IN).collect();
+            if some.is_empty() {
+                break;
+            }
+            let mut merge = Merge::new(file, some)?;
+            let mut run = Writer::default();
+            let mut count = 0u64;
+            while (count as usize) < wanted && merge.advance()? {
+                count += 1;
+                if count.is_multiple_of(INTERRUPT_INTERVAL) {
+                    interrupt.map_or(Ok(()), Interrupt::check)?;
+                }
+                run.push(&mut fewer.file, &[merge.record()])?;
+            }
+            fewer.runs.push(run.finish(&mut fewer.file)?);
+            file = merge.file;
+        }
+        spilled = fewer;
+    }
+    Merge::new(spilled.file, spilled.runs)
+}
+
+/// Rows in order.
+pub struct Sorted {
+    rows: Ordered,
+    /// How many may still be given.
+    left: usize,
+}
+
+enum Ordered {
+    All { arena: Arena, next: usize },
+    Top { rows: std::vec::IntoIter<TopRow>, current: Option<TopRow> },
+    Merged(Merge),
+}
+
+impl Sorted {
+    /// Moves to the next row; `false` where there is none.
+    pub fn advance(&mut self) -> Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        match &mut self.rows {
+            Ordered::All { arena, next } => {
+                *next += 1;
+                Ok(*next <= arena.slots.len())
+            }
+            Ordered::Top { rows, current } => {
+                *current = rows.next();
+                Ok(current.is_some())
+            }
+            Ordered::Merged(merge) => merge.advance(),
+        }
+    }
+
+    /// The key of the row moved to; only after [`Sorted::advance`] has answered `true`.
+    pub fn key(&self) -> &[u8] {
+        self.current().0
+    }
+
+    /// Its value.
+    pub fn value(&self) -> &[u8] {
+        self.current().1
+    }
+
+    fn current(&self) -> (&[u8], &[u8]) {
+        match &self.rows {
+            Ordered::All { arena, next } => arena.row(arena.slots[*next - 1]),
+            Ordered::Top { current, .. } => {
+                let row = current.as_ref().expect("a row was moved to");
+                (&row.key, &row.value)
+            }
+            Ordered::Merged(merge) => row(merge.record()).expect("a head is a row"),
+        }
+    }
+}
+
+/// Runs that are read side by side.
+struct Merge {
+    file: SpillFile,
+    runs: Vec<Reader>,
+    /// The next row of each run, the least on top.
+    heads: BinaryHeap<Head>,
+    /// The run whose row is given.
+    current: Option<usize>,
+}
+
+struct Head {
+    key: Vec<u8>,
+    run: usize,
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap has the greatest on top, and an earlier run has what came earlier.
+        other.key.cmp(&self.key).then(other.run.cmp(&self.run))
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Head {}
+
+impl Merge {
+    fn new(file: SpillFile, runs: Vec<Stream>) -> Result<Self> {
+        let runs: Vec<Reader> = runs.into_iter().map(Reader::new).collect();
+        let heads = BinaryHeap::with_capacity(runs.len());
+        let mut merge = Merge { file, runs, heads, current: None };
+        for run in 0..merge.runs.len() {
+            merge.next_head(run, Vec::new())?;
+        }
+        Ok(merge)
+    }
+
+    /// Puts the next row of a run among the heads.
+    fn next_head(&mut self, run: usize, mut key: Vec<u8>) -> Result<()> {
+        let reader = &mut self.runs[run];
+        if reader.advance(&self.file)? {
+            key.clear();
+            key.extend_from_slice(row(reader.record())?.0);
+            self.heads.push(Head { key, run });
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        if self.current.take().is_some()
+            && let Some(given) = self.heads.pop()
+        {
+            self.next_head(given.run, given.key)?;
+        }
+        self.current = self.heads.peek().map(|head| head.run);
+        Ok(self.current.is_some())
+    }
+
+    /// The record of the row moved to.
+    fn record(&self) -> &[u8] {
+        self.runs[self.current.expect("a row was moved to")].record()
+    }
+}
+
+#[cfg(test)]
+mod tests;
