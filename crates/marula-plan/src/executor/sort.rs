@@ -1,7 +1,7 @@
 //! Sorting what no index gives in order: all of it, or only the first so many.
 
 use marula_bson::Doc;
-use marula_error::{Error, Result, codes};
+use marula_error::Result;
 use marula_query::context::Context;
 use marula_query::sort::SortPattern;
 use marula_query::spill::{ExternalSort, Sorted};
@@ -52,9 +52,7 @@ impl Sorter {
             u32::try_from(found.record.len()).expect("a record key is of its document's size");
         let row: [&[u8]; 3] = [&len.to_le_bytes(), found.record, found.doc.as_bytes()];
         self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
-        sort.push(&self.key, &row).map_err(explained)?;
-        self.spills = sort.spills() as u64;
-        Ok(())
+        sort.push(&self.key, &row)
     }
 
     /// The bytes of documents and keys that came, and how often some of them went to the disk.
@@ -67,6 +65,7 @@ impl Sorter {
         if !self.is_filled()
             && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
         {
+            self.spills = sort.spills() as u64;
             self.rows = Rows::Sorted(sort.finish()?);
         }
         Ok(())
@@ -89,15 +88,5 @@ impl Sorter {
             }
         }
         Ok(End::Exhausted)
-    }
-}
-
-/// The error of a sort that needs more memory, as `find` tells it.
-fn explained(error: Error) -> Error {
-    match error.code() {
-        codes::QueryExceededMemoryLimitNoDiskUseAllowed => {
-            error.caused_by("Executor error during find command")
-        }
-        _ => error,
     }
 }

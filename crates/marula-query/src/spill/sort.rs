@@ -183,9 +183,10 @@ impl ExternalSort {
         Ok(())
     }
 
-    /// How often rows went to the disk.
+    /// How often rows go to the disk, the last ones included if all are in.
     pub fn spills(&self) -> usize {
-        self.spilled.as_ref().map_or(0, |spilled| spilled.runs.len())
+        let last = usize::from(self.bytes > 0);
+        self.spilled.as_ref().map_or(0, |spilled| spilled.runs.len() + last)
     }
 
     /// Writes what is in memory as a sorted run.

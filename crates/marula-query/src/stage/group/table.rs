@@ -22,7 +22,7 @@ use crate::spill::stream::{Reader, SpillFile, Stream, Writer};
 use crate::stage::source::check_size;
 
 errors! {
-    too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in. Memory limit: {limit} bytes";
+    too_much_memory() = QueryExceededMemoryLimitNoDiskUseAllowed, "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in.";
 }
 
 /// A table's rows are parted in so many by bits of the hash.
@@ -255,7 +255,7 @@ impl Held {
         self.groups.sizes[at] += bytes;
         let limit = context.limits.group_bytes_max;
         let Some(disk) = &context.limits.disk else {
-            return if self.size > limit { Err(too_much_memory(limit)) } else { Ok(()) };
+            return if self.size > limit { Err(too_much_memory()) } else { Ok(()) };
         };
         // Room is left for the groups that are there. One group alone cannot be parted.
         let can_part = self.depth < DEPTH_MAX && self.groups.keys.len() > 1;
