@@ -108,6 +108,7 @@ fn name(stage: &Stage) -> &'static str {
         Stage::Collscan(scan) => scan.stage_name(),
         Stage::Ixscan(scan) => scan.stage_name(),
         Stage::Fetch(_) => "FETCH",
+        Stage::GeoNear(search) => search.stage_name(),
         Stage::Or(_) => "OR",
         Stage::SortMerge(_) => "SORT_MERGE",
         Stage::Sort(_) => "SORT",
@@ -167,6 +168,12 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
                 count(out, "seeks", |stats| stats.seeks);
                 dups(out);
             }
+        }
+        Stage::GeoNear(search) => {
+            let spec = &search.index.spec;
+            out.append("keyPattern", &spec.key);
+            out.append("indexName", spec.name.as_str());
+            out.append("indexVersion", 2);
         }
         Stage::Fetch(_) => {
             docs(out);

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use marula_bson::ValueBuf;
+use marula_bson::{FieldPath, ValueBuf};
 use marula_db::Index;
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, NearTest};
 use marula_query::sort::SortPattern;
 use marula_storage::Direction;
 
-use crate::bounds::{IndexBounds, KeyBounds};
+use crate::bounds::{IndexBounds, Interval, KeyBounds};
 use crate::clustered::ClusteredScan;
-use crate::executor::{Merging, Sorting, Standing};
+use crate::executor::{Merging, Searching, Sorting, Standing};
 
 /// How a query is answered.
 pub struct Plan {
@@ -66,6 +66,8 @@ pub enum Stage {
     Ixscan(Ixscan),
     /// Reads the documents that its input leads to.
     Fetch(Fetch),
+    /// What an index on places leads to, the nearest first.
+    GeoNear(GeoNear),
     /// What any input gives, once.
     Or(Or),
     /// What any input gives, once, in the order that all inputs have.
@@ -147,6 +149,23 @@ pub struct Fetch {
     pub(crate) key: Vec<u8>,
 }
 
+/// Searches an index on places by distance.
+pub struct GeoNear {
+    /// The index.
+    pub index: Arc<Index>,
+    /// What is searched for.
+    pub test: NearTest,
+    /// Where documents have the places.
+    pub path: FieldPath,
+    /// Which part of the index holds the places.
+    pub(crate) place: usize,
+    /// What of the other parts is walked.
+    pub(crate) others: Vec<Vec<Interval>>,
+    /// Reads the documents of one round.
+    pub(crate) input: Box<Node>,
+    pub(crate) search: Searching,
+}
+
 /// One input after the other.
 pub struct Or {
     /// The inputs.
@@ -221,6 +240,7 @@ impl Node {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &[],
             Stage::Or(Or { inputs, .. }) | Stage::SortMerge(SortMerge { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
+            | Stage::GeoNear(GeoNear { input, .. })
             | Stage::Sort(Sort { input, .. })
             | Stage::Skip(Counted { input, .. })
             | Stage::Limit(Counted { input, .. })
@@ -234,6 +254,7 @@ impl Node {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &mut [],
             Stage::Or(Or { inputs, .. }) | Stage::SortMerge(SortMerge { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
+            | Stage::GeoNear(GeoNear { input, .. })
             | Stage::Sort(Sort { input, .. })
             | Stage::Skip(Counted { input, .. })
             | Stage::Limit(Counted { input, .. })
@@ -309,13 +330,17 @@ impl Plan {
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.
     pub fn summary(&self) -> String {
         let mut leaves: Vec<String> = Vec::new();
+        let is_search = self.root.any(&|stage| matches!(stage, Stage::GeoNear(_)));
         self.root.walk(&mut |node| {
             let leaf = match &node.stage {
                 Stage::Eof => "EOF".to_owned(),
                 Stage::IdHack(_) => "IDHACK".to_owned(),
                 Stage::Collscan(scan) => scan.stage_name().to_owned(),
-                Stage::Ixscan(scan) => {
+                Stage::Ixscan(scan) if !is_search => {
                     format!("{} {}", scan.stage_name(), scan.index.spec.key.as_doc())
+                }
+                Stage::GeoNear(search) => {
+                    format!("{} {}", search.stage_name(), search.index.spec.key.as_doc())
                 }
                 _ => return,
             };

@@ -19,6 +19,8 @@ use marula_bson::{Doc, FieldPath};
 use marula_error::Result;
 
 use crate::context::Context;
+use crate::expression::operators::meta::{no_near_distance, no_near_point};
+use crate::filter::Filter;
 
 pub use metadata::{Meta, Metadata};
 
@@ -116,6 +118,19 @@ impl Projection {
     /// The metadata asked for by `$meta`, in the order of the projection.
     pub fn metadata(&self) -> &[Meta] {
         &self.metadata
+    }
+
+    /// Checks that a search with this filter knows the distances that the projection shows.
+    ///
+    /// Errors: those of `$meta` without a search by distance.
+    pub fn check_metadata(&self, filter: &Filter) -> Result<()> {
+        let is_asked = |meta| self.metadata.contains(&meta);
+        match filter.near() {
+            Some(_) => Ok(()),
+            None if is_asked(Meta::GeoNearDistance) => Err(no_near_distance()),
+            None if is_asked(Meta::GeoNearPoint) => Err(no_near_point()),
+            None => Ok(()),
+        }
     }
 
     fn find_needs(&self) -> Option<Vec<FieldPath>> {

@@ -1,10 +1,10 @@
 //! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it finds.
 
-use marula_bson::{ArrayWriter, DocWriter, Type};
+use marula_bson::{ArrayWriter, DocWriter, FieldPath, Type};
 use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Found};
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, NearTest};
 use marula_query::projection::{Metadata, Projection};
 
 use crate::context::{Context, Watch};
@@ -80,9 +80,15 @@ impl Source for FindSource {
         }
         let context = execution.query().context.clone();
         Watch::renew(&context, ctx);
+        let near = match projection {
+            Some(_) => execution.query().filter.near(),
+            None => None,
+        };
+        let near = near.map(|(path, test)| (path.clone(), test.clone()));
         let mut shown = Shown {
             projection: projection.as_ref(),
             position_filter: position_filter.as_ref(),
+            near: near.as_ref().map(|(path, test)| (path, test)),
             context: &context,
             return_key: self.return_key,
             show_record_id: self.show_record_id,
@@ -112,6 +118,7 @@ impl Source for FindSource {
 struct Shown<'s> {
     projection: Option<&'s Projection>,
     position_filter: Option<&'s Filter>,
+    near: Option<(&'s FieldPath, &'s NearTest)>,
     context: &'s marula_query::context::Context,
     return_key: bool,
     show_record_id: bool,
@@ -130,7 +137,13 @@ impl Shown<'_> {
             if let Some(filter) = self.position_filter {
                 filter.matches_noting(found.doc, &mut position)?;
             }
-            let metadata = Metadata { record_id, ..Metadata::default() };
+            let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
+            let metadata = Metadata {
+                record_id,
+                geo_near_distance: nearest.map(|(distance, _)| distance),
+                geo_near_point: nearest.map(|(_, place)| place.get()),
+                ..Metadata::default()
+            };
             projection.apply(found.doc, position, &metadata, self.context, self.scratch)?;
         } else {
             self.scratch.extend_from_slice(found.doc.as_bytes());

@@ -14,6 +14,7 @@ pub mod counters;
 pub mod cursor;
 pub mod dispatch;
 pub mod find_source;
+mod geo_near;
 pub mod host;
 pub mod listing;
 pub mod log;

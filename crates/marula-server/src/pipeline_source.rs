@@ -16,6 +16,7 @@ use marula_query::stage::{Env, Kind, Pipeline, Replacement, Report, Source, Step
 
 use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
+use crate::geo_near::{self, Search};
 use crate::pipeline_writes::Writer;
 use crate::report;
 use crate::server::Server;
@@ -204,7 +205,18 @@ fn start_resolved(
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     }
-    let Some(collection) = surroundings.db.collection(ns) else {
+    let collection = surroundings.db.collection(ns);
+    if let Some((mut query, search, rest)) =
+        geo_near::take(collection.as_deref(), ns, &pipeline, &surroundings.context)?
+        && let Some(collection) = &collection
+    {
+        query.hint = hint;
+        let (plan, query) = planner::plan(&collection.state(), query)?;
+        let execution = Execution::new(collection.clone(), plan, query);
+        let input = CollectionSource::new(execution, surroundings, Some(search));
+        return rest.run(Box::new(input), &env);
+    }
+    let Some(collection) = collection else {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     };
     let state = collection.state();
@@ -231,7 +243,7 @@ fn start_resolved(
     let chosen = choice::choose(&surroundings.db, &collection, query, true, &mut interrupt)?;
     let (plan, query) = chosen.expect("who may wait gets a plan");
     let execution = Execution::new(collection, plan, query);
-    let input = CollectionSource::new(execution, surroundings);
+    let input = CollectionSource::new(execution, surroundings, None);
     rest.run(Box::new(input), &env)
 }
 
@@ -299,6 +311,8 @@ impl Source for Reported {
 /// The documents of an execution, read ahead a little at a time.
 struct CollectionSource {
     execution: Execution,
+    /// What adds distances to the documents.
+    search: Option<Search>,
     surroundings: Arc<Surroundings>,
     bytes: Vec<u8>,
     /// Where each document read ahead ends in `bytes`.
@@ -308,9 +322,10 @@ struct CollectionSource {
 }
 
 impl CollectionSource {
-    fn new(execution: Execution, surroundings: Arc<Surroundings>) -> Self {
+    fn new(execution: Execution, surroundings: Arc<Surroundings>, search: Option<Search>) -> Self {
         CollectionSource {
             execution,
+            search,
             surroundings,
             bytes: Vec::new(),
             ends: Vec::new(),
@@ -323,13 +338,16 @@ impl CollectionSource {
         self.bytes.clear();
         self.ends.clear();
         self.next = 0;
-        let (bytes, ends) = (&mut self.bytes, &mut self.ends);
+        let (bytes, ends, search) = (&mut self.bytes, &mut self.ends, &self.search);
         let surroundings = &self.surroundings;
         let end = self.execution.run(
             &surroundings.db,
             &mut || surroundings.check_interrupt(),
             &mut |found| {
-                bytes.extend_from_slice(found.doc.as_bytes());
+                match search {
+                    Some(search) => search.write(found.doc, bytes),
+                    None => bytes.extend_from_slice(found.doc.as_bytes()),
+                }
                 ends.push(bytes.len());
                 Ok(if bytes.len() < READ_AHEAD_BYTES { Emit::Taken } else { Emit::Enough })
             },

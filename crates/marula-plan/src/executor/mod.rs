@@ -10,6 +10,7 @@
 
 mod entry_doc;
 mod merge;
+mod near;
 mod scan;
 mod sort;
 mod work;
@@ -24,6 +25,7 @@ use marula_error::{Result, errors};
 use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
 pub(crate) use merge::Merging;
+pub(crate) use near::Searching;
 pub(crate) use scan::Standing;
 pub(crate) use work::{Env, Sorting, Step, number_places};
 

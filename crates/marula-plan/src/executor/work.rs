@@ -81,6 +81,7 @@ impl Node {
             Stage::Collscan(stage) => stage.work(stats, env, out)?,
             Stage::Ixscan(stage) => stage.work(stats, env, out)?,
             Stage::Fetch(stage) => stage.work(stats, env, out)?,
+            Stage::GeoNear(stage) => stage.work(env, out)?,
             Stage::Or(stage) => stage.work(stats, env, out)?,
             Stage::SortMerge(stage) => stage.work(stats, env, out)?,
             Stage::Sort(stage) => stage.work(env, out)?,

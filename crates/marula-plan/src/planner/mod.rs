@@ -12,6 +12,7 @@ mod assign;
 mod conditions;
 mod finish;
 mod min_max;
+mod near;
 mod order;
 mod partial;
 
@@ -185,10 +186,7 @@ pub(crate) fn bounds_on(index: &Arc<Index>, query: &Query) -> Option<(Vec<Interv
 
 fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     if query.filter.near().is_some() {
-        return match &query.hint {
-            Some(Hint::Natural { .. }) => Err(near_with_natural()),
-            _ => Err(no_geo_index()),
-        };
+        return Ok(vec![near::plan(state, query)?]);
     }
     if query.min.is_some() || query.max.is_some() {
         return Ok(vec![min_max::plan(state, query)?]);

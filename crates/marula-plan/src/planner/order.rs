@@ -54,7 +54,11 @@ pub(super) fn orient(node: Node, pattern: &SortPattern, views: &[IndexView<'_>])
 pub(super) fn is_fetched(node: &Node) -> bool {
     match &node.stage {
         Stage::Ixscan(_) => false,
-        Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Fetch(_) => true,
+        Stage::Eof
+        | Stage::IdHack(_)
+        | Stage::Collscan(_)
+        | Stage::Fetch(_)
+        | Stage::GeoNear(_) => true,
         _ => node.inputs().iter().all(is_fetched),
     }
 }

@@ -13,7 +13,7 @@ mod decimal_math;
 pub mod frame;
 pub(crate) mod number;
 pub mod operator;
-mod operators;
+pub(crate) mod operators;
 mod parse;
 pub mod path;
 pub(crate) mod print;

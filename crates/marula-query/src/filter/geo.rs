@@ -2,6 +2,7 @@
 //!
 //! An operator of this family stands alone under its path: it takes the whole object of operators.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bstr::BStr;
@@ -77,6 +78,37 @@ fn op_of(name: &BStr) -> Option<GeoOp> {
         b"$geoWithin" | b"$within" => Some(GeoOp::Within),
         b"$geoIntersects" => Some(GeoOp::Intersects),
         _ => None,
+    }
+}
+
+impl NearTest {
+    /// How far the nearest of the document's places at `path` is, and that place; `None` where there is none.
+    pub fn measure<'d>(&self, path: &FieldPath, doc: Doc<'d>) -> Option<(f64, RawValue<'d>)> {
+        let mut nearest: Option<(f64, RawValue<'d>)> = None;
+        let mut see = |value: RawValue<'d>| -> bool {
+            let inner = value.get();
+            if !matches!(inner, Value::Document(_) | Value::Array(_)) {
+                return false;
+            }
+            let Ok(place) = geo::parse_stored("", inner) else { return false };
+            let Some(distance) = self.near.distance(&place) else { return false };
+            if nearest.is_none_or(|(least, _)| distance < least) {
+                nearest = Some((distance, value));
+            }
+            true
+        };
+        let _ = path.walk(doc, |leaf| {
+            if let Some(value) = leaf.value
+                && !see(value)
+                && let Value::Array(several) | Value::Document(several) = value.get()
+            {
+                several.iter().for_each(|element| {
+                    see(element.value);
+                });
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        nearest
     }
 }
 

@@ -13,7 +13,10 @@ impl Near {
     pub fn distance(&self, geometry: &Geometry) -> Option<f64> {
         match self.unit {
             Unit::Plane => planar_distance(&self.point, geometry),
-            Unit::Radians => self.angle(geometry),
+            // By way of metres, as mongod's last digit shows.
+            Unit::Radians => {
+                self.angle(geometry).map(|angle| angle * EARTH_RADIUS_METERS / EARTH_RADIUS_METERS)
+            }
             Unit::Meters => self.angle(geometry).map(|angle| angle * EARTH_RADIUS_METERS),
         }
     }

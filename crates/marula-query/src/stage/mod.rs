@@ -23,6 +23,7 @@ mod documents;
 mod facet;
 mod fields;
 mod fill;
+mod geo_near;
 mod granularity;
 mod graph_lookup;
 mod group;
@@ -53,6 +54,7 @@ use marula_bson::{Value, ValueBuf};
 use marula_error::Result;
 
 pub use coll_stats::CollectionStats;
+pub use geo_near::GeoNear;
 pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
 pub use source::{Source, Step};
@@ -101,6 +103,7 @@ static SINGLE: &[Row] = &[
     documents::ROW,
     facet::ROW,
     fill::ROW,
+    geo_near::ROW,
     graph_lookup::ROW,
     group::ROW,
     limit::ROW,
@@ -161,6 +164,8 @@ pub enum Kind<'s> {
     Skip(u64),
     /// The measurements of time-series buckets.
     Unpack(&'s UnpackBucket),
+    /// A search by distance.
+    GeoNear(&'s GeoNear),
     /// A stage that makes its own documents and reads no input.
     Origin,
     /// A stage whose input are the documents that the server writes for it.

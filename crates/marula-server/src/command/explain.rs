@@ -21,6 +21,7 @@ use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome, find};
 use crate::context::Context;
+use crate::geo_near;
 use crate::pipeline_source::push_down;
 use crate::query_args;
 use crate::request::Request;
@@ -562,7 +563,14 @@ fn pipeline(
     context.subject = Some(super::aggregate::subject(ns, is_collectionless));
     let whole = Pipeline::parse(stages, &context)?;
     let (ns, whole) = resolve(ctx, ns.clone(), whole, &context)?;
-    let (mut query, rest) = push_down(whole, context.clone())?;
+    let below = ctx.server.db.collection(&ns);
+    let (mut query, rest, cursor) = match geo_near::take(below.as_deref(), &ns, &whole, &context)? {
+        Some((query, _, rest)) => (query, rest, "$geoNearCursor"),
+        None => {
+            let (query, rest) = push_down(whole, context.clone())?;
+            (query, rest, "$cursor")
+        }
+    };
     let time_series = collection.and_then(|it| it.state().options.time_series.clone());
     query.hint = match &time_series {
         Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
@@ -572,12 +580,12 @@ fn pipeline(
     let projection = Doc::EMPTY;
     let asked = Asked { query, sort, projection, verb: Verb::Find, key: None };
     let front = asked.answer(ctx, &ns, verbosity)?;
-    if rest.stages().is_empty() {
+    if rest.stages().is_empty() && cursor == "$cursor" {
         reply.append_elements(front.as_doc().elements_bytes());
         return Ok(());
     }
     let mut out = reply.begin_array("stages");
-    out.begin_doc().append("$cursor", &front);
+    out.begin_doc().append(cursor, &front);
     let printed = rest.print();
     for stage in printed.get().as_array().unwrap_or(Doc::EMPTY).values() {
         out.push(stage);

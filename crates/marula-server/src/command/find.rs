@@ -231,6 +231,9 @@ impl<'a> FindArgs<'a> {
         } else {
             Filter::parse(self.filter, &context)?
         };
+        if let Some(projection) = &projection {
+            projection.check_metadata(&filter)?;
+        }
         if self.tail != Tail::No && state.options.capped.is_none() {
             let tree = filter.to_doc().as_doc().to_string();
             return Err(tailable_not_capped(&collection.namespace(), &tree));

@@ -12,8 +12,8 @@ errors! {
     meta_not_string() = 17307, "$meta only supports string arguments";
     meta_unknown(name: &str) = 17308, "Unsupported argument to $meta: {name}";
     no_text_score() = 40218, "query requires text score metadata, but it is not available";
-    no_near_distance() = 40218, "query requires $geoNear distance metadata, but it is not available";
-    no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
+    pub(crate) no_near_distance() = 40218, "query requires $geoNear distance metadata, but it is not available";
+    pub(crate) no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
 }
 
 /// Parses the name of some metadata. Documents carry none here: what needs it is refused, the rest is missing.

@@ -15,7 +15,7 @@ mod hashed_key;
 mod iterate;
 mod literal;
 mod math;
-mod meta;
+pub(crate) mod meta;
 mod object;
 mod random;
 mod regex;

@@ -1,0 +1,90 @@
+//! The plan of a search by distance: through an index on places, which it cannot do without.
+
+use marula_bson::Value;
+use marula_db::collection::State;
+use marula_db::index::{Geography, IndexKind};
+use marula_error::Result;
+use marula_query::filter::{Filter, Node as FilterNode, Predicate};
+use marula_query::geo::Unit;
+
+use super::access::Access;
+use super::{IndexView, conditions, find_hinted, finish, near_with_natural, no_geo_index, partial};
+use crate::bounds::Interval;
+use crate::plan::{GeoNear, Node, Plan, Stage};
+use crate::query::{Hint, Query};
+
+/// The plan of a query with a search by distance.
+///
+/// Errors: `no_geo_index`, `near_with_natural`, `bad_hint`.
+pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
+    let index = match &query.hint {
+        None => state.indexes.iter().find(|index| !index.spec.hidden && serves(index, query)),
+        Some(Hint::Natural { .. }) => return Err(near_with_natural()),
+        Some(hint) => Some(find_hinted(state, hint)?).filter(|index| serves(index, query)),
+    };
+    let index = index.ok_or_else(no_geo_index)?;
+    let view = IndexView::new(index, query);
+    let (path, test) = query.filter.near().ok_or_else(no_geo_index)?;
+    let place = place_of(index, query).ok_or_else(no_geo_index)?;
+    let mut conjuncts = Vec::new();
+    partial::flatten(query.filter.root(), &mut conjuncts);
+    let bounds = bounds_of_others(&view, &conjuncts, place);
+    // Without bounds on the fields in front, the places are all over the index.
+    if bounds[..place].iter().any(Option::is_none) {
+        return Err(no_geo_index());
+    }
+    let whole = || vec![Interval::all()];
+    let others = bounds.into_iter().map(|bounds| bounds.unwrap_or_else(whole)).collect();
+    let stage = GeoNear::new(index.clone(), test.clone(), path.clone(), place, others);
+    let node = Node::new(Stage::GeoNear(stage));
+    let access = Access::with_filter(node, rest_of(query, &conjuncts));
+    Ok(finish::finish(access, query, &[view]))
+}
+
+/// Whether the index leads to every document that the search can give.
+fn serves(index: &marula_db::Index, query: &Query) -> bool {
+    let mut conjuncts = Vec::new();
+    partial::flatten(query.filter.root(), &mut conjuncts);
+    let spec = &index.spec;
+    place_of(index, query).is_some()
+        && spec.partial.as_ref().is_none_or(|partial| partial::covers(partial.root(), &conjuncts))
+}
+
+/// Which part of the index holds the places that are searched.
+fn place_of(index: &marula_db::Index, query: &Query) -> Option<usize> {
+    let (path, test) = query.filter.near()?;
+    let IndexKind::Places(geography) = index.spec.kind else { return None };
+    let can_measure = match geography {
+        Geography::Sphere { .. } => test.near.unit != Unit::Plane,
+        Geography::Flat(_) => test.near.unit != Unit::Meters,
+    };
+    let mut parts = index.spec.parts.iter().zip(index.spec.key.as_doc().values());
+    let place =
+        parts.position(|(part, named)| part.path == *path && matches!(named, Value::String(_)))?;
+    can_measure.then_some(place)
+}
+
+/// What the conditions say of the other parts of the index, where they say something.
+fn bounds_of_others(
+    view: &IndexView<'_>,
+    conjuncts: &[&FilterNode],
+    place: usize,
+) -> Vec<Option<Vec<Interval>>> {
+    let conditions = conditions::of(conjuncts);
+    let parts = view.parts.iter().enumerate().filter(|(number, _)| *number != place);
+    parts
+        .map(|(_, part)| {
+            let on_path = conditions.iter().filter(|condition| *condition.path == *part.path);
+            let mut bounds = on_path.filter_map(|condition| part.bounds(condition.predicate));
+            bounds.next().map(|bounds| bounds.intervals)
+        })
+        .collect()
+}
+
+/// The filter without the search.
+fn rest_of(query: &Query, conjuncts: &[&FilterNode]) -> Option<Filter> {
+    let is_near = |node: &FilterNode| matches!(node, FilterNode::Path(at) if matches!(at.predicate, Predicate::Near(_)));
+    let rest: Vec<FilterNode> =
+        conjuncts.iter().filter(|node| !is_near(node)).map(|node| (*node).clone()).collect();
+    (!rest.is_empty()).then(|| Filter::from_node(FilterNode::And(rest), &query.context))
+}

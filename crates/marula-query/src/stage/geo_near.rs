@@ -1,0 +1,245 @@
+//! `$geoNear`: documents in the order of their distance from a point.
+//!
+//! The stage is a way to read the collection, so it must come first, and whoever reads the collection carries it out:
+//! [`GeoNear::filter`] is the search, [`GeoNear::write`] says what a document looks like behind the stage.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, RawValue, Type, Value, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use crate::context::Context;
+use crate::expression::Path;
+use crate::filter::Filter;
+
+pub(super) const ROW: Row = Row { name: "$geoNear", place: Place::OutsideFacet, parse };
+
+errors! {
+    not_object() = 10_065, "invalid parameter: expected an object ($geoNear)";
+    no_near() = 5_860_400, "$geoNear requires a 'near' argument";
+    near_not_object() = 5_860_401, "$geoNear requires near argument to be a GeoJSON object or a legacy point(array)";
+    no_distance_field() = 16_606, "$geoNear requires a 'distanceField' option as a String";
+    locations_not_a_string() = 16_607, "$geoNear requires that 'includeLocs' option is a String";
+    limit_removed(name: &str) = 50_858, "$geoNear no longer supports the '{name}' parameter. Use a $limit stage instead.";
+    num_removed(name: &str) = 50_857, "$geoNear no longer supports the '{name}' parameter. Use a $limit stage instead.";
+    start_removed() = 50_856, "$geoNear no longer supports the 'start' argument.";
+    not_a_number(name: &str) = TypeMismatch, "{name} must be a number";
+    negative(name: &str) = BadValue, "{name} must be nonnegative";
+    query_not_object() = TypeMismatch, "query must be an object";
+    key_not_a_string(kind: &str) = TypeMismatch, "$geoNear parameter 'key' must be of type string but found type: {kind}";
+    key_empty() = BadValue, "$geoNear parameter 'key' cannot be the empty string";
+    not_first() = 40_603, "$geoNear was not the first stage in the pipeline after optimization. Is optimization disabled or inhibited?";
+    where_not_allowed() = BadValue, "$where is not allowed in this context";
+}
+
+/// A parsed `$geoNear`.
+#[derive(Debug)]
+pub struct GeoNear {
+    near: ValueBuf,
+    is_spherical: bool,
+    min: Option<f64>,
+    max: Option<f64>,
+    query: Option<DocBuf>,
+    key: Option<FieldPath>,
+    distance_field: Path,
+    location_field: Option<Path>,
+    multiplier: f64,
+    /// The argument as it was written.
+    text: DocBuf,
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let (Value::Document(spec) | Value::Array(spec)) = value else { return Err(not_object()) };
+    let near = match spec.get("near") {
+        Some(near @ (Value::Document(_) | Value::Array(_))) => near.to_buf(),
+        Some(_) => return Err(near_not_object()),
+        None => return Err(no_near()),
+    };
+    if spec.get("limit").is_some() {
+        return Err(limit_removed("limit"));
+    }
+    if spec.get("num").is_some() {
+        return Err(num_removed("num"));
+    }
+    if spec.get("start").is_some() {
+        return Err(start_removed());
+    }
+    let distance_field = match spec.get("distanceField") {
+        Some(Value::String(field)) => Path::parse(field)?,
+        _ => return Err(no_distance_field()),
+    };
+    let max = distance(spec, "maxDistance")?;
+    let min = distance(spec, "minDistance")?;
+    let multiplier = distance(spec, "distanceMultiplier")?.unwrap_or(1.0);
+    let query = match spec.get("query") {
+        None => None,
+        Some(Value::Document(query)) => {
+            if query.get("$where").is_some() {
+                return Err(where_not_allowed());
+            }
+            Some(query.to_buf())
+        }
+        Some(_) => return Err(query_not_object()),
+    };
+    let location_field = match spec.get("includeLocs") {
+        None => None,
+        Some(Value::String(field)) => Some(Path::parse(field)?),
+        Some(_) => return Err(locations_not_a_string()),
+    };
+    let key = match spec.get("key") {
+        None => None,
+        Some(Value::String(key)) if key.is_empty() => return Err(key_empty()),
+        Some(Value::String(key)) => {
+            Path::parse(key)?;
+            Some(FieldPath::new(key))
+        }
+        Some(other) => return Err(key_not_a_string(other.kind().alias())),
+    };
+    let is_spherical = spec.get("spherical").is_some_and(|value| value.is_truthy());
+    let text = spec.to_buf();
+    parser.push(GeoNear {
+        near,
+        is_spherical,
+        min,
+        max,
+        query,
+        key,
+        distance_field,
+        location_field,
+        multiplier,
+        text,
+    });
+    Ok(())
+}
+
+fn distance(spec: Doc<'_>, name: &str) -> Result<Option<f64>> {
+    let Some(value) = spec.get(name) else { return Ok(None) };
+    let number = value.as_f64().ok_or_else(|| not_a_number(name))?;
+    if number.is_nan() || number < 0.0 {
+        return Err(negative(name));
+    }
+    Ok(Some(number))
+}
+
+impl GeoNear {
+    /// The field that is searched, where the client says it.
+    pub fn key(&self) -> Option<&FieldPath> {
+        self.key.as_ref()
+    }
+
+    /// The search on the field `key`, with the stage's query.
+    ///
+    /// Errors: those of filters.
+    pub fn filter(&self, key: &FieldPath, context: &Context) -> Result<Filter> {
+        let filter = DocBuf::build(|out| {
+            let mut conditions = out.begin_array("$and");
+            let mut condition = conditions.begin_doc();
+            let mut search = condition.begin_doc(key.to_string());
+            let operator = if self.is_spherical { "$nearSphere" } else { "$near" };
+            search.append_raw(operator, self.near.as_raw());
+            if let Some(min) = self.min {
+                search.append("$minDistance", min);
+            }
+            if let Some(max) = self.max {
+                search.append("$maxDistance", max);
+            }
+            search.finish();
+            condition.finish();
+            if let Some(query) = &self.query {
+                conditions.push(query);
+            }
+            conditions.finish();
+        });
+        Filter::parse(filter.as_doc(), context)
+    }
+
+    /// Writes a document as it is behind the stage: with its distance, and with its place where that is asked for.
+    pub fn write(&self, doc: Doc<'_>, distance: f64, place: RawValue<'_>, out: &mut Vec<u8>) {
+        let distance = Value::Double(distance * self.multiplier).to_buf();
+        let Some(location_field) = &self.location_field else {
+            return set(
+                doc,
+                self.distance_field.parts(),
+                distance.as_raw(),
+                &mut DocWriter::new(out),
+            );
+        };
+        let mut with_distance = Vec::new();
+        let parts = self.distance_field.parts();
+        set(doc, parts, distance.as_raw(), &mut DocWriter::new(&mut with_distance));
+        set(Doc::trusted(&with_distance), location_field.parts(), place, &mut DocWriter::new(out));
+    }
+}
+
+/// Writes the document with a value at a path; what stands in the way and is no document gives way to one.
+///
+/// Depth is bounded by the number of parts of a path.
+fn set(doc: Doc<'_>, parts: &[Box<[u8]>], value: RawValue<'_>, out: &mut DocWriter<'_>) {
+    let Some((first, rest)) = parts.split_first() else { return };
+    let mut is_set = false;
+    let put = |found: Option<RawValue<'_>>, out: &mut DocWriter<'_>| {
+        if rest.is_empty() {
+            out.append_raw(first, value);
+            return;
+        }
+        let inner = found.filter(|found| found.kind() == Type::Document);
+        let inner = inner.map_or(Doc::EMPTY, |found| Doc::trusted(found.bytes()));
+        set(inner, rest, value, &mut out.begin_doc(first));
+    };
+    for element in doc {
+        if !is_set && **element.name == **first {
+            put(Some(element.value), out);
+            is_set = true;
+        } else {
+            out.append_raw(element.name, element.value);
+        }
+    }
+    if !is_set {
+        put(None, out);
+    }
+}
+
+impl Stage for GeoNear {
+    fn name(&self) -> &'static str {
+        "$geoNear"
+    }
+
+    fn print(&self) -> ValueBuf {
+        Value::Document(self.text.as_doc()).to_buf()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::GeoNear(self)
+    }
+
+    fn start(self: Arc<Self>, _: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
+        // Had it stood at the front, it would have been carried out by now.
+        Err(not_first())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::ext_json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(doc: &str, path: &str, wanted: &str) {
+        let doc = ext_json::parse(doc).unwrap();
+        let mut out = Vec::new();
+        let value = Value::Int32(7).to_buf();
+        let path = Path::parse(path.as_bytes()).unwrap();
+        set(doc.as_doc(), path.parts(), value.as_raw(), &mut DocWriter::new(&mut out));
+        assert_eq!(Doc::trusted(&out).to_string(), wanted);
+    }
+
+    #[test]
+    fn a_field_is_set_at_any_depth() {
+        check(r#"{"a": 1}"#, "d", "{ a: 1, d: 7 }");
+        check(r#"{"d": 1, "a": 1}"#, "d", "{ d: 7, a: 1 }");
+        check(r#"{"a": {"b": 1}}"#, "a.c.d", "{ a: { b: 1, c: { d: 7 } } }");
+        check(r#"{"a": 5, "b": 1}"#, "a.c", "{ a: { c: 7 }, b: 1 }");
+    }
+}

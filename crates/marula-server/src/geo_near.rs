@@ -1,0 +1,96 @@
+//! `$geoNear` at the front of a pipeline: which index it searches, and what its documents look like.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, FieldPath, Value};
+use marula_db::collection::State;
+use marula_db::{Collection, Namespace};
+use marula_error::{Result, errors};
+use marula_plan::Query;
+use marula_query::context::Context;
+use marula_query::filter::NearTest;
+use marula_query::stage::{GeoNear, Kind, Pipeline, Stage};
+
+errors! {
+    no_collection(ns: &Namespace) = NamespaceNotFound, "$geoNear requires a geo index to run, but {ns} does not exist";
+    no_index() = IndexNotFound, "$geoNear requires a 2d or 2dsphere index, but none were found";
+    many_indexes(kind: &str, ns: &Namespace) = IndexNotFound, "There is more than one {kind} index on {ns}; unsure which to use for $geoNear";
+}
+
+/// A `$geoNear` that the planner carries out.
+pub(crate) struct Search {
+    stage: Arc<dyn Stage>,
+    path: FieldPath,
+    test: NearTest,
+}
+
+impl Search {
+    /// Writes a document that was found as it is behind the stage.
+    pub(crate) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) {
+        match (self.test.measure(&self.path, doc), self.stage.kind()) {
+            (Some((distance, place)), Kind::GeoNear(stage)) => {
+                stage.write(doc, distance, place, out);
+            }
+            // What was found has a place; one that a write has taken since is shown as it is.
+            _ => out.extend_from_slice(doc.as_bytes()),
+        }
+    }
+}
+
+/// The query of a pipeline that begins with `$geoNear`, and what is left of the pipeline; `None` for another.
+///
+/// Errors: `no_collection`, `no_index`, `many_indexes`, and those of the stage's filter.
+pub(crate) fn take(
+    collection: Option<&Collection>,
+    ns: &Namespace,
+    pipeline: &Pipeline,
+    context: &Context,
+) -> Result<Option<(Query, Search, Pipeline)>> {
+    let Some((stage, rest)) = pipeline.stages().split_first() else { return Ok(None) };
+    let Kind::GeoNear(search) = stage.kind() else { return Ok(None) };
+    let state = collection.ok_or_else(|| no_collection(ns))?.state();
+    if state.options.view.is_some() {
+        // Whatever the view stands on is searched.
+        return Ok(None);
+    }
+    let path = searched(search, &state, ns)?;
+    let filter = search.filter(&path, context)?;
+    let Some(test) = filter.near().map(|(_, test)| test.clone()) else { return Ok(None) };
+    let mut query = Query::new(filter, context.clone());
+    let mut taken = 0;
+    for stage in rest {
+        match stage.kind() {
+            Kind::Skip(count) if query.limit.is_none() => {
+                query.skip = query.skip.saturating_add(count);
+            }
+            Kind::Limit(count) => {
+                query.limit = Some(query.limit.unwrap_or(u64::MAX).min(count));
+            }
+            _ => break,
+        }
+        taken += 1;
+    }
+    let rest = Pipeline::from_stages(rest[taken..].to_vec());
+    Ok(Some((query, Search { stage: stage.clone(), path, test }, rest)))
+}
+
+/// The field that is searched: the one that the stage names, or that of the only index on places.
+fn searched(search: &GeoNear, state: &State, ns: &Namespace) -> Result<FieldPath> {
+    if let Some(key) = search.key() {
+        return Ok(key.clone());
+    }
+    for kind in ["2d", "2dsphere"] {
+        let mut paths = state.indexes.iter().filter_map(|index| {
+            let mut parts = index.spec.parts.iter().zip(index.spec.key.as_doc().values());
+            parts
+                .find(|(_, named)| *named == Value::String(kind.into()))
+                .map(|(part, _)| part.path.clone())
+        });
+        let Some(path) = paths.next() else { continue };
+        if paths.next().is_some() {
+            return Err(many_indexes(kind, ns));
+        }
+        return Ok(path);
+    }
+    Err(no_index())
+}
