@@ -211,7 +211,9 @@ fn start_resolved(
         && let Some(collection) = &collection
     {
         query.hint = hint;
-        let (plan, query) = planner::plan(&collection.state(), query)?;
+        let mut interrupt = || surroundings.check_interrupt();
+        let chosen = choice::choose(&surroundings.db, collection, query, true, &mut interrupt)?;
+        let (plan, query) = chosen.expect("who may wait gets a plan");
         let execution = Execution::new(collection.clone(), plan, query);
         let input = CollectionSource::new(execution, surroundings, Some(search));
         return rest.run(Box::new(input), &env);
