@@ -19,3 +19,6 @@ pub mod trial;
 pub use executor::{Emit, End, Execution, Found};
 pub use plan::{Node, Plan, Stage};
 pub use query::{Hint, Query, Shown, Wanted};
+
+#[cfg(test)]
+mod tests;

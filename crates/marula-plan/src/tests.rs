@@ -1,0 +1,353 @@
+//! The law of the planner: every plan of a query gives the same answer, with any set of indexes and without.
+//!
+//! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan that is considered
+//! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc};
+use marula_db::collection::Collection;
+use marula_db::write::InsertReport;
+use marula_db::{CollectionOptions, Db, IndexSpec, Namespace, WriteOp};
+use marula_query::context::Context;
+use marula_query::filter::Filter;
+use marula_query::projection::{Metadata, Policy, Projection};
+use marula_query::sort::SortPattern;
+use marula_storage::memory::Memory;
+
+use crate::{Emit, End, Execution, Plan, Query, Shown, Wanted, choice, planner};
+
+const DOCUMENTS: i32 = 120;
+const QUERIES: usize = 150;
+
+/// Numbers that look random, the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        // Knuth's multiplier; the upper bits are the good ones.
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+
+    fn number(&mut self) -> i32 {
+        i32::try_from(self.below(8)).unwrap()
+    }
+
+    fn of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
+        &choices[self.below(choices.len())]
+    }
+}
+
+fn value(random: &mut Random, name: &str, out: &mut DocWriter<'_>) {
+    match random.below(12) {
+        0 => out.append(name, Value::Null),
+        1 => out.append(name, *random.of(&["x", "xy", "y", ""])),
+        2 => out.append(name, f64::from(random.number()) + 0.5),
+        3 => out,
+        4 => {
+            let mut array = out.begin_array(name);
+            for _ in 0..random.below(4) {
+                array.push(random.number());
+            }
+            array.finish();
+            out
+        }
+        5 => out.append(name, &doc! { "x": (random.number()) }),
+        _ => out.append(name, random.number()),
+    };
+}
+
+fn document(random: &mut Random, id: i32) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append("_id", id);
+        for name in ["a", "b", "c"] {
+            value(random, name, out);
+        }
+        match random.below(3) {
+            0 => value(random, "o", out),
+            1 => {
+                let mut array = out.begin_array("o");
+                for _ in 0..random.below(3) {
+                    let mut element = array.begin_doc();
+                    element.append("x", random.number());
+                    if random.below(3) > 0 {
+                        element.append("y", random.number());
+                    }
+                }
+            }
+            _ => {}
+        }
+    })
+}
+
+fn predicate(random: &mut Random, out: &mut DocWriter<'_>) {
+    let path = *random.of(&["a", "a", "b", "b", "c", "o.x", "o.y", "o", "_id"]);
+    let number = random.number();
+    if path == "o" {
+        let mut inner = out.begin_doc("o");
+        let mut element = inner.begin_doc("$elemMatch");
+        element.append("x", number);
+        if random.below(2) == 0 {
+            element.append("y", &doc! { "$gte": (random.number()) });
+        }
+        return;
+    }
+    match random.below(18) {
+        0..5 => {
+            out.append(path, number);
+            return;
+        }
+        5 => {
+            out.append(path, Value::Null);
+            return;
+        }
+        6 => {
+            out.append(
+                path,
+                Value::Regex {
+                    pattern: (*random.of(&["^x", "y", "^"])).into(),
+                    options: "".into(),
+                },
+            );
+            return;
+        }
+        _ => {}
+    }
+    let mut operators = out.begin_doc(path);
+    match random.below(12) {
+        0 => operators.append("$gt", number),
+        1 => operators.append("$lte", number),
+        2 => operators.append("$gte", number).append("$lt", number + 3),
+        3 => operators.append("$ne", number),
+        4 => operators.append("$ne", Value::Null),
+        5 => operators.append("$exists", random.below(2) == 0),
+        6 => operators.append("$type", *random.of(&["int", "number", "null", "array", "string"])),
+        7 => operators.append("$not", &doc! { "$gt": number }),
+        8 => operators.append("$lt", *random.of(&["xy", "x"])),
+        9 => operators.append("$elemMatch", &doc! { "$gt": number, "$ne": 5 }),
+        _ => {
+            let name = *random.of(&["$in", "$in", "$nin", "$all"]);
+            let mut array = operators.begin_array(name);
+            array.push(number).push(random.number());
+            if random.below(4) == 0 {
+                array.push(Value::Null);
+            }
+            array.finish();
+            &mut operators
+        }
+    };
+}
+
+fn filter(random: &mut Random, depth: usize) -> DocBuf {
+    DocBuf::build(|out| match random.below(6) {
+        0 => {}
+        1 if depth > 0 => {
+            let mut array = out.begin_array("$or");
+            for _ in 0..2 + random.below(2) {
+                array.push(&filter(random, depth - 1));
+            }
+        }
+        2 if depth > 0 => {
+            let mut array = out.begin_array("$and");
+            for _ in 0..2 {
+                array.push(&filter(random, depth - 1));
+            }
+            array.push(&DocBuf::build(|out| predicate(random, out)));
+        }
+        _ => predicate(random, out),
+    })
+}
+
+fn collection(db: &Db, name: &str, docs: &[DocBuf], indexes: &[DocBuf]) -> Arc<Collection> {
+    let options = CollectionOptions::parse(Doc::EMPTY).unwrap();
+    let collection = db.create_collection(&Namespace::new("db", name).unwrap(), options).unwrap();
+    let specs = indexes.iter().enumerate().map(|(number, key)| {
+        let name = format!("index{number}");
+        let spec = doc! { "v": 2, "key": key, "name": (name.as_str()) };
+        IndexSpec::parse(spec.as_doc(), None).unwrap()
+    });
+    db.create_indexes(&collection, specs.collect(), &mut || Ok(())).unwrap();
+    let mut report = InsertReport::default();
+    let mut each = docs.iter().map(DocBuf::as_doc);
+    WriteOp::new(db, 0).insert(&collection, &mut each, true, &mut report).unwrap();
+    assert!(report.errors.is_empty(), "a generated document was refused");
+    collection
+}
+
+/// What a plan gives, in its order, taken in batches of odd sizes.
+fn carry_out(
+    db: &Db,
+    collection: &Arc<Collection>,
+    plan: Plan,
+    query: Query,
+    random: &mut Random,
+) -> Vec<DocBuf> {
+    let mut execution = Execution::new(collection.clone(), plan, query);
+    let mut found = Vec::new();
+    loop {
+        let mut room = 1 + random.below(40);
+        let end = execution
+            .run(db, &mut || Ok(()), &mut |document| {
+                if room == 0 {
+                    return Ok(Emit::Full);
+                }
+                found.push(document.doc.to_buf());
+                room -= 1;
+                Ok(if room == 0 && found.len() % 2 == 0 { Emit::Enough } else { Emit::Taken })
+            })
+            .unwrap();
+        if end == End::Exhausted {
+            return found;
+        }
+    }
+}
+
+fn sorted(mut docs: Vec<DocBuf>) -> Vec<DocBuf> {
+    docs.sort_by(|a, b| a.as_doc().as_bytes().cmp(b.as_doc().as_bytes()));
+    docs
+}
+
+fn check(seed: u64) {
+    let mut random = Random(seed);
+    let docs: Vec<DocBuf> = (0..DOCUMENTS).map(|id| document(&mut random, id)).collect();
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let sets: &[&[DocBuf]] = &[
+        &[doc! { "a": 1 }, doc! { "b": (-1) }],
+        &[doc! { "a": 1, "b": (-1) }, doc! { "o.x": 1, "o.y": 1 }],
+        &[doc! { "b": 1, "c": 1 }, doc! { "c": (-1) }, doc! { "o.x": 1 }],
+        &[doc! { "c": 1, "o.x": 1 }, doc! { "a": (-1) }, doc! { "a": "hashed" }],
+    ];
+    let collections: Vec<Arc<Collection>> = sets
+        .iter()
+        .enumerate()
+        .map(|(number, indexes)| {
+            // Where a hash or two arrays would meet, the documents that cannot be indexed are left out for all.
+            collection(&db, &format!("c{number}"), &indexable(&docs), indexes)
+        })
+        .collect();
+    let docs = indexable(&docs);
+    let context = Context::default();
+    for number in 0..QUERIES {
+        let text = filter(&mut random, 2);
+        let sort = match random.below(3) {
+            0 => None,
+            1 => Some(doc! { "c": (*random.of(&[1, -1])), "_id": 1 }),
+            _ => Some(doc! { "b": (*random.of(&[1, -1])), "_id": (-1) }),
+        };
+        let what = format!("seed {seed}, query {number}: {} sorted {sort:?}", text.as_doc());
+        let make = || {
+            let parsed = Filter::parse(text.as_doc(), &context).unwrap();
+            let mut query = Query::new(parsed, context.clone());
+            query.sort =
+                sort.as_ref().map(|sort| SortPattern::parse(sort.as_doc(), &context).unwrap());
+            query
+        };
+        let matching = make().filter;
+        let mut wanted: Vec<DocBuf> =
+            docs.iter().filter(|doc| matching.matches(doc.as_doc()).unwrap()).cloned().collect();
+        if let Some(pattern) = make().sort {
+            wanted.sort_by_cached_key(|doc| {
+                let mut key = Vec::new();
+                pattern.write_key(doc.as_doc(), &mut key).unwrap();
+                key
+            });
+        }
+        for collection in &collections {
+            let state = collection.state();
+            for plan in planner::plans(&state, &make()).unwrap() {
+                let what = format!("{what} by {}", plan.summary());
+                let found = carry_out(&db, collection, plan, make(), &mut random);
+                match sort {
+                    Some(_) => assert!(found == wanted, "{what}"),
+                    None => assert!(sorted(found) == sorted(wanted.clone()), "{what}"),
+                }
+            }
+            check_chosen(&db, collection, make(), wanted.len(), &what);
+            check_covered(&db, collection, make(), &wanted, &what, &mut random);
+        }
+    }
+}
+
+/// Documents without an array at `a`, and with at most one among `b`, `c` and `o`, can be in every index.
+fn indexable(docs: &[DocBuf]) -> Vec<DocBuf> {
+    let is_array =
+        |doc: &DocBuf, name: &str| matches!(doc.as_doc().get(name), Some(Value::Array(_)));
+    let fits = |doc: &&DocBuf| {
+        let arrays = ["b", "c", "o"].iter().filter(|name| is_array(doc, name)).count();
+        !is_array(doc, "a") && arrays < 2
+    };
+    docs.iter().filter(fits).cloned().collect()
+}
+
+/// The plan that is chosen by trial counts right, twice: the second time by memory.
+fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usize, what: &str) {
+    let mut query = Some(Query { wanted: Wanted::Count, sort: None, ..query });
+    for _ in 0..2 {
+        let asked = query.take().unwrap();
+        let again = Query {
+            wanted: Wanted::Count,
+            ..Query::new(asked.filter.clone(), asked.context.clone())
+        };
+        let chosen = choice::choose(db, collection, asked, true, &mut || Ok(())).unwrap();
+        let (plan, asked) = chosen.expect("who may wait gets a plan");
+        let mut execution = Execution::new(collection.clone(), plan, asked);
+        let mut count = 0;
+        let mut take = |_: crate::Found<'_>| {
+            count += 1;
+            Ok(Emit::Taken)
+        };
+        execution.run(db, &mut || Ok(()), &mut take).unwrap();
+        assert_eq!(count, wanted, "counted, {what}");
+        query = Some(again);
+    }
+}
+
+/// What an index covers is what the documents have; null may stand for what is missing.
+fn check_covered(
+    db: &Db,
+    collection: &Arc<Collection>,
+    mut query: Query,
+    wanted: &[DocBuf],
+    what: &str,
+    random: &mut Random,
+) {
+    let shown = random.of(&[doc! { "a": 1, "_id": 0 }, doc! { "b": 1, "c": 1, "_id": 0 }]).clone();
+    let projection = Projection::parse(shown.as_doc(), Policy::Find, &query.context).unwrap();
+    query.shown = Some(Shown::of(&projection, shown.as_doc()));
+    let context = query.context.clone();
+    let show = |doc: Doc<'_>| {
+        let mut out = Vec::new();
+        projection.apply(doc, None, &Metadata::default(), &context, &mut out).unwrap();
+        let out = DocBuf::trusted(out);
+        // In one order, and without what is null.
+        DocBuf::build(|doc| {
+            for name in ["a", "b", "c"] {
+                let value = FieldPath::new(name).get(out.as_doc());
+                if let Some(value) = value.filter(|value| !value.get().is_nullish()) {
+                    doc.append_raw(name, value);
+                }
+            }
+        })
+    };
+    let wanted = sorted(wanted.iter().map(|doc| show(doc.as_doc())).collect());
+    for plan in planner::plans(&collection.state(), &query).unwrap() {
+        let what = format!("showing {}, {what} by {}", shown.as_doc(), plan.summary());
+        let asked = Query {
+            sort: query.sort.clone(),
+            shown: query.shown.clone(),
+            ..Query::new(query.filter.clone(), query.context.clone())
+        };
+        let found = carry_out(db, collection, plan, asked, random);
+        let found = sorted(found.iter().map(|doc| show(doc.as_doc())).collect());
+        assert!(found == wanted, "{what}");
+    }
+}
+
+#[test]
+fn every_plan_gives_the_same_answer() {
+    for seed in 1..=2 {
+        check(seed);
+    }
+}

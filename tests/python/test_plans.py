@@ -1,0 +1,129 @@
+"""Plans: which stages answer a query, and what they look at."""
+import pytest
+from pymongo.errors import OperationFailure
+
+
+@pytest.fixture
+def filled(c):
+    c.insert_many([{"_id": i, "a": i % 10, "b": i % 7, "c": i, "tags": [i % 5, "t"]} for i in range(200)])
+    c.create_index([("a", 1), ("b", 1)])
+    c.create_index("b")
+    c.create_index([("c", -1)])
+    c.create_index("tags")
+    return c
+
+
+def explain(c, command, verbosity="executionStats"):
+    return c.database.command("explain", {**command}, verbosity=verbosity)
+
+
+def shape(stage):
+    """The names of the stages, each with its index, the innermost last."""
+    inputs = stage.get("inputStages") or ([stage["inputStage"]] if "inputStage" in stage else [])
+    own = stage["stage"] + (" " + stage["indexName"] if "indexName" in stage else "")
+    return [own] + ([shape(inputs[0]) if len(inputs) == 1 else [shape(i) for i in inputs]] if inputs else [])
+
+
+def flat(stage):
+    """The stages of a plan without branches, in one line."""
+    found, rest = [], shape(stage)
+    while rest:
+        found.append(rest[0])
+        rest = rest[1] if len(rest) > 1 else []
+    return " < ".join(found)
+
+
+FINDS = [
+    ({"a": 1}, {}, "FETCH < IXSCAN a_1_b_1", 20, 20),
+    ({"a": {"$in": [1, 2]}}, {}, "FETCH < IXSCAN a_1_b_1", 41, 40),
+    ({"a": {"$gt": 1}, "b": 3}, {"hint": "a_1_b_1"}, "FETCH < IXSCAN a_1_b_1", 39, 23),
+    ({"a": 1}, {"projection": {"a": 1, "b": 1, "_id": 0}}, "PROJECTION_COVERED < IXSCAN a_1_b_1", 20, 0),
+    ({"a": 1}, {"projection": {"b": 1}}, "PROJECTION_SIMPLE < FETCH < IXSCAN a_1_b_1", 20, 20),
+    ({"a": 1}, {"sort": {"b": -1}}, "FETCH < IXSCAN a_1_b_1", 20, 20),
+    ({}, {"sort": {"c": 1}, "skip": 150, "limit": 10}, "LIMIT < FETCH < SKIP < IXSCAN c_-1", 160, 10),
+    ({"a": 1}, {"sort": {"x": 1}}, "SORT < FETCH < IXSCAN a_1_b_1", 20, 20),
+    ({"x": 1}, {}, "COLLSCAN", 0, 200),
+    ({"_id": 7}, {}, "IDHACK", 1, 1),
+    ({"tags": 3}, {}, "FETCH < IXSCAN tags_1", 40, 40),
+    ({"b": {"$not": {"$gt": 1}}}, {}, "FETCH < IXSCAN b_1", 59, 58),
+]
+
+
+@pytest.mark.parametrize("query, options, stages, keys, docs", FINDS)
+def test_a_find_takes_these_stages(filled, query, options, stages, keys, docs):
+    found = explain(filled, {"find": filled.name, "filter": query, **options})
+    assert flat(found["queryPlanner"]["winningPlan"]) == stages
+    stats = found["executionStats"]
+    assert (stats["totalKeysExamined"], stats["totalDocsExamined"]) == (keys, docs)
+
+
+def test_each_branch_of_an_or_has_its_index(filled):
+    found = explain(filled, {"find": filled.name, "filter": {"$or": [{"a": 1}, {"c": 5}]}})
+    assert shape(found["queryPlanner"]["winningPlan"]) == [
+        "SUBPLAN", ["FETCH", ["OR", [["IXSCAN a_1_b_1"], ["IXSCAN c_-1"]]]]]
+    assert sorted(d["_id"] for d in filled.find({"$or": [{"a": 5}, {"c": 5}]})) == list(range(5, 200, 10))
+
+
+def test_walks_in_one_order_are_merged(filled):
+    query = {"find": filled.name, "filter": {"a": {"$in": [1, 2]}}, "sort": {"b": 1}, "limit": 5}
+    plan = explain(filled, query)["queryPlanner"]["winningPlan"]
+    assert shape(plan) == ["LIMIT", ["FETCH", ["SORT_MERGE", [["IXSCAN a_1_b_1"], ["IXSCAN a_1_b_1"]]]]]
+    found = [d["b"] for d in filled.find({"a": {"$in": [1, 2]}}).sort("b", 1)]
+    assert found == sorted(found) and len(found) == 40
+
+
+COUNTS = [({"a": 1}, "COUNT < COUNT_SCAN a_1_b_1", 21, 0, 20),
+          ({"a": {"$in": [1, 2]}}, "COUNT < IXSCAN a_1_b_1", 41, 0, 40),
+          ({"a": 1, "x": None}, "COUNT < FETCH < IXSCAN a_1_b_1", 20, 20, 20),
+          ({}, "RECORD_STORE_FAST_COUNT", 0, 0, 200)]
+
+
+@pytest.mark.parametrize("query, stages, keys, docs, count", COUNTS)
+def test_a_count_looks_at_keys_alone_where_it_can(filled, query, stages, keys, docs, count):
+    found = explain(filled, {"count": filled.name, "query": query})
+    assert flat(found["queryPlanner"]["winningPlan"]) == stages
+    stats = found["executionStats"]
+    assert (stats["totalKeysExamined"], stats["totalDocsExamined"]) == (keys, docs)
+    assert filled.database.command("count", filled.name, query=query)["n"] == count
+
+
+def test_distinct_jumps_from_value_to_value(filled):
+    for query, keys, values in [({}, 7, list(range(7))), ({"b": {"$gt": 2}}, 4, [3, 4, 5, 6])]:
+        found = explain(filled, {"distinct": filled.name, "key": "b", "query": query})
+        assert flat(found["queryPlanner"]["winningPlan"]) == "PROJECTION_COVERED < DISTINCT_SCAN b_1"
+        assert found["executionStats"]["totalKeysExamined"] == keys
+        assert filled.distinct("b", query) == values
+
+
+def test_all_plans_are_shown_with_what_they_did(filled):
+    found = explain(filled, {"find": filled.name, "filter": {"b": 1, "c": {"$lt": 50}}}, "allPlansExecution")
+    planner = found["queryPlanner"]
+    tried = found["executionStats"]["allPlansExecution"]
+    assert len(planner["rejectedPlans"]) == 1 and len(tried) == 2
+    assert tried[0]["score"] >= tried[1]["score"]
+    assert tried[0]["executionStages"]["works"] == tried[1]["executionStages"]["works"]
+    assert len(planner["queryHash"]) == 8
+
+
+def test_a_new_index_is_used_at_once(filled):
+    query = {"find": filled.name, "filter": {"c": 5, "b": 5}}
+    assert filled.find_one({"c": 5, "b": 5})["_id"] == 5
+    filled.create_index([("c", 1), ("b", 1)])
+    winner = explain(filled, query)["queryPlanner"]["winningPlan"]
+    assert flat(winner) == "FETCH < IXSCAN c_1_b_1"
+    filled.drop_index("c_1_b_1")
+    assert flat(explain(filled, query)["queryPlanner"]["winningPlan"]) == "FETCH < IXSCAN c_-1"
+
+
+def test_notablescan_refuses_what_no_index_serves(client, filled):
+    client.admin.command("setParameter", 1, notablescan=True)
+    try:
+        assert filled.count_documents({"a": 1}) == 20 and len(list(filled.find())) == 200
+        for attempt in (lambda: list(filled.find({"x": 1})), lambda: filled.distinct("x", {"x": 1}),
+                        lambda: filled.update_one({"x": 1}, {"$set": {"y": 1}}),
+                        lambda: list(filled.find({"a": 1}).hint([("$natural", 1)]))):
+            with pytest.raises(OperationFailure) as error:
+                attempt()
+            assert error.value.code == 291
+    finally:
+        client.admin.command("setParameter", 1, notablescan=False)
