@@ -257,6 +257,11 @@ fn stages_are_determined(stages: &[Tree]) -> bool {
             "$sortByCount" => next.is_some_and(|next| {
                 next.get("$sort").is_some_and(|sort| sort.get("count").is_some())
             }),
+            // The windows' own sort makes one before it void.
+            "$setWindowFields" => {
+                stage.fields()[0].1.get("sortBy").is_some()
+                    && next.is_some_and(|next| name(next) == "$sort")
+            }
             "$limit" | "$skip" => index > 0 && name(&stages[index - 1]) == "$sort",
             _ => true,
         }

@@ -226,7 +226,7 @@ impl Session {
 
     /// Runs one case from an empty start.
     fn try_case(&mut self, case: &Case) -> Result<Option<Difference>, Broken> {
-        let fresh = !case.indexes.is_empty() || case.kind == "aggregate";
+        let fresh = matches!(case.kind, "indexed" | "aggregate");
         let mut commands = case.setup(fresh);
         let start = commands.len();
         commands.extend(case.question());

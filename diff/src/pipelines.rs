@@ -83,7 +83,11 @@ impl Maker {
                 tree! { "$facet" => tree! { "a" => Tree::Array(first), "b" => Tree::Array(second) } }
             }
             85..91 if outer => self.lookup(),
-            91..96 => self.window(),
+            91..96 => {
+                let window = self.window();
+                stages.push(window);
+                tree! { "$sort" => tree! { "_id" => 1 } }
+            }
             96..98 if outer => {
                 let mut inner = Vec::new();
                 self.stage(&mut inner, false);

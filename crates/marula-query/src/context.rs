@@ -22,6 +22,8 @@ pub struct Context {
     pub cluster_time: Option<u64>,
     /// The command's `let`, its values already evaluated to constants; `None` when it has none.
     pub let_variables: Option<DocBuf>,
+    /// Variables that are known and have no value: those of a `$lookup` whose expression is missing on a document.
+    pub missing_variables: Vec<String>,
     /// What ends the operation early; `None` where nothing does.
     pub interrupt: Option<Interrupt>,
     /// How much memory sorts and groups may use, and where they go on beyond.

@@ -52,6 +52,15 @@ impl Projection {
     ///
     /// Errors: those of `parse`, and of the expressions in it.
     pub fn parse(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Projection> {
+        let mut projection = Projection::draft(doc, policy, context)?;
+        if policy == Policy::Find {
+            projection.optimize(context)?;
+        }
+        Ok(projection)
+    }
+
+    /// As [`parse`](Projection::parse), with constant expressions left for [`optimize`](Projection::optimize).
+    pub fn draft(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Projection> {
         let parsed = parse::parse(doc, policy, context)?;
         let mut projection = Projection {
             root: parsed.root,
@@ -61,9 +70,6 @@ impl Projection {
             needs: None,
         };
         projection.needs = projection.find_needs();
-        if policy == Policy::Find {
-            projection.optimize(context)?;
-        }
         Ok(projection)
     }
 

@@ -41,6 +41,7 @@ pub fn query_context(
         now_ms: ctx.now_ms,
         cluster_time: cluster_time(ctx),
         let_variables: None,
+        missing_variables: Vec::new(),
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
         limits: Limits::default(),
         subject: None,

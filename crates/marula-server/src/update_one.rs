@@ -9,8 +9,8 @@ use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes};
 use marula_plan::{Emit, End, Execution, Query, choice, planner, query};
 use marula_query::context::Context as QueryContext;
-use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate};
-use marula_query::update::{Matched, Update, UpdateOptions, check_upsert_query};
+use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate, Purpose};
+use marula_query::update::{Matched, Update, UpdateOptions};
 
 use crate::context::Context;
 use crate::query_args;
@@ -108,14 +108,13 @@ impl Statement<'_> {
         };
         let update = Update::parse(self.update, &options, &context)?;
         // Of several conditions on arrays, the positional `$` means the one that is written last.
+        let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
+        let filter = Filter::draft(self.query, purpose, &context)?;
         let filter = if update.needs_position() {
-            Filter::parse_for_positions(self.query, &context)?
+            filter.finish_for_positions(&context)?
         } else {
-            Filter::parse(self.query, &context)?
+            filter.finish(&context)?
         };
-        if self.upsert {
-            check_upsert_query(self.query)?;
-        }
         let Some(collection) = collection else {
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(self.number, nothing)])?;
@@ -211,7 +210,7 @@ impl Job<'_> {
         let mut updated = Updated::default();
         execution.give_once();
         loop {
-            let (records, end) = gather(ctx, execution)?;
+            let (records, end) = gather(ctx, execution);
             for record in &records {
                 let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(doc, out);
                 let written = op.update(execution.collection(), record, &mut change, None)?;
@@ -219,7 +218,7 @@ impl Job<'_> {
                 updated.modified += i64::from(written == Written::Changed);
                 ctx.check_interrupt()?;
             }
-            if end == End::Exhausted {
+            if end? == End::Exhausted {
                 return Ok(match updated.matched {
                     0 => Attempt::Nothing,
                     _ => Attempt::Done(updated),
@@ -288,14 +287,15 @@ pub fn next_record(ctx: &Context<'_>, execution: &mut Execution) -> Result<Optio
     Ok(record)
 }
 
-/// The next records that an execution gives, and whether there are more.
-pub fn gather(ctx: &Context<'_>, execution: &mut Execution) -> Result<(Vec<RecordKey>, End)> {
+/// The next records that an execution gives, and whether there are more. Where it fails, the records before are to be
+/// written all the same.
+pub fn gather(ctx: &Context<'_>, execution: &mut Execution) -> (Vec<RecordKey>, Result<End>) {
     let mut records = Vec::new();
     let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
         records.push(RecordKey::new(found.record));
         Ok(if records.len() < GATHERED_MAX { Emit::Taken } else { Emit::Enough })
-    })?;
-    Ok((records, end))
+    });
+    (records, end)
 }
 
 /// Inserts what an upsert makes where nothing matched; answers its `_id`.
@@ -348,13 +348,19 @@ pub fn may_match_now(error: &Error, filter: &Filter) -> bool {
     let length = i32::try_from(fields.len() + 4).unwrap_or(i32::MAX).to_le_bytes();
     let fields = [&length[..], &fields].concat();
     let Some(Value::Document(key)) = Doc::trusted(&fields).get("keyValue") else { return false };
-    key.iter().all(|field| asks_for(filter.root(), field, filter.collator()))
+    // A condition beside the key's may be what did not match: then trying again would not help.
+    let conditions = match filter.root() {
+        Node::And(children) => children.as_slice(),
+        only => std::slice::from_ref(only),
+    };
+    let collator = filter.collator();
+    conditions.len() == key.iter().count()
+        && key.iter().all(|field| conditions.iter().any(|node| asks_for(node, field, collator)))
 }
 
-/// Whether a filter asks, by equality, for what a field of a key holds.
+/// Whether a condition asks, by equality, for what a field of a key holds.
 fn asks_for(node: &Node, field: Element<'_>, collator: Option<&dyn Collator>) -> bool {
     match node {
-        Node::And(children) => children.iter().any(|child| asks_for(child, field, collator)),
         Node::Path(PathNode { path, predicate: Predicate::Compare(compare) }) => {
             compare.op == CompareOp::Eq
                 && path.to_string().as_bytes() == field.name

@@ -128,6 +128,23 @@ enum Place<'a> {
     Going { value: Value<'a>, next: usize },
 }
 
+/// Where a path stands after the documents up to the next array.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    /// There, or in front of the array.
+    At(Place<'a>),
+    /// In the element of the array that the path names by its index.
+    Chosen(Place<'a>),
+}
+
+impl<'a> Step<'a> {
+    fn place(self) -> Place<'a> {
+        match self {
+            Step::At(place) | Step::Chosen(place) => place,
+        }
+    }
+}
+
 impl KeyMaker {
     /// Writes the keys of `doc` in `index` into `keys`.
     ///
@@ -245,7 +262,7 @@ impl KeyMaker {
         let mut array: Option<(usize, Doc<'a>)> = None;
         for (part_index, place) in places.iter().enumerate() {
             let part = &spec.parts[part_index];
-            let place = walk(part, *place)?;
+            let place = walk(part, *place);
             if let Place::Going { value: Value::Array(found), next } = place {
                 match array {
                     Some((first, known)) if !std::ptr::eq(known.as_bytes(), found.as_bytes()) => {
@@ -257,33 +274,52 @@ impl KeyMaker {
                     Some(_) => {}
                     None => array = Some((part_index, found)),
                 }
+                // A component that is an index of the array does not multiply.
+                if let Some(chosen) = chosen_by(part, found, next)? {
+                    moved.push(Step::Chosen(chosen));
+                    continue;
+                }
                 // The component that led here is the array's.
                 keys.multikey.parts[part_index] |= component_bit(next - 1);
             }
-            moved.push(place);
+            moved.push(Step::At(place));
         }
-        let Some((_, array)) = array else { return self.emit(spec, &moved, keys) };
+        let spreads =
+            |step: &Step<'_>| matches!(step, Step::At(Place::Going { value: Value::Array(_), .. }));
+        let spread = moved.iter().any(spreads);
+        let Some((_, array)) = array.filter(|_| spread) else {
+            let is_chosen = |step: &Step<'_>| matches!(step, Step::Chosen(_));
+            let goes_on = moved.iter().any(is_chosen);
+            let places: Vec<_> = moved.iter().map(|step| step.place()).collect();
+            return if goes_on {
+                self.expand(spec, &places, keys)
+            } else {
+                self.emit(spec, &places, keys)
+            };
+        };
         if array.is_empty() {
             let places: Vec<_> = (moved.iter().enumerate())
-                .map(|(part, place)| match *place {
-                    Place::Going { value: Value::Array(_), next }
+                .map(|(part, step)| match *step {
+                    Step::Chosen(place) => place,
+                    Step::At(Place::Going { value: Value::Array(_), next })
                         if next == component_count(spec, part) =>
                     {
                         Place::Found(Some(Value::Undefined))
                     }
-                    Place::Going { value: Value::Array(_), .. } => Place::Found(None),
-                    other => other,
+                    Step::At(Place::Going { value: Value::Array(_), .. }) => Place::Found(None),
+                    Step::At(other) => other,
                 })
                 .collect();
             return self.expand(spec, &places, keys);
         }
         for element in array.values() {
             let places: Vec<_> = (moved.iter().enumerate())
-                .map(|(part, place)| match *place {
-                    Place::Going { value: Value::Array(_), next } => {
+                .map(|(part, step)| match *step {
+                    Step::Chosen(place) => place,
+                    Step::At(Place::Going { value: Value::Array(_), next }) => {
                         enter(element, next, component_count(spec, part))
                     }
-                    other => other,
+                    Step::At(other) => other,
                 })
                 .collect();
             self.expand(spec, &places, keys)?;
@@ -344,48 +380,49 @@ fn straight<'a>(doc: Doc<'a>, part: &KeyPart) -> Straight<'a> {
     Straight::Value(None)
 }
 
-/// Moves one path through documents, and through arrays by numeric components, up to its end or to an
-/// array that multiplies. An array at the very end multiplies too.
-fn walk<'a>(part: &KeyPart, place: Place<'a>) -> Result<Place<'a>> {
-    let Place::Going { mut value, mut next } = place else { return Ok(place) };
+/// Moves one path through documents, up to its end or to an array, be it at the very end.
+fn walk<'a>(part: &KeyPart, place: Place<'a>) -> Place<'a> {
+    let Place::Going { mut value, mut next } = place else { return place };
     let components = part.path.parts();
     loop {
         match value {
             Value::Document(doc) => {
                 let Some(component) = components.get(next) else {
-                    return Ok(Place::Found(Some(value)));
+                    return Place::Found(Some(value));
                 };
                 match doc.get(component) {
                     Some(found) => value = found,
-                    None => return Ok(Place::Found(None)),
+                    None => return Place::Found(None),
                 }
                 next += 1;
             }
-            Value::Array(array) => {
-                let index = part.path.indexes().get(next).copied().flatten();
-                let Some(index) = index else { return Ok(Place::Going { value, next }) };
-                let Some(chosen) = array.iter().nth(index as usize) else {
-                    return Ok(Place::Going { value, next });
-                };
-                let name: &[u8] = &components[next];
-                let is_ambiguous = array
-                    .values()
-                    .any(|element| element.as_doc().is_some_and(|doc| doc.get(name).is_some()));
-                if is_ambiguous {
-                    return Err(ambiguous_field(&AmbiguousField { field: BStr::new(name), array }));
-                }
-                value = chosen.value.get();
-                next += 1;
-                if next == components.len() {
-                    // An array that the last component chose by its index is one value.
-                    let is_empty = value.as_array().is_some_and(Doc::is_empty);
-                    return Ok(Place::Found(Some(if is_empty { Value::Undefined } else { value })));
-                }
-            }
-            other if next == components.len() => return Ok(Place::Found(Some(other))),
-            _ => return Ok(Place::Found(None)),
+            Value::Array(_) => return Place::Going { value, next },
+            other if next == components.len() => return Place::Found(Some(other)),
+            _ => return Place::Found(None),
         }
     }
+}
+
+/// Where a path goes on that names an index of the array; `None` if it does not, or there is no such element.
+fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<Place<'a>>> {
+    let index = part.path.indexes().get(next).copied().flatten();
+    let Some(chosen) = index.and_then(|index| array.values().nth(index as usize)) else {
+        return Ok(None);
+    };
+    let name: &[u8] = &part.path.parts()[next];
+    let is_ambiguous =
+        array.values().any(|element| element.as_doc().is_some_and(|doc| doc.get(name).is_some()));
+    if is_ambiguous {
+        return Err(ambiguous_field(&AmbiguousField { field: BStr::new(name), array }));
+    }
+    let next = next + 1;
+    Ok(Some(if next < part.path.parts().len() {
+        Place::Going { value: chosen, next }
+    } else {
+        // An array that the last component chose by its index is one value.
+        let is_empty = chosen.as_array().is_some_and(Doc::is_empty);
+        Place::Found(Some(if is_empty { Value::Undefined } else { chosen }))
+    }))
 }
 
 /// Where a path stands that met an array, in one of its elements. An array within an array is a value, not

@@ -139,6 +139,22 @@ impl Accumulator {
         (row.parse)(row, argument, scope)
     }
 
+    /// As [`parse`](Accumulator::parse), where an array is one value, as in `$setWindowFields`.
+    pub fn parse_in_window(
+        name: &[u8],
+        argument: Value<'_>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Self> {
+        let row = find(name).filter(|row| UNARY.contains(&row.name));
+        match (row, argument) {
+            (Some(row), Value::Array(_)) => {
+                let argument = Expression::parse(argument, scope)?;
+                Ok(Accumulator { row, argument, settings: Settings::None })
+            }
+            _ => Self::parse(name, argument, scope),
+        }
+    }
+
     /// A count of documents, as `$count` and `$sortByCount` make it.
     pub fn counting() -> Self {
         Accumulator {
@@ -208,6 +224,21 @@ impl Accumulator {
         })
     }
 }
+
+/// The accumulators that take one expression.
+const UNARY: &[&str] = &[
+    "$addToSet",
+    "$avg",
+    "$first",
+    "$last",
+    "$max",
+    "$mergeObjects",
+    "$min",
+    "$push",
+    "$stdDevPop",
+    "$stdDevSamp",
+    "$sum",
+];
 
 fn document(fill: impl FnOnce(&mut marula_bson::DocWriter<'_>)) -> ValueBuf {
     Value::Document(DocBuf::build(fill).as_doc()).to_buf()

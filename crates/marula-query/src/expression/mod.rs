@@ -124,6 +124,9 @@ impl Expression {
             Expression::Call(call) => {
                 call.args.iter_mut().try_for_each(|arg| arg.optimize(context))?;
                 call.gather_constants(context)?;
+                if let Some(check) = call.operator.check {
+                    check(&call.args)?;
+                }
                 if !call.operator.foldable {
                     return Ok(());
                 }

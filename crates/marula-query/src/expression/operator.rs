@@ -36,6 +36,8 @@ pub struct Operator {
     pub eval: Eval,
     /// Whether equal arguments give equal results, so that a call with constant arguments is a constant.
     pub foldable: bool,
+    /// What constant arguments are refused for before there is a document.
+    pub check: Option<fn(&[Expression]) -> Result<()>>,
 }
 
 /// What may follow an operator's name.
@@ -56,17 +58,17 @@ pub enum Shape {
 impl Operator {
     /// A row for an operator with exactly `count` arguments.
     pub(super) const fn exactly(name: &'static str, count: usize, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Exactly(count), eval, foldable: true }
+        Operator { name, shape: Shape::Exactly(count), eval, foldable: true, check: None }
     }
 
     /// A row for an operator with `min` to `max` arguments.
     pub(super) const fn between(name: &'static str, min: usize, max: usize, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Between(min, max), eval, foldable: true }
+        Operator { name, shape: Shape::Between(min, max), eval, foldable: true, check: None }
     }
 
     /// A row for an operator with any number of arguments.
     pub(super) const fn any(name: &'static str, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Any, eval, foldable: true }
+        Operator { name, shape: Shape::Any, eval, foldable: true, check: None }
     }
 
     /// A row for an operator whose arguments have names.
@@ -76,12 +78,18 @@ impl Operator {
         parse: Parse,
         eval: Eval,
     ) -> Self {
-        Operator { name, shape: Shape::Named(names, parse), eval, foldable: true }
+        Operator { name, shape: Shape::Named(names, parse), eval, foldable: true, check: None }
     }
 
     /// A row for an operator that parses its argument in its own way.
     pub(super) const fn special(name: &'static str, parse: Parse, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Special(parse, print::list), eval, foldable: true }
+        Operator {
+            name,
+            shape: Shape::Special(parse, print::list),
+            eval,
+            foldable: true,
+            check: None,
+        }
     }
 
     /// The row of a special operator, printed in its own way.
@@ -95,6 +103,12 @@ impl Operator {
     /// The row of an operator that gives another result each time, or that binds variables.
     pub(super) const fn not_foldable(mut self) -> Self {
         self.foldable = false;
+        self
+    }
+
+    /// The row of an operator that looks at its constant arguments before there is a document.
+    pub(super) const fn checked(mut self, check: fn(&[Expression]) -> Result<()>) -> Self {
+        self.check = Some(check);
         self
     }
 

@@ -129,7 +129,7 @@ fn write_items(out: &mut String, items: Doc<'_>) {
 
 fn write_value(out: &mut String, value: Value<'_>) {
     let _ = match value {
-        Value::Double(number) => write!(out, "{}", super::number::double_text(number)),
+        Value::Double(number) => write!(out, "{}", super::number::short_double_text(number)),
         Value::String(text) => write!(out, "\"{text}\""),
         Value::Symbol(text) => write!(out, "Symbol(\"{text}\")"),
         Value::Document(doc) => return write_fields(out, doc),
@@ -142,11 +142,11 @@ fn write_value(out: &mut String, value: Value<'_>) {
         Value::Boolean(flag) => write!(out, "{flag}"),
         Value::DateTime(ms) => match super::operators::iso_text(ms) {
             Ok(text) => write!(out, "{text}"),
-            Err(_) => write!(out, "{ms}"),
+            Err(_) => write!(out, "illegal date"),
         },
         Value::Null => write!(out, "null"),
         Value::Regex { pattern, options } => write!(out, "/{pattern}/{options}"),
-        Value::DbPointer { ns, id } => write!(out, "DBRef('{ns}',{id})"),
+        Value::DbPointer { ns, id } => write!(out, "DBRef(\"{ns}\", {id})"),
         Value::Code(code) => write!(out, "Code(\"{code}\")"),
         Value::CodeWithScope { code, scope } => {
             let _ = write!(out, "CodeWScope( {code}, ");

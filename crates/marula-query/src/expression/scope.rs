@@ -121,7 +121,10 @@ impl<'c> Scope<'c> {
     fn let_variable(&self, name: &str, path: &Path) -> Result<Expression> {
         let variables = self.context.let_variables.as_ref();
         let Some(value) = variables.and_then(|variables| variables.as_doc().get(name)) else {
-            return Err(variable_undefined(name));
+            return match self.context.missing_variables.iter().any(|missing| missing == name) {
+                true => Ok(Expression::Missing),
+                false => Err(variable_undefined(name)),
+            };
         };
         // The parsing of a sub-pipeline knows its variables' names before it knows their values.
         if value == Value::Undefined {

@@ -36,9 +36,15 @@ struct Inner {
 impl ExprNode {
     /// Parses the operand of `$expr`.
     pub fn parse(operand: RawValue<'_>, context: &Context) -> Result<ExprNode> {
-        let mut expression = Expression::parse(operand.get(), &mut Scope::new(context))?;
-        expression.optimize(context)?;
+        let expression = Expression::parse(operand.get(), &mut Scope::new(context))?;
         Ok(ExprNode(Arc::new(Inner { expression, context: context.clone() })))
+    }
+
+    /// Computes what needs no document.
+    pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
+        let inner = Arc::get_mut(&mut self.0);
+        let inner = inner.expect("a filter is optimized before it is shared");
+        inner.expression.optimize(context)
     }
 
     /// The expression itself.

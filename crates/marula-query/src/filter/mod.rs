@@ -50,10 +50,64 @@ pub struct Filter {
     written: Option<Arc<Node>>,
 }
 
+/// What a filter is for; some purposes forbid some operators.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Everything is allowed.
+    Any,
+    /// A query of an upsert, from which a document is made: no `$expr`.
+    Upsert,
+    /// A query whose position a projection asks for: only conditions on fields.
+    Positional,
+}
+
+/// A filter document that was read, and whose constant expressions have not been computed yet.
+#[derive(Debug)]
+pub struct Draft {
+    node: Node,
+}
+
+impl Draft {
+    /// Computes the constant expressions and brings the filter into its canonical shape.
+    ///
+    /// Errors: those of the constant expressions, with mongod's prefix for each level of the tree.
+    pub fn finish(mut self, context: &Context) -> Result<Filter> {
+        optimize(&mut self.node, context)?;
+        Filter::from_node(self.node, context).checked()
+    }
+
+    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) will be asked for. Of
+    /// several conditions on arrays the one written last gives the position, so the order of the text is kept
+    /// beside the canonical shape.
+    pub fn finish_for_positions(mut self, context: &Context) -> Result<Filter> {
+        optimize(&mut self.node, context)?;
+        let written = Some(Arc::new(self.node.clone()));
+        Filter { written, ..Filter::from_node(self.node, context) }.checked()
+    }
+}
+
+fn optimize(node: &mut Node, context: &Context) -> Result<()> {
+    let done = match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter_mut().try_for_each(|child| optimize(child, context))
+        }
+        Node::Not(child) => optimize(child, context),
+        Node::Expr(expression) => expression.optimize(context),
+        _ => Ok(()),
+    };
+    done.map_err(|error| error.caused_by("Failed to optimize expression"))
+}
+
 impl Filter {
     /// Parses a filter document.
     pub fn parse(doc: Doc<'_>, context: &Context) -> Result<Filter> {
-        Filter::from_node(parse::parse(doc, context)?, context).checked()
+        Filter::draft(doc, Purpose::Any, context)?.finish(context)
+    }
+
+    /// Parses a filter document and leaves its constant expressions as they are, for a command that reads its other
+    /// arguments before they are computed.
+    pub fn draft(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Draft> {
+        Ok(Draft { node: parse::parse(doc, purpose, context)? })
     }
 
     /// The filter that every document matches.
@@ -61,13 +115,9 @@ impl Filter {
         Filter::from_node(Node::AlwaysTrue, context)
     }
 
-    /// Parses a filter whose [positions](Filter::matches_noting) will be asked for. Of several conditions on
-    /// arrays the one written last gives the position, so the order of the text is kept beside the
-    /// canonical shape.
+    /// Parses a filter whose [positions](Filter::matches_noting) will be asked for.
     pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
-        let node = parse::parse(doc, context)?;
-        let written = Some(Arc::new(node.clone()));
-        Filter { written, ..Filter::from_node(node, context) }.checked()
+        Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
 
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.

@@ -27,9 +27,11 @@ pub(super) fn parse(operand: RawValue<'_>) -> Result<Predicate> {
         return Err(mod_not_an_array());
     };
     let mut numbers = array.values();
-    let (Some(divisor), Some(remainder)) = (numbers.next(), numbers.next()) else {
-        return Err(mod_too_short());
-    };
+    let divisor = numbers.next().ok_or_else(mod_too_short)?;
+    if !divisor.kind().is_number() {
+        return Err(mod_not_a_number("divisor"));
+    }
+    let remainder = numbers.next().ok_or_else(mod_too_short)?;
     if numbers.next().is_some() {
         return Err(mod_too_long());
     }

@@ -68,7 +68,7 @@ pub(super) fn parse_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
             Err(format!("Expected an integer, but found NaN in: {}", shown()))
         }
         Value::Double(number)
-            if number.is_infinite() || number.abs() >= 9_223_372_036_854_775_808.0 =>
+            if marula_bson::value::exact_i64_of_double(number.trunc()).is_none() =>
         {
             Err(format!("Cannot represent as a 64-bit integer: {}", shown()))
         }

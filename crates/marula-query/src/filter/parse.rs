@@ -10,7 +10,7 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::node::{BitsOp, Compare, CompareOp, Node, PathNode, Predicate, WhereNode};
 use super::number::{parse_i64, parse_non_negative_i32};
-use super::{array, bits, expr, geo, in_list, modulo, types};
+use super::{Purpose, array, bits, expr, geo, in_list, modulo, types};
 use crate::context::Context;
 use crate::javascript;
 use crate::regex::Regex;
@@ -48,6 +48,8 @@ errors! {
     regex_not_a_string() = BadValue, "$regex has to be a string";
     /// Options in the regular expression and beside it.
     options_twice() = 51075, "options set in both $regex and $options";
+    /// The same, the options standing first.
+    options_before() = 51074, "options set in both $regex and $options";
     /// `$size` with something that is not a count.
     bad_size(reason: &str) = BadValue, "Failed to parse $size. {reason}";
     /// `$alwaysTrue` or `$alwaysFalse` with a number other than one.
@@ -60,6 +62,12 @@ errors! {
     where_with_scope() = 4649201, "$where no longer supports deprecated BSON type CodeWScope";
     /// `$where` under a field.
     where_under_field() = BadValue, "$where cannot be applied to a field";
+    /// `$expr` in the query of an upsert.
+    expr_in_upsert() = QueryFeatureNotAllowed, "$expr is not allowed in the query predicate for an upsert";
+    /// `$expr` or `$jsonSchema` beside a positional projection.
+    not_with_positions(name: &str) = QueryFeatureNotAllowed, "{name} is not allowed in this context";
+    /// `$where` beside a positional projection.
+    where_with_positions() = BadValue, "$where is not allowed in this context";
     /// An operator of MongoDB that this server does not have.
     not_implemented(name: &str) = NotImplemented, "{name} is not implemented";
 }
@@ -77,6 +85,7 @@ enum Place {
 #[derive(Clone, Copy)]
 pub(super) struct Parser<'c> {
     pub(super) context: &'c Context,
+    purpose: Purpose,
     place: Place,
 }
 
@@ -178,14 +187,14 @@ static TOP_OPERATORS: &[TopOperator] = &[
     },
     TopOperator {
         name: "$jsonSchema",
-        parse: |parser, operand| crate::json_schema::parse(operand, parser.context).map(Some),
+        parse: |parser, operand| parser.json_schema(operand).map(Some),
     },
     TopOperator { name: "$text", parse: |parser, _| parser.text() },
 ];
 
 /// Reads a whole filter.
-pub(super) fn parse(doc: Doc<'_>, context: &Context) -> Result<Node> {
-    Parser { context, place: Place::Top }.filter(doc)
+pub(super) fn parse(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Node> {
+    Parser { context, purpose, place: Place::Top }.filter(doc)
 }
 
 impl<'c> Parser<'c> {
@@ -231,7 +240,7 @@ impl<'c> Parser<'c> {
         let mut predicates = Vec::new();
         for Element { name, value } in doc {
             if name == "$regex" {
-                predicates.push(regex(value, doc)?);
+                predicates.push(regex(doc)?);
             } else if let Some(predicate) = geo::parse(name, doc) {
                 predicates.push(predicate?);
                 // It has taken what stands beside it.
@@ -272,6 +281,11 @@ impl<'c> Parser<'c> {
 
     fn expr(&self, operand: RawValue<'_>) -> Result<Node> {
         self.only_at_the_top("$expr")?;
+        match self.purpose {
+            Purpose::Any => {}
+            Purpose::Upsert => return Err(expr_in_upsert()),
+            Purpose::Positional => return Err(not_with_positions("$expr")),
+        }
         expr::ExprNode::parse(operand, self.context).map(Node::Expr)
     }
 
@@ -280,8 +294,18 @@ impl<'c> Parser<'c> {
         expr::parse_sample_rate(operand, self.context)
     }
 
+    fn json_schema(&self, operand: RawValue<'_>) -> Result<Node> {
+        if self.purpose == Purpose::Positional {
+            return Err(not_with_positions("$jsonSchema"));
+        }
+        crate::json_schema::parse(operand, self.context)
+    }
+
     fn javascript(&self, operand: RawValue<'_>) -> Result<Node> {
         self.only_at_the_top("$where")?;
+        if self.purpose == Purpose::Positional {
+            return Err(where_with_positions());
+        }
         let code = match operand.get() {
             Value::String(code) | Value::Code(code) => code,
             Value::CodeWithScope { .. } => return Err(where_with_scope()),
@@ -418,22 +442,28 @@ fn parse_not(parser: &Parser<'_>, path: &BStr, operand: RawValue<'_>) -> Result<
     }
 }
 
-fn regex(operand: RawValue<'_>, operators: Doc<'_>) -> Result<Predicate> {
-    let beside = match operators.get("$options") {
-        Some(Value::String(options)) => Some(options),
-        Some(_) => return Err(options_not_a_string()),
-        None => None,
-    };
-    let regex = match (operand.get(), beside) {
-        (Value::String(pattern), beside) => Regex::new(pattern, beside.unwrap_or_default())?,
-        (Value::Regex { options, .. }, Some(_)) if !options.is_empty() => {
-            return Err(options_twice());
+fn regex(operators: Doc<'_>) -> Result<Predicate> {
+    let (mut pattern, mut options) = (None, None);
+    for Element { name, value } in operators {
+        match (name.as_bytes(), value.get()) {
+            (b"$regex", Value::String(text)) => pattern = Some(text),
+            (b"$regex", Value::Regex { pattern: text, options: own }) => {
+                pattern = Some(text);
+                if !own.is_empty() {
+                    if options.is_some() {
+                        return Err(options_before());
+                    }
+                    options = Some(own);
+                }
+            }
+            (b"$regex", _) => return Err(regex_not_a_string()),
+            (b"$options", Value::String(_)) if options.is_some() => return Err(options_twice()),
+            (b"$options", Value::String(text)) => options = Some(text),
+            (b"$options", _) => return Err(options_not_a_string()),
+            _ => {}
         }
-        (Value::Regex { pattern, options }, beside) => {
-            Regex::new(pattern, beside.unwrap_or(options))?
-        }
-        _ => return Err(regex_not_a_string()),
-    };
+    }
+    let regex = Regex::new(pattern.unwrap_or_default(), options.unwrap_or_default())?;
     Ok(Predicate::Regex(regex))
 }
 

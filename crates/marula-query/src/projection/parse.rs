@@ -57,6 +57,8 @@ errors! {
     where_not_allowed() = BadValue, "$where is not allowed in this context";
     /// `$slice` with neither a number nor an array.
     slice_type() = 31273, "$slice only supports numbers and [skip, limit] arrays";
+    /// `$slice` with a limit that is not positive.
+    slice_limit(limit: i64) = 31259, "$slice limit must be positive, got {limit}";
     /// `$slice` with another array.
     slice_array_shape() = 31272, "$slice array argument should be of form [skip, limit]";
     /// `$meta` with something that is no string.
@@ -254,6 +256,7 @@ impl Parser<'_> {
         let slice = Slice::parse(operand).map_err(|mismatch| match mismatch {
             Mismatch::Type => slice_type(),
             Mismatch::ArrayShape => slice_array_shape(),
+            Mismatch::Limit(limit) => slice_limit(limit),
         })?;
         self.has_slice = true;
         self.add(at, Child::Slice(slice))

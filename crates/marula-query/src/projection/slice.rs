@@ -26,6 +26,7 @@ impl Slice {
                     (Some(skip), Some(limit)) if limit > 0 => {
                         Ok(Slice { skip, limit: saturated(limit.unsigned_abs()) })
                     }
+                    (Some(_), Some(limit)) => Err(Mismatch::Limit(limit)),
                     _ => Err(Mismatch::ArrayShape),
                 }
             }
@@ -60,6 +61,8 @@ pub(super) enum Mismatch {
     Type,
     /// It is an array of another shape.
     ArrayShape,
+    /// It asks for no elements, or for less.
+    Limit(i64),
 }
 
 /// A number without its fraction, and at most a long.

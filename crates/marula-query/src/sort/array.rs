@@ -60,7 +60,7 @@ impl Least<'_> {
     fn collect(&mut self, mut slots: Vec<Slot<'_>>, depth: u32) -> Result<()> {
         for (slot, part) in slots.iter_mut().zip(&self.pattern.parts) {
             if let SortPart::Path { path, .. } = part {
-                *slot = advance(*slot, path)?;
+                *slot = advance(*slot, path);
             }
         }
         let mut arrays = slots.iter().filter_map(|slot| match slot {
@@ -85,9 +85,24 @@ impl Least<'_> {
             self.offer(&empty);
             return Ok(());
         }
+        let mut spreads = false;
+        for (slot, part) in slots.iter_mut().zip(&self.pattern.parts) {
+            if let (Slot::InArray(_, at), SortPart::Path { path, .. }) = (&*slot, part) {
+                match chosen_by(array, path, *at)? {
+                    Some(chosen) => *slot = chosen,
+                    None => spreads = true,
+                }
+            }
+        }
+        if !spreads {
+            return self.collect(slots, depth + 1);
+        }
         for value in array.values() {
             let ends = self.pattern.parts.iter().map(parts_count);
             let inside = slots.iter().zip(ends).map(|(slot, end)| match (slot, value) {
+                (Slot::InArray(this, _), _) if !std::ptr::eq(this.as_bytes(), array.as_bytes()) => {
+                    *slot
+                }
                 (Slot::InArray(_, at), value) if *at == end => Slot::Found(value),
                 (Slot::InArray(_, at), Value::Document(inner)) => Slot::InDoc(inner, *at),
                 (Slot::InArray(..), _) => Slot::Found(Value::Null),
@@ -124,33 +139,40 @@ fn parts_count(part: &SortPart) -> usize {
     }
 }
 
-/// Follows the path through documents, and into arrays where it names an index, up to the value or an array.
-fn advance<'a>(slot: Slot<'a>, path: &FieldPath) -> Result<Slot<'a>> {
+/// Where a path goes on that names an index of the array; `None` if it does not, or there is no such element.
+fn chosen_by<'a>(array: Doc<'a>, path: &FieldPath, at: usize) -> Result<Option<Slot<'a>>> {
+    let Some(part) = path.parts().get(at) else { return Ok(None) };
+    let Some(chosen) = chosen(array, part.as_bstr(), path.indexes()[at])? else { return Ok(None) };
+    let next = at + 1;
+    Ok(Some(match chosen {
+        // An array that the last part chose is one value; only an empty one is undefined.
+        Value::Array(inner) if next == path.parts().len() && inner.is_empty() => {
+            Slot::Found(Value::Undefined)
+        }
+        value if next == path.parts().len() => Slot::Found(value),
+        Value::Document(inner) => Slot::InDoc(inner, next),
+        Value::Array(inner) => Slot::InArray(inner, next),
+        _ => Slot::Found(Value::Null),
+    }))
+}
+
+/// Follows the path through documents up to the value or an array.
+fn advance<'a>(slot: Slot<'a>, path: &FieldPath) -> Slot<'a> {
     let (mut value, mut at) = match slot {
         Slot::InDoc(doc, at) => (Value::Document(doc), at),
-        found => return Ok(found),
+        found => return found,
     };
     loop {
         let part = path.parts().get(at);
         value = match (value, part) {
-            (Value::Array(array), None) => return Ok(Slot::InArray(array, at)),
-            (value, None) => return Ok(Slot::Found(value)),
+            (Value::Array(array), None) => return Slot::InArray(array, at),
+            (value, None) => return Slot::Found(value),
             (Value::Document(doc), Some(part)) => match doc.get(part) {
                 Some(value) => value,
-                None => return Ok(Slot::Found(Value::Null)),
+                None => return Slot::Found(Value::Null),
             },
-            (Value::Array(array), Some(part)) => {
-                let Some(chosen) = chosen(array, part.as_bstr(), path.indexes()[at])? else {
-                    return Ok(Slot::InArray(array, at));
-                };
-                // An array that the last part chose is one value; only an empty one is undefined.
-                if at + 1 == path.parts().len() {
-                    let empty = matches!(chosen, Value::Array(inner) if inner.is_empty());
-                    return Ok(Slot::Found(if empty { Value::Undefined } else { chosen }));
-                }
-                chosen
-            }
-            _ => return Ok(Slot::Found(Value::Null)),
+            (Value::Array(array), Some(_)) => return Slot::InArray(array, at),
+            _ => return Slot::Found(Value::Null),
         };
         at += 1;
     }

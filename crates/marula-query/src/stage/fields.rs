@@ -33,18 +33,28 @@ enum Node {
 
 /// What the fields of one level come to for one document.
 enum Computed<'a> {
-    Leaf(Option<Value<'a>>),
+    /// A failure counts where the value is written: an empty array on the way takes none.
+    Leaf(Result<Option<Value<'a>>>),
     Inner(Vec<Computed<'a>>),
 }
+
+/// How the value at the end of a path is read.
+type Leaf = fn(Value<'_>, &mut Scope<'_>) -> Result<Expression>;
 
 impl FieldTree {
     /// Parses `{ "a.b": <expression>, c: { d: <expression> } }`.
     pub(crate) fn parse(spec: Doc<'_>, scope: &mut Scope<'_>) -> Result<FieldTree> {
+        // Paths that meet are found before any expression is read.
+        FieldTree::parse_with(spec, scope, |_, _| Ok(Expression::Missing))?;
+        FieldTree::parse_with(spec, scope, Expression::parse)
+    }
+
+    fn parse_with(spec: Doc<'_>, scope: &mut Scope<'_>, leaf: Leaf) -> Result<FieldTree> {
         let mut tree = FieldTree::default();
         for element in spec {
             let path = Path::parse(element.name)?;
             let text = element.name.to_str_lossy().into_owned();
-            tree.parse_value(path.parts(), &text, element.value.get(), spec, scope)?;
+            tree.parse_value(path.parts(), &text, element.value.get(), spec, scope, leaf)?;
         }
         Ok(tree)
     }
@@ -56,9 +66,10 @@ impl FieldTree {
         value: Value<'_>,
         spec: Doc<'_>,
         scope: &mut Scope<'_>,
+        leaf: Leaf,
     ) -> Result<()> {
         let Value::Document(doc) = value else {
-            let leaf = Expression::parse(value, scope)?;
+            let leaf = leaf(value, scope)?;
             return self.insert(parts, text, leaf, spec);
         };
         let mut names = doc.iter().map(|element| element.name);
@@ -70,7 +81,7 @@ impl FieldTree {
             if count > 1 {
                 return Err(not_one_field(&print::document(doc), count, &print::document(spec)));
             }
-            let leaf = Expression::parse(value, scope)?;
+            let leaf = leaf(value, scope)?;
             return self.insert(parts, text, leaf, spec);
         }
         for element in doc {
@@ -83,7 +94,7 @@ impl FieldTree {
             inner.push(element.name.to_vec().into());
             let text = format!("{text}.{}", element.name);
             scope.nested(|scope| {
-                self.parse_value(&inner, &text, element.value.get(), spec, scope)
+                self.parse_value(&inner, &text, element.value.get(), spec, scope, leaf)
             })?;
         }
         Ok(())
@@ -132,26 +143,28 @@ impl FieldTree {
 
     /// Writes the frame's document with the fields into `out`, which is cleared first.
     pub(crate) fn apply<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
-        let computed = self.compute(frame)?;
+        let computed = self.compute(frame);
         out.clear();
-        let mut writer = DocWriter::new(out);
-        self.write(frame.root, &computed, &mut writer);
-        writer.finish();
-        Ok(())
+        self.write(frame.root, &computed, &mut DocWriter::new(out))
     }
 
     /// All expressions see the document as it was, so all are computed before the first is written.
-    fn compute<'a>(&'a self, frame: &Frame<'a>) -> Result<Vec<Computed<'a>>> {
+    fn compute<'a>(&'a self, frame: &Frame<'a>) -> Vec<Computed<'a>> {
         self.fields
             .iter()
             .map(|(_, node)| match node {
-                Node::Leaf(leaf) => leaf.eval(frame).map(Computed::Leaf),
-                Node::Inner(tree) => tree.compute(frame).map(Computed::Inner),
+                Node::Leaf(leaf) => Computed::Leaf(leaf.eval(frame)),
+                Node::Inner(tree) => Computed::Inner(tree.compute(frame)),
             })
             .collect()
     }
 
-    fn write(&self, base: Doc<'_>, computed: &[Computed<'_>], out: &mut DocWriter<'_>) {
+    fn write(
+        &self,
+        base: Doc<'_>,
+        computed: &[Computed<'_>],
+        out: &mut DocWriter<'_>,
+    ) -> Result<()> {
         let mut seen = 0u64;
         for element in base {
             let at = self.fields.iter().position(|(name, _)| **name == **element.name);
@@ -160,16 +173,17 @@ impl FieldTree {
                 continue;
             };
             seen |= 1 << (at % 64);
-            self.write_field(at, Some(element.value), &computed[at], out);
+            self.write_field(at, Some(element.value), &computed[at], out)?;
         }
         for (at, value) in computed.iter().enumerate() {
             // A bit may stand for several fields, so a set bit is looked up again.
             let is_there = seen & 1 << (at % 64) != 0
                 && (self.fields.len() <= 64 || base.get_raw(&self.fields[at].0).is_some());
             if !is_there {
-                self.write_field(at, None, value, out);
+                self.write_field(at, None, value, out)?;
             }
         }
+        Ok(())
     }
 
     fn write_field(
@@ -178,35 +192,43 @@ impl FieldTree {
         base: Option<RawValue<'_>>,
         computed: &Computed<'_>,
         out: &mut DocWriter<'_>,
-    ) {
+    ) -> Result<()> {
         let (name, node) = &self.fields[at];
         match (node, computed) {
-            (_, Computed::Leaf(None)) => {}
-            (_, Computed::Leaf(Some(value))) => {
+            (_, Computed::Leaf(Ok(None))) => {}
+            (_, Computed::Leaf(Ok(Some(value)))) => {
                 out.append(name, *value);
             }
+            (_, Computed::Leaf(Err(error))) => return Err(error.clone()),
             (Node::Inner(tree), Computed::Inner(inner)) => match base.map(RawValue::get) {
                 Some(Value::Array(items)) => {
                     let mut list = out.begin_array(name);
-                    tree.write_items(items, inner, &mut list);
+                    tree.write_items(items, inner, &mut list)?;
                 }
-                Some(Value::Document(doc)) => tree.write(doc, inner, &mut out.begin_doc(name)),
-                _ => tree.write(Doc::EMPTY, inner, &mut out.begin_doc(name)),
+                Some(Value::Document(doc)) => tree.write(doc, inner, &mut out.begin_doc(name))?,
+                _ => tree.write(Doc::EMPTY, inner, &mut out.begin_doc(name))?,
             },
             (Node::Leaf(_), Computed::Inner(_)) => {}
         }
+        Ok(())
     }
 
-    fn write_items(&self, items: Doc<'_>, computed: &[Computed<'_>], out: &mut ArrayWriter<'_>) {
+    fn write_items(
+        &self,
+        items: Doc<'_>,
+        computed: &[Computed<'_>],
+        out: &mut ArrayWriter<'_>,
+    ) -> Result<()> {
         for item in items.values() {
             match item {
                 Value::Array(nested) => {
-                    self.write_items(nested, computed, &mut out.begin_array());
+                    self.write_items(nested, computed, &mut out.begin_array())?;
                 }
-                Value::Document(doc) => self.write(doc, computed, &mut out.begin_doc()),
-                _ => self.write(Doc::EMPTY, computed, &mut out.begin_doc()),
+                Value::Document(doc) => self.write(doc, computed, &mut out.begin_doc())?,
+                _ => self.write(Doc::EMPTY, computed, &mut out.begin_doc())?,
             }
         }
+        Ok(())
     }
 
     /// The fields as `explain` shows them.

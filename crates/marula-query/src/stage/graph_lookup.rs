@@ -161,7 +161,8 @@ impl Walking {
         let mut frontier: Vec<ValueBuf> = Vec::new();
         match start {
             Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
-            start => frontier.extend(start.map(|value| value.to_buf())),
+            // What is missing leads nowhere; null leads to what has no value.
+            start => frontier.extend(start.map(|start| start.to_buf())),
         }
         let found = self.stage.walk(frontier, &self.env)?;
         let mut array = Vec::new();

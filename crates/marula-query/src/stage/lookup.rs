@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
 use super::r#match::Match;
@@ -52,6 +52,8 @@ pub(super) struct Lookup {
     /// The array of stages, to be parsed anew; `None` where there is none.
     stages: Option<ValueBuf>,
     pipeline: Pipeline,
+    /// Why the pipeline's constants could not be computed.
+    failure: Option<Error>,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
@@ -119,7 +121,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     }
     let stages = stages.map(|stages| Value::Array(stages).to_buf());
     let outer = parser.context.let_variables.clone();
-    parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline });
+    parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure: None });
     Ok(())
 }
 
@@ -182,7 +184,8 @@ impl Stage for Lookup {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         if self.variables.is_empty() {
-            self.pipeline.optimize(context)?;
+            // mongod looks at the pipeline inside when the first document asks for it.
+            self.failure = self.pipeline.optimize(context).err();
         }
         self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
     }
@@ -226,6 +229,9 @@ impl LookingUp {
 impl Lookup {
     /// The pipeline that finds what belongs to `doc`.
     fn pipeline_for(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Pipeline> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
         let mut context = (*env.context).clone();
         let mut pipeline = self.pipeline.clone();
         if let Some(Value::Array(stages)) = self.stages.as_ref().map(ValueBuf::get)
@@ -233,16 +239,25 @@ impl Lookup {
         {
             let frame = Frame::new(doc, arena, &env.context);
             let mut values = Vec::with_capacity(self.variables.len());
+            let mut missing = Vec::new();
             for (name, value) in &self.variables {
-                values.push((name.as_str(), value.eval(&frame)?.unwrap_or(Value::Null)));
+                match value.eval(&frame)? {
+                    Some(value) => values.push((name.as_str(), value)),
+                    None => missing.push(name.clone()),
+                }
             }
             let around = Context { let_variables: self.outer.clone(), ..(*env.context).clone() };
             context = with_variables(&around, &values);
+            context.missing_variables = missing;
             pipeline = Pipeline::parse_inside(stages, &context, Inside::Lookup)?;
         }
         if let Some((local, foreign)) = &self.fields {
             let mut values = Vec::new();
             collect(Value::Document(doc), local.parts(), &mut values);
+            // What leads to no value at all, such as an empty array, is looked up as null.
+            if values.is_empty() {
+                values.push(Value::Null);
+            }
             let filter = Filter::parse(equal_to_any(foreign, &values).as_doc(), &context)?;
             pipeline = pipeline.after(Match::new(filter));
         }

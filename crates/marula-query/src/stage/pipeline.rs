@@ -66,6 +66,17 @@ impl Pipeline {
         parser.finish()
     }
 
+    /// Parses the array of stages of an update: a constant expression that fails does so when a document meets it.
+    pub(crate) fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
+        let mut parser = Parser::new(context, Inside::Nothing, 0);
+        parser.parse_all(array)?;
+        for stage in &mut parser.stages {
+            // What cannot be computed stays as it is, and fails again when it is evaluated.
+            let _ = stage.optimize(context);
+        }
+        Ok(parser.unoptimized())
+    }
+
     /// Checks that an array is one of stages with names that are known, without parsing any.
     ///
     /// Errors: `stage_not_object`, `stage_not_one_field`, `unknown_stage`.

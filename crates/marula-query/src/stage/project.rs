@@ -50,6 +50,10 @@ impl Stage for Project {
         Value::Document(self.spec.as_doc()).to_buf()
     }
 
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.projection.optimize(context)
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }

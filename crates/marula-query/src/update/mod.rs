@@ -30,7 +30,6 @@ use crate::context::Context;
 
 pub use array_filter::check_array_filters;
 pub use touched::Touched;
-pub use upsert::check_upsert_query;
 
 use array_filter::ArrayFilter;
 use operators::Operators;

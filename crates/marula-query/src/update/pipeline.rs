@@ -36,7 +36,7 @@ impl PipelineUpdate {
         context: &Context,
     ) -> Result<PipelineUpdate> {
         let context = with_constants(context, constants);
-        let pipeline = Pipeline::parse(stages, &context)?;
+        let pipeline = Pipeline::parse_lazily(stages, &context)?;
         for stage in stages.values() {
             let Value::Document(stage) = stage else { continue };
             if let Some(element) = stage.iter().next()
@@ -56,12 +56,15 @@ impl PipelineUpdate {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let start = out.len();
-        self.write(old, false, out)?;
-        Ok(&out[start..] != old.as_bytes())
+        let has_own_id = self.write(old, false, out)?;
+        // mongod compares before it puts the `_id` back.
+        Ok(!has_own_id || &out[start..] != old.as_bytes())
     }
 
     /// Appends what the pipeline makes of a document, with the document's `_id` unless it makes one itself.
-    pub(super) fn write(&self, doc: Doc<'_>, is_insert: bool, out: &mut Vec<u8>) -> Result<()> {
+    ///
+    /// Answers whether the pipeline makes an `_id`.
+    pub(super) fn write(&self, doc: Doc<'_>, is_insert: bool, out: &mut Vec<u8>) -> Result<bool> {
         let input = Documents::new(vec![doc.to_buf()]);
         let env = Env {
             context: Arc::clone(&self.context),
@@ -81,7 +84,7 @@ impl PipelineUpdate {
         check_same_id(id, own_id)?;
         stored::check_depth(new)?;
         write_id_first(new, own_id.or(id), out);
-        Ok(())
+        Ok(own_id.is_some())
     }
 }
 

@@ -8,7 +8,7 @@
 use marula_bson::{Doc, DocBuf, Value, doc};
 
 use super::*;
-use crate::filter::Filter;
+use crate::filter::{Filter, Purpose};
 
 static RECORDED: &[u8] = include_bytes!("tests/recorded.bson");
 
@@ -40,10 +40,11 @@ fn run(record: Doc<'_>) -> Result<(bool, Vec<u8>)> {
     };
     let update =
         Update::parse(record.get("u").expect("a record has an update"), &options, &context)?;
-    let filter = Filter::parse(query, &context)?;
+    let is_upsert = record.get("x").is_some();
+    let purpose = if is_upsert { Purpose::Upsert } else { Purpose::Any };
+    let filter = Filter::draft(query, purpose, &context)?.finish(&context)?;
     let mut out = Vec::new();
-    if record.get("x").is_some() {
-        check_upsert_query(query)?;
+    if is_upsert {
         update.upsert(query, &context, &mut out)?;
         return Ok((true, out));
     }

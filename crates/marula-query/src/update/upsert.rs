@@ -26,21 +26,6 @@ errors! {
     id_not_exact(path: &BStr) = NotExactValueField, "field at '_id' must be exactly specified, field at sub-path '{path}'found";
     /// The query demands a value of the empty path.
     empty_path() = IllegalOperation, "Cannot call setValue on the root object";
-    /// `$expr` in the query of an upsert.
-    expr_not_allowed() = QueryFeatureNotAllowed, "$expr is not allowed in the query predicate for an upsert";
-}
-
-/// Refuses a query that an upsert may not have. It is asked before anything is looked for.
-pub fn check_upsert_query(query: Doc<'_>) -> Result<()> {
-    for element in query {
-        if element.name == "$expr" {
-            return Err(expr_not_allowed());
-        }
-        if element.name.starts_with(b"$") {
-            branches(element.value).try_for_each(check_upsert_query)?;
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn with_operators(
@@ -86,7 +71,7 @@ pub(super) fn with_pipeline(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let base = base_document(query, context)?;
-    pipeline.write(Doc::trusted(&base), true, out)
+    pipeline.write(Doc::trusted(&base), true, out).map(drop)
 }
 
 /// The document that has just what the query demands, its fields in the order of their paths.

@@ -97,7 +97,7 @@ impl WindowFunction {
                 if !accumulator::is_known(name) || NOT_IN_WINDOWS.contains(&name) {
                     return Err(unknown_function(&text(name)));
                 }
-                let accumulator = Accumulator::parse(name, argument, scope)?;
+                let accumulator = Accumulator::parse_in_window(name, argument, scope)?;
                 Box::new(Accumulated { accumulator, bounds: bounds(window, sort)? })
             }
         };

@@ -217,14 +217,14 @@ fn delete_all(
 ) -> Result<i64> {
     let mut deleted = 0;
     loop {
-        let (records, end) = gather(ctx, execution)?;
+        let (records, end) = gather(ctx, execution);
         for record in &records {
             let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
             deleted +=
                 i64::from(op.delete(execution.collection(), record, &mut is_wanted, None)?);
             ctx.check_interrupt()?;
         }
-        if end == End::Exhausted {
+        if end? == End::Exhausted {
             return Ok(deleted);
         }
     }

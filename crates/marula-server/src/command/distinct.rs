@@ -143,7 +143,11 @@ impl<'c> Values<'c> {
         let _ = path.walk(doc, |leaf| {
             match (leaf.expanding_array(), leaf.value) {
                 (Some(array), _) => array.values().for_each(|value| self.push(value)),
-                (None, Some(value)) => self.push(value.get()),
+                // An array that a number in the path chose is taken apart as well.
+                (None, Some(value)) => match value.get() {
+                    Value::Array(array) => array.values().for_each(|value| self.push(value)),
+                    value => self.push(value),
+                },
                 (None, None) => {}
             }
             if self.bytes > VALUES_BYTES_MAX {

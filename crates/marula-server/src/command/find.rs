@@ -7,7 +7,7 @@ use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::{Execution, Query, Shown, Wanted, choice, planner, query};
 use marula_query::context::Context as QueryContext;
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::{Policy, Projection};
 
 use super::fields::{Field, Types};
@@ -192,12 +192,31 @@ impl<'a> FindArgs<'a> {
     fn check_without_collection(&self, ctx: &Context<'_>, request: &Request<'_>) -> Result<()> {
         let context =
             query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
-        let filter = Filter::parse(self.filter, &context)?;
-        parse_projection(self.projection, &context)?;
-        let mut query = Query::new(filter, context);
+        self.parse_query(context).map(|_| ())
+    }
+
+    /// Reads filter, projection and sort in mongod's order: of several mistakes, the first is told.
+    fn parse_query(&self, context: QueryContext) -> Result<(Query, Option<Projection>)> {
+        let hint = query_args::parse_hint(self.hint)?;
+        let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
+        let mut projection = draft_projection(self.projection, &context)?;
+        let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
+        if needs_position {
+            Filter::draft(self.filter, Purpose::Positional, &context)?;
+        }
+        let mut query = Query::new(Filter::everything(&context), context);
+        query.hint = hint;
         query_args::apply_sort(&mut query, self.sort)?;
-        query_args::parse_hint(self.hint)?;
-        Ok(())
+        query.filter = if needs_position {
+            draft.finish_for_positions(&query.context)?
+        } else {
+            draft.finish(&query.context)?
+        };
+        projection.iter_mut().try_for_each(|projection| projection.optimize(&query.context))?;
+        if let Some(projection) = &projection {
+            projection.check_metadata(&query.filter)?;
+        }
+        Ok((query, projection))
     }
 
     /// Plans the query; `None` where it is not for a network worker.
@@ -225,24 +244,13 @@ impl<'a> FindArgs<'a> {
                 Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query);
             return Ok(Some(FindSource::new(execution)));
         }
-        let projection = parse_projection(self.projection, &context)?;
-        let filter = if projection.as_ref().is_some_and(Projection::needs_position) {
-            Filter::parse_for_positions(self.filter, &context)?
-        } else {
-            Filter::parse(self.filter, &context)?
-        };
-        if let Some(projection) = &projection {
-            projection.check_metadata(&filter)?;
-        }
+        let (mut query, projection) = self.parse_query(context)?;
         if self.tail != Tail::No && state.options.capped.is_none() {
-            let tree = filter.to_doc().as_doc().to_string();
+            let tree = query.filter.to_doc().as_doc().to_string();
             return Err(tailable_not_capped(&collection.namespace(), &tree));
         }
         let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
-        let position_filter = needs_position.then(|| filter.clone());
-        let mut query = Query::new(filter, context);
-        query.hint = query_args::parse_hint(self.hint)?;
-        query_args::apply_sort(&mut query, self.sort)?;
+        let position_filter = needs_position.then(|| query.filter.clone());
         if query.sort.is_some() {
             query.context.limits = query_args::limits(ctx, request);
         }
@@ -307,6 +315,14 @@ pub(super) fn parse_projection(doc: Doc<'_>, context: &QueryContext) -> Result<O
         return Ok(None);
     }
     Projection::parse(doc, Policy::Find, context).map(Some)
+}
+
+/// As [`parse_projection`], with constant expressions left as they are.
+fn draft_projection(doc: Doc<'_>, context: &QueryContext) -> Result<Option<Projection>> {
+    if doc.is_empty() {
+        return Ok(None);
+    }
+    Projection::draft(doc, Policy::Find, context).map(Some)
 }
 
 /// Appends the reply's cursor for documents that a source gives; `doing` stands before the source's errors.

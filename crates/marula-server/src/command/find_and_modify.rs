@@ -7,11 +7,12 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Execution, Query, choice};
+use marula_plan::{Execution, Hint, Query, choice};
 use marula_query::context::Context as QueryContext;
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::{Metadata, Projection};
-use marula_query::update::{Update, UpdateOptions, check_array_filters, check_upsert_query};
+use marula_query::sort::SortPattern;
+use marula_query::update::{Update, UpdateOptions, check_array_filters};
 
 use super::fields::{Field, Types};
 use super::find::parse_projection;
@@ -169,22 +170,31 @@ impl<'a> Args<'a> {
             self.collation,
             self.let_variables,
         )?;
-        let filter = Filter::parse_for_positions(self.query, &context)?;
-        let projection = parse_projection(self.fields, &context)?;
+        // In the order in which mongod reads them: of several mistakes, the first is told.
+        let hint = query_args::parse_hint(self.hint)?;
         let options =
             UpdateOptions { array_filters: self.array_filters, constants: None, multi: false };
         let update =
             self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
+        let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
+        let draft = Filter::draft(self.query, purpose, &context)?;
+        let mut ordered = Query::new(Filter::everything(&context), context.clone());
+        ordered.hint = hint;
+        query_args::apply_sort(&mut ordered, self.sort)?;
+        let filter = draft.finish_for_positions(&context)?;
+        let projection = parse_projection(self.fields, &context)?;
+        if projection.as_ref().is_some_and(Projection::needs_position) {
+            Filter::draft(self.query, Purpose::Positional, &context)?;
+        }
         let job = Job {
             args: self,
             update: update.as_ref(),
             filter: &filter,
+            sort: ordered.sort,
+            hint: ordered.hint,
             projection: projection.as_ref(),
             context: &context,
         };
-        if self.upsert {
-            check_upsert_query(self.query)?;
-        }
         let Some(collection) = collection else { return job.nothing(op).map(Some) };
         writes::check_not_view(&collection)?;
         let modify =
@@ -206,6 +216,11 @@ impl<'a> Args<'a> {
     }
 }
 
+/// What a retry will be told: of an answer that could not be made, that there is none.
+fn recorded(answer: &Result<DocBuf>) -> Done {
+    Done::FoundAndModified(answer.as_ref().cloned().unwrap_or_default())
+}
+
 /// Says of an error that it came while the plan was carried out, as mongod does.
 fn executor_error(error: Error) -> Error {
     if error.code() == codes::WriteConflict || crate::write_reply::ends_command(&error) {
@@ -219,6 +234,8 @@ struct Job<'j> {
     args: &'j Args<'j>,
     update: Option<&'j Update>,
     filter: &'j Filter,
+    sort: Option<SortPattern>,
+    hint: Option<Hint>,
     projection: Option<&'j Projection>,
     context: &'j QueryContext,
 }
@@ -231,8 +248,8 @@ impl Job<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<Attempt<DocBuf>> {
         let mut query = Query::new(self.filter.clone(), self.context.clone());
-        query.hint = query_args::parse_hint(self.args.hint)?;
-        query_args::apply_sort(&mut query, self.args.sort)?;
+        query.hint = self.hint.clone();
+        query.sort = self.sort.clone();
         let mut interrupt = || ctx.check_interrupt();
         let chosen =
             choice::choose(&ctx.server.db, collection, query, op.may_wait, &mut interrupt)?;
@@ -240,7 +257,8 @@ impl Job<'_> {
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.give_candidates();
         while let Some(record) = next_record(ctx, &mut execution)? {
-            let answer = std::cell::RefCell::new(DocBuf::new());
+            // A projection that fails does so when the document is written already.
+            let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
             let is_done = match self.update {
                 Some(update) => {
                     let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
@@ -251,10 +269,10 @@ impl Job<'_> {
                             Change::Replace(_) if self.args.new => Doc::trusted(out),
                             Change::Same | Change::Replace(_) => doc,
                         };
-                        *answer.borrow_mut() = self.answer(Some(shown), Some(true), None)?;
+                        *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
                         Ok(change)
                     };
-                    let done = |_: Written| Done::FoundAndModified(answer.borrow().clone());
+                    let done = |_: Written| recorded(&answer.borrow());
                     let statement = Some((self.args.statement, &done as &dyn Fn(Written) -> Done));
                     op.update(collection, &record, &mut change, statement)? != Written::Skipped
                 }
@@ -262,17 +280,17 @@ impl Job<'_> {
                     let mut is_wanted = |doc: Doc<'_>| {
                         let matches = self.filter.matches(doc)?;
                         if matches {
-                            *answer.borrow_mut() = self.answer(Some(doc), None, None)?;
+                            *answer.borrow_mut() = self.answer(Some(doc), None, None);
                         }
                         Ok(matches)
                     };
-                    let done = || Done::FoundAndModified(answer.borrow().clone());
+                    let done = || recorded(&answer.borrow());
                     let statement = Some((self.args.statement, &done as &dyn Fn() -> Done));
                     op.delete(collection, &record, &mut is_wanted, statement)?
                 }
             };
             if is_done {
-                return Ok(Attempt::Done(answer.into_inner()));
+                return answer.into_inner().map(Attempt::Done);
             }
         }
         Ok(Attempt::Nothing)

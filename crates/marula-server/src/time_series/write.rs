@@ -99,7 +99,7 @@ pub fn update(
     execution.give_once();
     let mut updated = Updated::default();
     loop {
-        let (records, end) = gather(ctx, &mut execution)?;
+        let (records, end) = gather(ctx, &mut execution);
         for record in &records {
             let mut measurements = 0;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
@@ -117,7 +117,7 @@ pub fn update(
             }
             ctx.check_interrupt()?;
         }
-        if end == End::Exhausted {
+        if end? == End::Exhausted {
             return Ok(updated);
         }
     }
@@ -152,7 +152,7 @@ pub fn delete(
     let mut execution = Execution::new(buckets.clone(), plan, wanted);
     let mut deleted = 0;
     loop {
-        let (records, end) = gather(ctx, &mut execution)?;
+        let (records, end) = gather(ctx, &mut execution);
         for record in &records {
             let mut measurements = 0;
             let mut is_wanted = |doc: Doc<'_>| {
@@ -164,7 +164,7 @@ pub fn delete(
             }
             ctx.check_interrupt()?;
         }
-        if end == End::Exhausted {
+        if end? == End::Exhausted {
             return Ok(deleted);
         }
     }

@@ -98,8 +98,9 @@ fn multiply<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
 }
 
 fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let left = super::known(&args[0], frame)?;
+    // Of two arguments that fail, the second is told.
     let right = super::known(&args[1], frame)?;
+    let left = super::known(&args[0], frame)?;
     let (Some(left), Some(right)) = (left, right) else {
         return Ok(Some(Value::Null));
     };
@@ -125,8 +126,8 @@ fn subtract_from_date<'a>(ms: i64, right: Value<'a>) -> Result<Value<'a>> {
 }
 
 fn divide<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let left = args[0].eval(frame)?;
     let right = args[1].eval(frame)?;
+    let left = args[0].eval(frame)?;
     let (Some(a), Some(b)) = (left.and_then(Number::of), right.and_then(Number::of)) else {
         if is_nullish(left) || is_nullish(right) {
             return Ok(Some(Value::Null));

@@ -18,27 +18,31 @@ pub(super) static OPERATORS: &[Operator] = &[
         N,
         |op, value, scope| parse_n(op, Keep::First, value, scope),
         |args, frame| n(Keep::First, args, frame),
-    ),
+    )
+    .not_foldable(),
     Operator::named(
         "$lastN",
         N,
         |op, value, scope| parse_n(op, Keep::Last, value, scope),
         |args, frame| n(Keep::Last, args, frame),
-    ),
+    )
+    .not_foldable(),
     Operator::named(
         "$maxN",
         N,
         |op, value, scope| parse_n(op, Keep::Greatest, value, scope),
         |args, frame| n(Keep::Greatest, args, frame),
-    ),
+    )
+    .not_foldable(),
     Operator::named(
         "$minN",
         N,
         |op, value, scope| parse_n(op, Keep::Least, value, scope),
         |args, frame| n(Keep::Least, args, frame),
-    ),
+    )
+    .not_foldable(),
     Operator::exactly("$in", 2, is_in),
-    Operator::between("$indexOfArray", 2, 4, index_of_array),
+    Operator::between("$indexOfArray", 2, 4, index_of_array).checked(check_index_of_array),
     Operator::exactly("$isArray", 1, is_array),
     Operator::between("$range", 2, 3, range),
     Operator::exactly("$reverseArray", 1, reverse_array),
@@ -62,6 +66,7 @@ errors! {
     n_not_array() = 5788200, "Input must be an array";
     in_not_array(kind: &str) = 40081, "$in requires an array as a second argument, found: {kind}";
     index_of_not_array(kind: &str) = 40090, "$indexOfArray requires an array as a first argument, found: {kind}";
+    index_of_constant_not_array(kind: &str) = 50809, "First operand of $indexOfArray must be an array. First argument is of type: {kind}";
     index_not_integral(name: &str, which: &str, kind: &str, text: &str) = 40096, "{name}requires an integral {which} index, found a value of type: {kind}, with value: {text}";
     index_negative(name: &str, which: &str, text: &str) = 40097, "{name} requires a nonnegative {which} index, found: {text}";
     range_start_not_number(kind: &str) = 34443, "$range requires a numeric starting value, found value of type: {kind}";
@@ -218,6 +223,16 @@ pub(super) fn search_index<'a>(
     }
 }
 
+fn check_index_of_array(args: &[Expression]) -> Result<()> {
+    let is_constant = |arg: &Expression| arg.as_constant().is_some();
+    match args[0].as_constant() {
+        // Where all is constant, evaluation says the same in its own words.
+        _ if args.iter().all(is_constant) => Ok(()),
+        None | Some(Value::Array(_) | Value::Null | Value::Undefined) => Ok(()),
+        Some(other) => Err(index_of_constant_not_array(other.kind().alias())),
+    }
+}
+
 fn index_of_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let Some(list) = known(&args[0], frame)? else {
         return Ok(Some(Value::Null));
@@ -225,9 +240,9 @@ fn index_of_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Optio
     let Value::Array(items) = list else {
         return Err(index_of_not_array(list.kind().alias()));
     };
-    let wanted = args[1].eval(frame)?;
     let start = search_index("$indexOfArray", "starting", args.get(2), frame)?.unwrap_or(0);
     let end = search_index("$indexOfArray", "ending", args.get(3), frame)?.unwrap_or(usize::MAX);
+    let wanted = args[1].eval(frame)?;
     let collator = frame.context.collator();
     let found = items
         .values()

@@ -9,7 +9,7 @@ use crate::expression::{Expression, Frame, Operator, Scope};
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$cond", &["if", "then", "else"], parse_cond, cond),
     Operator::special("$ifNull", parse_if_null, if_null),
-    Operator::special("$switch", parse_switch, switch).printed(print_switch),
+    Operator::special("$switch", parse_switch, switch).printed(print_switch).checked(check_switch),
 ];
 
 errors! {
@@ -25,6 +25,7 @@ errors! {
     switch_branch_no_case() = 40064, "$switch requires each branch have a 'case' expression";
     switch_branch_no_then() = 40065, "$switch requires each branch have a 'then' expression.";
     switch_no_match() = 40066, "$switch could not find a matching branch for an input, and no default was specified.";
+    switch_never() = 40069, "Cannot execute a switch statement where all the cases evaluate to false without a default";
     switch_unknown(name: &str) = 40067, "$switch found an unknown argument: {name}";
     switch_no_branches() = 40068, "$switch requires at least one branch";
 }
@@ -132,6 +133,18 @@ fn parse_branch(item: Value<'_>, scope: &mut Scope<'_>) -> Result<[Expression; 2
     }
     let case = case.ok_or_else(switch_branch_no_case)?;
     Ok([case, then.ok_or_else(switch_branch_no_then)?])
+}
+
+fn check_switch(args: &[Expression]) -> Result<()> {
+    let (branches, default) = args.as_chunks::<2>();
+    let is_false = |case: &Expression| match case {
+        Expression::Missing => true,
+        case => case.as_constant().is_some_and(|value| !value.is_truthy()),
+    };
+    if default.is_empty() && branches.iter().all(|[case, _]| is_false(case)) {
+        return Err(switch_never());
+    }
+    Ok(())
 }
 
 fn switch<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

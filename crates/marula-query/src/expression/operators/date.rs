@@ -120,24 +120,18 @@ pub(super) fn given(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expressio
 
 /// What a clock shows, `None` where date or zone is null.
 fn civil<'a>(name: &str, args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Civil>> {
-    let date = args[0].eval(frame)?;
+    let Some(date) = super::known(&args[0], frame)? else {
+        return Ok(None);
+    };
+    let ms = as_date(date).ok_or_else(|| not_a_date(date.kind().alias()))?;
     let zone = match args[1].eval(frame)? {
         None => Zone::UTC,
         Some(value) if value.is_nullish() => return Ok(None),
-        Some(Value::String(zone)) => {
-            if date.is_none_or(|date| date.is_nullish()) {
-                return Ok(None);
-            }
-            Zone::parse(&zone.to_string())?
-        }
+        Some(Value::String(zone)) => Zone::parse(&zone.to_string())?,
         Some(value) => {
             return Err(zone_not_string(name, value.kind().alias(), &print::value(value)));
         }
     };
-    let Some(date) = date.filter(|date| !date.is_nullish()) else {
-        return Ok(None);
-    };
-    let ms = as_date(date).ok_or_else(|| not_a_date(date.kind().alias()))?;
     Ok(Some(zone.civil(ms)))
 }
 
@@ -242,30 +236,32 @@ fn parse_to_string(
         }
     }
     let date = date.ok_or_else(to_string_no_date)?;
-    if let Some(Value::String(text)) = format.as_constant() {
-        check_format(text)?;
-    }
     Ok(operator.call([date, format, zone, on_null]))
 }
 
 fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let date = args[0].eval(frame)?;
+    let mut has_format = true;
     let format = match args[1].eval(frame)? {
         None => None,
         Some(Value::String(text)) => {
             check_format(text)?;
             Some(text)
         }
-        Some(value) if value.is_nullish() => return args[3].eval(frame),
+        Some(value) if value.is_nullish() => {
+            has_format = false;
+            None
+        }
         Some(value) => {
             return Err(to_string_format_not_string(value.kind().alias(), &print::value(value)));
         }
     };
-    let Some(zone) = zone(&args[2], frame)? else {
-        return args[3].eval(frame);
-    };
+    let zone = zone(&args[2], frame)?;
     let Some(date) = date.filter(|date| !date.is_nullish()) else {
         return args[3].eval(frame);
+    };
+    let Some(zone) = zone.filter(|_| has_format) else {
+        return Ok(Some(Value::Null));
     };
     let ms = as_date(date).ok_or_else(|| not_a_date(date.kind().alias()))?;
     let text = format_date(ms, &zone, format.map_or(ISO_FORMAT, |text| text))?;

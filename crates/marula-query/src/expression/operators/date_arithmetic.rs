@@ -80,7 +80,8 @@ errors! {
     parts_iso_in_natural() = 40489, "$dateFromParts does not allow mixing natural dates with ISO dates";
     parts_natural_in_iso() = 40525, "$dateFromParts does not allow mixing ISO dates with natural dates";
     parts_not_integer(name: &str, kind: &str, text: &str) = 40515, "'{name}' must evaluate to an integer, found {kind} with value {text}";
-    parts_year_out_of_range(name: &str, year: i64) = 40523, "'{name}' must evaluate to an integer in the range 1 to 9999, found {year}";
+    parts_year_out_of_range(year: i64) = 40523, "'year' must evaluate to an integer in the range 1 to 9999, found {year}";
+    parts_iso_year_out_of_range(year: i64) = 31095, "'isoWeekYear' must evaluate to an integer in the range 1 to 9999, found {year}";
     parts_out_of_range(name: &str, value: i64) = 31034, "'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range";
 }
 
@@ -117,10 +118,12 @@ fn add<'a>(
     args: &'a [Expression],
     frame: &Frame<'a>,
 ) -> Result<Option<Value<'a>>> {
-    let start = known(&args[0], frame)?;
+    let Some(start) = known(&args[0], frame)? else {
+        return Ok(Some(Value::Null));
+    };
     let unit = known(&args[1], frame)?;
     let amount = known(&args[2], frame)?;
-    let (Some(start), Some(unit), Some(amount)) = (start, unit, amount) else {
+    let (Some(unit), Some(amount)) = (unit, amount) else {
         return Ok(Some(Value::Null));
     };
     let Some(zone) = zone(&args[3], frame)? else {
@@ -140,16 +143,21 @@ fn add<'a>(
     Ok(Some(Value::DateTime(moved)))
 }
 
-/// The unit that an argument names; `Ok(None)` where it is null.
-fn read_unit<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Unit>> {
-    match known(arg, frame)? {
-        None => Ok(None),
-        Some(Value::String(text)) => match Unit::parse(text) {
-            Some(unit) => Ok(Some(unit)),
-            None => Err(unit_unknown(name, &text.to_string())),
-        },
-        Some(value) => Err(unit_not_string(name, value.kind().alias())),
+/// The unit that a value names.
+fn read_unit(name: &str, value: Value<'_>) -> Result<Unit> {
+    match value {
+        Value::String(text) => {
+            Unit::parse(text).ok_or_else(|| unit_unknown(name, &text.to_string()))
+        }
+        value => Err(unit_not_string(name, value.kind().alias())),
     }
+}
+
+/// The zone that an argument names, its errors in the words of `$dateDiff` and `$dateTrunc`.
+fn named_zone<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Zone>> {
+    zone(arg, frame).map_err(|error| {
+        error.caused_by(&format!("{name} parameter 'timezone' value parsing failed"))
+    })
 }
 
 /// The first day of a week, from 0 on Monday; Sunday where none is given.
@@ -208,17 +216,23 @@ fn parse_diff(
 
 fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     const NAME: &str = "$dateDiff";
-    let start = known(&args[0], frame)?;
-    let end = known(&args[1], frame)?;
-    let (Some(start), Some(end)) = (start, end) else {
+    let Some(start) = known(&args[0], frame)? else {
         return Ok(Some(Value::Null));
     };
-    let Some(unit) = read_unit(NAME, &args[2], frame)? else {
+    let Some(end) = known(&args[1], frame)? else {
         return Ok(Some(Value::Null));
     };
-    let Some(zone) = zone(&args[3], frame)? else {
+    let Some(unit) = known(&args[2], frame)? else {
         return Ok(Some(Value::Null));
     };
+    let Some(zone) = named_zone(NAME, &args[3], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let date = |which: &str, value: Value<'a>| {
+        as_date(value).ok_or_else(|| diff_not_date(which, value.kind().alias()))
+    };
+    let (start, end) = (date("startDate", start)?, date("endDate", end)?);
+    let unit = read_unit(NAME, unit)?;
     // The first day of the week is looked at only where weeks are counted.
     let mut week_start = 6;
     if unit == Unit::Week {
@@ -227,10 +241,6 @@ fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
             Some(day) => week_start = day,
         }
     }
-    let date = |which: &str, value: Value<'a>| {
-        as_date(value).ok_or_else(|| diff_not_date(which, value.kind().alias()))
-    };
-    let (start, end) = (date("startDate", start)?, date("endDate", end)?);
     let count = |moment: i64| boundaries_before(moment, unit, &zone, week_start);
     let difference = match unit {
         Unit::Millisecond => end.checked_sub(start),
@@ -282,17 +292,20 @@ fn parse_trunc(
 
 fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     const NAME: &str = "$dateTrunc";
-    let date = known(&args[0], frame)?;
-    let bin = known(&args[2], frame)?;
-    let (Some(date), Some(bin)) = (date, bin) else {
+    let Some(date) = known(&args[0], frame)? else {
         return Ok(Some(Value::Null));
     };
-    let Some(unit) = read_unit(NAME, &args[1], frame)? else {
+    let Some(unit) = known(&args[1], frame)? else {
         return Ok(Some(Value::Null));
     };
-    let Some(zone) = zone(&args[3], frame)? else {
+    let Some(bin) = known(&args[2], frame)? else {
         return Ok(Some(Value::Null));
     };
+    let Some(zone) = named_zone(NAME, &args[3], frame)? else {
+        return Ok(Some(Value::Null));
+    };
+    let date = as_date(date).ok_or_else(|| trunc_not_date(date.kind().alias()))?;
+    let unit = read_unit(NAME, unit)?;
     let mut week_start = 6;
     if unit == Unit::Week {
         match read_week_start(NAME, &args[4], frame)? {
@@ -300,7 +313,6 @@ fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
             Some(day) => week_start = day,
         }
     }
-    let date = as_date(date).ok_or_else(|| trunc_not_date(date.kind().alias()))?;
     let size = bin
         .as_exact_i64()
         .ok_or_else(|| trunc_bin_not_integer(&print::value(bin), bin.kind().alias()))?;
@@ -371,28 +383,32 @@ fn parse_from_parts(
 fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let is_iso = matches!(args[0], Expression::Missing);
     let mut parts = [0, 1, 1, 0, 0, 0, 0, 0, 1, 1];
-    let mut has_null = false;
-    for (at, part) in parts.iter_mut().enumerate() {
+    let mut read = |at: usize| -> Result<bool> {
         if matches!(args[at], Expression::Missing) {
-            continue;
+            return Ok(true);
         }
+        let Some(value) = known(&args[at], frame)? else { return Ok(false) };
         let name = FROM_PARTS[at];
-        match known(&args[at], frame)? {
-            None => has_null = true,
-            Some(value) => {
-                *part = value.as_exact_i64().ok_or_else(|| {
-                    parts_not_integer(name, value.kind().alias(), &print::value(value))
-                })?;
-                check_part(name, *part)?;
-            }
-        }
-        if has_null {
+        parts[at] = value
+            .as_exact_i64()
+            .ok_or_else(|| parts_not_integer(name, value.kind().alias(), &print::value(value)))?;
+        check_part(name, parts[at]).map(|()| true)
+    };
+    // The time of day comes first, then the zone, then the day: of several mistakes, the first is told.
+    for at in 3..7 {
+        if !read(at)? {
             return Ok(Some(Value::Null));
         }
     }
     let Some(zone) = zone(&args[10], frame)? else {
         return Ok(Some(Value::Null));
     };
+    for at in if is_iso { [7, 8, 9] } else { [0, 1, 2] } {
+        if !read(at)? {
+            return Ok(Some(Value::Null));
+        }
+    }
+    check_year(is_iso, if is_iso { parts[7] } else { parts[0] })?;
     let [year, month, day, hour, minute, second, millisecond, iso_year, iso_week, iso_day] = parts;
     let days = if is_iso {
         days_of_iso_week(iso_year, iso_week, iso_day)
@@ -405,13 +421,18 @@ fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
     Ok(Some(Value::DateTime(moment)))
 }
 
+fn check_year(is_iso: bool, year: i64) -> Result<()> {
+    match ((1..=9999).contains(&year), is_iso) {
+        (true, _) => Ok(()),
+        (false, true) => Err(parts_iso_year_out_of_range(year)),
+        (false, false) => Err(parts_year_out_of_range(year)),
+    }
+}
+
 fn check_part(name: &str, value: i64) -> Result<(), Error> {
     match name {
-        "year" | "isoWeekYear" if !(1..=9999).contains(&value) => {
-            Err(parts_year_out_of_range(name, value))
-        }
-        // Seconds and milliseconds may be longer.
-        "second" | "millisecond" => Ok(()),
+        // The year is looked at when all parts are known; seconds and milliseconds may be longer.
+        "year" | "isoWeekYear" | "second" | "millisecond" => Ok(()),
         _ if !(-32768..=32767).contains(&value) => Err(parts_out_of_range(name, value)),
         _ => Ok(()),
     }

@@ -64,27 +64,36 @@ fn parse_operator(
 
 fn date_from_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let text = args[0].eval(frame)?;
+    let mut has_format = true;
     let format = match args[1].eval(frame)? {
         None => None,
         Some(Value::String(format)) => {
             check_format(format)?;
             Some(format)
         }
-        Some(value) if value.is_nullish() => return Ok(Some(Value::Null)),
+        Some(value) if value.is_nullish() => {
+            has_format = false;
+            None
+        }
         Some(value) => return Err(format_not_string(value.kind().alias(), &print::value(value))),
     };
     let has_zone = !matches!(args[2], Expression::Missing);
-    let Some(zone) = zone(&args[2], frame)? else {
-        return Ok(Some(Value::Null));
-    };
+    let zone = zone(&args[2], frame)?;
     let Some(value) = text.filter(|value| !value.is_nullish()) else {
         return args[3].eval(frame);
     };
+    let failed = |error: Error| match args.get(4) {
+        Some(on_error) => on_error.eval(frame),
+        None => Err(error),
+    };
+    if value.as_str().is_none() {
+        return failed(text_not_string(value.kind().alias(), &print::value(value)));
+    }
+    let Some(zone) = zone.filter(|_| has_format) else {
+        return Ok(Some(Value::Null));
+    };
     match read(value, format.map(|format| &**format), has_zone.then_some(&zone)) {
-        Err(error) if error.code() == ConversionFailure => match args.get(4) {
-            Some(on_error) => on_error.eval(frame),
-            None => Err(error),
-        },
+        Err(error) if error.code() == ConversionFailure => failed(error),
         result => result.map(|ms| Some(Value::DateTime(ms))),
     }
 }

@@ -146,6 +146,9 @@ fn filter<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
         Some(Value::Array(items)) => items,
         Some(value) => return Err(filter_not_array(value.kind().alias())),
     };
+    if items.is_empty() {
+        return frame.arena.array([]).map(Some);
+    }
     let limit = match known(&args[3], frame)? {
         None => usize::MAX,
         Some(value) => {
@@ -375,20 +378,39 @@ fn parse_zip(
 }
 
 fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let Some(Value::Array(inputs)) = args[0].eval(frame)? else {
-        return Ok(Some(Value::Null));
-    };
     let mut lists = frame.arena.list();
-    for input in inputs.values() {
-        match input {
-            Value::Null | Value::Undefined => return Ok(Some(Value::Null)),
-            Value::Array(items) => {
-                let mut values = frame.arena.values(0);
-                values.extend(items.values());
-                lists.push(values);
-            }
-            value => return Err(zip_not_array(&print::value(value))),
+    let mut add = |input: Option<Value<'a>>| match input {
+        None | Some(Value::Null | Value::Undefined) => Ok(false),
+        Some(Value::Array(items)) => {
+            let mut values = frame.arena.values(0);
+            values.extend(items.values());
+            lists.push(values);
+            Ok(true)
         }
+        Some(value) => Err(zip_not_array(&print::value(value))),
+    };
+    // The first input that is null decides, whatever the others would say.
+    let is_known = match &args[0] {
+        Expression::Array(inputs) => {
+            let mut inputs = inputs.iter();
+            inputs.try_fold(true, |all, input| match all {
+                true => add(input.eval(frame)?),
+                false => Ok(false),
+            })?
+        }
+        constant => {
+            let Some(Value::Array(inputs)) = constant.eval(frame)? else {
+                return Ok(Some(Value::Null));
+            };
+            let mut inputs = inputs.values();
+            inputs.try_fold(true, |all, input| match all {
+                true => add(Some(input)),
+                false => Ok::<bool, marula_error::Error>(false),
+            })?
+        }
+    };
+    if !is_known {
+        return Ok(Some(Value::Null));
     }
     let mut defaults = frame.arena.values(0);
     if let Some(Value::Array(items)) = args[1].eval(frame)? {

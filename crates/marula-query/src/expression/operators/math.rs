@@ -203,19 +203,18 @@ fn round<'a>(
     args: &'a [Expression],
     frame: &Frame<'a>,
 ) -> Result<Option<Value<'a>>> {
-    let value = args[0].eval(frame)?;
+    let number = match args[0].eval(frame)? {
+        None | Some(Value::Null | Value::Undefined) => return Ok(Some(Value::Null)),
+        Some(value) => {
+            Number::of(value).ok_or_else(|| round_not_number(name, kind(Some(value))))?
+        }
+    };
     let place = match args.get(1) {
         None => 0,
         Some(place) => match place.eval(frame)? {
             None | Some(Value::Null | Value::Undefined) => return Ok(Some(Value::Null)),
             Some(place) => read_place(name, place)?,
         },
-    };
-    let number = match value {
-        None | Some(Value::Null | Value::Undefined) => return Ok(Some(Value::Null)),
-        Some(value) => {
-            Number::of(value).ok_or_else(|| round_not_number(name, kind(Some(value))))?
-        }
     };
     let exponent = -i32::try_from(place).expect("the place is between -20 and 100");
     Ok(Some(match number {

@@ -13,8 +13,10 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$getField", &["field", "input"], parse_get_field, get_field).not_foldable(),
     Operator::any("$mergeObjects", merge_objects),
     Operator::exactly("$objectToArray", 1, object_to_array),
-    Operator::named("$setField", &["field", "input", "value"], parse_set_field, set_field),
-    Operator::named("$unsetField", &["field", "input"], parse_unset_field, set_field),
+    Operator::named("$setField", &["field", "input", "value"], parse_set_field, set_field)
+        .not_foldable(),
+    Operator::named("$unsetField", &["field", "input"], parse_unset_field, set_field)
+        .not_foldable(),
 ];
 
 errors! {

@@ -12,9 +12,15 @@ use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::regex::Regex;
 
 pub(super) static OPERATORS: &[Operator] = &[
-    Operator::named("$regexFind", NAMES, parse, find),
-    Operator::named("$regexFindAll", NAMES, parse, find_all),
-    Operator::named("$regexMatch", NAMES, parse, is_match),
+    Operator::named("$regexFind", NAMES, parse, find)
+        .not_foldable()
+        .checked(|args| check("$regexFind", args)),
+    Operator::named("$regexFindAll", NAMES, parse, find_all)
+        .not_foldable()
+        .checked(|args| check("$regexFindAll", args)),
+    Operator::named("$regexMatch", NAMES, parse, is_match)
+        .not_foldable()
+        .checked(|args| check("$regexMatch", args)),
 ];
 
 const NAMES: &[&str] = &["input", "regex", "options"];
@@ -59,14 +65,18 @@ fn parse(
     }
     let input = input.ok_or_else(|| no_input(name))?;
     let regex = regex.ok_or_else(|| no_regex(name))?;
-    // A constant expression that is wrong is wrong before the first document.
-    let options_known = matches!(options, Expression::Missing | Expression::Constant(_));
-    if let (Some(regex), true) = (regex.as_constant(), options_known) {
-        read_pattern(name, Some(regex), options.as_constant())?
+    Ok(operator.call([input, regex, options]))
+}
+
+/// A constant pattern that is wrong is wrong before the first document.
+fn check(name: &str, args: &[Expression]) -> Result<()> {
+    let options_known = matches!(args[2], Expression::Missing | Expression::Constant(_));
+    if let (Some(regex), true) = (args[1].as_constant(), options_known) {
+        read_pattern(name, Some(regex), args[2].as_constant())?
             .map(|(pattern, options)| compiled(name, pattern, options))
             .transpose()?;
     }
-    Ok(operator.call([input, regex, options]))
+    Ok(())
 }
 
 /// Pattern and options; `None` where there is no pattern.
@@ -75,21 +85,22 @@ fn read_pattern<'a>(
     regex: Option<Value<'a>>,
     options: Option<Value<'a>>,
 ) -> Result<Option<(&'a BStr, &'a BStr)>> {
+    let (pattern, own) = match regex {
+        None | Some(Value::Null | Value::Undefined) => (None, None),
+        Some(Value::String(pattern)) => (Some(pattern), None),
+        Some(Value::Regex { pattern, options }) => (Some(pattern), Some(options)),
+        Some(_) => return Err(regex_wrong_type(name)),
+    };
     let given = match options {
         None | Some(Value::Null | Value::Undefined) => None,
+        Some(Value::String(_)) if own.is_some_and(|own| !own.is_empty()) => {
+            return Err(options_twice(name));
+        }
         Some(Value::String(options)) => Some(options),
         Some(_) => return Err(options_not_string(name)),
     };
-    let (pattern, options) = match regex {
-        None | Some(Value::Null | Value::Undefined) => return Ok(None),
-        Some(Value::String(pattern)) => (pattern, given.unwrap_or_default()),
-        Some(Value::Regex { pattern, options }) => match given {
-            Some(_) if !options.is_empty() => return Err(options_twice(name)),
-            given => (pattern, given.unwrap_or(options)),
-        },
-        Some(_) => return Err(regex_wrong_type(name)),
-    };
-    if pattern.contains(&0) {
+    let options = given.or(own).unwrap_or_default();
+    if pattern.is_some_and(|pattern| pattern.contains(&0)) {
         return Err(pattern_has_nul(name));
     }
     if options.contains(&0) {
@@ -98,7 +109,7 @@ fn read_pattern<'a>(
     if let Some(bad) = options.chars().find(|option| !"imsx".contains(*option)) {
         return Err(bad_option(name, bad));
     }
-    Ok(Some((pattern, options)))
+    Ok(pattern.map(|pattern| (pattern, options)))
 }
 
 /// An expression that was compiled: for matching, and for finding where.

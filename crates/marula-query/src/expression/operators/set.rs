@@ -12,7 +12,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$allElementsTrue", 1, all_elements_true),
     Operator::exactly("$anyElementTrue", 1, any_element_true),
     Operator::exactly("$setDifference", 2, set_difference),
-    Operator::special("$setEquals", parse_set_equals, set_equals),
+    Operator::special("$setEquals", parse_set_equals, set_equals).checked(check_set_equals),
     Operator::any("$setIntersection", set_intersection),
     Operator::exactly("$setIsSubset", 2, set_is_subset),
     Operator::any("$setUnion", set_union),
@@ -29,7 +29,8 @@ errors! {
     intersection_not_array(kind: &str) = 17047, "All operands of $setIntersection must be arrays. One argument is of type: {kind}";
     difference_first(kind: &str) = 17048, "both operands of $setDifference must be arrays. First argument is of type: {kind}";
     difference_second(kind: &str) = 17049, "both operands of $setDifference must be arrays. Second argument is of type: {kind}";
-    subset_first(kind: &str) = 17310, "both operands of $setIsSubset must be arrays. First argument is of type: {kind}";
+    subset_first(kind: &str) = 17046, "both operands of $setIsSubset must be arrays. First argument is of type: {kind}";
+    subset_first_of_constant(kind: &str) = 17310, "both operands of $setIsSubset must be arrays. First argument is of type: {kind}";
 }
 
 fn all_elements_true<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -70,6 +71,16 @@ fn parse_set_equals(
     Ok(operator.call(args))
 }
 
+fn check_set_equals(args: &[Expression]) -> Result<()> {
+    let constants = args.iter().enumerate().filter_map(|(at, arg)| Some((at, arg.as_constant()?)));
+    for (at, value) in constants {
+        if value.as_array().is_none() {
+            return Err(equals_constant_not_array(at + 1, value.kind().alias()));
+        }
+    }
+    Ok(())
+}
+
 fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
     let mut first: Option<BorrowedSet<'_, '_>> = None;
@@ -77,10 +88,7 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
     for (at, arg) in args.iter().enumerate() {
         let value = arg.eval(frame)?;
         let Some(Value::Array(items)) = value else {
-            return Err(match arg {
-                Expression::Constant(_) => equals_constant_not_array(at + 1, kind(value)),
-                _ => equals_not_array(at + 1, kind(value)),
-            });
+            return Err(equals_not_array(at + 1, kind(value)));
         };
         let set = BorrowedSet::new(items.values(), collator);
         match &first {
@@ -136,7 +144,11 @@ fn set_is_subset<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     let left = args[0].eval(frame)?;
     let right = args[1].eval(frame)?;
     let Some(Value::Array(left)) = left else {
-        return Err(subset_first(kind(left)));
+        // A constant set is made ready beforehand, and that way of trying has a code of its own.
+        return Err(match (args[0].as_constant(), args[1].as_constant()) {
+            (None, Some(Value::Array(_))) => subset_first_of_constant(kind(left)),
+            _ => subset_first(kind(left)),
+        });
     };
     let Some(Value::Array(right)) = right else {
         return Err(subset_second(kind(right)));

@@ -130,18 +130,19 @@ fn find_source<'r>(root: Doc<'r>, path: &[u8]) -> Result<Option<RawValue<'r>>> {
     Ok(None)
 }
 
-/// The name of the first array that the path leads through.
+/// The name of the innermost array that the path leads through.
 fn array_on_path<'p>(root: Doc<'_>, path: &'p [u8]) -> Option<&'p [u8]> {
     let mut parts = path.split(|&byte| byte == b'.').peekable();
     let mut doc = root;
+    let mut innermost = None;
     while let Some(part) = parts.next() {
-        let value = doc.get_raw(part)?;
-        parts.peek()?;
+        let Some(value) = doc.get_raw(part).filter(|_| parts.peek().is_some()) else { break };
         match value.kind() {
-            Type::Document => doc = Doc::trusted(value.bytes()),
-            Type::Array => return Some(part),
-            _ => return None,
+            Type::Document => {}
+            Type::Array => innermost = Some(part),
+            _ => break,
         }
+        doc = Doc::trusted(value.bytes());
     }
-    None
+    innermost
 }
