@@ -17,6 +17,7 @@ mod comparison;
 mod documents;
 mod echo;
 mod exercise;
+mod index_build;
 mod interrupt;
 mod json;
 mod load;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::Options;
 use crate::bson::{self, Doc};
 use crate::documents;
+use crate::index_build::{self, BuildIndex};
 use crate::load::{self, Blocking, Measured, Work};
 use crate::message::{self, Random, Template, oid};
 use crate::side::Side;
@@ -38,6 +39,7 @@ enum Workload {
     InsertOrders,
     InsertProducts,
     ScanProducts,
+    IndexProducts,
     DiskProducts,
 }
 
@@ -126,6 +128,15 @@ pub(crate) static ROWS: &[Row] = &[
         0.5,
         0.3,
         Workload::ScanProducts,
+    ),
+    row(
+        "index",
+        "createIndex on a number, 100,000 products",
+        1,
+        Measure::Cpu,
+        0.6,
+        0.3,
+        Workload::IndexProducts,
     ),
     row(
         "disk",
@@ -266,6 +277,15 @@ fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, Str
             }
             let mut scan = ScanProducts::new(if options.smoke { 1 } else { 4 });
             timed(row, side, options, &mut scan, Some(4))
+        }
+        Workload::IndexProducts => {
+            if count(side, "products")? != options.documents {
+                load_products(row, side, options)?;
+            }
+            // It is there from the run before, or not at all.
+            let _ = Blocking::new(side.address)?.command(index_build::drop_index());
+            side.settle(Duration::from_secs(if options.smoke { 0 } else { 5 }));
+            timed(row, side, options, &mut BuildIndex::new(), Some(1))
         }
         Workload::DiskProducts => {
             // A folder of its own: what other rows dropped may still be waiting for its removal.

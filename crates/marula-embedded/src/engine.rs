@@ -70,7 +70,7 @@ impl Embedded {
         let database = options.database(health.clone());
         let db = DB::open_cf_descriptors(&database, folder.store(), options.spaces(&cache))
             .map_err(from_rocksdb)?;
-        let spaces = Space::ALL.map(|space| options.space(space, &cache));
+        let spaces = Space::ALL.map(|space| options.ingested(space, &cache));
         let engine = Arc::new(Engine {
             db,
             cache,

@@ -115,7 +115,7 @@ impl EmbeddedOptions {
             .collect()
     }
 
-    /// The options of one space, also for files that are ingested into it.
+    /// The options of one space.
     pub(crate) fn space(&self, space: Space, cache: &Cache) -> Options {
         let mut options = Options::default();
         options.set_write_buffer_size(match space {
@@ -140,6 +140,14 @@ impl EmbeddedOptions {
         // A record is looked up when an index knows it: a filter on the last level never says no.
         options.set_optimize_filters_for_hits(space == Space::Records);
         options.set_block_based_table_factory(&self.table(cache));
+        options
+    }
+
+    /// The options of files that are ingested into a space: cheap to write, like what is flushed. The compactions that
+    /// come to them compress them as their level asks.
+    pub(crate) fn ingested(&self, space: Space, cache: &Cache) -> Options {
+        let mut options = self.space(space, cache);
+        options.set_compression_per_level(&[DBCompressionType::Lz4]);
         options
     }
 

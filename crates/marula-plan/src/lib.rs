@@ -14,6 +14,7 @@ pub mod explain;
 pub mod plan;
 pub mod planner;
 pub mod query;
+pub mod tally;
 pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found};

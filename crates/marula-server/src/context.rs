@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::{ByteSlice, DocWriter, ObjectId, Value};
+use marula_bson::{ByteSlice, DocBuf, DocWriter, ObjectId, Value};
 use marula_error::{Result, errors};
 use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
 
 use crate::concern::ReadLevel;
 use crate::connection::Connection;
+use crate::ended::Statements;
 use crate::net::service::{Call, Disconnected};
 use crate::operation::Operation;
 use crate::request::Request;
@@ -33,6 +34,12 @@ pub struct Context<'a> {
     pub deadline: Option<Instant>,
     /// The moment that the command sees as now, in milliseconds since 1970: one for all its documents.
     pub now_ms: i64,
+    /// The statements of a write that are to be recorded one by one; `None` where they are not.
+    pub statements: Option<Statements>,
+    /// The command that opened the cursor which this one reads, where that is to be told.
+    pub origin: Option<DocBuf>,
+    /// Whether the operation will or may be recorded by the profiler.
+    pub is_profiled: bool,
 }
 
 impl Context<'_> {

@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use marula_plan::executor::Examined;
+
 use crate::command::{COMMANDS, Command, Kind};
 
 /// One counter.
@@ -137,6 +139,16 @@ impl Counters {
     /// Every command and its counter, by name.
     pub fn by_command(&self) -> impl Iterator<Item = (&'static Command, &CommandCounter)> {
         COMMANDS.iter().copied().zip(&self.by_command)
+    }
+
+    /// Counts what an operation has looked at.
+    pub fn examined(&self, examined: Examined) {
+        if examined.keys > 0 {
+            self.keys_examined.add(examined.keys);
+        }
+        if examined.docs > 0 {
+            self.documents_examined.add(examined.docs);
+        }
     }
 
     /// Counts a command that starts; the statements of writes are counted by the commands themselves.

@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{Binary, DocWriter, Value};
+use marula_bson::{Binary, DocBuf, DocWriter, Value};
 use marula_error::{Error, codes, errors};
+use marula_plan::tally::{self, Detail};
 use marula_storage::Stamp;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
 
-use crate::command::{Outcome, Place as CommandPlace};
+use crate::command::{Kind, Outcome, Place as CommandPlace};
 use crate::connection::Connection;
 use crate::context::Context;
+use crate::ended::{Ended, Statements};
 use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step};
 use crate::request::Request;
 use crate::server::Server;
@@ -97,7 +99,15 @@ fn run(
     let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
     let stamp_before = command.takes_write_concern.then(|| server.db.store().newest_stamp());
     let operation = connection.operation.clone();
-    let mut context = Context { server, connection, call, deadline, now_ms };
+    // A call that goes on after a wait took its time from here.
+    let began = if is_first(call) { call.arrived } else { Instant::now() };
+    let is_profiled = server.profiling.wants_stages(request.db);
+    tally::start(detail(request, on_pool, is_profiled));
+    let statements = is_profiled && matches!(command.kind, Kind::Update | Kind::Delete);
+    let statements = statements.then(Statements::begin);
+    let origin = None;
+    let mut context =
+        Context { server, connection, call, deadline, now_ms, statements, origin, is_profiled };
     let mut body = reply.body();
     let is_held_off = command.writes && server.write_lock.is_locked();
     let outcome = context.check_interrupt().and_then(|()| match is_held_off {
@@ -109,16 +119,19 @@ fn run(
         Ok(Outcome::DoneOnView) => {
             body.append("ok", 1);
             append_cluster_time(server, Some(request), &mut body);
+            drop(body);
             Step::Reply
         }
         Ok(Outcome::Failed(message)) => {
             server.counters.of(request.index).failed.add(1);
             body.append("ok", 0.0).append("errmsg", message.as_str());
             append_cluster_time(server, Some(request), &mut body);
+            drop(body);
             Step::Reply
         }
         Ok(Outcome::Stream) => {
             append_tail(server, request, &mut body);
+            drop(body);
             Step::Stream
         }
         Ok(Outcome::HangUp) => {
@@ -142,14 +155,45 @@ fn run(
             Step::Reply
         }
     };
+    let Context { connection, statements, origin, .. } = context;
     operation.end(on_pool);
     if !matches!(step, Step::ToPool | Step::Retry(..)) {
+        let mut examined = tally::examined();
+        if let Some(statements) = &statements {
+            examined.keys += statements.examined().keys;
+            examined.docs += statements.examined().docs;
+        }
+        server.counters.examined(examined);
+        let spent = began.elapsed();
+        if server.profiling.concerns(spent)
+            && let Some(written) = reply.written()
+        {
+            let told = tally::take_told();
+            let now_ms = server.now_ms();
+            let (took, reply) = (spent, written);
+            let ended =
+                Ended { server, connection, request, reply, took, now_ms, examined, told, origin };
+            ended.tell(statements);
+        }
         let took = call.arrived.elapsed();
         server.counters.of(request.index).total.add(1);
         server.counters.start(command.kind);
         server.counters.finish(command.kind, took);
     }
     step
+}
+
+/// How much the operation tells of its plan: all to the profiler, a line where it may be slow.
+fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
+    match (is_profiled, on_pool) {
+        (true, _) => {
+            let field = |name: &str| request.arg(name).and_then(|value| value.as_doc());
+            let document = |name: &str| field(name).map_or_else(DocBuf::new, |doc| doc.to_buf());
+            Detail::Stages { sort: document("sort"), projection: document("projection") }
+        }
+        (false, true) => Detail::Summary,
+        (false, false) => Detail::Nothing,
+    }
 }
 
 /// Ends a reply that was written; waits for the disk where the write concern asks.

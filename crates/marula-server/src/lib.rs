@@ -13,6 +13,7 @@ pub mod context;
 pub mod counters;
 pub mod cursor;
 pub mod dispatch;
+pub mod ended;
 pub mod find_source;
 mod geo_near;
 pub mod host;

@@ -107,11 +107,19 @@ impl<S: Subscriber> Layer<S> for LogLayer {
 /// The target of events that `getLog: "startupWarnings"` shows.
 pub const STARTUP_WARNING: &str = "startup_warning";
 
+/// The target of events that tell of a slow operation.
+pub const SLOW_QUERY: &str = "slow_query";
+
+/// MongoDB's number of that message, by which programs find it.
+const SLOW_QUERY_ID: u32 = 51_803;
+
 #[derive(Default)]
 struct Fields {
     message: String,
     /// Names and JSON values.
     others: Vec<(&'static str, String)>,
+    /// All attributes at once, as JSON: of [`SLOW_QUERY`].
+    json: Option<String>,
 }
 
 impl Visit for Fields {
@@ -126,6 +134,7 @@ impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => value.clone_into(&mut self.message),
+            "json" => self.json = Some(value.to_owned()),
             name => self.others.push((name, json_string(value))),
         }
     }
@@ -171,6 +180,10 @@ fn json_line(now: &Zoned, level: Level, target: &str, fields: &Fields) -> String
         }
         line.push('}');
     }
+    if let Some(json) = &fields.json {
+        line.push_str(",\"attr\":");
+        line.push_str(json);
+    }
     line.push('}');
     line
 }
@@ -181,6 +194,10 @@ fn readable_line(now: &Zoned, level: Level, fields: &Fields) -> String {
     for (name, value) in &fields.others {
         let _ = write!(line, " {name}={value}");
     }
+    if let Some(json) = &fields.json {
+        line.push(' ');
+        line.push_str(json);
+    }
     line
 }
 
@@ -188,6 +205,7 @@ fn readable_line(now: &Zoned, level: Level, fields: &Fields) -> String {
 fn component(target: &str) -> &'static str {
     match target {
         STARTUP_WARNING => "CONTROL",
+        SLOW_QUERY => "COMMAND",
         _ if target.contains("::net") || target.contains("hello") => "NETWORK",
         _ if target.contains("::command") => "COMMAND",
         _ if target.starts_with("marula_embedded") || target.starts_with("marula_storage") => {
@@ -201,6 +219,9 @@ fn component(target: &str) -> &'static str {
 
 /// A number that stays the same for the same message, as programs that read MongoDB's log expect.
 fn message_id(target: &str, message: &str) -> u32 {
+    if target == SLOW_QUERY {
+        return SLOW_QUERY_ID;
+    }
     let bytes = target.bytes().chain(message.bytes());
     let hash = bytes
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

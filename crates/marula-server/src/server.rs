@@ -70,7 +70,7 @@ pub struct Server {
     /// Where sorts and groups go that outgrow memory.
     pub disk: Arc<dyn Disk>,
     /// What the database profiler is set to.
-    pub profiling: Mutex<Profiling>,
+    pub profiling: Profiling,
     /// The end.
     pub shutdown: Shutdown,
     /// This process, as `topologyVersion` names it.
@@ -100,7 +100,7 @@ impl Server {
             operations: Operations::default(),
             counters: Counters::default(),
             records_expired_ms: AtomicI64::new(now_ms),
-            profiling: Mutex::default(),
+            profiling: Profiling::default(),
             shutdown: Shutdown::default(),
             process_id: ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0)),
             started: Instant::now(),

@@ -115,6 +115,13 @@ impl ReplyBuffer {
         self.open.is_some_and(|(start, _)| self.out.len() > start)
     }
 
+    /// The document of the reply in work, once its writer is gone, and the bytes that the reply takes so far.
+    pub fn written(&self) -> Option<(Doc<'_>, usize)> {
+        let (start, reply_to) = self.open?;
+        let body = self.out.get(start + body_offset(reply_to.form)..)?;
+        (!body.is_empty()).then(|| (Doc::trusted(body), self.out.len() - start))
+    }
+
     /// Forgets the reply in work.
     pub fn abandon(&mut self) {
         if let Some((start, _)) = self.open.take() {

@@ -259,7 +259,10 @@ impl<'a, 'w> Builder<'a, 'w> {
         let (collection, build) = (self.collection, self.build);
         self.enter(Phase::Scan, u64::try_from(collection.count()).unwrap_or(0));
         self.look()?;
-        let mut runs: Vec<Runs> = (0..build.indexes.len()).map(|_| Runs::default()).collect();
+        let room = self.options.memory_bytes_max / build.indexes.len();
+        let documents = usize::try_from(self.progress.total).unwrap_or(usize::MAX);
+        let mut runs: Vec<Runs> =
+            build.indexes.iter().map(|_| Runs::with_room(documents, room)).collect();
         let mut key_maker = KeyMaker::default();
         let mut keys = KeySet::default();
         let mut position = Vec::new();

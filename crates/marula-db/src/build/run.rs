@@ -82,7 +82,21 @@ struct Slot {
     end: u32,
 }
 
+/// What an entry of a number or an ObjectId takes, with its record id.
+const SHORT_ENTRY_BYTES: usize = 24;
+
 impl Runs {
+    /// Runs that have room for one short entry of each of so many documents, within so many bytes: growing them bit by
+    /// bit copies them again and again.
+    pub(super) fn with_room(documents: usize, bytes_max: usize) -> Self {
+        let documents = documents.min(bytes_max / (size_of::<Slot>() + SHORT_ENTRY_BYTES));
+        Runs {
+            bytes: Vec::with_capacity(documents * SHORT_ENTRY_BYTES),
+            entries: Vec::with_capacity(documents),
+            ..Runs::default()
+        }
+    }
+
     /// How many entries there are.
     pub(super) fn len(&self) -> u64 {
         self.spilled_entries + self.entries.len() as u64

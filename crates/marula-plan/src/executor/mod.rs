@@ -24,6 +24,7 @@ use marula_error::{Result, errors};
 
 use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
+use crate::tally;
 pub(crate) use merge::Merging;
 pub(crate) use near::Searching;
 pub(crate) use scan::Standing;
@@ -86,6 +87,8 @@ pub struct Execution {
     /// How many stages have a place in the store.
     place_count: usize,
     is_exhausted: bool,
+    /// What of its work is in the thread's tally already.
+    tallied: Examined,
 }
 
 impl Execution {
@@ -97,7 +100,14 @@ impl Execution {
             Stage::Ixscan(scan) => scan.index.note_use(),
             _ => {}
         });
-        Execution { collection, plan, query, place_count, is_exhausted: false }
+        Execution {
+            collection,
+            plan,
+            query,
+            place_count,
+            is_exhausted: false,
+            tallied: Examined::default(),
+        }
     }
 
     /// The collection that is read.
@@ -170,6 +180,10 @@ impl Execution {
         let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
         let end = run_node(&mut self.plan.root, &mut env, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);
+        let examined = self.plan.examined();
+        let before = std::mem::replace(&mut self.tallied, examined);
+        let run = Examined { keys: examined.keys - before.keys, docs: examined.docs - before.docs };
+        tally::add(&self.plan, run);
         self.is_exhausted = end? == End::Exhausted;
         Ok(if self.is_exhausted { End::Exhausted } else { End::Paused })
     }

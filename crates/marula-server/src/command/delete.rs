@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocWriter, Value};
+use marula_bson::{Doc, DocWriter, Value, doc};
 use marula_db::session::Done;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
@@ -12,6 +12,7 @@ use marula_query::filter::Filter;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
+use crate::ended::Counts;
 use crate::query_args;
 use crate::request::Request;
 use crate::statements;
@@ -97,7 +98,15 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 multi: multi[index],
                 number: op.ids.at(index),
             };
-            statement.run(ctx, collection.as_ref(), op)
+            let outcome = statement.run(ctx, collection.as_ref(), op);
+            if let Some(statements) = &mut ctx.statements {
+                let command = doc! { "q": statement.query, "limit": i32::from(!statement.multi) };
+                let counts = outcome
+                    .as_ref()
+                    .map(|count| Counts { matched: count.unwrap_or(0), ..Counts::default() });
+                statements.note(command, counts.map_err(Clone::clone));
+            }
+            outcome
         },
         |_, count| deleted += count,
     )?;

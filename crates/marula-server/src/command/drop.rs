@@ -8,9 +8,11 @@ use marula_error::{Result, errors};
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
+use crate::profiling;
 use crate::request::Request;
 
 errors! {
+    profiler_on() = IllegalOperation, "turn off profiling before dropping system.profile collection";
     system_collection(ns: &Namespace) = IllegalOperation, "can't drop system collection {ns}";
 }
 
@@ -38,6 +40,10 @@ fn run(
     let db = &context.server.db;
     if ns.db() == "admin" && ns.is_system() && db.collection(&ns).is_some() {
         return Err(system_collection(&ns));
+    }
+    let is_profile = ns.collection() == profiling::COLLECTION;
+    if is_profile && context.server.profiling.settings().database(ns.db()).level > 0 {
+        return Err(profiler_on());
     }
     let buckets = match db.collection(&ns) {
         Some(collection) => db.buckets_of(&collection).ok().flatten(),

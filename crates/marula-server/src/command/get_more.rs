@@ -80,6 +80,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         cursors.park(id, cursor, ctx.now_ms);
         return Err(error);
     }
+    if ctx.is_profiled || ctx.may_wait() {
+        ctx.origin = Some(cursor.origin.clone());
+    }
     let tail = tail_of(&mut cursor);
     if request.max_time.is_some() && tail != Tail::AwaitData {
         cursors.park(id, cursor, ctx.now_ms);

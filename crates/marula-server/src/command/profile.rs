@@ -1,26 +1,26 @@
 //! `profile`: the level of the database profiler and the bounds of what counts as slow, by database.
-//!
-//! The level and its bounds are kept and told; what a level would record in `system.profile` is not recorded by this
-//! server, whose log tells of slow operations instead.
 
 use marula_bson::{DocWriter, Value};
 use marula_error::{Result, errors};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
 
 use super::fields::{self, Types};
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, Outcome};
 use crate::context::Context;
+use crate::profiling::{self, Database};
 use crate::request::Request;
+
+const FILTER_NOTE: &str = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.";
 
 errors! {
     bad_sample_rate() = BadValue, "'sampleRate' must be between 0.0 and 1.0 inclusive";
     filter_type() = BadValue, "Expected an object, or the string 'unset'.";
-    no_filter() = CommandNotSupported, "a filter for the profiler is not available on this server";
 }
 
 pub(super) static COMMAND: Command = Command {
     name: "profile",
     help: "Returns the level of a database's profiler, and changes it.",
-    place: Place::Inline,
     auth: Auth::Database(&["enableProfiler"]),
     run,
     ..Command::DEFAULT
@@ -39,26 +39,43 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             Some(number)
         }
     };
-    match request.arg("filter") {
-        None => {}
-        Some(Value::String(text)) if text == "unset" => {}
-        Some(Value::Document(_)) => return Err(no_filter()),
+    let filter = match request.arg("filter") {
+        None => None,
+        Some(Value::String(text)) if text == "unset" => Some(None),
+        Some(Value::Document(filter)) => {
+            Some(Some(Filter::parse(filter, &QueryContext::default())?))
+        }
         Some(_) => return Err(filter_type()),
-    }
-    let mut profiling = ctx.server.profiling.lock();
-    let was = profiling.level(request.db);
-    reply.append("was", was);
-    reply.append("slowms", profiling.slow_ms);
-    reply.append("sampleRate", profiling.sample_rate);
+    };
+    let server = ctx.server;
+    let (before, slow_ms_before, sample_rate_before) = {
+        let settings = server.profiling.settings();
+        (settings.database(request.db), settings.slow_ms, settings.sample_rate)
+    };
     // Any other number only asks.
-    if let Ok(level @ 0..=2) = i32::try_from(level) {
-        profiling.set_level(request.db, level);
+    let new_level = i32::try_from(level).ok().filter(|level| (0..=2).contains(level));
+    if new_level.is_some_and(|level| level > 0) {
+        profiling::create_collection(server, request.db)?;
     }
-    if let Some(ms) = slow_ms {
-        profiling.slow_ms = i32::try_from(ms).unwrap_or(i32::MAX);
+    server.profiling.change(|settings| {
+        let level = new_level.unwrap_or(before.level);
+        let filter = filter.unwrap_or_else(|| before.filter.clone());
+        settings.set_database(request.db, Database { level, filter });
+        if let Some(ms) = slow_ms {
+            settings.slow_ms = i32::try_from(ms).unwrap_or(i32::MAX);
+        }
+        if let Some(rate) = sample_rate {
+            settings.sample_rate = rate;
+        }
+    });
+    reply.append("was", before.level);
+    reply.append("slowms", slow_ms_before);
+    reply.append("sampleRate", sample_rate_before);
+    if let Some(filter) = &before.filter {
+        reply.append("filter", &filter.to_doc());
     }
-    if let Some(rate) = sample_rate {
-        profiling.sample_rate = rate;
+    if request.arg("filter").is_some() || before.filter.is_some() {
+        reply.append("note", FILTER_NOTE);
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,6 @@
 //! `update`: changes documents, or inserts one where none matches and the statement says `upsert`.
 
-use marula_bson::{Doc, DocWriter, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 use marula_query::stage::Pipeline;
 use marula_query::update::check_array_filters;
@@ -8,6 +8,7 @@ use marula_query::update::check_array_filters;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::context::Context;
+use crate::ended::Counts;
 use crate::request::Request;
 use crate::statements;
 use crate::update_one::{Statement, Updated};
@@ -120,7 +121,15 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         statements::is_ordered(request),
         &mut op,
         Updated::recorded,
-        |index, op| read_statement(&statements[index], request, op.ids.at(index)).run(ctx, &ns, op),
+        |index, op| {
+            let statement = read_statement(&statements[index], request, op.ids.at(index));
+            let outcome = statement.run(ctx, &ns, op);
+            if let Some(done) = &mut ctx.statements {
+                let counts = outcome.as_ref().map(|updated| counts(updated.as_ref()));
+                done.note(shown(&statements[index], &statement), counts.map_err(Clone::clone));
+            }
+            outcome
+        },
         |index, updated| {
             matched += updated.matched;
             modified += updated.modified;
@@ -143,4 +152,24 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     reply.append("nModified", clamp(modified));
     Ok(Outcome::Done)
+}
+
+/// A statement as the profiler shows it.
+fn shown(fields: &Doc<'_>, statement: &Statement<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append("q", statement.query).append("u", statement.update);
+        out.append("multi", statement.multi).append("upsert", statement.upsert);
+        for name in ["hint", "collation", "arrayFilters", "c"] {
+            if let Some(value) = fields.get(name) {
+                out.append(name, value);
+            }
+        }
+    })
+}
+
+/// What a statement did, as the profiler counts it.
+fn counts(updated: Option<&Updated>) -> Counts {
+    let Some(updated) = updated else { return Counts::default() };
+    let upserted = i64::from(updated.upserted.is_some());
+    Counts { matched: updated.matched - upserted, modified: updated.modified, upserted }
 }

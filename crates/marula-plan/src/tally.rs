@@ -1,0 +1,96 @@
+//! What the executions of one operation have looked at, summed up where they run.
+//!
+//! An operation runs on one thread from its call to its answer, and may run many executions: those of a pipeline's
+//! sources, of the statements of a write. Each adds to the *tally* of its thread what it has looked at, and the frame
+//! around commands takes it at the end. So nothing is handed through every command for the sake of counters, the log
+//! of slow operations and the profiler.
+
+use std::cell::{Cell, RefCell};
+
+use marula_bson::{Doc, DocBuf};
+
+use crate::executor::Examined;
+use crate::explain::{self, Printed};
+use crate::plan::{Plan, Stage};
+
+/// How much of its plan an operation tells.
+pub enum Detail {
+    /// Nothing.
+    Nothing,
+    /// The plan in a line.
+    Summary,
+    /// What each stage has done, too.
+    Stages {
+        /// The sort, as it was given.
+        sort: DocBuf,
+        /// The projection, as it was given.
+        projection: DocBuf,
+    },
+}
+
+/// What is told of the first plan that an operation ran.
+pub struct Told {
+    /// The plan in a line: `IXSCAN { a: 1 }`.
+    pub summary: String,
+    /// Whether it sorts.
+    pub has_sort: bool,
+    /// Its stages and what they have done so far.
+    pub stages: Option<DocBuf>,
+}
+
+thread_local! {
+    static EXAMINED: Cell<Examined> = const { Cell::new(Examined { keys: 0, docs: 0 }) };
+    static TELLS: Cell<bool> = const { Cell::new(false) };
+    static DETAIL: RefCell<Detail> = const { RefCell::new(Detail::Nothing) };
+    static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
+}
+
+/// Starts the tally of an operation on this thread, or of one statement of it.
+#[inline]
+pub fn start(detail: Detail) {
+    EXAMINED.set(Examined::default());
+    let tells = !matches!(detail, Detail::Nothing);
+    if tells || TELLS.get() {
+        TELLS.set(tells);
+        DETAIL.set(detail);
+        TOLD.set(None);
+    }
+}
+
+/// What was looked at since the start.
+#[inline]
+pub fn examined() -> Examined {
+    EXAMINED.get()
+}
+
+/// What is told of the plan, once.
+pub fn take_told() -> Option<Told> {
+    TOLD.take()
+}
+
+/// Adds what a run has looked at.
+#[inline]
+pub(crate) fn add(plan: &Plan, run: Examined) {
+    let sum = EXAMINED.get();
+    EXAMINED.set(Examined { keys: sum.keys + run.keys, docs: sum.docs + run.docs });
+    if TELLS.get() {
+        tell(plan);
+    }
+}
+
+#[cold]
+fn tell(plan: &Plan) {
+    if TOLD.with_borrow(Option::is_some) {
+        return;
+    }
+    let mut has_sort = false;
+    plan.root.walk(&mut |node| has_sort |= matches!(node.stage, Stage::Sort(_)));
+    let stages = DETAIL.with_borrow(|detail| match detail {
+        Detail::Stages { sort, projection } => {
+            let (sort, projection): (Doc<'_>, Doc<'_>) = (sort.as_doc(), projection.as_doc());
+            Some(explain::tree(plan, &Printed { sort, projection, has_run: true }))
+        }
+        Detail::Nothing | Detail::Summary => None,
+    });
+    TOLD.set(Some(Told { summary: plan.summary(), has_sort, stages }));
+}

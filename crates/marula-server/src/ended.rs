@@ -1,0 +1,368 @@
+//! An operation that has ended, as the profiler records it and as the log tells of it when it was slow.
+//!
+//! What it did is read off its reply, and off the tally of what its plans looked at: a command does nothing for its
+//! record. A statement of `update` and `delete` has a record of its own, as in mongod.
+//! Source: manual "Database Profiler Output", "Log Messages"; fields and their order recorded from mongod 6.0.
+
+use std::time::{Duration, Instant};
+
+use marula_bson::ext_json::{self, Mode};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use marula_error::codes::Code;
+use marula_error::{Error, Result};
+use marula_plan::executor::Examined;
+use marula_plan::tally::{self, Detail, Told};
+
+use crate::command::Kind;
+use crate::connection::Connection;
+use crate::dispatch::address_text;
+use crate::log::SLOW_QUERY;
+use crate::profiling;
+use crate::request::Request;
+use crate::server::Server;
+
+/// A longer command is shown as the beginning of its text. Source: manual "Database Profiler Output": 50 kilobytes.
+const COMMAND_BYTES_MAX: usize = 50 * 1024;
+
+/// One statement of a write that has ended.
+pub struct Statement {
+    command: DocBuf,
+    examined: Examined,
+    told: Option<Told>,
+    took: Duration,
+    outcome: Result<Counts, Error>,
+}
+
+/// What a statement did.
+#[derive(Clone, Copy, Default)]
+pub struct Counts {
+    /// Documents that matched; of a deletion, that were deleted.
+    pub matched: i64,
+    /// Documents changed.
+    pub modified: i64,
+    /// Documents made.
+    pub upserted: i64,
+}
+
+/// The statements of a command whose records are wanted.
+pub struct Statements {
+    done: Vec<Statement>,
+    began: Instant,
+    /// What the statements so far have looked at; the tally starts anew with each.
+    examined: Examined,
+}
+
+impl Statements {
+    /// Before the first statement.
+    pub fn begin() -> Self {
+        Statements { done: Vec::new(), began: Instant::now(), examined: Examined::default() }
+    }
+
+    /// Notes that a statement has ended; what follows is the next one's.
+    pub fn note(&mut self, command: DocBuf, outcome: Result<Counts, Error>) {
+        let examined = tally::examined();
+        self.examined.keys += examined.keys;
+        self.examined.docs += examined.docs;
+        let told = tally::take_told();
+        self.done.push(Statement { command, examined, told, took: self.began.elapsed(), outcome });
+        tally::start(Detail::Stages { sort: DocBuf::new(), projection: DocBuf::new() });
+        self.began = Instant::now();
+    }
+
+    /// What all statements have looked at.
+    pub fn examined(&self) -> Examined {
+        self.examined
+    }
+}
+
+/// An operation that has ended.
+pub struct Ended<'a, 'r> {
+    /// Where it ran.
+    pub server: &'a Server,
+    /// Who asked for it.
+    pub connection: &'a Connection,
+    /// What was asked.
+    pub request: &'a Request<'r>,
+    /// The answer, and how many bytes it takes.
+    pub reply: (Doc<'a>, usize),
+    /// How long it took.
+    pub took: Duration,
+    /// When it ended.
+    pub now_ms: i64,
+    /// What it looked at.
+    pub examined: Examined,
+    /// Its plan.
+    pub told: Option<Told>,
+    /// The command that opened its cursor.
+    pub origin: Option<DocBuf>,
+}
+
+impl Ended<'_, '_> {
+    /// Writes the log's line and the record of the operation, as far as they are wanted. `statements` are those of a
+    /// write whose records are wanted one by one.
+    pub fn tell(&self, statements: Option<Statements>) {
+        let db = self.request.db;
+        let verdict = self.server.profiling.judge(db, self.took, &|| self.entry());
+        if verdict.is_logged {
+            self.log();
+        }
+        // What concerns no collection is never recorded.
+        if self.collection().is_none() {
+            return;
+        }
+        let statements = statements.map(|statements| statements.done).unwrap_or_default();
+        for statement in &statements {
+            let entry = || self.statement_entry(statement);
+            if self.server.profiling.judge(db, statement.took, &entry).is_recorded {
+                self.record(&entry());
+            }
+        }
+        if verdict.is_recorded && statements.is_empty() {
+            self.record(&self.entry());
+        }
+    }
+
+    fn record(&self, entry: &DocBuf) {
+        if let Err(error) = profiling::record(self.server, self.request.db, entry) {
+            tracing::warn!(db = self.request.db, %error, "an operation could not be recorded by the profiler");
+        }
+    }
+
+    fn log(&self) {
+        let attributes = DocBuf::build(|out| {
+            out.append("type", "command");
+            out.append("ns", self.namespace().as_str());
+            self.append_app_name(out);
+            out.append("command", &command(self.request.body));
+            if let Some(origin) = &self.origin {
+                out.append("originatingCommand", &command(origin.as_doc()));
+            }
+            if let Some(told) = &self.told {
+                out.append("planSummary", told.summary.as_str());
+            }
+            self.append_work(out);
+            out.append("numYields", 0);
+            self.append_returned(out);
+            self.append_error(out);
+            out.append("reslen", int(self.reply.1));
+            out.begin_doc("locks").finish();
+            out.append("remote", address_text(self.connection.peer.remote).as_str());
+            out.append("protocol", "op_msg");
+            out.append("durationMillis", millis(self.took));
+        });
+        let json = ext_json::to_string(attributes.as_doc(), Mode::Relaxed);
+        tracing::info!(target: SLOW_QUERY, json, "Slow query");
+    }
+
+    /// The record of the whole operation.
+    fn entry(&self) -> DocBuf {
+        DocBuf::build(|out| {
+            out.append(
+                "op",
+                match self.request.command.kind {
+                    Kind::Insert => "insert",
+                    Kind::Query => "query",
+                    Kind::Update => "update",
+                    Kind::Delete => "remove",
+                    Kind::GetMore => "getmore",
+                    Kind::Command => "command",
+                },
+            );
+            out.append("ns", self.namespace().as_str());
+            out.append("command", &command(self.request.body));
+            if let Some(origin) = &self.origin {
+                out.append("originatingCommand", &command(origin.as_doc()));
+            }
+            self.append_work(out);
+            out.append("numYield", 0);
+            self.append_returned(out);
+            out.begin_doc("locks").finish();
+            out.begin_doc("flowControl").finish();
+            self.append_error(out);
+            out.append("responseLength", int(self.reply.1)).append("protocol", "op_msg");
+            self.append_end(self.took, self.told.as_ref(), out);
+        })
+    }
+
+    /// The record of one statement of a write.
+    fn statement_entry(&self, statement: &Statement) -> DocBuf {
+        let is_update = self.request.command.kind == Kind::Update;
+        DocBuf::build(|out| {
+            out.append("op", if is_update { "update" } else { "remove" });
+            out.append("ns", self.namespace().as_str());
+            out.append("command", &command(statement.command.as_doc()));
+            match &statement.outcome {
+                Ok(counts) => {
+                    append_examined(statement.examined, out);
+                    if is_update {
+                        out.append("nMatched", counts.matched).append("nModified", counts.modified);
+                        out.append("nUpserted", counts.upserted);
+                    } else {
+                        out.append("ndeleted", counts.matched);
+                    }
+                    out.append("numYield", 0);
+                }
+                Err(_) => {
+                    out.append("numYield", 0);
+                }
+            }
+            out.begin_doc("locks").finish();
+            out.begin_doc("flowControl").finish();
+            if let Err(error) = &statement.outcome {
+                out.append("ok", 0.0).append("errMsg", error.message());
+                out.append("errName", &*error.code().name());
+                out.append("errCode", error.code().number());
+            }
+            self.append_end(statement.took, statement.told.as_ref(), out);
+        })
+    }
+
+    fn namespace(&self) -> String {
+        format!("{}.{}", self.request.db, self.collection().as_deref().unwrap_or("$cmd"))
+    }
+
+    /// The collection that the operation concerns, if it is one.
+    fn collection(&self) -> Option<String> {
+        match self.request.command.kind {
+            Kind::GetMore => self.request.text("collection").map(|name| name.to_string()),
+            _ => self.request.first.value.get().as_str().map(|name| name.to_string()),
+        }
+    }
+
+    fn append_app_name(&self, out: &mut DocWriter<'_>) {
+        let metadata = self.connection.metadata.as_ref().map(|metadata| metadata.as_doc());
+        let name = metadata.and_then(|metadata| metadata.get("application")?.as_doc()?.get("name"));
+        if let Some(name) = name {
+            out.append("appName", name);
+        }
+    }
+
+    /// What was looked at and changed.
+    fn append_work(&self, out: &mut DocWriter<'_>) {
+        let reply = self.reply.0;
+        let cursor = reply.get("cursor").and_then(|cursor| cursor.as_doc());
+        let cursor_id = match self.request.command.kind {
+            Kind::GetMore => self.request.first.value.get().as_exact_i64(),
+            _ => cursor.and_then(|cursor| cursor.get("id")?.as_exact_i64()),
+        };
+        if let Some(id) = cursor_id.filter(|&id| id != 0) {
+            out.append("cursorid", id);
+        }
+        if self.told.is_some() {
+            append_examined(self.examined, out);
+        }
+        if self.told.as_ref().is_some_and(|told| told.has_sort) {
+            out.append("hasSortStage", true);
+        }
+        let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
+        match (self.request.command.name, number("n")) {
+            ("insert", Some(inserted)) => {
+                out.append("ninserted", inserted);
+            }
+            ("delete", Some(deleted)) => {
+                out.append("ndeleted", deleted);
+            }
+            ("update", Some(count)) => {
+                let upserted = reply.get("upserted").and_then(|list| list.as_array());
+                let upserted = upserted.map_or(0, |list| list.iter().count() as i64);
+                out.append("nMatched", count - upserted);
+                out.append("nModified", number("nModified").unwrap_or(0));
+                out.append("nUpserted", upserted);
+            }
+            ("findAndModify", _) => append_found_and_modified(reply, out),
+            _ => {}
+        }
+        let is_plain = matches!(self.request.command.kind, Kind::Query | Kind::GetMore);
+        if is_plain && cursor.is_some() {
+            out.append("nBatches", 1);
+        }
+        let is_over = cursor.and_then(|cursor| cursor.get("id")?.as_exact_i64()) == Some(0);
+        if is_over && self.told.is_some() {
+            out.append("cursorExhausted", true);
+        }
+    }
+
+    fn append_returned(&self, out: &mut DocWriter<'_>) {
+        let cursor = self.reply.0.get("cursor").and_then(|cursor| cursor.as_doc());
+        let batch = cursor.and_then(|cursor| cursor.get("firstBatch").or(cursor.get("nextBatch")));
+        if let Some(batch) = batch.and_then(|batch| batch.as_array()) {
+            out.append("nreturned", int(batch.iter().count()));
+        }
+    }
+
+    fn append_error(&self, out: &mut DocWriter<'_>) {
+        let reply = self.reply.0;
+        if reply.get("ok").is_none_or(|ok| ok.is_truthy()) {
+            return;
+        }
+        out.append("ok", 0.0);
+        if let Some(text) = reply.get("errmsg") {
+            out.append("errMsg", text);
+        }
+        if let Some(Value::Int32(code)) = reply.get("code") {
+            out.append("errName", &*Code::from_number(code).name()).append("errCode", code);
+        }
+    }
+
+    fn append_end(&self, took: Duration, told: Option<&Told>, out: &mut DocWriter<'_>) {
+        out.append("millis", millis(took));
+        if let Some(told) = told {
+            out.append("planSummary", told.summary.as_str());
+            if let Some(stages) = &told.stages {
+                out.append("execStats", stages);
+            }
+        }
+        out.append("ts", Value::DateTime(self.now_ms));
+        let client = self.connection.peer.remote.map(|remote| remote.ip().to_string());
+        out.append("client", client.as_deref().unwrap_or(""));
+        self.append_app_name(out);
+        out.begin_array("allUsers").finish();
+        out.append("user", "");
+    }
+}
+
+fn append_examined(examined: Examined, out: &mut DocWriter<'_>) {
+    out.append("keysExamined", number(examined.keys)).append("docsExamined", number(examined.docs));
+}
+
+fn append_found_and_modified(reply: Doc<'_>, out: &mut DocWriter<'_>) {
+    let Some(last) = reply.get("lastErrorObject").and_then(|last| last.as_doc()) else { return };
+    let count = last.get("n").and_then(|count| count.as_exact_i64()).unwrap_or(0);
+    match last.get("updatedExisting") {
+        Some(existing) => {
+            let matched = if existing.is_truthy() { count } else { 0 };
+            let upserted = i64::from(last.get("upserted").is_some());
+            out.append("nMatched", matched).append("nModified", matched);
+            out.append("nUpserted", upserted);
+        }
+        None => {
+            out.append("ndeleted", count);
+        }
+    }
+}
+
+/// A command as it is shown: whole, or the beginning of its text.
+fn command(body: Doc<'_>) -> DocBuf {
+    if body.as_bytes().len() <= COMMAND_BYTES_MAX {
+        return body.to_buf();
+    }
+    let mut text = body.to_string();
+    let mut end = COMMAND_BYTES_MAX.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    doc! { "$truncated": text.as_str() }
+}
+
+fn int(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn millis(took: Duration) -> i64 {
+    i64::try_from(took.as_millis()).unwrap_or(i64::MAX)
+}
