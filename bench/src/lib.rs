@@ -21,6 +21,7 @@ mod index_build;
 mod interrupt;
 mod json;
 mod load;
+mod lookups;
 mod message;
 mod operation;
 mod pages;

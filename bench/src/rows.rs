@@ -7,6 +7,7 @@ use crate::bson::{self, Doc};
 use crate::documents;
 use crate::index_build::{self, BuildIndex};
 use crate::load::{self, Blocking, Measured, Work};
+use crate::lookups::{self, Lookup, Lookups, SHELF};
 use crate::message::{self, Random, Template, oid};
 use crate::side::Side;
 
@@ -41,6 +42,7 @@ enum Workload {
     ScanProducts,
     IndexProducts,
     DiskProducts,
+    Lookup(Lookup),
 }
 
 const fn row(
@@ -146,6 +148,60 @@ pub(crate) static ROWS: &[Row] = &[
         1.0,
         0.7,
         Workload::DiskProducts,
+    ),
+    row(
+        "lookup-none",
+        "find by index, no match",
+        1,
+        Measure::Cpu,
+        0.4,
+        0.2,
+        Workload::Lookup(Lookup::None),
+    ),
+    row(
+        "lookup-group",
+        "find 9,091 products of 2.6 KB by index",
+        1,
+        Measure::Cpu,
+        0.6,
+        0.3,
+        Workload::Lookup(Lookup::Group),
+    ),
+    row(
+        "lookup-count",
+        "count 9,091 by index",
+        1,
+        Measure::Cpu,
+        0.4,
+        0.2,
+        Workload::Lookup(Lookup::CountGroup),
+    ),
+    row(
+        "lookup-range",
+        "range of 500, sorted, skip 100, limit 10",
+        1,
+        Measure::Cpu,
+        0.4,
+        0.25,
+        Workload::Lookup(Lookup::Range),
+    ),
+    row(
+        "lookup-order",
+        "order of an index, skip 5,000, limit 10",
+        1,
+        Measure::Cpu,
+        0.4,
+        0.2,
+        Workload::Lookup(Lookup::Order),
+    ),
+    row(
+        "lookup-label",
+        "find 38 products by an array's element",
+        1,
+        Measure::Cpu,
+        0.6,
+        0.3,
+        Workload::Lookup(Lookup::Label),
     ),
 ];
 
@@ -287,6 +343,10 @@ fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, Str
             side.settle(Duration::from_secs(if options.smoke { 0 } else { 5 }));
             timed(row, side, options, &mut BuildIndex::new(), Some(1))
         }
+        Workload::Lookup(lookup) => {
+            load_shelf(side, options.documents)?;
+            timed(row, side, options, &mut Lookups::new(lookup, options.documents), None)
+        }
         Workload::DiskProducts => {
             // A folder of its own: what other rows dropped may still be waiting for its removal.
             let mut fresh = side.another()?;
@@ -383,6 +443,20 @@ fn load_records(side: &Side, documents: usize) -> Result<(), String> {
             .map(|number| documents::record(number as u64))
             .collect();
         control.send(&insert("find", &batch).bytes)?;
+    }
+    Ok(())
+}
+
+fn load_shelf(side: &Side, documents: usize) -> Result<(), String> {
+    if count(side, SHELF)? == documents {
+        return Ok(());
+    }
+    let mut control = Blocking::new(side.address)?;
+    drop_collection(&mut control, SHELF);
+    create_indexes(&mut control, SHELF, &lookups::indexes())?;
+    for begin in (0..documents).step_by(BATCH) {
+        let batch = lookups::documents_of(begin, documents.min(begin + BATCH), documents);
+        control.send(&insert(SHELF, &batch).bytes)?;
     }
     Ok(())
 }
