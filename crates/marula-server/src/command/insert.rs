@@ -131,6 +131,5 @@ fn insert_measurements(
     let count = if ordered { documents.len() } else { report.inserted };
     reply.append("n", i32::try_from(count).expect("a batch has at most 100,000 documents"));
     write_reply::write_errors(&report.errors, reply);
-    write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
 }

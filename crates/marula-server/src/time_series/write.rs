@@ -209,11 +209,31 @@ fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
             (operator, value) if operator.starts_with(b"$") => out.push(name, value),
             (_, value) => {
                 let path = meta_path(options, &name.to_str_lossy()).ok_or_else(refused)?;
+                if !names_only_meta(options, value) {
+                    return Err(refused());
+                }
                 out.push(path, value);
             }
         }
     }
     Ok(out)
+}
+
+/// Whether documents in arrays of a value have no field but the meta field: mongod takes them for queries, wherever
+/// they stand, and refuses others.
+fn names_only_meta(options: &TimeSeries, value: Value<'_>) -> bool {
+    match value {
+        Value::Document(fields) => fields.values().all(|value| names_only_meta(options, value)),
+        Value::Array(items) => items.values().all(|item| {
+            let is_named = |field: Element<'_>| {
+                field.name.starts_with(b"$")
+                    || meta_path(options, &field.name.to_str_lossy()).is_some()
+            };
+            item.as_doc().is_none_or(|doc| doc.iter().all(is_named))
+                && names_only_meta(options, item)
+        }),
+        _ => true,
+    }
 }
 
 fn schema_of_buckets(
