@@ -24,7 +24,7 @@ errors! {
     ttl_compound(spec: &Doc<'_>) = CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: {spec}";
     clustered_needs_unique() = CannotCreateIndex, "The 'unique' field is required when 'clustered' is specified";
     clustered_false() = 6_492_800, "Value 'false' for field 'clustered' is invalid";
-    clustered_later() = CannotCreateIndex, "a collection that exists cannot become clustered";
+    clustered_later() = 6_243_700, "Cannot create index with option 'clustered' that does not match an existing clustered index";
     not_boolean(field: &str, value: &Value<'_>) = TypeMismatch, "The field '{field} has value {field}: {value}, which is not convertible to bool";
     engine_empty() = CannotCreateIndex, "Empty \"storageEngine\" options are invalid. Please remove the field or include valid options.";
     engine_type() = CannotCreateIndex, "\"storageEngine\" options must be a document if present";

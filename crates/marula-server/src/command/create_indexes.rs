@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::build::{BuildOptions, Phase, Progress};
+use marula_db::index::spec::same_pattern;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
@@ -29,6 +30,7 @@ errors! {
     quorum_empty() = FailedToParse, "commitQuorum can't be an empty string";
     quorum_mode(mode: &str) = UnknownReplWriteConcern, "No write concern mode named '{mode}' found in replica set configuration";
     quorum_unsatisfiable() = UnsatisfiableCommitQuorum, "Not enough data-bearing nodes to satisfy commit quorum";
+    name_of_clustered(spec: &Doc<'_>, clustered: &Doc<'_>) = 6_100_906, "Cannot create an index where the name matches the clusteredIndex but the key does not - indexSpec: {spec}, clusteredIndex: {clustered}";
     name_star() = BadValue, "The index name '*' is not valid.";
     name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
     view_catalogue(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
@@ -180,9 +182,44 @@ fn specs(
                 let of_buckets = time_series::index::of_buckets(options, document)?;
                 parse(of_buckets.as_doc(), default_collation, ignores_unknown)
             }
-            None => parse(document, default_collation, ignores_unknown),
+            None => {
+                let clustered = state.as_ref().and_then(|state| state.options.clustered.as_ref());
+                match clustered {
+                    Some(clustered) => parse_beside(
+                        document,
+                        clustered.as_doc(),
+                        default_collation,
+                        ignores_unknown,
+                    ),
+                    None => parse(document, default_collation, ignores_unknown),
+                }
+            }
         })
         .collect()
+}
+
+/// Parses a specification for a clustered collection, which is an index itself: asking for that one again changes
+/// nothing, and no other may have its name.
+fn parse_beside(
+    document: Doc<'_>,
+    clustered: Doc<'_>,
+    default_collation: Option<&Collation>,
+    ignores_unknown: bool,
+) -> Result<IndexSpec> {
+    let id = marula_bson::doc! { "_id": 1 };
+    let key = document.get("key").and_then(|key| key.as_doc());
+    let is_id = key.is_some_and(|key| same_pattern(key, id.as_doc()));
+    if is_id && document.get("clustered").is_some_and(|flag| flag.is_truthy()) {
+        return IndexSpec::id_index(default_collation);
+    }
+    let spec = parse(document, default_collation, ignores_unknown)?;
+    let name = clustered.get("name").and_then(|name| name.as_str());
+    if !spec.is_id() && name.is_some_and(|name| name == spec.name.as_str()) {
+        let shown = spec.document.as_doc();
+        return Err(name_of_clustered(&shown, &clustered)
+            .caused_by(&format!("Error in specification {shown}")));
+    }
+    Ok(spec)
 }
 
 fn parse(
