@@ -1,6 +1,6 @@
 """Indexes: made, listed, used, unique, dropped."""
 import pytest
-from pymongo import ASCENDING, DESCENDING, TEXT, IndexModel
+from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 
@@ -101,15 +101,6 @@ def test_answers_are_the_same_with_and_without_an_index(c):
     assert [d["_id"] for d in c.find().sort([("v", 1), ("_id", 1)])] == order
 
 
-@pytest.mark.parametrize("kind", [TEXT])
-def test_a_kind_of_index_that_is_not_there_is_refused(c, kind):
-    """Only ascending and descending keys are there: another kind is refused, never taken for one of them."""
-    with pytest.raises(OperationFailure) as error:
-        c.create_index([("h", kind)])
-    assert error.value.code == 67 and "is not available" in str(error.value)
-    assert list(c.index_information()) in ([], ["_id_"])
-
-
 @pytest.mark.parametrize("key, options, code", [
     ({"a": 0}, {}, 67), ({"a": "nope"}, {}, 67), ({"": 1}, {}, 67), ({"a": 1}, {"name": ""}, 67),
     ({"a.$b": 1}, {}, 67), ({"a": 1}, {"expireAfterSeconds": -1}, 67), ({"_id": 1}, {"sparse": True}, 197)])
@@ -137,3 +128,18 @@ def test_an_index_over_existing_documents_finds_them(c):
     assert c.find_one({"t": "x2999"})["_id"] == 2999
     assert sum(1 for _ in c.find({"t": "all"})) == 3000
     assert c.database.command("validate", "c", full=True)["valid"] is True
+
+
+def test_hashed_indexes_find_and_refuse(c):
+    c.create_index([("a", "hashed"), ("b", 1)])
+    c.insert_many([{"_id": 1, "a": 1.5, "b": 1}, {"_id": 2, "a": 1}, {"_id": 3}, {"_id": 4, "a": {"x": "y"}}])
+    assert [d["_id"] for d in c.find({"a": 1})] == [2]
+    assert [d["_id"] for d in c.find({"a": {"$in": [1.5, None]}}).sort("_id", 1)] == [1, 3]
+    plan = c.find({"a": {"x": "y"}}).explain()["queryPlanner"]["winningPlan"]
+    assert plan["inputStage"]["keyPattern"] == {"a": "hashed", "b": 1}
+    with pytest.raises(OperationFailure) as error:
+        c.insert_one({"a": [1]})
+    assert error.value.code == 16766
+    with pytest.raises(OperationFailure) as error:
+        c.create_index([("z", "hashed")], unique=True)
+    assert error.value.code == 16764

@@ -117,6 +117,7 @@ codes! {
     186 ClientMetadataCannotBeMutated;
     189 PrimarySteppedDown;
     197 InvalidIndexSpecificationOption;
+    201 CannotBuildIndexKeys;
     202 NetworkInterfaceExceededTimeLimit;
     206 NoSuchSession;
     207 InvalidUUID;

@@ -5,10 +5,16 @@
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Index;
+use marula_db::index::IndexKind;
+use marula_query::sort::SortPart;
+use marula_query::text::Search;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval};
-use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage, Stats};
+use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats};
+
+/// The version of text indexes.
+const TEXT_INDEX_VERSION: i32 = 3;
 
 /// What a plan is printed with.
 #[derive(Clone, Copy)]
@@ -88,7 +94,10 @@ fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
         describe(&node.stage, printed, stats, out);
         match (&node.stage, node.inputs()) {
             (_, []) => {}
-            (Stage::Or(_) | Stage::SortMerge(_), inputs) => {
+            (Stage::TextOr(_), [input]) => {
+                out.append("inputStage", &stage(input, printed));
+            }
+            (Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_), inputs) => {
                 let mut array = out.begin_array("inputStages");
                 inputs.iter().for_each(|input| {
                     array.push(&stage(input, printed));
@@ -110,6 +119,8 @@ fn name(stage: &Stage) -> &'static str {
         Stage::Fetch(_) => "FETCH",
         Stage::GeoNear(search) => search.stage_name(),
         Stage::Or(_) => "OR",
+        Stage::TextOr(_) => "TEXT_OR",
+        Stage::TextMatch(_) => "TEXT_MATCH",
         Stage::SortMerge(_) => "SORT_MERGE",
         Stage::Sort(_) => "SORT",
         Stage::Skip(_) => "SKIP",
@@ -180,17 +191,29 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             count(out, "alreadyHasObj", |stats| stats.dups_tested);
         }
         Stage::Or(_) => dups(out),
+        Stage::TextOr(_) => docs(out),
+        Stage::TextMatch(stage) => {
+            out.append("indexPrefix", &stage.prefix);
+            out.append("indexName", stage.index.spec.name.as_str());
+            write_search(stage.matcher.search(), &mut out.begin_doc("parsedTextQuery"));
+            out.append("textIndexVersion", TEXT_INDEX_VERSION);
+            if stats.is_some() {
+                append_count(out, "docsRejected", stage.rejected);
+            }
+        }
         Stage::SortMerge(_) => {
             out.append("sortPattern", printed.sort);
             dups(out);
         }
         Stage::Sort(stage) => {
-            out.append("sortPattern", printed.sort);
+            write_sort(stage, printed.sort, &mut out.begin_doc("sortPattern"));
             append_count(out, "memLimit", stage.bytes_max as u64);
             if let Some(limit) = stage.limit {
                 append_count(out, "limitAmount", limit);
             }
-            out.append("type", if stage.is_simple { "simple" } else { "default" });
+            let is_by_field = |part: &SortPart| matches!(part, SortPart::Path { .. });
+            let is_simple = stage.is_simple && stage.pattern.parts().iter().all(is_by_field);
+            out.append("type", if is_simple { "simple" } else { "default" });
             if stats.is_some() {
                 let (bytes, spills) = stage.sorting.sorted();
                 append_count(out, "totalDataSizeSorted", bytes);
@@ -207,6 +230,34 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
     }
 }
 
+/// Writes a sort; what is not sorted by a field is sorted by something computed.
+fn write_sort(stage: &Sort, sort: Doc<'_>, out: &mut DocWriter<'_>) {
+    let mut computed = 0;
+    for (element, part) in sort.iter().zip(stage.pattern.parts()) {
+        match part {
+            SortPart::Path { .. } => out.append_raw(element.name, element.value),
+            SortPart::Meta(_) => {
+                computed += 1;
+                out.append_raw(format!("$computed{}", computed - 1), element.value)
+            }
+        };
+    }
+}
+
+/// Writes a search string as it was read.
+fn write_search(search: &Search, out: &mut DocWriter<'_>) {
+    let mut list = |name: &str, texts: &mut dyn Iterator<Item = &String>| {
+        let mut array = out.begin_array(name);
+        texts.for_each(|text| {
+            array.push(text.as_str());
+        });
+    };
+    list("terms", &mut search.terms.iter());
+    list("negatedTerms", &mut search.negated_terms.iter());
+    list("phrases", &mut search.phrases.iter());
+    list("negatedPhrases", &mut search.negated_phrases.iter());
+}
+
 /// Appends what a stage says of its index.
 pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
     let spec = &index.spec;
@@ -216,7 +267,17 @@ pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
         out.append("collation", collation.to_doc());
     }
     out.append("isMultiKey", index.is_multikey());
-    let mut paths = out.begin_doc("multiKeyPaths");
+    if !matches!(spec.kind, IndexKind::Hashed { .. } | IndexKind::Text(_)) {
+        write_multikey_paths(index, &mut out.begin_doc("multiKeyPaths"));
+    }
+    out.append("isUnique", spec.unique);
+    out.append("isSparse", spec.sparse);
+    out.append("isPartial", spec.partial.is_some());
+    out.append("indexVersion", 2);
+}
+
+fn write_multikey_paths(index: &Index, paths: &mut DocWriter<'_>) {
+    let spec = &index.spec;
     for (part, multikey) in spec.parts.iter().zip(index.multikey_paths()) {
         let names: Vec<String> = part
             .path
@@ -232,11 +293,6 @@ pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
         }
         arrays.finish();
     }
-    drop(paths);
-    out.append("isUnique", spec.unique);
-    out.append("isSparse", spec.sparse);
-    out.append("isPartial", spec.partial.is_some());
-    out.append("indexVersion", 2);
 }
 
 fn direction_name(direction: Direction) -> &'static str {

@@ -5,15 +5,16 @@
 
 use std::sync::Arc;
 
-use marula_bson::{FieldPath, ValueBuf};
+use marula_bson::{DocBuf, FieldPath, ValueBuf};
 use marula_db::Index;
 use marula_query::filter::{Filter, NearTest};
 use marula_query::sort::SortPattern;
+use marula_query::text::TextMatcher;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval, KeyBounds};
 use crate::clustered::ClusteredScan;
-use crate::executor::{Merging, Searching, Sorting, Standing};
+use crate::executor::{Merging, Scoring, Searching, Sorting, Standing};
 
 /// How a query is answered.
 pub struct Plan {
@@ -72,6 +73,10 @@ pub enum Stage {
     Or(Or),
     /// What any input gives, once, in the order that all inputs have.
     SortMerge(SortMerge),
+    /// The documents that terms of a text index lead to, with their scores.
+    TextOr(TextOr),
+    /// What of its input meets a text search.
+    TextMatch(TextMatch),
     /// Its input in order.
     Sort(Sort),
     /// Its input without the first so many.
@@ -183,6 +188,26 @@ pub struct SortMerge {
     pub(crate) merging: Merging,
 }
 
+/// Adds up the scores of documents, and reads them.
+pub struct TextOr {
+    /// A walk for each term.
+    pub inputs: Vec<Node>,
+    pub(crate) scoring: Scoring,
+}
+
+/// Tries documents on what the entries of a text index do not tell.
+pub struct TextMatch {
+    /// The search.
+    pub matcher: Arc<TextMatcher>,
+    /// The text index.
+    pub index: Arc<Index>,
+    /// The values of the index's fields in front of the terms.
+    pub prefix: DocBuf,
+    /// Where the documents come from.
+    pub input: Box<Node>,
+    pub(crate) rejected: u64,
+}
+
 /// Puts its input in order.
 pub struct Sort {
     /// The order.
@@ -238,9 +263,12 @@ impl Node {
     pub fn inputs(&self) -> &[Node] {
         match &self.stage {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &[],
-            Stage::Or(Or { inputs, .. }) | Stage::SortMerge(SortMerge { inputs, .. }) => inputs,
+            Stage::Or(Or { inputs, .. })
+            | Stage::SortMerge(SortMerge { inputs, .. })
+            | Stage::TextOr(TextOr { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
             | Stage::GeoNear(GeoNear { input, .. })
+            | Stage::TextMatch(TextMatch { input, .. })
             | Stage::Sort(Sort { input, .. })
             | Stage::Skip(Counted { input, .. })
             | Stage::Limit(Counted { input, .. })
@@ -252,9 +280,12 @@ impl Node {
     pub fn inputs_mut(&mut self) -> &mut [Node] {
         match &mut self.stage {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &mut [],
-            Stage::Or(Or { inputs, .. }) | Stage::SortMerge(SortMerge { inputs, .. }) => inputs,
+            Stage::Or(Or { inputs, .. })
+            | Stage::SortMerge(SortMerge { inputs, .. })
+            | Stage::TextOr(TextOr { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
             | Stage::GeoNear(GeoNear { input, .. })
+            | Stage::TextMatch(TextMatch { input, .. })
             | Stage::Sort(Sort { input, .. })
             | Stage::Skip(Counted { input, .. })
             | Stage::Limit(Counted { input, .. })

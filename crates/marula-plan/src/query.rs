@@ -26,6 +26,8 @@ pub struct Query {
     pub wanted: Wanted,
     /// What is shown of each document; `None` is all of it.
     pub shown: Option<Shown>,
+    /// Whether the score of a text search is asked for.
+    pub wants_score: bool,
     /// Collation, time and variables.
     pub context: Context,
 }
@@ -125,6 +127,7 @@ impl Query {
             max: None,
             wanted: Wanted::Documents,
             shown: None,
+            wants_score: false,
             context,
         }
     }

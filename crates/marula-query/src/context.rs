@@ -28,6 +28,8 @@ pub struct Context {
     pub interrupt: Option<Interrupt>,
     /// How much memory sorts and groups may use, and where they go on beyond.
     pub limits: Limits,
+    /// Whether documents come with the score of a text search.
+    pub has_text_score: bool,
     /// What a pipeline runs on; `None` where there is no pipeline of a command.
     pub subject: Option<Arc<Subject>>,
 }

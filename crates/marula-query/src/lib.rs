@@ -21,6 +21,7 @@ pub mod regex;
 pub mod sort;
 pub mod spill;
 pub mod stage;
+pub mod text;
 pub mod update;
 pub mod validation;
 mod window;

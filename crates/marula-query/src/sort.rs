@@ -23,6 +23,7 @@ use crate::expression::Path;
 const PARTS_MAX: usize = 32;
 
 errors! {
+    no_text_score() = 40_218, "query requires text score metadata, but it is not available";
     /// A part is neither a direction nor a `$meta` expression.
     illegal_key(shown: &str) = 15974, "Illegal key in $sort specification: {shown}";
     /// A direction is a number other than 1 and −1.
@@ -111,6 +112,10 @@ impl SortPattern {
             .collect::<Result<Vec<_>>>()?;
         if parts.len() > PARTS_MAX {
             return Err(too_many_parts());
+        }
+        let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
+        if parts.iter().any(by_score) && !context.has_text_score {
+            return Err(no_text_score());
         }
         Ok(SortPattern { parts, collation: context.collation.clone() })
     }

@@ -142,6 +142,7 @@ impl Shown<'_> {
                 record_id,
                 geo_near_distance: nearest.map(|(distance, _)| distance),
                 geo_near_point: nearest.map(|(_, place)| place.get()),
+                text_score: found.score,
                 ..Metadata::default()
             };
             projection.apply(found.doc, position, &metadata, self.context, self.scratch)?;

@@ -9,15 +9,17 @@ use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Hint, Query, choice};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
-use marula_query::sort::SortPattern;
+use marula_query::sort::{SortMeta, SortPart, SortPattern};
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
-use marula_query::stage::{Env, Kind, Pipeline, Replacement, Report, Source, Step, World};
+use marula_query::stage::{Env, Kind, Pipeline, Replacement, Report, Source, Stage, Step, World};
+use marula_query::text;
 
 use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::geo_near::{self, Search};
 use crate::pipeline_writes::Writer;
+use crate::query_args;
 use crate::report;
 use crate::server::Server;
 use crate::time_series;
@@ -219,6 +221,9 @@ fn start_resolved(
         return rest.run(Box::new(input), &env);
     }
     let Some(collection) = collection else {
+        if let Some(Kind::Match(filter)) = pipeline.stages().first().map(|stage| stage.kind()) {
+            query_args::check_text_without_collection(filter, ns)?;
+        }
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     };
     let state = collection.state();
@@ -280,8 +285,15 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
         taken += 1;
     }
     let (_, rest) = pipeline.split_at(taken);
+    let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
+    let sorts_by_score = |pattern: &SortPattern| pattern.parts().iter().any(by_score);
+    let asks_for_score =
+        |stage: &Arc<dyn Stage>| stage.print().get().as_doc().is_some_and(text::asks_for_score);
+    let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
+        && (sort.as_ref().is_some_and(sorts_by_score) || rest.stages().iter().any(asks_for_score));
     let mut query = Query::new(filter.unwrap_or_else(|| Filter::everything(&context)), context);
     query.sort = sort;
+    query.wants_score = wants_score;
     query.skip = skip;
     query.limit = limit;
     Ok((query, rest))
@@ -319,6 +331,8 @@ struct CollectionSource {
     bytes: Vec<u8>,
     /// Where each document read ahead ends in `bytes`.
     ends: Vec<usize>,
+    /// The score of each in a text search, where that is asked for.
+    scores: Vec<Option<f64>>,
     next: usize,
     is_exhausted: bool,
 }
@@ -331,6 +345,7 @@ impl CollectionSource {
             surroundings,
             bytes: Vec::new(),
             ends: Vec::new(),
+            scores: Vec::new(),
             next: 0,
             is_exhausted: false,
         }
@@ -339,8 +354,10 @@ impl CollectionSource {
     fn read_ahead(&mut self) -> Result<()> {
         self.bytes.clear();
         self.ends.clear();
+        self.scores.clear();
         self.next = 0;
-        let (bytes, ends, search) = (&mut self.bytes, &mut self.ends, &self.search);
+        let (bytes, ends, scores) = (&mut self.bytes, &mut self.ends, &mut self.scores);
+        let search = &self.search;
         let surroundings = &self.surroundings;
         let end = self.execution.run(
             &surroundings.db,
@@ -351,6 +368,7 @@ impl CollectionSource {
                     None => bytes.extend_from_slice(found.doc.as_bytes()),
                 }
                 ends.push(bytes.len());
+                scores.push(found.score);
                 Ok(if bytes.len() < READ_AHEAD_BYTES { Emit::Taken } else { Emit::Enough })
             },
         )?;
@@ -377,5 +395,9 @@ impl Source for CollectionSource {
     fn doc(&self) -> Doc<'_> {
         let start = if self.next < 2 { 0 } else { self.ends[self.next - 2] };
         Doc::trusted(&self.bytes[start..self.ends[self.next - 1]])
+    }
+
+    fn text_score(&self) -> Option<f64> {
+        self.scores.get(self.next.checked_sub(1)?).copied().flatten()
     }
 }

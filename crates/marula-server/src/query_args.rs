@@ -3,7 +3,7 @@
 //! Source: manual "find", "update", "delete"; messages recorded from mongod 6.0.
 
 use marula_bson::{Doc, DocBuf, Value};
-use marula_db::Collection;
+use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::{Hint, Query};
 use marula_query::collation::Collation;
@@ -22,6 +22,7 @@ errors! {
     bad_hint() = FailedToParse, "Hint must be a string or an object";
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
     natural_in_compound(sort: &str) = BadValue, "Cannot include '$natural' in compound sort: {sort}";
+    no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
     hint_with_natural_sort() = BadValue, "index hint not allowed with $natural sort order";
 }
 
@@ -44,6 +45,7 @@ pub fn query_context(
         missing_variables: Vec::new(),
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
         limits: Limits::default(),
+        has_text_score: false,
         subject: None,
     };
     if let Some(Value::Document(variables)) = let_variables {
@@ -144,6 +146,11 @@ pub fn apply_sort(query: &mut Query, sort: Doc<'_>) -> Result<()> {
 fn natural(doc: Doc<'_>) -> Option<Hint> {
     let number = doc.get("$natural")?.as_f64()?;
     Some(Hint::Natural { backward: number < 0.0 })
+}
+
+/// Refuses a text search where there is no collection, and so no index to search in.
+pub fn check_text_without_collection(filter: &Filter, ns: &Namespace) -> Result<()> {
+    filter.text().map_or(Ok(()), |_| Err(no_text_index(ns)))
 }
 
 /// Parses a filter in a context.

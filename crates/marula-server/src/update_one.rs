@@ -116,6 +116,7 @@ impl Statement<'_> {
             filter.finish(&context)?
         };
         let Some(collection) = collection else {
+            query_args::check_text_without_collection(&filter, ns)?;
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(self.number, nothing)])?;
             return Ok(Some(Updated::default()));

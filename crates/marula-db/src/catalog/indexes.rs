@@ -16,7 +16,7 @@ use super::ddl::{allocate, drop_index, new_uuid};
 use crate::build::{Build, BuildOptions, Builder, Phase, Progress};
 use crate::collection::{Collection, State};
 use crate::db::Db;
-use crate::index::{INDEXES_MAX, Index, IndexSpec};
+use crate::index::{INDEXES_MAX, Index, IndexKind, IndexSpec};
 use crate::keys;
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
@@ -30,6 +30,7 @@ const WAIT_STEP: Duration = Duration::from_millis(50);
 
 errors! {
     same_name(requested: &str, existing: &str) = IndexKeySpecsConflict, "An existing index has the same name as the requested index. When index names are not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {requested}, existing index: {existing}";
+    second_text(name: &str) = CannotCreateIndex, "only one text index per collection allowed, found existing text index \"{name}\"";
     other_name(name: &str) = IndexOptionsConflict, "Index already exists with a different name: {name}";
     other_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with the same name but different options. Requested index: {requested}, existing index: {existing}";
     other_name_and_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with a different name and options. Requested index: {requested}, existing index: {existing}";
@@ -303,6 +304,9 @@ fn exists_already<'s>(
                 (false, true) => other_options(&requested, &existing),
                 (false, false) => other_name_and_options(&requested, &existing),
             });
+        }
+        if matches!((&spec.kind, &other.kind), (IndexKind::Text(_), IndexKind::Text(_))) {
+            return Err(second_text(&other.name));
         }
         if spec.name == other.name {
             let (requested, existing) = texts();

@@ -169,6 +169,10 @@ impl KeyMaker {
                 self.make_places(spec, *geography, doc, keys)?;
                 keys.sort();
             }
+            IndexKind::Text(text) => {
+                self.make_text(spec, text, doc, keys)?;
+                keys.sort();
+            }
             IndexKind::Wildcard(wildcard) => {
                 self.make_wildcard(wildcard, collator(spec), doc, keys)?;
                 keys.sort();

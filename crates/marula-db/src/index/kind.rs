@@ -1,16 +1,18 @@
 //! The kinds of indexes: what each asks of its options, and what it adds to a specification.
 //!
-//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes, `place` and
+//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes, `place`, `text` and
 //! `wildcard`.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 use marula_query::expression::short_double_text;
 use marula_query::geo::hash::Grid;
+use marula_query::update::Touched;
 
 use super::pattern::Plugin;
 use super::place::Geography;
 use super::spec::{Draft, IndexSpec, KeyPart};
+use super::text::TextIndex;
 use super::wildcard::Wildcard;
 
 errors! {
@@ -18,7 +20,7 @@ errors! {
     hashed_unique() = 16_764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
     unsupported_option(kind: &str, option: &str) = CannotCreateIndex, "Index type '{kind}' does not support the {option} option";
     unsupported_ttl(kind: &str) = CannotCreateIndex, "Index type '{kind}' cannot be a TTL index";
-    unsupported_kind(name: &str) = CannotCreateIndex, "Index kind '{name}' is not available on this server";
+    text_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type 'text' does not support collation: {collation}";
     sphere_version(version: &Value<'_>) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
     sphere_version_fraction(version: &Value<'_>) = BadValue, "Expected field \"2dsphereIndexVersion\" to have a value exactly representable as a 64-bit integer, but found 2dsphereIndexVersion: {version}";
     flat_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type '2d' does not support collation: {collation}";
@@ -47,6 +49,8 @@ pub enum IndexKind {
     },
     /// Keys of the places in some of its fields, with the values of the others.
     Places(Geography),
+    /// A key for each term of its texts, with its score and the values of the other fields.
+    Text(TextIndex),
     /// A key for each path below a prefix: the path and its value.
     Wildcard(Wildcard),
 }
@@ -80,7 +84,13 @@ impl IndexKind {
                 let wildcard = draft.wildcard.clone();
                 IndexKind::Wildcard(wildcard.expect("a wildcard pattern was read as one"))
             }
-            Plugin::Text => return Err(unsupported_kind("text")),
+            Plugin::Text => {
+                if let Some(collation) = &draft.collation {
+                    return Err(text_collation(&collation.to_doc()));
+                }
+                let (text, key, parts) = TextIndex::resolve(draft.key, spec)?;
+                return Ok((IndexKind::Text(text), key, parts));
+            }
             Plugin::Flat => {
                 if let Some(collation) = &draft.collation {
                     return Err(flat_collation(&collation.to_doc()));
@@ -107,7 +117,7 @@ impl IndexKind {
         match self {
             IndexKind::Hashed { .. } => {}
             IndexKind::Places(geography) => return check_places(*geography, spec),
-            IndexKind::Ordinary | IndexKind::Wildcard(_) => return Ok(()),
+            IndexKind::Ordinary | IndexKind::Text(_) | IndexKind::Wildcard(_) => return Ok(()),
         }
         if spec.unique {
             return Err(hashed_unique());
@@ -125,8 +135,14 @@ impl IndexKind {
                 IndexKind::Places(Geography::Flat(ours)),
                 IndexKind::Places(Geography::Flat(theirs)),
             ) => ours == theirs,
+            (IndexKind::Text(ours), IndexKind::Text(theirs)) => ours.same_options(theirs),
             _ => true,
         }
+    }
+
+    /// Whether an update that touched these paths may change the keys, beside what the fields say.
+    pub fn is_touched(&self, touched: &Touched) -> bool {
+        matches!(self, IndexKind::Text(text) if text.is_touched(touched))
     }
 
     /// Whether two indexes that are otherwise alike may both exist for what their kinds say.

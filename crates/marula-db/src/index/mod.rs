@@ -12,6 +12,7 @@ mod multikey;
 mod pattern;
 pub mod place;
 pub mod spec;
+pub mod text;
 pub mod wildcard;
 
 use std::sync::atomic::{AtomicU64, Ordering};

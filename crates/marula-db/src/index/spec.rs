@@ -10,6 +10,7 @@ use marula_query::validation::allowed::near_not_allowed;
 
 use super::kind::{IndexKind, write_place_options};
 use super::pattern::{Pattern, Plugin};
+use super::text::TextIndex;
 use super::wildcard::Wildcard;
 
 errors! {
@@ -351,7 +352,7 @@ impl<'s> Draft<'s> {
         let document = canonical_document(
             spec,
             &name,
-            key.as_doc(),
+            (&kind, key.as_doc()),
             is_id,
             self.unique,
             self.collation.as_ref(),
@@ -561,7 +562,7 @@ fn check_id_options(spec: Doc<'_>) -> Result<()> {
 fn canonical_document(
     spec: Doc<'_>,
     name: &str,
-    key: Doc<'_>,
+    (kind, key): (&IndexKind, Doc<'_>),
     is_id: bool,
     unique: bool,
     collation: Option<&Collation>,
@@ -578,6 +579,7 @@ fn canonical_document(
                 b"key" => {
                     out.append("key", key);
                 }
+                name if matches!(kind, IndexKind::Text(_)) && TextIndex::is_option(name) => {}
                 b"finestIndexedLevel" | b"coarsestIndexedLevel" => {}
                 name if NUMBERS_NOT_KEPT.iter().any(|option| name == option.as_bytes()) => {}
                 b"expireAfterSeconds" => {
@@ -612,6 +614,9 @@ fn canonical_document(
             }
         }
         write_place_options(plugin, spec, out);
+        if let IndexKind::Text(text) = kind {
+            text.write_options(out);
+        }
         if let Some(collation) = collation {
             out.append("collation", collation.to_doc());
         }

@@ -185,6 +185,30 @@ fn hashed_and_wildcard_indexes_follow_the_documents() {
 }
 
 #[test]
+fn a_text_index_follows_the_documents() {
+    let db = open();
+    let collection = create(&db, &doc! {});
+    let spec = doc! { "key": { "p": 1, "a": "text", "b.c": "text" }, "name": "t" };
+    index(&db, &collection, &spec).unwrap();
+    let first = doc! { "_id": 1, "p": 5, "a": ["running coffee", "tea"], "b": { "c": "x" } };
+    insert(&db, &collection, &[first, doc! { "_id": 2 }], true);
+    assert_sound(&db, &collection);
+    let long = "word".repeat(100);
+    replace(&db, &collection, 1, &doc! { "_id": 1, "a": long.as_str() }).unwrap();
+    assert_sound(&db, &collection);
+    let error = replace(&db, &collection, 2, &doc! { "_id": 2, "p": [1] }).unwrap_err();
+    assert_eq!(error.code().number(), 201);
+    let error =
+        replace(&db, &collection, 2, &doc! { "_id": 2, "language": "klingon" }).unwrap_err();
+    assert_eq!(error.code().number(), 17_262);
+    let target = record(&db, &collection, 1);
+    WriteOp::new(&db, 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
+    assert_sound(&db, &collection);
+    let second = doc! { "key": { "z": "text" }, "name": "z" };
+    assert_eq!(index(&db, &collection, &second).unwrap_err().code().number(), 67);
+}
+
+#[test]
 fn a_capped_collection_forgets_its_oldest_documents() {
     let db = open();
     let collection = create(&db, &doc! { "capped": true, "size": 4096, "max": 3 });

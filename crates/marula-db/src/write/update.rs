@@ -190,5 +190,6 @@ impl WriteOp<'_> {
 /// on its filter too, whose paths are not kept: it is always looked at.
 fn concerns(index: &Index, touched: &Touched) -> bool {
     index.spec.partial.is_some()
+        || index.spec.kind.is_touched(touched)
         || index.spec.parts.iter().any(|part| touched.may_affect(&part.path))
 }

@@ -13,6 +13,7 @@ mod merge;
 mod near;
 mod scan;
 mod sort;
+mod text;
 mod work;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::tally;
 pub(crate) use merge::Merging;
 pub(crate) use near::Searching;
 pub(crate) use scan::Standing;
+pub(crate) use text::Scoring;
 pub(crate) use work::{Env, Sorting, Step, number_places};
 
 /// Units of work between two looks at whether to go on.
@@ -48,6 +50,8 @@ pub struct Found<'a> {
     pub entry: Option<(&'a Index, Entry<'a>)>,
     /// Whether `doc` has been read from the collection.
     pub is_fetched: bool,
+    /// How well it meets a text search, where that was asked for.
+    pub score: Option<f64>,
 }
 
 /// What the taker of documents answers.

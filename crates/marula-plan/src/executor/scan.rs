@@ -108,7 +108,13 @@ impl IdHack {
         let record = record.as_bytes();
         let mut answer = None;
         if self.is_unread {
-            answer = Some(out(Found { doc: Doc::EMPTY, record, entry: None, is_fetched: false })?);
+            answer = Some(out(Found {
+                doc: Doc::EMPTY,
+                record,
+                entry: None,
+                is_fetched: false,
+                score: None,
+            })?);
         } else {
             let mut result = Ok(());
             env.collection.get(env.store, record, key, &mut |doc| match out(Found {
@@ -116,6 +122,7 @@ impl IdHack {
                 record,
                 entry: None,
                 is_fetched: true,
+                score: None,
             }) {
                 Ok(given) => answer = Some(given),
                 Err(error) => result = Err(error),
@@ -192,7 +199,13 @@ impl Collscan {
         {
             return Ok(Step::NeedTime);
         }
-        let answer = out(Found { doc, record: cursor.record(), entry: None, is_fetched: true })?;
+        let answer = out(Found {
+            doc,
+            record: cursor.record(),
+            entry: None,
+            is_fetched: true,
+            score: None,
+        })?;
         standing.is_held = answer == Emit::Full;
         Ok(Step::Advanced(answer))
     }
@@ -264,6 +277,7 @@ impl Ixscan {
             record: entry.record,
             entry: Some((index, entry)),
             is_fetched: false,
+            score: None,
         })?;
         if answer == Emit::Full {
             standing.is_held = true;

@@ -3,7 +3,7 @@
 use marula_bson::Doc;
 use marula_error::Result;
 use marula_query::context::Context;
-use marula_query::sort::SortPattern;
+use marula_query::sort::{DocMeta, SortPattern};
 use marula_query::spill::{ExternalSort, Sorted};
 
 use super::{Emit, End, Found};
@@ -19,7 +19,8 @@ pub(super) struct Sorter {
     spills: u64,
 }
 
-/// Rows: the length of the record key (4 bytes), the record key, the document.
+/// Rows: the score of a text search (8 bytes, not a number where there is none), the length of the record key (4
+/// bytes), the record key, the document.
 enum Rows {
     Coming(ExternalSort),
     Sorted(Sorted),
@@ -47,10 +48,12 @@ impl Sorter {
     /// Adds a document.
     pub(super) fn push(&mut self, found: Found<'_>) -> Result<()> {
         let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
-        self.pattern.write_key(found.doc, &mut self.key)?;
+        let meta = DocMeta { text_score: found.score, ..DocMeta::default() };
+        self.pattern.write_key_with_meta(found.doc, &meta, &mut self.key)?;
+        let score = found.score.unwrap_or(f64::NAN).to_le_bytes();
         let len =
             u32::try_from(found.record.len()).expect("a record key is of its document's size");
-        let row: [&[u8]; 3] = [&len.to_le_bytes(), found.record, found.doc.as_bytes()];
+        let row: [&[u8]; 4] = [&score, &len.to_le_bytes(), found.record, found.doc.as_bytes()];
         self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
         sort.push(&self.key, &row)
     }
@@ -75,10 +78,14 @@ impl Sorter {
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
-            let (len, rest) = sorted.value().split_at(size_of::<u32>());
+            let (score, rest) = sorted.value().split_at(size_of::<f64>());
+            let score = f64::from_le_bytes(score.try_into().expect("split at eight bytes"));
+            let score = Some(score).filter(|score| !score.is_nan());
+            let (len, rest) = rest.split_at(size_of::<u32>());
             let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
             let (record, doc) = rest.split_at(len as usize);
-            match take(Found { doc: Doc::trusted(doc), record, entry: None, is_fetched: true })? {
+            let doc = Doc::trusted(doc);
+            match take(Found { doc, record, entry: None, is_fetched: true, score })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),
                 Emit::Full => {

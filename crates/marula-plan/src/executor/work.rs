@@ -51,6 +51,12 @@ impl<'r> Env<'r> {
         let (filter, context) = (&query.filter, &query.context);
         Env { store, collection, filter, context, opened: store.newest_stamp(), open }
     }
+
+    /// What a document must match that is read now: where a write has come since the run began, all of the filter,
+    /// for what an index said may have been overtaken.
+    pub(super) fn whole_filter_if_overtaken(&self) -> Option<&'r Filter> {
+        (self.store.newest_stamp() != self.opened).then_some(self.filter)
+    }
 }
 
 /// What a sort remembers while it runs.
@@ -84,6 +90,8 @@ impl Node {
             Stage::GeoNear(stage) => stage.work(env, out)?,
             Stage::Or(stage) => stage.work(stats, env, out)?,
             Stage::SortMerge(stage) => stage.work(stats, env, out)?,
+            Stage::TextOr(stage) => stage.work(stats, env, out)?,
+            Stage::TextMatch(stage) => stage.work(env, out)?,
             Stage::Sort(stage) => stage.work(env, out)?,
             Stage::Skip(stage) => skip(stage, env, out)?,
             Stage::Limit(stage) => limit(stage, env, out)?,

@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
+use marula_db::collection::State;
 use marula_query::filter::{Filter, Node as FilterNode};
 
 use super::assign::{Assignment, assignments};
-use super::{IndexView, partial};
+use super::{IndexView, partial, text};
 use crate::bounds::Exactness;
 use crate::bounds::places::is_asked_for_places;
 use crate::plan::{Node, Stage};
@@ -57,13 +58,19 @@ impl Access {
 }
 
 /// The ways to the documents that meet `root`.
-pub(super) fn accesses(views: &[IndexView<'_>], query: &Query, root: &FilterNode) -> Vec<Access> {
+pub(super) fn accesses(
+    state: &State,
+    views: &[IndexView<'_>],
+    query: &Query,
+    root: &FilterNode,
+) -> Vec<Access> {
     let mut conjuncts = Vec::new();
     partial::flatten(root, &mut conjuncts);
-    Finder { views, query }.find(&conjuncts, &[], 0)
+    Finder { state, views, query }.find(&conjuncts, &[], 0)
 }
 
 struct Finder<'a> {
+    state: &'a State,
     views: &'a [IndexView<'a>],
     query: &'a Query,
 }
@@ -72,6 +79,10 @@ impl Finder<'_> {
     /// The ways to the documents that meet `own`, of which every one meets `outer` too: those conjuncts are
     /// checked elsewhere, but may help to bound an index.
     fn find(&self, own: &[&FilterNode], outer: &[&FilterNode], depth: usize) -> Vec<Access> {
+        if own.iter().any(|node| matches!(node, FilterNode::Text(_))) {
+            // No other index answers a text search.
+            return self.text(own).into_iter().collect();
+        }
         let all: Vec<&FilterNode> = own.iter().chain(outer).copied().collect();
         let mut found = Vec::new();
         for view in self.views {
@@ -96,6 +107,13 @@ impl Finder<'_> {
             }
         }
         found
+    }
+
+    /// The way through the text index.
+    fn text(&self, own: &[&FilterNode]) -> Option<Access> {
+        let (node, settled) = text::access(self.state, self.query, own)?;
+        let rest = self.filter(own, |number| !settled.contains(&number));
+        Some(Access::with_filter(node, rest))
     }
 
     /// The way through one index.

@@ -15,6 +15,7 @@ mod min_max;
 mod near;
 mod order;
 mod partial;
+mod text;
 
 use std::sync::Arc;
 
@@ -107,6 +108,7 @@ pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
 ///
 /// Errors: as of [`plan`].
 pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
+    text::prepare(state, query)?;
     let is_subplan = is_subplan(query);
     plans_inner(state, query)
         .map(|plans| plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
@@ -145,7 +147,7 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
         scan.used_for = ScanUse::Distinct(0);
         return Some((distinct_scan(scan, key), 0));
     }
-    let mut found = access::accesses(&views, query, query.filter.root());
+    let mut found = access::accesses(state, &views, query, query.filter.root());
     found.sort_by_key(|access| std::cmp::Reverse(access.rank));
     found.into_iter().find_map(|access| {
         let Stage::Ixscan(mut scan) = access.node.stage else { return None };
@@ -191,6 +193,14 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     if query.min.is_some() || query.max.is_some() {
         return Ok(vec![min_max::plan(state, query)?]);
     }
+    if query.filter.text().is_some() {
+        let plans = indexed(state, &visible(state, query), query);
+        return match query.filter.root() {
+            _ if !plans.is_empty() => Ok(plans),
+            FilterNode::Or(_) => Err(text::under_or()),
+            _ => Err(text::index_not_usable()),
+        };
+    }
     match &query.hint {
         Some(Hint::Natural { backward }) => {
             let direction = if *backward { Direction::Backward } else { Direction::Forward };
@@ -209,7 +219,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
                 return Err(no_solutions());
             }
             let views = [IndexView::new(index, query)];
-            let mut plans = indexed(&views, query);
+            let mut plans = indexed(state, &views, query);
             if plans.is_empty() {
                 let scan = Node::new(Stage::Ixscan(views[0].whole_scan()));
                 let access = Access::with_filter(scan, whole_filter(query));
@@ -226,7 +236,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
         return Ok(vec![finish::finish(Access::of(id_hack(id)), query, &[])]);
     }
     let views = visible(state, query);
-    let mut plans = indexed(&views, query);
+    let mut plans = indexed(state, &views, query);
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
     let is_settled = is_subplan(query) && !plans.is_empty();
     if let Some(sort) = &query.sort
@@ -247,15 +257,16 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
 /// The indexes that a query may use.
 fn visible<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
     let is_visible = |index: &&Arc<Index>| {
-        !index.spec.hidden && !matches!(index.spec.kind, IndexKind::Wildcard(_))
+        !index.spec.hidden
+            && !matches!(index.spec.kind, IndexKind::Text(_) | IndexKind::Wildcard(_))
     };
     let visible = state.indexes.iter().filter(is_visible);
     visible.map(|index| IndexView::new(index, query)).collect()
 }
 
 /// The plans whose index is bounded by the filter.
-fn indexed(views: &[IndexView<'_>], query: &Query) -> Vec<Plan> {
-    let mut found = access::accesses(views, query, query.filter.root());
+fn indexed(state: &State, views: &[IndexView<'_>], query: &Query) -> Vec<Plan> {
+    let mut found = access::accesses(state, views, query, query.filter.root());
     found.sort_by_key(|access| std::cmp::Reverse(access.rank));
     if is_subplan(query) {
         found.truncate(1);

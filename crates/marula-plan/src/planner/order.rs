@@ -58,7 +58,8 @@ pub(super) fn is_fetched(node: &Node) -> bool {
         | Stage::IdHack(_)
         | Stage::Collscan(_)
         | Stage::Fetch(_)
-        | Stage::GeoNear(_) => true,
+        | Stage::GeoNear(_)
+        | Stage::TextOr(_) => true,
         _ => node.inputs().iter().all(is_fetched),
     }
 }

@@ -146,7 +146,7 @@ struct Binding<'a> {
     outer: Option<&'a Binding<'a>>,
 }
 
-/// What an expression is evaluated in. A frame is four words; binding a variable makes a new one.
+/// What an expression is evaluated in. A frame is a few words; binding a variable makes a new one.
 #[derive(Clone, Copy)]
 pub struct Frame<'a> {
     /// The document at hand: `$$ROOT`.
@@ -155,13 +155,21 @@ pub struct Frame<'a> {
     pub arena: &'a Arena,
     /// Collation, time and the like.
     pub context: &'a Context,
+    /// How well the document at hand meets a text search.
+    pub text_score: Option<f64>,
     bindings: Option<&'a Binding<'a>>,
 }
 
 impl<'a> Frame<'a> {
     /// A frame for `root` with no variables bound.
     pub fn new(root: Doc<'a>, arena: &'a Arena, context: &'a Context) -> Self {
-        Frame { root, arena, context, bindings: None }
+        Frame { root, arena, context, text_score: None, bindings: None }
+    }
+
+    /// The frame of a document that has this score.
+    #[must_use]
+    pub fn with_text_score(self, text_score: Option<f64>) -> Self {
+        Frame { text_score, ..self }
     }
 
     /// The frame with one more variable: the counterpart of [`Scope::bind`](crate::expression::Scope::bind).

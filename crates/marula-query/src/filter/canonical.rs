@@ -213,6 +213,7 @@ impl<'n> View<'n> {
                 Node::Or(_) => 1,
                 Node::Not(_) => RANK_NOT,
                 Node::Nor(_) => RANK_NOT + 1,
+                Node::Text(_) => RANK_NOT + 3,
                 Node::Where(_) => RANK_NOT + 4,
                 Node::Expr(_) | Node::Schema(_) => RANK_NOT + 5,
                 Node::AlwaysFalse => RANK_NOT + 6,

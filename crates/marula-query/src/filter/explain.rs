@@ -32,6 +32,7 @@ fn write_node(node: &Node, out: &mut DocWriter<'_>) {
         Node::Where(node) => {
             out.append_raw("$where", node.code.as_raw());
         }
+        Node::Text(text) => text.write(out),
         Node::AlwaysTrue => {
             out.append("$alwaysTrue", 1);
         }

@@ -35,6 +35,7 @@ impl Matcher<'_> {
             Node::Expr(expr) => expr.matches(doc),
             Node::Schema(schema) => Ok(schema.matches(doc)),
             Node::Where(code) => code.matches(doc),
+            Node::Text(text) => text.matches(doc),
             Node::AlwaysTrue => Ok(true),
             Node::AlwaysFalse => Ok(false),
         }

@@ -20,6 +20,7 @@ mod number;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod text;
 pub(crate) mod types;
 
 use std::sync::Arc;
@@ -32,7 +33,9 @@ pub use expr::ExprNode;
 pub use geo::{GeoOp, GeoTest, NearTest};
 pub use in_list::InList;
 pub(crate) use matching::compares;
-pub use node::{Bits, BitsOp, Compare, CompareOp, Node, PathNode, Predicate, TypeSet, WhereNode};
+pub use node::{
+    Bits, BitsOp, Compare, CompareOp, Node, PathNode, Predicate, TextNode, TypeSet, WhereNode,
+};
 
 use crate::collation::Collation;
 use crate::context::Context;
@@ -132,7 +135,13 @@ impl Filter {
         geo::near_of(&self.root)
     }
 
+    /// The text search in it, if there is one.
+    pub fn text(&self) -> Option<&TextNode> {
+        text::text_of(&self.root)
+    }
+
     fn checked(self) -> Result<Filter> {
+        text::check(&self.root)?;
         geo::check_near(&self.root)?;
         Ok(self)
     }

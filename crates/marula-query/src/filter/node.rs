@@ -4,6 +4,8 @@
 //! reaches in it. The tree holds constants as BSON values and everything else decoded, so that neither
 //! matching nor planning looks at the filter's text again.
 
+use std::sync::{Arc, OnceLock};
+
 use marula_bson::{FieldPath, Type, ValueBuf};
 
 use crate::context::Interrupt;
@@ -12,6 +14,7 @@ use crate::filter::geo::{GeoTest, NearTest};
 use crate::filter::in_list::InList;
 use crate::json_schema::SchemaNode;
 use crate::regex::Regex;
+use crate::text::{TextMatcher, TextQuery};
 
 /// Something that is true or false of a document.
 #[derive(Clone, Debug)]
@@ -32,10 +35,21 @@ pub enum Node {
     Schema(SchemaNode),
     /// `$where`: JavaScript.
     Where(WhereNode),
+    /// `$text`.
+    Text(TextNode),
     /// True of every document.
     AlwaysTrue,
     /// True of no document.
     AlwaysFalse,
+}
+
+/// A text search, and how the text index of the collection answers it.
+#[derive(Clone, Debug)]
+pub struct TextNode {
+    /// What is searched for.
+    pub query: TextQuery,
+    /// The search in the fields of the index, once that is known; copies of the filter learn it together.
+    pub matcher: Arc<OnceLock<Arc<TextMatcher>>>,
 }
 
 /// A path and what a value there must satisfy.

@@ -10,7 +10,7 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::node::{BitsOp, Compare, CompareOp, Node, PathNode, Predicate, WhereNode};
 use super::number::{parse_i64, parse_non_negative_i32};
-use super::{Purpose, array, bits, expr, geo, in_list, modulo, types};
+use super::{Purpose, array, bits, expr, geo, in_list, modulo, text, types};
 use crate::context::Context;
 use crate::javascript;
 use crate::regex::Regex;
@@ -68,8 +68,6 @@ errors! {
     not_with_positions(name: &str) = QueryFeatureNotAllowed, "{name} is not allowed in this context";
     /// `$where` beside a positional projection.
     where_with_positions() = BadValue, "$where is not allowed in this context";
-    /// An operator of MongoDB that this server does not have.
-    not_implemented(name: &str) = NotImplemented, "{name} is not implemented";
 }
 
 /// Where in the filter the parser is.
@@ -189,7 +187,7 @@ static TOP_OPERATORS: &[TopOperator] = &[
         name: "$jsonSchema",
         parse: |parser, operand| parser.json_schema(operand).map(Some),
     },
-    TopOperator { name: "$text", parse: |parser, _| parser.text() },
+    TopOperator { name: "$text", parse: |parser, operand| parser.text(operand).map(Some) },
 ];
 
 /// Reads a whole filter.
@@ -274,9 +272,9 @@ impl<'c> Parser<'c> {
         }
     }
 
-    fn text(&self) -> Result<Option<Node>> {
+    fn text(&self, operand: RawValue<'_>) -> Result<Node> {
         self.only_at_the_top("$text")?;
-        Err(not_implemented("$text"))
+        text::parse(operand.get())
     }
 
     fn expr(&self, operand: RawValue<'_>) -> Result<Node> {

@@ -29,7 +29,7 @@ pub(super) fn apply(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let arena = Arena::new();
-    let frame = Frame::new(doc, &arena, context);
+    let frame = Frame::new(doc, &arena, context).with_text_score(metadata.text_score);
     let walk = Walk { inclusion: projection.inclusion, position, metadata, frame };
     let place = Place { positional: projection.positional.as_deref(), slices: true };
     walk.document(&projection.root, doc, place, &mut DocWriter::new(out))

@@ -13,6 +13,7 @@ use crate::expression::{Expression, Operator, Path, Scope};
 use crate::filter::Filter;
 
 errors! {
+    no_text_score() = 40_218, "query requires text score metadata, but it is not available";
     /// A stage's projection has no fields.
     empty() = 51272, "projection specification must have at least one field";
     /// A field's value is an empty object.
@@ -237,6 +238,9 @@ impl Parser<'_> {
         match (first.name.as_bytes(), self.policy) {
             (b"$meta", _) => {
                 let meta = parse_meta(operand)?;
+                if meta == Meta::TextScore && !self.context.has_text_score {
+                    return Err(no_text_score());
+                }
                 self.metadata.push(meta);
                 self.add(at, Child::Computed(Computed::Meta(meta)))
             }

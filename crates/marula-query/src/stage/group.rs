@@ -139,7 +139,10 @@ impl Grouping {
         let Some(table) = &mut self.table else { return Ok(Step::End) };
         loop {
             match self.input.advance()? {
-                Step::Document => table.take_in(self.input.doc(), &mut self.arena)?,
+                Step::Document => {
+                    let text_score = self.input.text_score();
+                    table.take_in(self.input.doc(), text_score, &mut self.arena)?;
+                }
                 Step::Pause => return Ok(Step::Pause),
                 Step::End => break,
             }

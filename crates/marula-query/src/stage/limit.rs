@@ -85,4 +85,8 @@ impl Source for Limited {
     fn doc(&self) -> Doc<'_> {
         self.input.doc()
     }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
+    }
 }

@@ -329,4 +329,8 @@ impl Source for LookingUp {
     fn doc(&self) -> Doc<'_> {
         Doc::trusted(&self.out)
     }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
+    }
 }

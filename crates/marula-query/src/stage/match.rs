@@ -105,4 +105,8 @@ impl Source for Matching {
     fn doc(&self) -> Doc<'_> {
         self.input.doc()
     }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
+    }
 }

@@ -1,5 +1,6 @@
 //! From an array of stages to a [`Pipeline`], and from there to its documents.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use marula_error::{Result, errors};
 use super::{Env, Kind, Place, Row, STAGES, Source, Stage};
 use crate::context::Context;
 use crate::expression::Scope;
+use crate::text;
 
 /// How many stages a pipeline may have, as mongod 6.0 bounds it.
 const STAGES_MAX: usize = 1000;
@@ -25,6 +27,7 @@ errors! {
     must_be_last(name: &str) = 40601, "{name} can only be the final stage in the pipeline";
     not_in_lookup(name: &str) = 51047, "{name} is not allowed within a $lookup's sub-pipeline";
     not_in_union(name: &str) = 31441, "{name} is not allowed within a $unionWith's sub-pipeline";
+    text_not_first() = 17_313, "$match with $text is only allowed as the first pipeline stage";
     not_in_facet(name: &str) = 40600, "{name} is not allowed to be used within a $facet stage";
 }
 
@@ -61,7 +64,8 @@ pub struct Parser<'c> {
 impl Pipeline {
     /// Parses the array of stages of an operation.
     pub fn parse(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
-        let mut parser = Parser::new(context, Inside::Nothing, 0);
+        let context = with_text_score(array, context, Inside::Nothing);
+        let mut parser = Parser::new(&context, Inside::Nothing, 0);
         parser.parse_all(array)?;
         parser.finish()
     }
@@ -90,7 +94,8 @@ impl Pipeline {
         context: &Context,
         inside: Inside,
     ) -> Result<Pipeline> {
-        let mut parser = Parser::new(context, inside, 1);
+        let context = with_text_score(array, context, inside);
+        let mut parser = Parser::new(&context, inside, 1);
         parser.parse_all(array)?;
         parser.finish()
     }
@@ -191,6 +196,22 @@ impl fmt::Debug for Pipeline {
     }
 }
 
+/// The context of a pipeline, which says whether its documents come with the score of a text search.
+fn with_text_score<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'c, Context> {
+    let has_text_score = match inside {
+        Inside::Facet => context.has_text_score,
+        _ => array
+            .values()
+            .next()
+            .and_then(|stage| stage.as_doc()?.get("$match")?.as_doc())
+            .is_some_and(text::has_search),
+    };
+    if has_text_score == context.has_text_score {
+        return Cow::Borrowed(context);
+    }
+    Cow::Owned(Context { has_text_score, ..context.clone() })
+}
+
 impl<'c> Parser<'c> {
     fn new(context: &'c Context, inside: Inside, depth: usize) -> Self {
         let is_in_facet = inside == Inside::Facet;
@@ -207,7 +228,8 @@ impl<'c> Parser<'c> {
         if self.depth >= DEPTH_MAX {
             return Err(too_deep());
         }
-        let mut parser = Parser::new(context, inside, self.depth + 1);
+        let context = with_text_score(array, context, inside);
+        let mut parser = Parser::new(&context, inside, self.depth + 1);
         parser.is_in_facet |= self.is_in_facet;
         parser.parse_all(array)?;
         // The outer pipeline computes constants when all of it is parsed.
@@ -233,6 +255,13 @@ impl<'c> Parser<'c> {
             let (row, argument) = find_row(item)?;
             (row.parse)(argument, self)?;
             self.check_place(row, index, count)?;
+            let is_later = index > 0 || self.inside == Inside::Facet;
+            if is_later
+                && let Some(Kind::Match(filter)) = self.stages.last().map(|stage| stage.kind())
+                && filter.text().is_some()
+            {
+                return Err(text_not_first());
+            }
         }
         Ok(())
     }

@@ -62,6 +62,7 @@ impl Stage for Project {
 impl Transform for Project {
     fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
-        self.projection.apply(frame.root, None, &Metadata::default(), frame.context, out)
+        let metadata = Metadata { text_score: frame.text_score, ..Metadata::default() };
+        self.projection.apply(frame.root, None, &metadata, frame.context, out)
     }
 }

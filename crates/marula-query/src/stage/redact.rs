@@ -73,7 +73,8 @@ impl Source for Redacting {
             }
             self.arena.reset();
             let doc = self.input.doc();
-            let frame = Frame::new(doc, &self.arena, &self.context);
+            let frame = Frame::new(doc, &self.arena, &self.context)
+                .with_text_score(self.input.text_score());
             self.out.clear();
             let expression = &self.stage.expression;
             match decide(expression, doc, &frame)? {
@@ -91,6 +92,10 @@ impl Source for Redacting {
 
     fn doc(&self) -> Doc<'_> {
         Doc::trusted(&self.out)
+    }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
     }
 }
 

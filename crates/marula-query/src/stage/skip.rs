@@ -62,4 +62,8 @@ impl Source for Skipping {
     fn doc(&self) -> Doc<'_> {
         self.input.doc()
     }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
+    }
 }

@@ -6,7 +6,7 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
-use crate::sort::SortPattern;
+use crate::sort::{DocMeta, SortPattern};
 use crate::spill::{ExternalSort, Sorted};
 
 pub(super) const ROW: Row = Row { name: "$sort", place: Place::Anywhere, parse };
@@ -79,6 +79,7 @@ struct Sorting {
     key: Vec<u8>,
 }
 
+/// Rows: the score of a text search (8 bytes, not a number where there is none), the document.
 enum Rows {
     Coming(ExternalSort),
     Sorted(Sorted),
@@ -95,8 +96,11 @@ impl Sorting {
                 step => return Ok(step),
             }
             let doc = self.input.doc();
-            self.stage.pattern.write_key(doc, &mut self.key)?;
-            sort.push(&self.key, &[doc.as_bytes()])?;
+            let text_score = self.input.text_score();
+            let meta = DocMeta { text_score, ..DocMeta::default() };
+            self.stage.pattern.write_key_with_meta(doc, &meta, &mut self.key)?;
+            let score = text_score.unwrap_or(f64::NAN).to_le_bytes();
+            sort.push(&self.key, &[&score, doc.as_bytes()])?;
         }
     }
 }
@@ -119,8 +123,14 @@ impl Source for Sorting {
 
     fn doc(&self) -> Doc<'_> {
         match &self.rows {
-            Rows::Sorted(sorted) => Doc::trusted(sorted.value()),
+            Rows::Sorted(sorted) => Doc::trusted(&sorted.value()[size_of::<f64>()..]),
             _ => Doc::EMPTY,
         }
+    }
+
+    fn text_score(&self) -> Option<f64> {
+        let Rows::Sorted(sorted) = &self.rows else { return None };
+        let (score, _) = sorted.value().split_first_chunk()?;
+        Some(f64::from_le_bytes(*score)).filter(|score| !score.is_nan())
     }
 }

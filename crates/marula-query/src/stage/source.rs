@@ -37,6 +37,11 @@ pub trait Source: Send {
 
     /// The document moved to; only after [`Step::Document`].
     fn doc(&self) -> Doc<'_>;
+
+    /// How well that document meets the text search at the front of the pipeline.
+    fn text_score(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// A stage that makes one document of another.
@@ -69,7 +74,8 @@ impl<T: Transform> Source for Map<T> {
             step => return Ok(step),
         }
         self.arena.reset();
-        let frame = Frame::new(self.input.doc(), &self.arena, &self.context);
+        let frame = Frame::new(self.input.doc(), &self.arena, &self.context)
+            .with_text_score(self.input.text_score());
         self.transform.write(&frame, &mut self.out)?;
         check_size(self.out.len())?;
         Ok(Step::Document)
@@ -77,6 +83,10 @@ impl<T: Transform> Source for Map<T> {
 
     fn doc(&self) -> Doc<'_> {
         Doc::trusted(&self.out)
+    }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
     }
 }
 

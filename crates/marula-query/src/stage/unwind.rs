@@ -213,4 +213,8 @@ impl Source for Unwinding {
     fn doc(&self) -> Doc<'_> {
         if self.is_unchanged { self.input.doc() } else { Doc::trusted(&self.out) }
     }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
+    }
 }

@@ -21,6 +21,7 @@ errors! {
     /// An array filter is no object.
     not_an_object(place: &str, index: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
     /// `$where` in a condition on array elements.
+    text_not_allowed() = BadValue, "$text is not allowed in this context";
     where_not_allowed() = BadValue, "$where is not allowed in this context";
     /// `$expr` in a condition on array elements.
     expr_not_allowed() = QueryFeatureNotAllowed, "$expr is not allowed in this context";
@@ -95,6 +96,7 @@ pub(super) fn check_allowed(node: &Node) -> Result<()> {
         }
         Node::Not(child) => check_allowed(child),
         Node::Where(_) => Err(where_not_allowed()),
+        Node::Text(_) => Err(text_not_allowed()),
         Node::Expr(_) => Err(expr_not_allowed()),
         Node::Path(_) | Node::Schema(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
     }

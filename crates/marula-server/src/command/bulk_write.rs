@@ -313,7 +313,7 @@ impl Bulk<'_, '_, '_> {
                     number,
                 };
                 let collection = ctx.server.db.collection(ns);
-                Ok(statement.run(ctx, collection.as_ref(), op)?.map(Did::Deleted))
+                Ok(statement.run(ctx, ns, collection.as_ref(), op)?.map(Did::Deleted))
             }
             Verb::Insert | Verb::Update => {
                 let statement = update_one::Statement {

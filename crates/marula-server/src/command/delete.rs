@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, DocWriter, Value, doc};
 use marula_db::session::Done;
-use marula_db::{Collection, WriteOp};
+use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Result, errors};
 use marula_plan::{End, Execution, Query, choice, planner, query};
 use marula_query::filter::Filter;
@@ -98,7 +98,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 multi: multi[index],
                 number: op.ids.at(index),
             };
-            let outcome = statement.run(ctx, collection.as_ref(), op);
+            let outcome = statement.run(ctx, &ns, collection.as_ref(), op);
             if let Some(statements) = &mut ctx.statements {
                 let command = doc! { "q": statement.query, "limit": i32::from(!statement.multi) };
                 let counts = outcome
@@ -152,6 +152,7 @@ impl Statement<'_> {
     pub(super) fn run(
         &self,
         ctx: &Context<'_>,
+        ns: &Namespace,
         collection: Option<&Arc<Collection>>,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<i64>> {
@@ -166,6 +167,7 @@ impl Statement<'_> {
         )?;
         let filter = Filter::parse(self.query, &context)?;
         let Some(collection) = collection else {
+            query_args::check_text_without_collection(&filter, ns)?;
             op.record_only(&[(self.number, Done::Deleted(0))])?;
             return Ok(Some(0));
         };

@@ -16,6 +16,7 @@ use marula_plan::trial::Tried;
 use marula_plan::{Emit, Execution, Node, Plan, Query, Shown, Stage, Wanted, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::Pipeline;
+use marula_query::text;
 
 use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
@@ -235,12 +236,14 @@ impl<'a> Asked<'a> {
         if let (Some(collection), false) = (&collection, verb == Verb::Find) {
             writes::check_not_view(collection)?;
         }
-        let context =
+        let mut context =
             query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
+        context.has_text_score = text::has_search(filter);
         let mut query = query_args::parse_query(filter, context)?;
         query.hint = query_args::parse_hint(hint)?;
         query_args::apply_sort(&mut query, sort)?;
         query.context.limits = query_args::limits(ctx, request);
+        query.wants_score = text::asks_for_score(sort);
         let mut projection = Doc::EMPTY;
         let mut key = None;
         match verb {
@@ -253,6 +256,7 @@ impl<'a> Asked<'a> {
                 };
                 (query.min, query.max) = (bound("min"), bound("max"));
                 projection = doc("projection")?;
+                query.wants_score |= text::asks_for_score(projection);
                 if let Some(parsed) = find::parse_projection(projection, &query.context)? {
                     query.shown = Some(Shown::of(&parsed, projection));
                 }
@@ -302,6 +306,8 @@ impl<'a> Asked<'a> {
         let mut interrupt = || ctx.check_interrupt();
         let Choice { plan, rejected, tried } =
             choice::explain(&ctx.server.db, &collection, &query, &mut interrupt)?;
+        // Only now is known in which language a text search is.
+        answer.parsed = query.filter.to_doc();
         let is_simple = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_) | Stage::Eof));
         answer.shape = (!is_simple).then(|| choice::shape(&query));
         let rejected: Vec<DocBuf> = rejected.iter().map(|plan| answer.tree(plan, None)).collect();

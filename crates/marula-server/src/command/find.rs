@@ -9,6 +9,7 @@ use marula_plan::{Execution, Query, Shown, Wanted, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::{Policy, Projection};
+use marula_query::text;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
@@ -26,6 +27,8 @@ errors! {
     tailable_single_batch() = BadValue, "cannot use tailable option with the 'singleBatch' option";
     tailable_sort() = BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}";
     tailable_not_capped(ns: &Namespace, filter: &str) = BadValue, "error processing query: ns={ns}Tree: {filter}\nSort: {{}}\nProj: {{}}\n tailable cursor requested on non capped collection";
+    tailable_text() = BadValue, "text and tailable cursor not allowed in same query";
+    text_natural() = BadValue, "text expression not allowed with $natural sort order";
     min_max_fields() = 51_176, "min and max must have the same field names";
     invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
 }
@@ -192,11 +195,13 @@ impl<'a> FindArgs<'a> {
     fn check_without_collection(&self, ctx: &Context<'_>, request: &Request<'_>) -> Result<()> {
         let context =
             query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
-        self.parse_query(context).map(|_| ())
+        let (query, _) = self.parse_query(context)?;
+        query_args::check_text_without_collection(&query.filter, &request.namespace()?)
     }
 
     /// Reads filter, projection and sort in mongod's order: of several mistakes, the first is told.
-    fn parse_query(&self, context: QueryContext) -> Result<(Query, Option<Projection>)> {
+    fn parse_query(&self, mut context: QueryContext) -> Result<(Query, Option<Projection>)> {
+        context.has_text_score = text::has_search(self.filter);
         let hint = query_args::parse_hint(self.hint)?;
         let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
         let mut projection = draft_projection(self.projection, &context)?;
@@ -245,6 +250,9 @@ impl<'a> FindArgs<'a> {
             return Ok(Some(FindSource::new(execution)));
         }
         let (mut query, projection) = self.parse_query(context)?;
+        if self.tail != Tail::No && query.filter.text().is_some() {
+            return Err(tailable_text());
+        }
         if self.tail != Tail::No && state.options.capped.is_none() {
             let tree = query.filter.to_doc().as_doc().to_string();
             return Err(tailable_not_capped(&collection.namespace(), &tree));
@@ -254,6 +262,11 @@ impl<'a> FindArgs<'a> {
         if query.sort.is_some() {
             query.context.limits = query_args::limits(ctx, request);
         }
+        if query.filter.text().is_some() && self.sort.get("$natural").is_some() {
+            return Err(text_natural());
+        }
+        query.wants_score =
+            text::asks_for_score(self.projection) || text::asks_for_score(self.sort);
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = request

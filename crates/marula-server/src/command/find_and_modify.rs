@@ -9,9 +9,10 @@ use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::{Execution, Hint, Query, choice};
 use marula_query::context::Context as QueryContext;
-use marula_query::filter::{Filter, Purpose};
+use marula_query::filter::{Filter, Purpose, TextNode};
 use marula_query::projection::{Metadata, Projection};
 use marula_query::sort::SortPattern;
+use marula_query::text;
 use marula_query::update::{Update, UpdateOptions, check_array_filters};
 
 use super::fields::{Field, Types};
@@ -164,12 +165,13 @@ impl<'a> Args<'a> {
             }
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
-        let context = query_args::query_context(
+        let mut context = query_args::query_context(
             ctx,
             collection.as_deref(),
             self.collation,
             self.let_variables,
         )?;
+        context.has_text_score = text::has_search(self.query);
         // In the order in which mongod reads them: of several mistakes, the first is told.
         let hint = query_args::parse_hint(self.hint)?;
         let options =
@@ -250,6 +252,7 @@ impl Job<'_> {
         let mut query = Query::new(self.filter.clone(), self.context.clone());
         query.hint = self.hint.clone();
         query.sort = self.sort.clone();
+        query.wants_score = text::asks_for_score(self.args.sort);
         let mut interrupt = || ctx.check_interrupt();
         let chosen =
             choice::choose(&ctx.server.db, collection, query, op.may_wait, &mut interrupt)?;
@@ -336,7 +339,10 @@ impl Job<'_> {
                     self.filter.matches_noting(doc, &mut position)?;
                 }
                 let mut out = Vec::new();
-                projection.apply(doc, position, &Metadata::default(), self.context, &mut out)?;
+                let text_score = self.filter.text().and_then(TextNode::matcher);
+                let text_score = text_score.map(|text| text.score(doc)).transpose()?;
+                let metadata = Metadata { text_score, ..Metadata::default() };
+                projection.apply(doc, position, &metadata, self.context, &mut out)?;
                 Some(DocBuf::trusted(out))
             }
         };

@@ -16,20 +16,21 @@ errors! {
     pub(crate) no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
 }
 
-/// Parses the name of some metadata. Documents carry none here: what needs it is refused, the rest is missing.
+/// Parses the name of some metadata. Of what documents do not carry, some is refused and the rest is missing.
 fn parse_meta(
     operator: &'static Operator,
     value: Value<'_>,
-    _: &mut Scope<'_>,
+    scope: &mut Scope<'_>,
 ) -> Result<Expression> {
     let Value::String(name) = value else {
         return Err(meta_not_string());
     };
     match &**name {
-        b"textScore" => Err(no_text_score()),
+        b"textScore" if !scope.context.has_text_score => Err(no_text_score()),
         b"geoNearDistance" => Err(no_near_distance()),
         b"geoNearPoint" => Err(no_near_point()),
-        b"randVal"
+        b"textScore"
+        | b"randVal"
         | b"searchScore"
         | b"searchHighlights"
         | b"indexKey"
@@ -44,6 +45,9 @@ fn parse_meta(
 
 fn meta<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let name = args[0].as_constant().and_then(|name| name.as_str());
+    if name.is_some_and(|name| **name == *b"textScore") {
+        return Ok(frame.text_score.map(Value::Double));
+    }
     if name.is_some_and(|name| **name == *b"sortKey") {
         return frame.arena.array([]).map(Some);
     }

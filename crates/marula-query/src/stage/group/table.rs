@@ -127,10 +127,15 @@ impl Table {
     /// Adds a document to its group, or writes a row of it.
     ///
     /// Errors: those of the expressions and accumulators; `too_much_memory`; those of the disk.
-    pub(super) fn take_in(&mut self, document: Doc<'_>, arena: &mut Arena) -> Result<()> {
+    pub(super) fn take_in(
+        &mut self,
+        document: Doc<'_>,
+        text_score: Option<f64>,
+        arena: &mut Arena,
+    ) -> Result<()> {
         arena.reset();
         let Table { stage, context, held } = self;
-        let frame = Frame::new(document, arena, context);
+        let frame = Frame::new(document, arena, context).with_text_score(text_score);
         let key = match &stage.key {
             // A key of one field is null where the field is missing; of several, the field is left out.
             Expression::Object(fields) if fields.len() == 1 => {

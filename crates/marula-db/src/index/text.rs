@@ -1,0 +1,335 @@
+//! Text indexes: the specification as mongod completes it, and a key for each term of a document.
+//!
+//! A pattern `{ p: 1, a: "text", b: "text", s: 1 }` becomes `{ p: 1, _fts: "text", _ftsx: 1, s: 1 }` with the fields in
+//! the weights. A key is the fields before, the term, its score, and the fields behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, FieldPath, Value};
+use marula_error::{Result, errors};
+use marula_query::text::{Language, TextFields, TextScores};
+use marula_query::update::Touched;
+
+use super::keys::{KeyMaker, KeySet};
+use super::spec::{IndexSpec, KeyPart};
+
+errors! {
+    not_adjacent() = CannotCreateIndex, "'text' fields in index must all be adjacent";
+    reserved_fields() = CannotCreateIndex, "text index with reserved fields _fts/_ftsx not allowed";
+    no_score_field() = CannotCreateIndex, "expected _ftsx after _fts";
+    bad_score_field() = CannotCreateIndex, "expecting _ftsx:1";
+    bad_direction() = CannotCreateIndex, "expected value 1 or -1 for non-text key in compound index";
+    weights_not_object() = CannotCreateIndex, "text index option 'weights' must be an object";
+    no_weights() = CannotCreateIndex, "text index option 'weights' must specify fields or the wildcard";
+    weight_not_number() = CannotCreateIndex, "weight for text index needs numeric type";
+    weight_range(weight: i32) = CannotCreateIndex, "text index weight must be in the exclusive interval (0,100000) but found: {weight}";
+    weight_empty_field() = CannotCreateIndex, "weight cannot be on an empty field";
+    weight_empty_component() = CannotCreateIndex, "weight cannot have empty path component";
+    weight_dollar() = CannotCreateIndex, "weight cannot have path component with $ prefix";
+    bad_language() = CannotCreateIndex, "default_language is not valid";
+    bad_override() = CannotCreateIndex, "language_override is not valid";
+    bad_version(version: i64) = CannotCreateIndex, "bad textIndexVersion: {version}";
+    old_version(version: i64) = CannotCreateIndex, "textIndexVersion {version} is not available on this server";
+    array_beside(path: &str, doc: &Doc<'_>) = CannotBuildIndexKeys, "Field '{path}' of text index contains an array in document: {doc}";
+}
+
+/// The field that stands for the terms.
+const TERM_FIELD: &[u8] = b"_fts";
+
+/// The field that stands for their scores.
+const SCORE_FIELD: &[u8] = b"_ftsx";
+
+/// In place of a field: every field.
+const EVERY_FIELD: &[u8] = b"$**";
+
+/// Terms of more bytes than this are not kept whole in a key.
+const TERM_BYTES_MAX: usize = 64;
+
+/// The bytes that are kept of a longer term, in front of its digest.
+const TERM_BYTES_KEPT: usize = 32;
+
+/// The only version of text indexes that is built.
+const VERSION: i32 = 3;
+
+/// What a text index holds.
+#[derive(Clone)]
+pub struct TextIndex {
+    /// The texts that are searched.
+    pub fields: Arc<TextFields>,
+    /// How many fields stand before the term.
+    pub prefix: usize,
+    /// Weights as they are shown.
+    weights: BTreeMap<Vec<u8>, i32>,
+    /// The language as it is shown.
+    language: String,
+}
+
+impl TextIndex {
+    /// Completes the specification of a text index: the index, its key pattern as it is shown, and its fields.
+    ///
+    /// Errors: this module's rows.
+    pub(super) fn resolve(key: Doc<'_>, spec: Doc<'_>) -> Result<(Self, DocBuf, Vec<KeyPart>)> {
+        let (shown, texts, prefix) = complete_pattern(key)?;
+        let weights = weights(&texts, spec.get("weights"))?;
+        let (name, language) = match spec.get("default_language") {
+            Some(Value::String(name)) => {
+                (name.to_string(), Language::find(name).ok_or_else(bad_language)?)
+            }
+            _ => ("english".to_owned(), Language::English),
+        };
+        let language_override = match spec.get("language_override") {
+            Some(Value::String(field)) => field.as_bytes().to_vec(),
+            _ => b"language".to_vec(),
+        };
+        if language_override.is_empty()
+            || language_override.starts_with(b"$")
+            || language_override.contains(&b'.')
+        {
+            return Err(bad_override());
+        }
+        #[allow(clippy::cast_possible_truncation)]
+        match spec.get("textIndexVersion").and_then(|version| version.as_f64()) {
+            None => {}
+            Some(version) if version as i64 == i64::from(VERSION) => {}
+            Some(version) if matches!(version as i64, 1 | 2) => {
+                return Err(old_version(version as i64));
+            }
+            Some(version) => return Err(bad_version(version as i64)),
+        }
+        let fields = TextFields {
+            wildcard: weights.get(EVERY_FIELD).copied().map(f64::from),
+            weights: (weights.iter())
+                .filter(|(path, _)| *path != EVERY_FIELD)
+                .map(|(path, weight)| (path.clone(), f64::from(*weight)))
+                .collect(),
+            language,
+            language_override,
+        };
+        let parts = shown
+            .as_doc()
+            .iter()
+            .map(|element| KeyPart {
+                path: FieldPath::new(element.name),
+                descending: element.value.get().as_f64().is_some_and(|number| number < 0.0),
+            })
+            .collect();
+        let index = TextIndex { fields: Arc::new(fields), prefix, weights, language: name };
+        Ok((index, shown, parts))
+    }
+
+    /// Whether an option is shown by [`TextIndex::write_options`].
+    pub(super) fn is_option(name: &[u8]) -> bool {
+        matches!(
+            name,
+            b"weights" | b"default_language" | b"language_override" | b"textIndexVersion"
+        )
+    }
+
+    /// Adds the options of the kind to a specification as it is kept and shown.
+    pub(super) fn write_options(&self, out: &mut DocWriter<'_>) {
+        let mut weights = out.begin_doc("weights");
+        for (path, weight) in &self.weights {
+            weights.append(path, *weight);
+        }
+        drop(weights);
+        out.append("default_language", self.language.as_str());
+        out.append("language_override", BStr::new(&self.fields.language_override));
+        out.append("textIndexVersion", VERSION);
+    }
+
+    /// Whether an update that touched these paths may change what the index holds of a document's texts.
+    pub(super) fn is_touched(&self, touched: &Touched) -> bool {
+        if self.fields.wildcard.is_some() {
+            return true;
+        }
+        let name = &self.fields.language_override;
+        self.fields.weights.keys().any(|path| {
+            let levels = path.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+            // The language may be named beside the text, or beside any document that it is in.
+            let mut named = levels
+                .map(|(end, _)| [&path[..=end], name].concat())
+                .chain([name.clone(), path.clone()]);
+            named.any(|path| touched.may_affect(&FieldPath::new(path)))
+        })
+    }
+
+    /// The same weights, language, field of languages and version.
+    pub(super) fn same_options(&self, other: &TextIndex) -> bool {
+        self.weights == other.weights
+            && self.language == other.language
+            && self.fields.language_override == other.fields.language_override
+    }
+}
+
+/// The pattern as it is shown, the fields that are searched, and how many stand before them.
+fn complete_pattern(key: Doc<'_>) -> Result<(DocBuf, Vec<Vec<u8>>, usize)> {
+    let is_text = |value: Value<'_>| matches!(value, Value::String(_));
+    let prefix = key.values().take_while(|value| !is_text(*value)).count();
+    let behind = key.iter().skip(prefix);
+    let is_complete = behind.clone().next().is_some_and(|field| *field.name == *TERM_FIELD);
+    let text_count = behind.clone().take_while(|field| is_text(field.value.get())).count();
+    if is_complete {
+        match behind.clone().nth(1) {
+            Some(score) if *score.name == *SCORE_FIELD => {
+                if score.value.get().as_f64() != Some(1.0) {
+                    return Err(bad_score_field());
+                }
+            }
+            Some(other) if !is_text(other.value.get()) => {
+                check_direction(other.value.get())?;
+                return Err(no_score_field());
+            }
+            _ => return Err(no_score_field()),
+        }
+    }
+    let stand_ins = if is_complete { 2 } else { text_count };
+    let mut texts = Vec::new();
+    for (position, field) in key.iter().enumerate() {
+        let value = field.value.get();
+        let is_stand_in = is_complete && (prefix..prefix + stand_ins).contains(&position);
+        if is_stand_in {
+            continue;
+        }
+        if [TERM_FIELD, SCORE_FIELD].contains(&field.name.as_bytes()) {
+            return Err(reserved_fields());
+        }
+        if !is_text(value) {
+            check_direction(value)?;
+        } else if (prefix..prefix + stand_ins).contains(&position) {
+            texts.push(field.name.to_vec());
+        } else {
+            return Err(not_adjacent());
+        }
+    }
+    let shown = DocBuf::build(|out| {
+        for (position, field) in key.iter().enumerate() {
+            if position == prefix && !is_complete {
+                out.append(TERM_FIELD, "text");
+                out.append(SCORE_FIELD, 1);
+            }
+            if is_complete || !(prefix..prefix + stand_ins).contains(&position) {
+                out.append_raw(field.name, field.value);
+            }
+        }
+    });
+    Ok((shown, texts, prefix))
+}
+
+fn check_direction(value: Value<'_>) -> Result<()> {
+    match value.as_f64() {
+        Some(number) if number.abs() == 1.0 => Ok(()),
+        _ => Err(bad_direction()),
+    }
+}
+
+/// The weights of the fields in the pattern and of those in the option.
+fn weights(texts: &[Vec<u8>], option: Option<Value<'_>>) -> Result<BTreeMap<Vec<u8>, i32>> {
+    let mut weights: BTreeMap<Vec<u8>, i32> = texts.iter().map(|path| (path.clone(), 1)).collect();
+    match option {
+        None => {}
+        Some(Value::Document(given)) => {
+            for field in given {
+                let value = field.value.get();
+                let weight = match value {
+                    _ if !value.kind().is_number() => return Err(weight_not_number()),
+                    Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
+                    _ => value.as_f64(),
+                };
+                #[allow(clippy::cast_possible_truncation)]
+                let weight = weight.unwrap_or_default() as i32;
+                if weight <= 0 || weight >= 100_000 {
+                    return Err(weight_range(weight));
+                }
+                weights.insert(field.name.to_vec(), weight);
+            }
+        }
+        Some(Value::String(text)) if *text == *EVERY_FIELD => {
+            weights.insert(EVERY_FIELD.to_vec(), 1);
+        }
+        Some(_) => return Err(weights_not_object()),
+    }
+    if weights.is_empty() {
+        return Err(no_weights());
+    }
+    for path in weights.keys().filter(|path| *path != EVERY_FIELD) {
+        if path.is_empty() {
+            return Err(weight_empty_field());
+        }
+        for part in path.split(|&byte| byte == b'.') {
+            if part.is_empty() {
+                return Err(weight_empty_component());
+            }
+            if part.starts_with(b"$") {
+                return Err(weight_dollar());
+            }
+        }
+    }
+    Ok(weights)
+}
+
+/// A term as it stands in a key: a long one is its front and a digest.
+pub fn key_term(term: &str) -> Vec<u8> {
+    if term.len() <= TERM_BYTES_MAX {
+        return term.as_bytes().to_vec();
+    }
+    let mut key = term.as_bytes()[..TERM_BYTES_KEPT].to_vec();
+    key.extend_from_slice(format!("{:x}", md5::compute(term)).as_bytes());
+    key
+}
+
+impl KeyMaker {
+    /// Writes the keys of `doc`, unsorted.
+    pub(super) fn make_text(
+        &mut self,
+        spec: &IndexSpec,
+        text: &TextIndex,
+        doc: Doc<'_>,
+        keys: &mut KeySet,
+    ) -> Result<()> {
+        let beside = |range: std::ops::Range<usize>| -> Result<Vec<Value<'_>>> {
+            spec.parts[range].iter().map(|part| value_beside(part, doc)).collect()
+        };
+        let before = beside(0..text.prefix)?;
+        let behind = beside(text.prefix + 2..spec.parts.len())?;
+        let mut scores = TextScores::new();
+        text.fields.scores(doc, &mut scores)?;
+        for (term, score) in &scores {
+            keys.check_room()?;
+            self.writer.reset(&[]);
+            for (part, value) in spec.parts.iter().zip(&before) {
+                self.writer.push(*value, part.descending, None);
+            }
+            let term = key_term(term);
+            self.writer.push(Value::String(term.as_slice().into()), false, None);
+            self.writer.push(Value::Double(*score), false, None);
+            for (part, value) in spec.parts[text.prefix + 2..].iter().zip(&behind) {
+                self.writer.push(*value, part.descending, None);
+            }
+            self.finish_key(keys);
+        }
+        if scores.len() > 1 {
+            keys.multikey.parts[text.prefix] = 1;
+        }
+        Ok(())
+    }
+}
+
+/// The value of a field beside the texts; null where it is missing.
+fn value_beside<'a>(part: &KeyPart, doc: Doc<'a>) -> Result<Value<'a>> {
+    let mut value = Value::Document(doc);
+    for name in part.path.parts() {
+        value = match value {
+            Value::Document(inner) => match inner.get(name) {
+                Some(found) => found,
+                None => return Ok(Value::Null),
+            },
+            Value::Array(_) => break,
+            _ => return Ok(Value::Null),
+        };
+    }
+    match value {
+        Value::Array(_) => Err(array_beside(&part.path.to_string(), &doc)),
+        value => Ok(value),
+    }
+}

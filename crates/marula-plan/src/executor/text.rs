@@ -1,0 +1,127 @@
+//! The stages of a text search: adding up scores, and trying what the entries of the index do not tell.
+
+use std::collections::HashMap;
+
+use marula_bson::{Doc, Value};
+use marula_db::RecordKey;
+use marula_db::index::entry;
+use marula_error::{Result, errors};
+
+use super::work::{Env, Step};
+use super::{Emit, Found};
+use crate::plan::{Stats, TextMatch, TextOr};
+
+/// Bytes of records and scores that one search may hold.
+const SCORES_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+errors! {
+    too_many_scores() = ExceededMemoryLimit, "The scores of a text search exceed the memory limit of {SCORES_BYTES_MAX} bytes";
+}
+
+/// The field of a text index's entry that tells a term's score.
+const SCORE_FIELD: &str = "_ftsx";
+
+/// What a search remembers while it adds up.
+#[derive(Default)]
+pub(crate) struct Scoring {
+    /// The walk that is being read.
+    current: usize,
+    /// Where each record stands among the scores.
+    places: HashMap<RecordKey, usize>,
+    /// The records in the order in which they were found.
+    scores: Vec<(RecordKey, f64)>,
+    bytes: usize,
+    next: usize,
+    key: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Scoring {
+    fn add(&mut self, found: Found<'_>) -> Result<()> {
+        let Some((index, entry)) = found.entry else { return Ok(()) };
+        self.values.clear();
+        // An entry that is damaged counts nothing; `validate` says what is wrong.
+        let score = entry::decode_values(index, &entry, &mut self.values)
+            .and_then(|()| Doc::trusted(&self.values).get(SCORE_FIELD))
+            .and_then(|score: Value<'_>| score.as_f64())
+            .unwrap_or(0.0);
+        let record = RecordKey::new(found.record);
+        match self.places.get(&record) {
+            Some(&place) => self.scores[place].1 += score,
+            None => {
+                self.bytes += 2 * (size_of::<(RecordKey, f64)>() + found.record.len());
+                if self.bytes > SCORES_BYTES_MAX {
+                    return Err(too_many_scores());
+                }
+                self.places.insert(record.clone(), self.scores.len());
+                self.scores.push((record, score));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TextOr {
+    pub(super) fn work(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let TextOr { inputs, scoring } = self;
+        if let Some(input) = inputs.get_mut(scoring.current) {
+            let step = input.work(env, &mut |found| scoring.add(found).map(|()| Emit::Taken))?;
+            if step == Step::Eof {
+                scoring.current += 1;
+            }
+            return Ok(Step::NeedTime);
+        }
+        let Some((record, score)) = scoring.scores.get(scoring.next) else { return Ok(Step::Eof) };
+        let mut answer = None;
+        let (record, score) = (record.as_bytes(), Some(*score));
+        let mut result = Ok(());
+        let whole = env.whole_filter_if_overtaken();
+        env.collection.get(env.store, record, &mut scoring.key, &mut |doc| {
+            let matches = whole.map_or(Ok(true), |filter| filter.matches(doc));
+            let shown = matches.and_then(|matches| match matches {
+                true => out(Found { doc, record, entry: None, is_fetched: true, score }).map(Some),
+                false => Ok(None),
+            });
+            match shown {
+                Ok(shown) => answer = shown,
+                Err(error) => result = Err(error),
+            }
+        })?;
+        result?;
+        if answer == Some(Emit::Full) {
+            return Ok(Step::Advanced(Emit::Full));
+        }
+        stats.docs += 1;
+        scoring.next += 1;
+        Ok(answer.map_or(Step::NeedTime, Step::Advanced))
+    }
+}
+
+impl TextMatch {
+    pub(super) fn work(
+        &mut self,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let TextMatch { matcher, input, rejected, .. } = self;
+        let mut has_passed = false;
+        let step = input.work(env, &mut |found| {
+            // Where documents are left unread, whoever reads them tries the whole filter.
+            if found.is_fetched && !matcher.admits(found.doc)? {
+                *rejected += 1;
+                return Ok(Emit::Taken);
+            }
+            has_passed = true;
+            out(found)
+        })?;
+        Ok(match step {
+            Step::Advanced(_) if !has_passed => Step::NeedTime,
+            other => other,
+        })
+    }
+}

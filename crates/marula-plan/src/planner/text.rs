@@ -1,0 +1,112 @@
+//! Text searches: which index answers one, and the walks for its terms.
+
+use std::sync::Arc;
+
+use marula_bson::{DocBuf, Value};
+use marula_db::Index;
+use marula_db::collection::State;
+use marula_db::index::IndexKind;
+use marula_db::index::text::{TextIndex, key_term};
+use marula_error::{Result, errors};
+use marula_query::filter::{CompareOp, Node as FilterNode, PathNode, Predicate};
+use marula_query::text::TextMatcher;
+use marula_storage::Direction;
+
+use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
+use crate::executor::Scoring;
+use crate::plan::{Ixscan, Node, ScanBounds, Stage, TextMatch, TextOr};
+use crate::query::Query;
+
+errors! {
+    index_required() = IndexNotFound, "text index required for $text query";
+    with_hint() = BadValue, "text and hint not allowed in same query";
+    pub(super) under_or() = NoQueryExecutionPlans, "Failed to produce a solution for TEXT under OR - other non-TEXT clauses under OR have to be indexed as well.";
+    pub(super) index_not_usable() = NoQueryExecutionPlans, "failed to use text index to satisfy $text query (if text index is compound, are equality predicates given for all prefix fields?)";
+}
+
+/// The text index of a collection.
+fn text_index(state: &State) -> Option<(&Arc<Index>, &TextIndex)> {
+    state.indexes.iter().filter(|index| !index.spec.hidden).find_map(|index| {
+        match &index.spec.kind {
+            IndexKind::Text(text) => Some((index, text)),
+            _ => None,
+        }
+    })
+}
+
+/// Finds the index that answers the text search of `query`, if there is one.
+///
+/// Errors: `index_required`, `with_hint`, an unsupported language.
+pub(super) fn prepare(state: &State, query: &Query) -> Result<()> {
+    let Some(text) = query.filter.text() else { return Ok(()) };
+    let (_, index) = text_index(state).ok_or_else(index_required)?;
+    let matcher = TextMatcher::new(&text.query, Arc::clone(&index.fields))?;
+    text.matcher.get_or_init(|| Arc::new(matcher));
+    if query.hint.is_some() { Err(with_hint()) } else { Ok(()) }
+}
+
+/// The stages that give what meets the text search in `conjuncts`, and the conjuncts that need no further check; `None`
+/// where a field in front of the terms has no value.
+pub(super) fn access(
+    state: &State,
+    query: &Query,
+    conjuncts: &[&FilterNode],
+) -> Option<(Node, Vec<usize>)> {
+    let is_text = |node: &&FilterNode| matches!(node, FilterNode::Text(_));
+    let number = conjuncts.iter().position(is_text)?;
+    let FilterNode::Text(text) = conjuncts[number] else { return None };
+    let matcher = text.matcher.get()?.clone();
+    let (index, kind) = text_index(state)?;
+    let mut settled = vec![number];
+    let mut prefix = Vec::new();
+    for part in &index.spec.parts[..kind.prefix] {
+        let (number, value) = conjuncts.iter().enumerate().find_map(|(number, node)| {
+            let FilterNode::Path(PathNode { path, predicate: Predicate::Compare(compare) }) = node
+            else {
+                return None;
+            };
+            (*path == part.path && compare.op == CompareOp::Eq)
+                .then_some((number, compare.value.get()))
+        })?;
+        settled.push(number);
+        prefix.push(value);
+    }
+    let shown = DocBuf::build(|out| {
+        for (element, value) in index.spec.key.as_doc().iter().zip(&prefix) {
+            out.append(element.name, *value);
+        }
+    });
+    let terms = &matcher.search().index_terms;
+    let mut walks: Vec<Node> = terms.iter().map(|term| walk(index, kind, &prefix, term)).collect();
+    let input = if query.wants_score {
+        Node::new(Stage::TextOr(TextOr { inputs: walks, scoring: Scoring::default() }))
+    } else {
+        let input = match walks.len() {
+            0 => Node::new(Stage::Eof),
+            1 => walks.remove(0),
+            _ => Node::or(walks),
+        };
+        Node::fetch(input, None)
+    };
+    let node = Node::new(Stage::TextMatch(TextMatch {
+        matcher,
+        index: Arc::clone(index),
+        prefix: shown,
+        input: Box::new(input),
+        rejected: 0,
+    }));
+    Some((node, settled))
+}
+
+/// The walk over the entries of one term, the best first.
+fn walk(index: &Arc<Index>, kind: &TextIndex, prefix: &[Value<'_>], term: &str) -> Node {
+    let term = key_term(term);
+    let parts = PartView::of(index, true);
+    let points = prefix.iter().copied().chain([Value::String(term.as_slice().into())]);
+    let mut fields: Vec<Vec<Interval>> = points.map(|value| vec![Interval::point(value)]).collect();
+    fields.resize(parts.len(), vec![Interval::all()]);
+    debug_assert!(kind.prefix + 1 < parts.len(), "the score follows the term");
+    let keys = KeyBounds::new(&IndexBounds { fields }, &parts);
+    let bounds = ScanBounds { fields: None, keys };
+    Node::new(Stage::Ixscan(Ixscan::new(Arc::clone(index), bounds, Direction::Backward)))
+}

@@ -1,0 +1,266 @@
+//! The texts of a document that a text index holds, and the scores of their terms.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use marula_bson::{BStr, ByteSlice, Doc, Value};
+use marula_error::{Result, errors};
+
+use super::Language;
+use super::language::Terms;
+use super::words::{until_nul, words};
+
+errors! {
+    override_not_string() = 17_261, "found language override field in document with non-string type";
+    override_unsupported(name: &BStr) = 17_262, "language override unsupported: {name}";
+}
+
+/// Which fields of a document are searched, how much each of them counts, and in which language they are.
+#[derive(Clone, Debug)]
+pub struct TextFields {
+    /// How much the text at each path counts.
+    pub weights: BTreeMap<Vec<u8>, f64>,
+    /// How much any other text counts; `None` where only the paths above are searched.
+    pub wildcard: Option<f64>,
+    /// The language of what names none.
+    pub language: Language,
+    /// The field by which a document names the language of what it holds.
+    pub language_override: Vec<u8>,
+}
+
+/// A text in a document.
+pub(super) struct Text<'a> {
+    pub text: &'a str,
+    pub weight: f64,
+    pub language: Language,
+}
+
+/// The terms of a document, each with its score.
+pub type TextScores = HashMap<String, f64>;
+
+impl TextFields {
+    /// The terms of a document, each with its score.
+    ///
+    /// A term counts 1 when it comes first in a text, half of that the next time, and so on; the sum is multiplied by
+    /// a number between a half and one that tells how much of the text the term is, and by the weight of the
+    /// field.
+    ///
+    /// Errors: `override_not_string`, `override_unsupported`.
+    pub fn scores(&self, doc: Doc<'_>, scores: &mut TextScores) -> Result<()> {
+        scores.clear();
+        let mut found: HashMap<String, Occurrences> = HashMap::new();
+        self.for_each_text(doc, &mut |text| {
+            found.clear();
+            let terms = Terms::of_index(text.language);
+            let mut count = 0_u32;
+            for word in words(text.text, text.language) {
+                let Some(term) = terms.term(word) else { continue };
+                count += 1;
+                match found.get_mut(&*term) {
+                    Some(known) => known.add(),
+                    None => {
+                        found.insert(term.into_owned(), Occurrences::one());
+                    }
+                }
+            }
+            for (term, occurrences) in found.drain() {
+                let share = 0.5 * f64::from(occurrences.count) / f64::from(count) + 0.5;
+                // A text that is nothing but the term counts a little more.
+                let is_whole =
+                    text.text.len() == term.len() && text.text.eq_ignore_ascii_case(&term);
+                let boost = if is_whole { 1.1 } else { 1.0 };
+                let score = text.weight * occurrences.frequency * share * boost;
+                *scores.entry(term).or_insert(0.0) += score;
+            }
+            Ok(true)
+        })?;
+        Ok(())
+    }
+
+    /// Shows `visit` every text of a document that is searched, until it answers `false`.
+    pub(super) fn for_each_text(
+        &self,
+        doc: Doc<'_>,
+        visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        self.object(doc, &mut Vec::new(), false, self.language, visit)
+    }
+
+    /// Walks the fields of a document, whose path is `path`. Validated BSON bounds the depth.
+    fn object(
+        &self,
+        doc: Doc<'_>,
+        path: &mut Vec<u8>,
+        is_nested: bool,
+        language: Language,
+        visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let language = match doc.get(&self.language_override) {
+            None => language,
+            Some(Value::String(name)) => {
+                Language::find(name).ok_or_else(|| override_unsupported(name))?
+            }
+            Some(_) => return Err(override_not_string()),
+        };
+        for element in doc {
+            let is_language = self.wildcard.is_some() && *element.name == self.language_override;
+            // A name with a dot could not be told from a path.
+            if is_language || element.name.contains(&b'.') {
+                continue;
+            }
+            let length = path.len();
+            if is_nested {
+                path.push(b'.');
+            }
+            path.extend_from_slice(element.name);
+            let goes_on = self.is_searched(path)
+                && !self.value(element.value.get(), path, language, visit)?;
+            path.truncate(length);
+            if goes_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn value(
+        &self,
+        value: Value<'_>,
+        path: &mut Vec<u8>,
+        language: Language,
+        visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        match value {
+            Value::String(text) => match self.weight(path) {
+                Some(weight) => {
+                    let text = text.to_str_lossy();
+                    visit(Text { text: until_nul(&text), weight, language })
+                }
+                None => Ok(true),
+            },
+            Value::Document(doc) => self.object(doc, path, true, language, visit),
+            Value::Array(array) => {
+                for item in array.values() {
+                    let is_array = matches!(item, Value::Array(_));
+                    if is_array && self.wildcard.is_none() {
+                        continue;
+                    }
+                    if !self.value(item, path, language, visit)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn weight(&self, path: &[u8]) -> Option<f64> {
+        self.weights.get(path).copied().or(self.wildcard)
+    }
+
+    /// Whether there may be a text that is searched at this path or below.
+    fn is_searched(&self, path: &[u8]) -> bool {
+        let leads_on = |known: &Vec<u8>| {
+            known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+        };
+        self.wildcard.is_some() || self.weights.keys().any(leads_on)
+    }
+}
+
+/// How often a term has come in one text.
+struct Occurrences {
+    count: u32,
+    frequency: f64,
+    last: f64,
+}
+
+impl Occurrences {
+    fn one() -> Self {
+        Occurrences { count: 1, frequency: 1.0, last: 1.0 }
+    }
+
+    fn add(&mut self) {
+        self.count += 1;
+        self.last /= 2.0;
+        self.frequency += self.last;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::{DocBuf, doc};
+
+    use super::*;
+
+    fn fields(weights: &[(&str, f64)], wildcard: Option<f64>) -> TextFields {
+        TextFields {
+            weights: weights.iter().map(|&(path, weight)| (path.into(), weight)).collect(),
+            wildcard,
+            language: Language::English,
+            language_override: b"language".to_vec(),
+        }
+    }
+
+    #[track_caller]
+    fn check(fields: &TextFields, doc: &DocBuf, expected: &[(&str, f64)]) {
+        let mut scores = TextScores::new();
+        fields.scores(doc.as_doc(), &mut scores).unwrap();
+        let mut found: Vec<_> =
+            scores.iter().map(|(term, score)| (term.as_str(), *score)).collect();
+        found.sort_by(|a, b| a.0.cmp(b.0));
+        assert_eq!(found, expected, "{doc:?}");
+    }
+
+    /// The expected scores are mongod 6.0's.
+    #[test]
+    fn scores_are_mongods() {
+        let a = fields(&[("a", 1.0)], None);
+        check(
+            &a,
+            &doc! { "a": "coffee coffee shop" },
+            &[("coffe", 1.25), ("shop", 0.666_666_666_666_666_6)],
+        );
+        check(&a, &doc! { "a": "the the coffee the" }, &[("coffe", 1.0)]);
+        check(&a, &doc! { "a": "tea" }, &[("tea", 1.1)]);
+        check(&a, &doc! { "a": ["tea", ["milk"], { "a": "x" }, 5] }, &[("tea", 1.1)]);
+        let weighted = fields(&[("a", 10.0), ("b", 2.0)], None);
+        check(
+            &weighted,
+            &doc! { "a": "coffee shop", "b": "tea coffee coffee" },
+            &[("coffe", 10.0), ("shop", 7.5), ("tea", 1.333_333_333_333_333_3)],
+        );
+    }
+
+    #[test]
+    fn paths_lead_through_arrays_but_not_by_index() {
+        let nested = fields(&[("a.b", 1.0)], None);
+        check(
+            &nested,
+            &doc! { "a": [{ "b": "x" }, { "b": ["y", "z"] }], "a.b": "w" },
+            &[("x", 1.1), ("y", 1.1), ("z", 1.1)],
+        );
+        check(&nested, &doc! { "a": [[{ "b": "x" }]], "b": "y" }, &[]);
+        let all = fields(&[("a.b", 5.0)], Some(1.0));
+        check(
+            &all,
+            &doc! { "_id": "x", "a": { "b": "y", "c": [["z"]] }, "language": "english" },
+            &[("x", 1.1), ("y", 5.5), ("z", 1.1)],
+        );
+    }
+
+    #[test]
+    fn a_document_names_its_language() {
+        let a = fields(&[("a.b", 1.0), ("t", 1.0)], None);
+        let document = doc! { "language": "none", "t": "running",
+        "a": [{ "b": "running", "language": "EN" }, { "b": "running" }] };
+        check(&a, &document, &[("run", 1.0), ("running", 2.2)]);
+        let mut scores = TextScores::new();
+        let error = |doc: &DocBuf, scores: &mut TextScores| {
+            a.scores(doc.as_doc(), scores).unwrap_err().code().number()
+        };
+        assert_eq!(error(&doc! { "language": "klingon" }, &mut scores), 17_262);
+        assert_eq!(error(&doc! { "a": { "language": 5 } }, &mut scores), 17_261);
+        check(&a, &doc! { "c": { "language": 5 } }, &[]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Trying a document against a search: what is not known from the entries of an index.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use marula_bson::Doc;
+use marula_error::Result;
+
+use super::fields::Text;
+use super::fold;
+use super::language::Terms;
+use super::words::words;
+use super::{Language, Search, TextFields, TextQuery, TextScores};
+
+/// A search as an index with these fields answers it.
+#[derive(Clone, Debug)]
+pub struct TextMatcher {
+    fields: Arc<TextFields>,
+    language: Language,
+    is_case_sensitive: bool,
+    is_diacritic_sensitive: bool,
+    search: Search,
+}
+
+impl TextMatcher {
+    /// The search of `query` in `fields`.
+    ///
+    /// Errors: an unsupported language.
+    pub fn new(query: &TextQuery, fields: Arc<TextFields>) -> Result<Self> {
+        let language = query.language_with(fields.language)?;
+        Ok(TextMatcher {
+            language,
+            is_case_sensitive: query.is_case_sensitive,
+            is_diacritic_sensitive: query.is_diacritic_sensitive,
+            search: Search::parse(query, language),
+            fields,
+        })
+    }
+
+    /// The search.
+    pub fn search(&self) -> &Search {
+        &self.search
+    }
+
+    /// The language of the search string.
+    pub fn language(&self) -> Language {
+        self.language
+    }
+
+    /// Whether a document matches.
+    ///
+    /// Errors: those of a document's language.
+    pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+        Ok(self.has_a_term(doc, &self.search.terms)? && self.passes(doc)?)
+    }
+
+    /// Whether a document matches that has one of the terms in an index.
+    ///
+    /// Errors: as [`TextMatcher::matches`].
+    pub fn admits(&self, doc: Doc<'_>) -> Result<bool> {
+        let is_certain = !self.is_case_sensitive && !self.is_diacritic_sensitive;
+        Ok((is_certain || self.has_a_term(doc, &self.search.terms)?) && self.passes(doc)?)
+    }
+
+    /// The score of a document: what its terms that are searched for come to.
+    ///
+    /// Errors: as [`TextMatcher::matches`].
+    pub fn score(&self, doc: Doc<'_>) -> Result<f64> {
+        let mut scores = TextScores::new();
+        self.fields.scores(doc, &mut scores)?;
+        Ok(self.search.index_terms.iter().filter_map(|term| scores.get(term)).sum())
+    }
+
+    /// Whether nothing speaks against a document that has one of the terms.
+    fn passes(&self, doc: Doc<'_>) -> Result<bool> {
+        if self.has_a_term(doc, &self.search.negated_terms)? {
+            return Ok(false);
+        }
+        for phrase in &self.search.phrases {
+            if !self.has_phrase(doc, phrase)? {
+                return Ok(false);
+            }
+        }
+        for phrase in &self.search.negated_phrases {
+            if self.has_phrase(doc, phrase)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_a_term(&self, doc: Doc<'_>, wanted: &BTreeSet<String>) -> Result<bool> {
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        let mut is_found = false;
+        self.fields.for_each_text(doc, &mut |text| {
+            let terms =
+                Terms::new(text.language, self.is_case_sensitive, self.is_diacritic_sensitive);
+            is_found = words(text.text, text.language)
+                .any(|word| terms.term(word).is_some_and(|term| wanted.contains(&*term)));
+            Ok(!is_found)
+        })?;
+        Ok(is_found)
+    }
+
+    /// Whether the letters of a phrase stand in one text, wherever its words begin.
+    fn has_phrase(&self, doc: Doc<'_>, phrase: &str) -> Result<bool> {
+        let phrase = self.folded(phrase);
+        let mut is_found = false;
+        self.fields.for_each_text(doc, &mut |Text { text, .. }| {
+            is_found = self.folded(text).contains(&phrase);
+            Ok(!is_found)
+        })?;
+        Ok(is_found)
+    }
+
+    fn folded(&self, text: &str) -> String {
+        let text = if self.is_case_sensitive {
+            text.into()
+        } else {
+            fold::lower(text, self.language.folding())
+        };
+        if self.is_diacritic_sensitive {
+            text.into_owned()
+        } else {
+            fold::strip(&text).into_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(search: &str, sensitive: (bool, bool), texts: &[(&str, bool)]) {
+        let fields = Arc::new(TextFields {
+            weights: [(b"a".to_vec(), 1.0)].into_iter().collect(),
+            wildcard: None,
+            language: Language::English,
+            language_override: b"language".to_vec(),
+        });
+        let query = TextQuery {
+            search: search.to_owned(),
+            language: String::new(),
+            is_case_sensitive: sensitive.0,
+            is_diacritic_sensitive: sensitive.1,
+        };
+        let matcher = TextMatcher::new(&query, fields).unwrap();
+        for &(text, expected) in texts {
+            let doc = doc! { "a": text };
+            assert_eq!(matcher.matches(doc.as_doc()).unwrap(), expected, "{search} in {text}");
+        }
+    }
+
+    /// The expected answers are mongod 6.0's.
+    #[test]
+    fn documents_match_as_in_mongod() {
+        let any = (false, false);
+        check("coffee", any, &[("Coffees", true), ("tea", false), ("x\0 coffee", false)]);
+        check("coffee \"fee sho\"", any, &[("the coffee shopping", true), ("coffee-shop", false)]);
+        check("coffee -shop", any, &[("coffee shopping", false), ("coffee", true)]);
+        check("coffee -\"the\"", any, &[("the coffee", false), ("coffee", true)]);
+        check("coffee \"\"", any, &[("coffee", true)]);
+        check("coffee -\"\"", any, &[("coffee", false)]);
+        check("-tea", any, &[("coffee", false)]);
+        check("cafe \"CAFÉ\"", any, &[("Café", true), ("cafe", true)]);
+        check("Coffee", (true, false), &[("Coffee", true), ("coffee", false)]);
+        check("café", (false, true), &[("Café", true), ("cafe", false)]);
+        check("The", (true, true), &[("The", false)]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Text search: what `$text` asks, what a text index holds, and whether a document matches.
+//!
+//! A text is cut into words at what Unicode calls white space, punctuation and the like (`words`). A word becomes a
+//! *term*: without case, stop words left out, stemmed by its language (`language`), without diacritics (`fold`). An
+//! index holds a document's terms, each with a score (`fields`); a `$text` is read into terms and phrases that must
+//! and must not be there (`search`), and `matching` tries what an index cannot tell.
+//!
+//! Source: terms and scores that mongod 6.0 shows, for texts in each of its languages (text indexes of version 3).
+
+mod fields;
+mod fold;
+mod language;
+mod matching;
+mod search;
+mod stop_words;
+mod words;
+
+use marula_bson::{ByteSlice, Doc, Value};
+
+pub use fields::{TextFields, TextScores};
+pub use language::Language;
+pub use matching::TextMatcher;
+pub use search::{Search, TextQuery};
+
+/// Whether a filter document asks for a text search.
+pub fn has_search(filter: Doc<'_>) -> bool {
+    filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
+        (b"$text", _) => true,
+        (b"$and" | b"$or", Value::Array(branches)) => {
+            branches.values().filter_map(|branch| branch.as_doc()).any(has_search)
+        }
+        _ => false,
+    })
+}
+
+/// Whether a document asks for the score of a text search, however deep: `{ $meta: "textScore" }`, or the same as
+/// `explain` prints it.
+pub fn asks_for_score(doc: Doc<'_>) -> bool {
+    doc.iter().any(|element| match element.value.get() {
+        value if *element.name == *b"$meta" => names_score(value),
+        Value::Document(inner) | Value::Array(inner) => asks_for_score(inner),
+        _ => false,
+    })
+}
+
+fn names_score(value: Value<'_>) -> bool {
+    match value {
+        Value::String(name) => *name == *b"textScore",
+        Value::Document(inner) | Value::Array(inner) => inner.values().any(names_score),
+        _ => false,
+    }
+}

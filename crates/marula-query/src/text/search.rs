@@ -1,0 +1,223 @@
+//! What `$text` asks: the operator's argument, and its search string in terms and phrases.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use marula_bson::{ByteSlice, Doc, DocWriter, Type, Value};
+use marula_error::{Result, errors};
+
+use super::language::Terms;
+use super::words::{Piece, is_space, pieces};
+use super::{Language, words};
+
+errors! {
+    not_object() = BadValue, "$text expects an object";
+    missing_search() = NoSuchKey, "Missing expected field \"$search\"";
+    wrong_type(field: &str, expected: &str, found: &str) = TypeMismatch, "\"{field}\" had the wrong type. Expected {expected}, found {found}";
+    extra_fields() = BadValue, "extra fields in $text";
+    unsupported_language(name: &str) = BadValue, "unsupported language: \"{name}\" for text index version 3";
+}
+
+/// The argument of `$text`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextQuery {
+    /// The search string.
+    pub search: String,
+    /// The language of the search string; empty is that of the index.
+    pub language: String,
+    /// Whether upper and lower case differ.
+    pub is_case_sensitive: bool,
+    /// Whether letters with and without diacritics differ.
+    pub is_diacritic_sensitive: bool,
+}
+
+impl TextQuery {
+    /// Parses the argument of `$text`.
+    ///
+    /// Shape: `{ $search: <string>, $language: <string>, $caseSensitive: <bool>, $diacriticSensitive: <bool> }`.
+    /// Errors: this module's rows.
+    pub fn parse(argument: Value<'_>) -> Result<Self> {
+        let Value::Document(argument) = argument else { return Err(not_object()) };
+        let search = string(argument, "$search")?.ok_or_else(missing_search)?;
+        let language = string(argument, "$language")?;
+        let is_case_sensitive = flag(argument, "$caseSensitive")?;
+        let is_diacritic_sensitive = flag(argument, "$diacriticSensitive")?;
+        let known = [
+            true,
+            language.is_some(),
+            is_case_sensitive.is_some(),
+            is_diacritic_sensitive.is_some(),
+        ];
+        if argument.iter().count() != known.iter().filter(|&&known| known).count() {
+            return Err(extra_fields());
+        }
+        Ok(TextQuery {
+            search,
+            language: language.unwrap_or_default(),
+            is_case_sensitive: is_case_sensitive.unwrap_or(false),
+            is_diacritic_sensitive: is_diacritic_sensitive.unwrap_or(false),
+        })
+    }
+
+    /// Writes the argument with all its fields.
+    pub fn write(&self, out: &mut DocWriter<'_>) {
+        out.append("$search", self.search.as_str());
+        out.append("$language", self.language.as_str());
+        out.append("$caseSensitive", self.is_case_sensitive);
+        out.append("$diacriticSensitive", self.is_diacritic_sensitive);
+    }
+
+    /// The language of the search string, for an index of this language.
+    ///
+    /// Errors: `unsupported_language`.
+    pub fn language_with(&self, default: Language) -> Result<Language> {
+        if self.language.is_empty() {
+            return Ok(default);
+        }
+        Language::find(self.language.as_bytes()).ok_or_else(|| unsupported_language(&self.language))
+    }
+}
+
+fn string(argument: Doc<'_>, field: &str) -> Result<Option<String>> {
+    match argument.get(field) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.to_str_lossy().into_owned())),
+        Some(other) => Err(wrong_type(field, "string", other.kind().alias())),
+    }
+}
+
+fn flag(argument: Doc<'_>, field: &str) -> Result<Option<bool>> {
+    match argument.get(field) {
+        None => Ok(None),
+        Some(Value::Boolean(flag)) => Ok(Some(flag)),
+        Some(other) => Err(wrong_type(field, Type::Boolean.alias(), other.kind().alias())),
+    }
+}
+
+/// A search string, read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Search {
+    /// The terms of which a document must have one.
+    pub terms: BTreeSet<String>,
+    /// The same as an index holds them: without case and diacritics.
+    pub index_terms: BTreeSet<String>,
+    /// The terms that a document must not have.
+    pub negated_terms: BTreeSet<String>,
+    /// What must stand in a document, letter by letter.
+    pub phrases: Vec<String>,
+    /// What must not.
+    pub negated_phrases: Vec<String>,
+}
+
+impl Search {
+    /// Reads a search string.
+    ///
+    /// A minus behind white space negates what follows up to the next white space; quotes enclose a phrase, whose words
+    /// are terms too unless it is negated.
+    pub fn parse(query: &TextQuery, language: Language) -> Self {
+        let terms = Terms::new(language, query.is_case_sensitive, query.is_diacritic_sensitive);
+        let of_index = Terms::of_index(language);
+        let text = words::until_nul(&query.search);
+        let mut search = Search::default();
+        let mut is_negated = false;
+        let mut is_behind_space = true;
+        let mut phrase_start = None;
+        for (at, piece) in pieces(text, language) {
+            match piece {
+                Piece::Word(_) if is_negated && phrase_start.is_some() => {}
+                Piece::Word(word) => search.add(word, is_negated, &terms, &of_index),
+                Piece::Delimiter('"') => match phrase_start.take() {
+                    None => phrase_start = Some(at + 1),
+                    Some(start) => {
+                        let phrases = if is_negated {
+                            &mut search.negated_phrases
+                        } else {
+                            &mut search.phrases
+                        };
+                        phrases.push(text[start..at].to_owned());
+                    }
+                },
+                Piece::Delimiter('-') if phrase_start.is_none() && is_behind_space => {
+                    is_negated = true;
+                }
+                Piece::Delimiter(delimiter) => {
+                    if phrase_start.is_none() && is_space(delimiter) {
+                        is_negated = false;
+                    }
+                }
+            }
+            is_behind_space = matches!(piece, Piece::Delimiter(delimiter) if is_space(delimiter));
+        }
+        search
+    }
+
+    fn add(&mut self, word: &str, is_negated: bool, terms: &Terms, of_index: &Terms) {
+        let Some(term) = terms.term(word) else { return };
+        if is_negated {
+            self.negated_terms.insert(term.into_owned());
+            return;
+        }
+        self.index_terms.extend(of_index.term(word).map(Cow::into_owned));
+        self.terms.insert(term.into_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(search: &str) -> TextQuery {
+        TextQuery {
+            search: search.to_owned(),
+            language: String::new(),
+            is_case_sensitive: false,
+            is_diacritic_sensitive: false,
+        }
+    }
+
+    /// Checks a search in the words of `explain`: terms, negated terms, phrases, negated phrases.
+    #[track_caller]
+    fn check(text: &str, expected: [&[&str]; 4]) {
+        let search = Search::parse(&query(text), Language::English);
+        let list = |terms: &BTreeSet<String>| terms.iter().cloned().collect::<Vec<_>>();
+        let found = [
+            list(&search.terms),
+            list(&search.negated_terms),
+            search.phrases,
+            search.negated_phrases,
+        ];
+        assert_eq!(
+            found,
+            expected.map(|list| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>()),
+            "{text}"
+        );
+    }
+
+    /// The expected readings are mongod 6.0's.
+    #[test]
+    fn a_search_string_is_read_as_mongod_reads_it() {
+        check("coffee -tea Running", [&["coffe", "run"], &["tea"], &[], &[]]);
+        check("\"coffee shop\" -\"x y\"", [&["coffe", "shop"], &[], &["coffee shop"], &["x y"]]);
+        check("- foo", [&["foo"], &[], &[], &[]]);
+        check("--foo", [&[], &["foo"], &[], &[]]);
+        check("foo-bar -baz", [&["bar", "foo"], &["baz"], &[], &[]]);
+        check("-foo-bar x", [&["x"], &["bar", "foo"], &[], &[]]);
+        check("foo -\"bar\"baz", [&["foo"], &["baz"], &[], &["bar"]]);
+        check("\"foo -bar\"", [&["bar", "foo"], &[], &["foo -bar"], &[]]);
+        check("-\"foo", [&[], &[], &[], &[]]);
+        check("\"abc", [&["abc"], &[], &[], &[]]);
+        check("\"foo\"bar\"baz\"", [&["bar", "baz", "foo"], &[], &["foo", "baz"], &[]]);
+        check("\"\"foo\"\"", [&["foo"], &[], &["", ""], &[]]);
+        check("the \"the\" -the", [&[], &[], &["the"], &[]]);
+        check("null\0char", [&["null"], &[], &[], &[]]);
+    }
+
+    #[test]
+    fn the_terms_of_an_index_have_neither_case_nor_diacritics() {
+        let sensitive =
+            TextQuery { is_case_sensitive: true, is_diacritic_sensitive: true, ..query("Naïve") };
+        let search = Search::parse(&sensitive, Language::English);
+        assert_eq!(search.terms.iter().collect::<Vec<_>>(), ["Naïv"]);
+        assert_eq!(search.index_terms.iter().collect::<Vec<_>>(), ["naiv"]);
+    }
+}

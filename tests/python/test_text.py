@@ -1,0 +1,122 @@
+"""Text search, as an application uses it: words in their languages, phrases, scores. Answers are mongod 6.0's."""
+import pytest
+from pymongo.errors import OperationFailure, WriteError
+
+SCORE = {"$meta": "textScore"}
+
+
+@pytest.fixture
+def coffees(c):
+    c.create_index([("t", "text")])
+    c.insert_many([
+        {"_id": 1, "t": "Coffee shop"}, {"_id": 2, "t": "the coffee shopping mall"}, {"_id": 3, "t": "Café au lait"},
+        {"_id": 4, "t": ["coffee", "shop"]}, {"_id": 5, "t": "RUNNING Running running"},
+    ])
+    return c
+
+
+def found(c, search, **options):
+    text = {"$search": search, **options}
+    return sorted(d["_id"] for d in c.find({"$text": text}, {"_id": 1}))
+
+
+@pytest.mark.parametrize("search, options, expected", [
+    ("coffees", {}, [1, 2, 4]),
+    ("the", {}, []),
+    ("-coffee", {}, []),
+    ("coffee -shop", {}, []),
+    ("coffee -mall", {}, [1, 4]),
+    ('coffee "fee sho"', {}, [1, 2]),
+    ('"coffee shop"', {}, [1, 2]),
+    ('coffee -"the"', {}, [1, 4]),
+    ("cafe", {}, [3]),
+    ("CAFÉ", {}, [3]),
+    ("cafe", {"$diacriticSensitive": True}, []),
+    ("Coffee", {"$caseSensitive": True}, [1]),
+    ("RUNNING", {"$caseSensitive": True}, [5]),
+    ("run", {}, [5]),
+    ("running", {"$language": "none"}, []),
+])
+def test_what_is_found(coffees, search, options, expected):
+    assert found(coffees, search, **options) == expected
+
+
+def test_scores_order_and_show(coffees):
+    wanted = [(4, 2.1), (1, 1.5), (2, 1.3333333333333333)]
+    cursor = coffees.find({"$text": {"$search": "coffee shop"}}, {"s": SCORE}).sort([("s", SCORE)])
+    assert [(d["_id"], d["s"]) for d in cursor] == wanted
+    stages = [{"$match": {"$text": {"$search": "coffee shop"}}}, {"$addFields": {"s": SCORE}}, {"$sort": {"s": -1}}]
+    assert [(d["_id"], d["s"]) for d in coffees.aggregate(stages)] == wanted
+
+
+def test_a_search_goes_on_over_batches(coffees):
+    cursor = coffees.find({"$text": {"$search": "coffee"}}, {"s": SCORE}, batch_size=1)
+    assert sorted(d["_id"] for d in cursor) == [1, 2, 4]
+
+
+def test_weights_and_fields_beside(c):
+    c.create_index([("p", 1), ("a", "text"), ("b", "text")], weights={"a": 10}, name="x")
+    index = next(i for i in c.list_indexes() if i["name"] == "x")
+    assert dict(index["key"]) == {"p": 1, "_fts": "text", "_ftsx": 1}
+    assert (dict(index["weights"]), index["textIndexVersion"]) == ({"a": 10, "b": 1}, 3)
+    c.insert_many([{"_id": 1, "p": 1, "a": "tea", "b": "milk"}, {"_id": 2, "p": 2, "a": "tea"}])
+    one = {"$text": {"$search": "tea milk"}, "p": 1}
+    assert list(c.find(one, {"_id": 1, "s": SCORE})) == [{"_id": 1, "s": 12.1}]
+    with pytest.raises(OperationFailure) as error:
+        list(c.find({"$text": {"$search": "tea"}}))
+    assert error.value.code == 291
+    with pytest.raises(WriteError) as error:
+        c.insert_one({"p": [1], "a": "tea"})
+    assert error.value.code == 201
+
+
+def test_documents_in_their_languages(c):
+    c.create_index([("t", "text")])
+    c.insert_many([{"_id": 1, "t": "corriendo", "language": "spanish"}, {"_id": 2, "t": "the end", "language": "none"}])
+    assert found(c, "correr", **{"$language": "spanish"}) == [1]
+    assert found(c, "the", **{"$language": "none"}) == [2]
+    for language, code in [("klingon", 17262), (5, 17261)]:
+        with pytest.raises(WriteError) as error:
+            c.insert_one({"t": "x", "language": language})
+        assert error.value.code == code
+
+
+def test_writes_find_by_text_and_keep_the_index_right(coffees):
+    text = {"$text": {"$search": "coffee"}}
+    assert coffees.update_many(text, {"$set": {"t": "tea"}}).modified_count == 3
+    assert found(coffees, "coffee") == []
+    assert coffees.delete_many({"$text": {"$search": "tea"}}).deleted_count == 3
+    assert coffees.database.command("validate", coffees.name)["valid"]
+
+
+@pytest.mark.parametrize("filter, code", [
+    ({"$nor": [{"$text": {"$search": "x"}}]}, 2),
+    ({"$and": [{"$text": {"$search": "x"}}, {"$text": {"$search": "y"}}]}, 2),
+    ({"$or": [{"$text": {"$search": "x"}}, {"t": 1}]}, 291),
+    ({"$text": {"$search": 5}}, 14),
+    ({"$text": {}}, 4),
+    ({"$text": {"$search": "x", "$language": "klingon"}}, 2),
+])
+def test_refusals(coffees, filter, code):
+    with pytest.raises(OperationFailure) as error:
+        list(coffees.find(filter))
+    assert error.value.code == code
+
+
+def test_without_an_index(c):
+    c.insert_one({"t": "x"})
+    with pytest.raises(OperationFailure) as error:
+        list(c.find({"$text": {"$search": "x"}}))
+    assert error.value.code == 27
+
+
+def test_one_text_index_and_no_other_use_of_it(coffees):
+    with pytest.raises(OperationFailure) as error:
+        coffees.create_index([("p", 1), ("t", "text")])
+    assert error.value.code == 67
+    with pytest.raises(OperationFailure) as error:
+        list(coffees.find({"$text": {"$search": "x"}}, hint="t_text"))
+    assert error.value.code == 2
+    with pytest.raises(OperationFailure) as error:
+        list(coffees.find({}, {"s": SCORE}))
+    assert error.value.code == 40218
