@@ -1,6 +1,7 @@
 //! Trigonometry of decimal128: computed with 80 digits, rounded to 34.
 
 use marula_bson::Decimal128;
+use marula_bson::decimal128::{EXPONENT_MIN, Parts};
 
 use super::number::{Big, DecContext, big_context, decimal_with, from_big, to_big};
 
@@ -150,6 +151,9 @@ pub(super) fn cos(x: Decimal128) -> Decimal128 {
 
 /// The tangent.
 pub(super) fn tan(x: Decimal128) -> Decimal128 {
+    if x.is_zero() {
+        return scaled_zero(x, -40);
+    }
     odd(x, Decimal128::NAN, |context, x| {
         let sin = big_sin(context, x);
         let cos = big_cos(context, x);
@@ -191,6 +195,9 @@ pub(super) fn atan(x: Decimal128) -> Decimal128 {
 
 /// The arc sine.
 pub(super) fn asin(x: Decimal128) -> Decimal128 {
+    if x.is_zero() {
+        return scaled_zero(x, -40);
+    }
     odd(x, Decimal128::NAN, big_asin)
 }
 
@@ -214,6 +221,9 @@ fn big_asin(context: &mut Context, x: &Big) -> Big {
 
 /// The arc cosine.
 pub(super) fn acos(x: Decimal128) -> Decimal128 {
+    if x.to_exact_i64() == Some(1) {
+        return least_zero(false);
+    }
     if x.is_nan() {
         return x;
     }
@@ -224,6 +234,19 @@ pub(super) fn acos(x: Decimal128) -> Decimal128 {
     let right = over(context, &pi, &two);
     let asin = if x.is_zero() { number(context, 0) } else { big_asin(context, &to_big(x)) };
     from_big(&minus(context, &right, &asin))
+}
+
+/// A zero of `x`'s sign, its exponent so much greater: functions that mongod computes as a product have such zeros.
+fn scaled_zero(x: Decimal128, by: i32) -> Decimal128 {
+    let Parts::Finite { negative, exponent, .. } = x.parts() else { return x };
+    let exponent = (exponent + by).max(EXPONENT_MIN);
+    Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient: 0 }).unwrap_or(x)
+}
+
+/// The zero of the least exponent: what mongod's functions come to that are zero without being exact.
+pub(super) fn least_zero(negative: bool) -> Decimal128 {
+    let parts = Parts::Finite { negative, exponent: EXPONENT_MIN, coefficient: 0 };
+    Decimal128::from_parts(parts).unwrap_or(Decimal128::ZERO)
 }
 
 /// The angle of a point, by quadrant.
@@ -257,6 +280,9 @@ pub(super) fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
         }
     };
     let angle = from_big(&magnitude);
+    if angle.is_zero() {
+        return least_zero(y.is_negative());
+    }
     if y.is_negative() { negated(angle) } else { angle }
 }
 
@@ -290,6 +316,9 @@ fn big_cosh(context: &mut Context, x: &Big) -> Big {
 
 /// The hyperbolic sine.
 pub(super) fn sinh(x: Decimal128) -> Decimal128 {
+    if x.is_zero() {
+        return scaled_zero(x, -40);
+    }
     odd(x, Decimal128::INFINITY, big_sinh)
 }
 
@@ -319,6 +348,9 @@ pub(super) fn tanh(x: Decimal128) -> Decimal128 {
 
 /// The inverse hyperbolic sine.
 pub(super) fn asinh(x: Decimal128) -> Decimal128 {
+    if x.is_zero() {
+        return least_zero(x.is_negative());
+    }
     odd(x, Decimal128::INFINITY, |context, x| {
         let mut size = *x;
         context.abs(&mut size);
@@ -349,6 +381,9 @@ pub(super) fn acosh(x: Decimal128) -> Decimal128 {
 
 /// The inverse hyperbolic tangent; infinite at one.
 pub(super) fn atanh(x: Decimal128) -> Decimal128 {
+    if x.is_zero() {
+        return least_zero(x.is_negative());
+    }
     match x.to_exact_i64() {
         Some(1) => return Decimal128::INFINITY,
         Some(-1) => return Decimal128::NEG_INFINITY,

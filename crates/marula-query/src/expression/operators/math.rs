@@ -7,6 +7,7 @@ use marula_error::{Error, Result, errors};
 
 use super::arithmetic::only_number;
 use super::{kind, known};
+use crate::expression::decimal_math;
 use crate::expression::number::{
     Big, DecContext, Number, big_context, decimal_with, exact_decimal, from_big, from_dec, to_big,
     to_dec,
@@ -146,8 +147,18 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     }
     Ok(Some(match (base, exponent) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
-            let exponent = to_big(exponent.to_decimal());
-            padded(big(base.to_decimal(), |context, value| context.pow(value, &exponent))).into()
+            let (base, exponent) = (base.to_decimal(), exponent.to_decimal());
+            let power = match exponent.is_zero() {
+                true => Decimal128::from_i64(1),
+                false => {
+                    let exponent = to_big(exponent);
+                    big(base, |context, value| context.pow(value, &exponent))
+                }
+            };
+            match power.is_zero() {
+                true => decimal_math::least_zero(false).into(),
+                false => padded(power).into(),
+            }
         }
         (Number::Int(base), Number::Int(exponent)) => {
             pow_integers(base.into(), exponent.into(), true)
