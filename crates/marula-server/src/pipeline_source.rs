@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, Value};
+use marula_bson::{ArrayWriter, Doc, FieldPath, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
@@ -12,7 +12,9 @@ use marula_query::filter::Filter;
 use marula_query::sort::{SortMeta, SortPart, SortPattern};
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
-use marula_query::stage::{Env, Kind, Pipeline, Replacement, Report, Source, Stage, Step, World};
+use marula_query::stage::{
+    Env, JoinSide, Kind, Pipeline, Replacement, Report, Source, Stage, Step, World,
+};
 use marula_query::text;
 
 use crate::context::{Context, Watch};
@@ -47,6 +49,27 @@ impl World for Surroundings {
     ) -> Result<Box<dyn Source>> {
         let ns = Namespace::new(database.unwrap_or(&self.database), collection)?;
         start(self, &ns, pipeline, None)
+    }
+
+    fn join_side(&self, collection: &str, field: &[u8]) -> Option<JoinSide> {
+        let ns = Namespace::new(&self.database, collection).ok()?;
+        let collection = self.db.collection(&ns)?;
+        let state = collection.state();
+        if state.options.view.is_some() {
+            return None;
+        }
+        let path = FieldPath::new(field);
+        let leads = |index: &&Arc<marula_db::Index>| {
+            let spec = &index.spec;
+            let has_order = spec.collation == self.context.collation && spec.partial.is_none();
+            let first = spec.parts.first();
+            has_order && !spec.hidden && first.is_some_and(|part| part.path == path)
+        };
+        Some(JoinSide {
+            documents: u64::try_from(collection.count()).unwrap_or(0),
+            bytes: u64::try_from(collection.size_bytes()).unwrap_or(0),
+            is_indexed: state.indexes.iter().any(|index| leads(&index)),
+        })
     }
 
     fn replace_collection(&self, database: &str, collection: &str) -> Result<Box<dyn Replacement>> {

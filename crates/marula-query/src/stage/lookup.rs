@@ -11,10 +11,12 @@ use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
+use super::join_table::{self, JoinTable};
 use super::r#match::Match;
 use super::pipeline::Inside;
 use super::source::{DOCUMENT_BYTES_MAX, check_size};
 use super::union_with::open;
+use super::world::JoinSide;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
@@ -192,7 +194,21 @@ impl Stage for Lookup {
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let env = env.clone();
-        Ok(Box::new(LookingUp { input, stage: self, env, arena: Arena::new(), out: Vec::new() }))
+        let join = match (&self.from, &self.fields) {
+            (Some(from), Some((_, foreign))) if self.pipeline.stages().is_empty() => {
+                env.world.join_side(from, foreign).map_or(Join::Never, |side| Join::Asking(side, 0))
+            }
+            _ => Join::Never,
+        };
+        Ok(Box::new(LookingUp {
+            input,
+            stage: self,
+            env,
+            arena: Arena::new(),
+            join,
+            found: Vec::new(),
+            out: Vec::new(),
+        }))
     }
 }
 
@@ -201,26 +217,69 @@ struct LookingUp {
     stage: Arc<Lookup>,
     env: Env,
     arena: Arena,
+    join: Join,
+    /// The array of what was found for the document at hand.
+    found: Vec<u8>,
     out: Vec<u8>,
 }
 
+/// How the documents that belong to one are found, where only a field decides.
+enum Join {
+    /// The other collection is asked for each document.
+    Never,
+    /// So far it was asked so many times; once that costs more than to read it, it is read.
+    Asking(JoinSide, u64),
+    /// It was read.
+    Read(JoinTable),
+}
+
 impl LookingUp {
+    /// Reads the other collection as a whole where that is worth it by now.
+    fn prepare(&mut self) -> Result<()> {
+        let Join::Asking(side, questions) = &mut self.join else { return Ok(()) };
+        *questions += 1;
+        let Some((_, foreign)) = &self.stage.fields else { return Ok(()) };
+        if !join_table::is_worth_it(side, *questions - 1) {
+            return Ok(());
+        }
+        let pipeline = Pipeline::from_stages(Vec::new());
+        let mut source = open(self.stage.from.as_deref(), pipeline, &self.env)?;
+        let path: Vec<&[u8]> = foreign.split_str(b".").collect();
+        let collator = self.env.context.collator();
+        let table = JoinTable::read(&mut *source, &path, collator)?;
+        self.join = table.map_or(Join::Never, Join::Read);
+        Ok(())
+    }
+
     fn write(&mut self) -> Result<()> {
+        self.prepare()?;
         self.arena.reset();
         let doc = self.input.doc();
-        let pipeline = self.stage.pipeline_for(doc, &self.arena, &self.env)?;
-        let mut found = open(self.stage.from.as_deref(), pipeline, &self.env)?;
-        let mut array = Vec::new();
-        let mut list = marula_bson::ArrayWriter::new(&mut array);
-        while found.advance()? != Step::End {
-            list.push(found.doc());
-            if list.size() > DOCUMENT_BYTES_MAX {
-                return Err(result_too_large(self.stage.from.as_deref().unwrap_or_default()));
+        let too_large = || result_too_large(self.stage.from.as_deref().unwrap_or_default());
+        self.found.clear();
+        let mut list = marula_bson::ArrayWriter::new(&mut self.found);
+        if let (Join::Read(table), Some((local, foreign))) = (&self.join, &self.stage.fields) {
+            let values = local_values(doc, local);
+            let context = &self.env.context;
+            let filter = || Filter::parse(equal_to_any(foreign, &values).as_doc(), context);
+            let collator = context.collator();
+            let max = DOCUMENT_BYTES_MAX;
+            if !table.write_matching(&values, collator, &filter, max, &mut list)? {
+                return Err(too_large());
+            }
+        } else {
+            let pipeline = self.stage.pipeline_for(doc, &self.arena, &self.env)?;
+            let mut found = open(self.stage.from.as_deref(), pipeline, &self.env)?;
+            while found.advance()? != Step::End {
+                list.push(found.doc());
+                if list.size() > DOCUMENT_BYTES_MAX {
+                    return Err(too_large());
+                }
             }
         }
         list.finish();
         self.out.clear();
-        let value = Value::Array(Doc::trusted(&array));
+        let value = Value::Array(Doc::trusted(&self.found));
         write_with(doc, self.stage.to.parts(), Some(value), &mut DocWriter::new(&mut self.out));
         check_size(self.out.len())
     }
@@ -252,17 +311,22 @@ impl Lookup {
             pipeline = Pipeline::parse_inside(stages, &context, Inside::Lookup)?;
         }
         if let Some((local, foreign)) = &self.fields {
-            let mut values = Vec::new();
-            collect(Value::Document(doc), local.parts(), &mut values);
-            // What leads to no value at all, such as an empty array, is looked up as null.
-            if values.is_empty() {
-                values.push(Value::Null);
-            }
+            let values = local_values(doc, local);
             let filter = Filter::parse(equal_to_any(foreign, &values).as_doc(), &context)?;
             pipeline = pipeline.after(Match::new(filter));
         }
         Ok(pipeline)
     }
+}
+
+/// The values that a document is joined by. What leads to no value at all, such as an empty array, counts as null.
+fn local_values<'d>(doc: Doc<'d>, local: &Path) -> Vec<Value<'d>> {
+    let mut values = Vec::new();
+    collect(Value::Document(doc), local.parts(), &mut values);
+    if values.is_empty() {
+        values.push(Value::Null);
+    }
+    values
 }
 
 /// Collects what a path leads to: through arrays of documents, and of arrays the elements. A document

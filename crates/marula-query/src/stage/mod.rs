@@ -27,6 +27,7 @@ mod geo_near;
 mod granularity;
 mod graph_lookup;
 mod group;
+mod join_table;
 mod limit;
 mod lookup;
 pub mod map_reduce;
@@ -59,7 +60,7 @@ pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
 pub use source::{Source, Step};
 pub use unpack_bucket::UnpackBucket;
-pub use world::{Env, Replacement, World};
+pub use world::{Env, JoinSide, Replacement, World};
 
 use crate::context::Context;
 use crate::filter::Filter;

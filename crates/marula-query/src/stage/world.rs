@@ -28,6 +28,12 @@ pub trait World: Send + Sync {
         pipeline: Pipeline,
     ) -> Result<Box<dyn Source>>;
 
+    /// What there is to know of a collection before its documents are joined on `field`; `None` where that is not
+    /// known, as of a view.
+    fn join_side(&self, _collection: &str, _field: &[u8]) -> Option<JoinSide> {
+        None
+    }
+
     /// Begins a collection that takes the place of `collection` when it is complete, for `$out`.
     fn replace_collection(
         &self,
@@ -68,6 +74,17 @@ pub trait World: Send + Sync {
 
     /// Answers an error when the operation was killed or ran out of time.
     fn check_interrupt(&self) -> Result<()>;
+}
+
+/// The other side of a join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JoinSide {
+    /// How many documents it has.
+    pub documents: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+    /// Whether an index finds documents by the field.
+    pub is_indexed: bool,
 }
 
 /// A collection that is written to take the place of another.

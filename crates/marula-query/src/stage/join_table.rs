@@ -1,0 +1,168 @@
+//! The documents of a `$lookup`'s other collection in memory, by the values of the field that it joins on.
+//!
+//! To ask the other collection anew for each document costs more than to read it once, as soon as there are many. The
+//! table gives candidates: a document is found under every value that a comparison at the path might see. Where the
+//! path or the value leaves a doubt, the filter that a query would have decides.
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use marula_bson::{ArrayWriter, Collator, Doc, Value, ValueBuf, order};
+use marula_error::Result;
+
+use super::source::{Source, Step};
+use super::world::JoinSide;
+use crate::expression::set::hash;
+use crate::filter::Filter;
+
+/// How much memory a table may use.
+const TABLE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many questions an index answers at least before the collection is read as a whole.
+const QUESTIONS_MIN: u64 = 32;
+/// So many documents are read in the time that one question to an index takes.
+const DOCUMENTS_PER_QUESTION: u64 = 8;
+
+/// Whether it is time to read the other collection as a whole, after so many questions to it.
+pub(super) fn is_worth_it(side: &JoinSide, questions: u64) -> bool {
+    if side.bytes > TABLE_BYTES_MAX as u64 / 2 {
+        return false;
+    }
+    let enough = if side.is_indexed {
+        (side.documents / DOCUMENTS_PER_QUESTION).max(QUESTIONS_MIN)
+    } else {
+        1
+    };
+    questions >= enough
+}
+
+/// Documents by the values at a path.
+pub(super) struct JoinTable {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// A value and the position of a document that has it.
+    entries: Vec<(ValueBuf, usize)>,
+    table: HashTable<usize>,
+    hashing: DefaultHashBuilder,
+    /// The documents whose path may lead to a null or to nothing.
+    nullish: Vec<usize>,
+    /// Whether a document that is found under a value certainly has it at the path.
+    is_exact: bool,
+}
+
+impl JoinTable {
+    /// Reads `source`; `None` where that would take too much memory.
+    pub(super) fn read(
+        source: &mut dyn Source,
+        path: &[&[u8]],
+        collator: Option<&dyn Collator>,
+    ) -> Result<Option<JoinTable>> {
+        let mut table = JoinTable {
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            entries: Vec::new(),
+            table: HashTable::new(),
+            hashing: DefaultHashBuilder::default(),
+            nullish: Vec::new(),
+            is_exact: path.len() == 1,
+        };
+        let mut size = 0;
+        while source.advance()? != Step::End {
+            let document = source.doc();
+            let mut found = Vec::new();
+            let may_be_null = values_at(Value::Document(document), path, &mut found);
+            let at = table.ends.len();
+            for value in &found {
+                let kept = value.to_buf();
+                size += kept.as_raw().bytes().len() + 4 * size_of::<usize>();
+                table.insert(kept, at, collator);
+            }
+            if may_be_null || found.iter().any(Value::is_nullish) {
+                table.nullish.push(at);
+            }
+            size += document.as_bytes().len();
+            if size > TABLE_BYTES_MAX {
+                return Ok(None);
+            }
+            table.bytes.extend_from_slice(document.as_bytes());
+            table.ends.push(table.bytes.len());
+        }
+        Ok(Some(table))
+    }
+
+    fn insert(&mut self, key: ValueBuf, document: usize, collator: Option<&dyn Collator>) {
+        let (hashing, entries) = (&self.hashing, &self.entries);
+        let hashed = hash(hashing, key.get(), collator);
+        let rehash = |&at: &usize| hash(hashing, entries[at].0.get(), collator);
+        self.table.insert_unique(hashed, entries.len(), rehash);
+        self.entries.push((key, document));
+    }
+
+    fn doc(&self, at: usize) -> Doc<'_> {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        Doc::trusted(&self.bytes[start..self.ends[at]])
+    }
+
+    /// Writes the documents that equal one of the values, in the order in which they were read; `filter` makes the
+    /// filter that says so exactly. Answers whether they fit below `bytes_max`.
+    pub(super) fn write_matching(
+        &self,
+        values: &[Value<'_>],
+        collator: Option<&dyn Collator>,
+        filter: &dyn Fn() -> Result<Filter>,
+        bytes_max: usize,
+        list: &mut ArrayWriter<'_>,
+    ) -> Result<bool> {
+        let mut found: Vec<usize> = Vec::new();
+        for value in values {
+            if value.is_nullish() {
+                found.extend_from_slice(&self.nullish);
+                continue;
+            }
+            let hashed = hash(&self.hashing, *value, collator);
+            let same = |&&at: &&usize| order::equal(self.entries[at].0.get(), *value, collator);
+            found.extend(self.table.iter_hash(hashed).filter(same).map(|&at| self.entries[at].1));
+        }
+        found.sort_unstable();
+        found.dedup();
+        let is_sure = self.is_exact && !values.iter().any(Value::is_nullish);
+        let filter = if is_sure || found.is_empty() { None } else { Some(filter()?) };
+        for at in found {
+            let document = self.doc(at);
+            if let Some(filter) = &filter
+                && !filter.matches(document)?
+            {
+                continue;
+            }
+            list.push(document);
+            if list.size() > bytes_max {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Collects every value that a comparison at the path might see; whether it might also see nothing.
+fn values_at<'d>(value: Value<'d>, path: &[&[u8]], out: &mut Vec<Value<'d>>) -> bool {
+    let Some((first, rest)) = path.split_first() else {
+        out.push(value);
+        if let Value::Array(items) = value {
+            out.extend(items.values());
+        }
+        return false;
+    };
+    match value {
+        Value::Document(doc) => doc.get(*first).is_none_or(|inner| values_at(inner, rest, out)),
+        Value::Array(items) => {
+            for element in items {
+                // A number in the path means an element by its place.
+                if **element.name == **first {
+                    values_at(element.value.get(), rest, out);
+                }
+                if element.value.get().as_doc().is_some() {
+                    values_at(element.value.get(), path, out);
+                }
+            }
+            true
+        }
+        _ => true,
+    }
+}
