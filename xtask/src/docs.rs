@@ -1,4 +1,7 @@
-//! The reference pages that follow from the code: `docs/reference/errors.md` from the rows of `errors!`.
+//! The reference pages that follow from the code: `docs/reference/errors.md` from the rows of `errors!`, and
+//! `docs/reference/aggregation.md` from those of the language.
+
+mod aggregation;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,26 +17,38 @@ struct Row {
     text: String,
 }
 
+/// Each page and what makes it.
+const PAGES: &[(&str, fn(&Path) -> String)] = &[
+    ("docs/reference/aggregation.md", aggregation::page),
+    ("docs/reference/errors.md", errors_page),
+];
+
 /// Writes the pages.
 pub(crate) fn write(root: &Path) -> Result<String, Vec<String>> {
-    let path = root.join(ERRORS);
-    let folder = path.parent().expect("the page lies in a folder");
-    fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&path, errors_page(root)))
-        .map_err(|error| vec![format!("{ERRORS}: {error}")])?;
-    Ok(format!("docs: wrote {ERRORS}"))
+    for (name, page) in PAGES {
+        let path = root.join(name);
+        let folder = path.parent().expect("the page lies in a folder");
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&path, page(root)))
+            .map_err(|error| vec![format!("{name}: {error}")])?;
+    }
+    let names: Vec<&str> = PAGES.iter().map(|(name, _)| *name).collect();
+    Ok(format!("docs: wrote {}", names.join(", ")))
 }
 
 /// Compares the pages with what `write` would write.
 pub(crate) fn check(root: &Path) -> Result<String, Vec<String>> {
-    if fs::read_to_string(root.join(ERRORS)).unwrap_or_default() == errors_page(root) {
-        Ok("docs: the generated pages are current".into())
-    } else {
-        Err(vec![format!("{ERRORS} is stale; run `cargo xtask docs` and commit what it wrote")])
-    }
+    let stale: Vec<String> = PAGES
+        .iter()
+        .filter(|(name, page)| {
+            fs::read_to_string(root.join(name)).unwrap_or_default() != page(root)
+        })
+        .map(|(name, _)| {
+            format!("{name} is stale; run `cargo xtask docs` and commit what it wrote")
+        })
+        .collect();
+    if stale.is_empty() { Ok("docs: the generated pages are current".into()) } else { Err(stale) }
 }
-
-const ERRORS: &str = "docs/reference/errors.md";
 
 fn errors_page(root: &Path) -> String {
     let mut page = String::from(

@@ -166,3 +166,78 @@ fn values_at<'d>(value: Value<'d>, path: &[&[u8]], out: &mut Vec<Value<'d>>) -> 
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::{DocBuf, doc};
+
+    use super::super::source::Documents;
+    use super::*;
+    use crate::context::Context;
+
+    /// Checks that the table finds what the filter finds, for every value and path.
+    fn check(path: &str, documents: &[DocBuf], values: &[Value<'_>]) {
+        let context = Context::default();
+        let parts: Vec<&[u8]> = path.split('.').map(str::as_bytes).collect();
+        let mut source = Documents::new(documents.to_vec());
+        let table = JoinTable::read(&mut source, &parts, None).unwrap().expect("it is small");
+        for value in values {
+            let spec = DocBuf::build(|out| {
+                out.begin_doc(path).append("$eq", *value);
+            });
+            let filter = || Filter::parse(spec.as_doc(), &context);
+            let exact = filter().unwrap();
+            let expected: Vec<DocBuf> = documents
+                .iter()
+                .filter(|document| exact.matches(document.as_doc()).unwrap())
+                .cloned()
+                .collect();
+            let mut bytes = Vec::new();
+            let mut list = ArrayWriter::new(&mut bytes);
+            assert!(table.write_matching(&[*value], None, &filter, 1 << 20, &mut list).unwrap());
+            list.finish();
+            let found = Doc::trusted(&bytes);
+            let found: Vec<DocBuf> =
+                found.values().filter_map(|found| found.as_doc()).map(Doc::to_buf).collect();
+            assert_eq!(found, expected, "{path} {value:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_finds_what_a_query_finds() {
+        let documents = [
+            doc! { "_id": 1, "a": 1 },
+            doc! { "_id": 2, "a": [1, 2.0, []] },
+            doc! { "_id": 3, "a": null },
+            doc! { "_id": 4 },
+            doc! { "_id": 5, "a": [] },
+            doc! { "_id": 6, "a": { "b": 1 } },
+            doc! { "_id": 7, "a": [{ "b": 1 }, { "c": 1 }, 3] },
+            doc! { "_id": 8, "a": [[1], { "b": [1, null] }] },
+            doc! { "_id": 9, "a": { "0": 1 } },
+            doc! { "_id": 10, "a": "x" },
+        ];
+        let empty = doc! { "v": [[], [1], { "b": 1 }] };
+        let mut values = vec![
+            Value::Int32(1),
+            Value::Double(1.0),
+            Value::Int64(2),
+            Value::Null,
+            Value::from("x"),
+            Value::Int32(77),
+        ];
+        let array = empty.as_doc().get("v").and_then(|array| array.as_array()).expect("it is one");
+        values.extend(array.values());
+        for path in ["a", "a.b", "a.0", "a.0.b", "nope"] {
+            check(path, &documents, &values);
+        }
+    }
+
+    #[test]
+    fn an_index_is_asked_until_reading_all_costs_less() {
+        let side = JoinSide { documents: 8_000, bytes: 1 << 20, is_indexed: true };
+        assert!(!is_worth_it(&side, 999) && is_worth_it(&side, 1_000));
+        assert!(is_worth_it(&JoinSide { is_indexed: false, ..side }, 1));
+        assert!(!is_worth_it(&JoinSide { bytes: 1 << 40, ..side }, 1 << 40));
+    }
+}
