@@ -137,6 +137,9 @@ impl EmbeddedOptions {
         // The built-in operator adds 8 little-endian bytes, wrapping: the same for i64.
         options.set_uint64add_merge_operator();
         options.set_max_successive_merges(COUNTER_MERGES_MAX);
+        // Without this the limit holds only while the counter's last value is in memory or cache. Once the data outgrow
+        // the cache it is not: every write would then walk all merges since the last flush, in vain, and go on.
+        options.set_strict_max_successive_merges(true);
         // A record is looked up when an index knows it: a filter on the last level never says no.
         options.set_optimize_filters_for_hits(space == Space::Records);
         options.set_block_based_table_factory(&self.table(cache));
