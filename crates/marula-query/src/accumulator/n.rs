@@ -87,6 +87,7 @@ pub(crate) fn read_count(count: Option<Value<'_>>) -> Result<usize> {
     let Some(value) = count.filter(|value| value.kind().is_number()) else {
         return Err(count_wrong_type(&print::optional(count)));
     };
+    crate::expression::number::check_fits_long(value)?;
     let count = value.as_exact_i64().ok_or_else(|| count_not_integral(&print::value(value)))?;
     match usize::try_from(count) {
         Ok(0) | Err(_) => Err(count_not_positive(count)),

@@ -122,8 +122,25 @@ impl Expression {
                 items.iter_mut().try_for_each(|item| item.optimize(context))?;
             }
             Expression::Call(call) => {
+                if call.operator.late {
+                    for arg in &mut call.args {
+                        // What fails stays as it is, and fails again when it is evaluated.
+                        let _ = arg.optimize(context);
+                    }
+                    return Ok(());
+                }
+                if call.operator.name == "$switch" {
+                    if let Some(decided) = operators::optimize_switch(call, context)? {
+                        *self = decided;
+                    }
+                    return Ok(());
+                }
                 call.args.iter_mut().try_for_each(|arg| arg.optimize(context))?;
                 call.gather_constants(context)?;
+                if let Some(decided) = call.decided() {
+                    *self = decided;
+                    return Ok(());
+                }
                 if let Some(check) = call.operator.check {
                     check(&call.args)?;
                 }

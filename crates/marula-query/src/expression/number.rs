@@ -9,6 +9,12 @@ use std::cmp::Ordering;
 use dec::Decimal128 as Dec;
 use marula_bson::decimal128::Parts;
 use marula_bson::{Decimal128, Value};
+use marula_error::{Result, errors};
+
+errors! {
+    /// A double that is no number that a long could hold.
+    no_long(text: &str) = 31109, "Can't coerce out of range value {text} to long";
+}
 
 /// Rounding and precision of 34-digit arithmetic.
 pub(crate) type DecContext = dec::Context<Dec>;
@@ -303,6 +309,18 @@ pub(crate) fn double_text(number: f64) -> String {
         return special_text(number).to_owned();
     }
     laid_out(&format!("{number:e}"), 16)
+}
+
+/// Refuses a double that no long comes near.
+pub(crate) fn check_fits_long(value: Value<'_>) -> Result<()> {
+    match value {
+        Value::Double(number)
+            if marula_bson::value::exact_i64_of_double(number.trunc()).is_none() =>
+        {
+            Err(no_long(&short_double_text(number)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A double as C++ streams print it: six digits.

@@ -36,6 +36,8 @@ pub struct Operator {
     pub eval: Eval,
     /// Whether equal arguments give equal results, so that a call with constant arguments is a constant.
     pub foldable: bool,
+    /// Whether its arguments are left alone until there is a document: a constant that fails does so then.
+    pub late: bool,
     /// What constant arguments are refused for before there is a document.
     pub check: Option<fn(&[Expression]) -> Result<()>>,
 }
@@ -58,17 +60,31 @@ pub enum Shape {
 impl Operator {
     /// A row for an operator with exactly `count` arguments.
     pub(super) const fn exactly(name: &'static str, count: usize, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Exactly(count), eval, foldable: true, check: None }
+        Operator {
+            name,
+            shape: Shape::Exactly(count),
+            eval,
+            foldable: true,
+            late: false,
+            check: None,
+        }
     }
 
     /// A row for an operator with `min` to `max` arguments.
     pub(super) const fn between(name: &'static str, min: usize, max: usize, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Between(min, max), eval, foldable: true, check: None }
+        Operator {
+            name,
+            shape: Shape::Between(min, max),
+            eval,
+            foldable: true,
+            late: false,
+            check: None,
+        }
     }
 
     /// A row for an operator with any number of arguments.
     pub(super) const fn any(name: &'static str, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Any, eval, foldable: true, check: None }
+        Operator { name, shape: Shape::Any, eval, foldable: true, late: false, check: None }
     }
 
     /// A row for an operator whose arguments have names.
@@ -78,7 +94,14 @@ impl Operator {
         parse: Parse,
         eval: Eval,
     ) -> Self {
-        Operator { name, shape: Shape::Named(names, parse), eval, foldable: true, check: None }
+        Operator {
+            name,
+            shape: Shape::Named(names, parse),
+            eval,
+            foldable: true,
+            late: false,
+            check: None,
+        }
     }
 
     /// A row for an operator that parses its argument in its own way.
@@ -88,6 +111,7 @@ impl Operator {
             shape: Shape::Special(parse, print::list),
             eval,
             foldable: true,
+            late: false,
             check: None,
         }
     }
@@ -103,6 +127,13 @@ impl Operator {
     /// The row of an operator that gives another result each time, or that binds variables.
     pub(super) const fn not_foldable(mut self) -> Self {
         self.foldable = false;
+        self
+    }
+
+    /// The row of an operator that nothing is computed of before there is a document.
+    pub(super) const fn late(mut self) -> Self {
+        self.foldable = false;
+        self.late = true;
         self
     }
 
@@ -161,27 +192,89 @@ pub struct Call {
 }
 
 impl Call {
-    /// Computes the constants among the arguments of an operator that does not mind their order.
+    /// Computes the constants among the arguments of an operator that does not mind how they are joined: of one that
+    /// does not mind the order either they all come last, of another those that are neighbours become one.
     ///
     /// Errors: those of the constants, which mongod raises even where another argument is null.
     pub(super) fn gather_constants(&mut self, context: &Context) -> Result<()> {
         let is_constant = |arg: &Expression| matches!(arg, Expression::Constant(_));
         let count = self.args.iter().filter(|arg| is_constant(arg)).count();
-        if !matches!(self.operator.name, "$add" | "$multiply")
-            || count < 2
-            || count == self.args.len()
-        {
+        if count == 0 || count == self.args.len() {
             return Ok(());
         }
-        let (constants, mut args): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.args).into_iter().partition(is_constant);
-        let mut gathered = self.operator.call(constants);
-        gathered.optimize(context)?;
-        args.push(gathered);
-        self.args = args.into();
-        Ok(())
+        let args = std::mem::take(&mut self.args);
+        let runs: Vec<Vec<Expression>> = if COMMUTATIVE.contains(&self.operator.name) {
+            let (constants, mut args): (Vec<_>, Vec<_>) = args.into_iter().partition(is_constant);
+            let mut runs: Vec<_> = args.drain(..).map(|arg| vec![arg]).collect();
+            runs.push(constants);
+            runs
+        } else if ASSOCIATIVE.contains(&self.operator.name) {
+            let mut runs: Vec<Vec<Expression>> = Vec::new();
+            for arg in args {
+                match runs.last_mut() {
+                    Some(run) if is_constant(&arg) && is_constant(&run[0]) => run.push(arg),
+                    _ => runs.push(vec![arg]),
+                }
+            }
+            runs
+        } else {
+            self.args = args;
+            return Ok(());
+        };
+        let mut outcome = Ok(());
+        let join = |mut run: Vec<Expression>| {
+            if run.len() == 1 {
+                return run.remove(0);
+            }
+            let mut gathered = self.operator.call(run);
+            let computed = gathered.optimize(context);
+            if outcome.is_ok() {
+                outcome = computed;
+            }
+            gathered
+        };
+        // What fails stays as it is, and fails again when it is evaluated.
+        self.args = runs.into_iter().map(join).collect();
+        outcome
+    }
+
+    /// What the call comes to whatever the document, or the one argument that it comes to.
+    pub(super) fn decided(&mut self) -> Option<Expression> {
+        let truth = |arg: &Expression| match arg {
+            Expression::Missing => Some(false),
+            arg => arg.as_constant().map(|value| value.is_truthy()),
+        };
+        let chosen = match self.operator.name {
+            "$cond" => match truth(&self.args[0])? {
+                true => 1,
+                false => 2,
+            },
+            "$ifNull" => {
+                self.args[0].as_constant().filter(|value| !value.is_nullish())?;
+                0
+            }
+            name @ ("$and" | "$or") if self.args.len() > 1 => {
+                let last = self.args.len() - 1;
+                let truth = truth(&self.args[last])?;
+                if truth == (name == "$or") {
+                    return Some(Value::Boolean(truth).into());
+                }
+                // It changes nothing.
+                let mut args = std::mem::take(&mut self.args).into_vec();
+                args.pop();
+                self.args = args.into();
+                return None;
+            }
+            _ => return None,
+        };
+        Some(std::mem::replace(&mut self.args[chosen], Expression::Missing))
     }
 }
+
+/// Operators that mind neither how their arguments are joined nor their order.
+const COMMUTATIVE: &[&str] = &["$add", "$and", "$multiply", "$or", "$setIntersection", "$setUnion"];
+/// Operators that do not mind how their arguments are joined.
+const ASSOCIATIVE: &[&str] = &["$concat", "$concatArrays"];
 
 /// Parses an operator's list of arguments: an array, or the only argument.
 pub(super) fn parse_list(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Vec<Expression>> {

@@ -149,9 +149,7 @@ fn write_value(out: &mut String, value: Value<'_>) {
         Value::DbPointer { ns, id } => write!(out, "DBRef(\"{ns}\", {id})"),
         Value::Code(code) => write!(out, "Code(\"{code}\")"),
         Value::CodeWithScope { code, scope } => {
-            let _ = write!(out, "CodeWScope( {code}, ");
-            write_fields(out, scope);
-            write!(out, ")")
+            write!(out, "CodeWScope(\"{code}\", {scope})")
         }
         Value::Int32(number) => write!(out, "{number}"),
         Value::Timestamp(bits) => write!(out, "Timestamp({}, {})", bits >> 32, bits & 0xFFFF_FFFF),

@@ -32,14 +32,11 @@ pub(super) fn parse(operand: RawValue<'_>) -> Result<Predicate> {
         return Err(mod_not_a_number("divisor"));
     }
     let remainder = numbers.next().ok_or_else(mod_too_short)?;
+    if !remainder.kind().is_number() {
+        return Err(mod_not_a_number("remainder"));
+    }
     if numbers.next().is_some() {
         return Err(mod_too_long());
-    }
-    // Both must be numbers before either is looked at closely.
-    for (value, part) in [(divisor, "divisor"), (remainder, "remainder")] {
-        if !value.kind().is_number() {
-            return Err(mod_not_a_number(part));
-        }
     }
     let integer =
         |value, part| truncate_to_i64(value).map_err(|reason| mod_invalid(part, reason.text()));

@@ -10,7 +10,7 @@ use super::slice::{Mismatch, Slice};
 use super::tree::{Child, Collision, Computed, Node};
 use crate::context::Context;
 use crate::expression::{Expression, Operator, Path, Scope};
-use crate::filter::Filter;
+use crate::filter::{Filter, Purpose};
 
 errors! {
     no_text_score() = 40_218, "query requires text score metadata, but it is not available";
@@ -292,7 +292,8 @@ impl Parser<'_> {
         let query = DocBuf::build(|query| {
             query.begin_doc(name).append("$elemMatch", condition);
         });
-        let filter = Filter::parse(query.as_doc(), self.context)?;
+        let filter = Filter::draft(query.as_doc(), Purpose::Positional, self.context)?
+            .finish(self.context)?;
         self.has_elem_match = true;
         let computed = Computed::ElemMatch { name: name.clone(), filter };
         self.add(at, Child::Computed(computed))

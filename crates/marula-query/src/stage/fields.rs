@@ -144,6 +144,8 @@ impl FieldTree {
     /// Writes the frame's document with the fields into `out`, which is cleared first.
     pub(crate) fn apply<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
         let computed = self.compute(frame);
+        // Of several failures the first of the specification is told, wherever the document has its fields.
+        self.first_failure(Value::Document(frame.root), &computed)?;
         out.clear();
         self.write(frame.root, &computed, &mut DocWriter::new(out))
     }
@@ -157,6 +159,23 @@ impl FieldTree {
                 Node::Inner(tree) => Computed::Inner(tree.compute(frame)),
             })
             .collect()
+    }
+
+    /// Fails as the first value does that is written into `base`.
+    fn first_failure(&self, base: Value<'_>, computed: &[Computed<'_>]) -> Result<()> {
+        if let Value::Array(items) = base {
+            return items.values().take(1).try_for_each(|item| self.first_failure(item, computed));
+        }
+        self.fields.iter().zip(computed).try_for_each(|((name, node), computed)| {
+            match (node, computed) {
+                (_, Computed::Leaf(Err(error))) => Err(error.clone()),
+                (Node::Inner(tree), Computed::Inner(inner)) => {
+                    let below = base.as_doc().and_then(|doc| doc.get(name)).unwrap_or(Value::Null);
+                    tree.first_failure(below, inner)
+                }
+                _ => Ok(()),
+            }
+        })
     }
 
     fn write(

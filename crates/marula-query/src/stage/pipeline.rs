@@ -70,14 +70,10 @@ impl Pipeline {
         parser.finish()
     }
 
-    /// Parses the array of stages of an update: a constant expression that fails does so when a document meets it.
+    /// Parses the array of stages of an update: as in mongod nothing is computed of it before a document meets it.
     pub(crate) fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
         let mut parser = Parser::new(context, Inside::Nothing, 0);
         parser.parse_all(array)?;
-        for stage in &mut parser.stages {
-            // What cannot be computed stays as it is, and fails again when it is evaluated.
-            let _ = stage.optimize(context);
-        }
         Ok(parser.unoptimized())
     }
 

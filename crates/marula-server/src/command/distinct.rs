@@ -139,24 +139,38 @@ impl<'c> Values<'c> {
 
     /// Adds the values of a path in a document: those of an array one by one.
     fn add(&mut self, path: &FieldPath, doc: Doc<'_>) -> Result<()> {
-        let mut outcome = Ok(());
-        let _ = path.walk(doc, |leaf| {
-            match (leaf.expanding_array(), leaf.value) {
-                (Some(array), _) => array.values().for_each(|value| self.push(value)),
-                // An array that a number in the path chose is taken apart as well.
-                (None, Some(value)) => match value.get() {
-                    Value::Array(array) => array.values().for_each(|value| self.push(value)),
-                    value => self.push(value),
-                },
-                (None, None) => {}
+        self.add_below(path, 0, Value::Document(doc));
+        if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
+    }
+
+    /// Adds what the path leads to from its part `at` on. In an array, a number is the index of an element and nothing
+    /// else; any other part is a field of each element that is a document.
+    fn add_below(&mut self, path: &FieldPath, at: usize, value: Value<'_>) {
+        let Some(part) = path.parts().get(at) else {
+            match value {
+                Value::Array(array) => array.values().for_each(|value| self.push(value)),
+                value => self.push(value),
             }
-            if self.bytes > VALUES_BYTES_MAX {
-                outcome = Err(too_big());
-                return std::ops::ControlFlow::Break(());
+            return;
+        };
+        match (value, path.indexes()[at]) {
+            (Value::Document(doc), _) => {
+                if let Some(value) = doc.get(part) {
+                    self.add_below(path, at + 1, value);
+                }
             }
-            std::ops::ControlFlow::Continue(())
-        });
-        outcome
+            (Value::Array(array), Some(index)) => {
+                if let Some(value) = array.values().nth(index as usize) {
+                    self.add_below(path, at + 1, value);
+                }
+            }
+            (Value::Array(array), None) => {
+                for element in array.values().filter(|element| element.as_doc().is_some()) {
+                    self.add_below(path, at, element);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Adds the value that the entry of an index has in this field. What documents without the field have there is

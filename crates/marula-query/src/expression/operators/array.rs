@@ -19,28 +19,28 @@ pub(super) static OPERATORS: &[Operator] = &[
         |op, value, scope| parse_n(op, Keep::First, value, scope),
         |args, frame| n(Keep::First, args, frame),
     )
-    .not_foldable(),
+    .late(),
     Operator::named(
         "$lastN",
         N,
         |op, value, scope| parse_n(op, Keep::Last, value, scope),
         |args, frame| n(Keep::Last, args, frame),
     )
-    .not_foldable(),
+    .late(),
     Operator::named(
         "$maxN",
         N,
         |op, value, scope| parse_n(op, Keep::Greatest, value, scope),
         |args, frame| n(Keep::Greatest, args, frame),
     )
-    .not_foldable(),
+    .late(),
     Operator::named(
         "$minN",
         N,
         |op, value, scope| parse_n(op, Keep::Least, value, scope),
         |args, frame| n(Keep::Least, args, frame),
     )
-    .not_foldable(),
+    .late(),
     Operator::exactly("$in", 2, is_in),
     Operator::between("$indexOfArray", 2, 4, index_of_array).checked(check_index_of_array),
     Operator::exactly("$isArray", 1, is_array),

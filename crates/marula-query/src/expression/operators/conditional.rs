@@ -3,13 +3,14 @@
 use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use crate::context::Context;
 use crate::expression::operator::{parse_list, wrong_count};
-use crate::expression::{Expression, Frame, Operator, Scope};
+use crate::expression::{Call, Expression, Frame, Operator, Scope};
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$cond", &["if", "then", "else"], parse_cond, cond),
     Operator::special("$ifNull", parse_if_null, if_null),
-    Operator::special("$switch", parse_switch, switch).printed(print_switch).checked(check_switch),
+    Operator::special("$switch", parse_switch, switch).printed(print_switch),
 ];
 
 errors! {
@@ -135,16 +136,48 @@ fn parse_branch(item: Value<'_>, scope: &mut Scope<'_>) -> Result<[Expression; 2
     Ok([case, then.ok_or_else(switch_branch_no_then)?])
 }
 
-fn check_switch(args: &[Expression]) -> Result<()> {
-    let (branches, default) = args.as_chunks::<2>();
-    let is_false = |case: &Expression| match case {
-        Expression::Missing => true,
-        case => case.as_constant().is_some_and(|value| !value.is_truthy()),
-    };
-    if default.is_empty() && branches.iter().all(|[case, _]| is_false(case)) {
-        return Err(switch_never());
+/// Computes the constants of a `$switch`: a branch that is never taken goes, and its `then` is not looked at. Answers
+/// what the call comes to where no branch is left.
+pub(in crate::expression) fn optimize_switch(
+    call: &mut Call,
+    context: &Context,
+) -> Result<Option<Expression>> {
+    let (branches, default) = call.args.as_chunks_mut::<2>();
+    let mut kept = Vec::new();
+    let mut decided = None;
+    for (at, [case, then]) in branches.iter_mut().enumerate() {
+        case.optimize(context)?;
+        let truth = match &*case {
+            Expression::Missing => Some(false),
+            case => case.as_constant().map(|value| value.is_truthy()),
+        };
+        match truth {
+            Some(false) => continue,
+            Some(true) => {
+                then.optimize(context)?;
+                decided = Some(at);
+                break;
+            }
+            None => then.optimize(context)?,
+        }
+        kept.push(at);
     }
-    Ok(())
+    if decided.is_none() {
+        default.iter_mut().try_for_each(|default| default.optimize(context))?;
+        if kept.is_empty() && default.is_empty() {
+            return Err(switch_never());
+        }
+    }
+    let last = if default.is_empty() { None } else { call.args.len().checked_sub(1) };
+    let default = decided.map(|at| 2 * at + 1).or(last);
+    let mut take = |at: usize| std::mem::replace(&mut call.args[at], Expression::Missing);
+    if kept.is_empty() {
+        return Ok(default.map(take));
+    }
+    let mut args: Vec<_> = kept.iter().flat_map(|at| [take(2 * at), take(2 * at + 1)]).collect();
+    args.extend(default.map(take));
+    call.args = args.into();
+    Ok(None)
 }
 
 fn switch<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

@@ -5,7 +5,7 @@ use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
 use super::{kind, known};
-use crate::expression::number::double_text;
+use crate::expression::number::short_double_text;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 
 pub(super) static OPERATORS: &[Operator] = &[
@@ -253,7 +253,7 @@ fn to_integer(input: Value<'_>, no: &dyn Fn() -> Error, min: i64, max: i64) -> R
         _ => return Err(no()),
     };
     let text = || match input {
-        Value::Double(number) => double_text(number),
+        Value::Double(number) => short_double_text(number),
         other => print::value(other),
     };
     whole.filter(|whole| (min..=max).contains(whole)).ok_or_else(|| overflow(&text()))

@@ -15,7 +15,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$map", &["input", "as", "in"], parse_map, map).not_foldable(),
     Operator::named("$reduce", &["input", "initialValue", "in"], parse_reduce, reduce)
         .not_foldable(),
-    Operator::named("$sortArray", &["input", "sortBy"], parse_sort_array, sort_array),
+    Operator::named("$sortArray", &["input", "sortBy"], parse_sort_array, sort_array).late(),
     Operator::named("$zip", &["inputs", "defaults", "useLongestLength"], parse_zip, zip)
         .not_foldable(),
 ];
@@ -368,7 +368,7 @@ fn parse_zip(
         if !longest {
             return Err(zip_defaults_alone());
         }
-        if defaults.len() != inputs.len() {
+        if !defaults.is_empty() && defaults.len() != inputs.len() {
             return Err(zip_defaults_count());
         }
     }

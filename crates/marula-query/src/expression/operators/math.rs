@@ -9,8 +9,8 @@ use super::arithmetic::only_number;
 use super::{kind, known};
 use crate::expression::decimal_math;
 use crate::expression::number::{
-    Big, DecContext, Number, big_context, decimal_with, exact_decimal, from_big, from_dec, to_big,
-    to_dec,
+    Big, DecContext, Number, big_context, check_fits_long, decimal_with, exact_decimal, from_big,
+    from_dec, to_big, to_dec,
 };
 use crate::expression::{Expression, Frame, Operator, print};
 
@@ -253,6 +253,7 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
     if !place.kind().is_number() {
         return Err(not_a_long(place.kind().alias()));
     }
+    check_fits_long(place)?;
     let Some(whole) = place.as_exact_i64() else {
         return Err(round_place_not_integral(name));
     };

@@ -35,6 +35,7 @@ use marula_error::Result;
 
 use super::{Expression, Frame, Operator};
 
+pub(super) use conditional::optimize_switch;
 pub(super) use date::iso_text;
 
 /// Every family's table.

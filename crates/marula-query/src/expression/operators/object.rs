@@ -10,13 +10,11 @@ use crate::expression::{Expression, Frame, Operator, Scope, print};
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$arrayToObject", 1, array_to_object),
-    Operator::named("$getField", &["field", "input"], parse_get_field, get_field).not_foldable(),
+    Operator::named("$getField", &["field", "input"], parse_get_field, get_field).late(),
     Operator::any("$mergeObjects", merge_objects),
     Operator::exactly("$objectToArray", 1, object_to_array),
-    Operator::named("$setField", &["field", "input", "value"], parse_set_field, set_field)
-        .not_foldable(),
-    Operator::named("$unsetField", &["field", "input"], parse_unset_field, set_field)
-        .not_foldable(),
+    Operator::named("$setField", &["field", "input", "value"], parse_set_field, set_field).late(),
+    Operator::named("$unsetField", &["field", "input"], parse_unset_field, set_field).late(),
 ];
 
 errors! {

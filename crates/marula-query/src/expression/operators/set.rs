@@ -14,7 +14,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$setDifference", 2, set_difference),
     Operator::special("$setEquals", parse_set_equals, set_equals).checked(check_set_equals),
     Operator::any("$setIntersection", set_intersection),
-    Operator::exactly("$setIsSubset", 2, set_is_subset),
+    Operator::exactly("$setIsSubset", 2, set_is_subset).checked(check_set_is_subset),
     Operator::any("$setUnion", set_union),
 ];
 
@@ -22,6 +22,7 @@ errors! {
     all_not_array(kind: &str) = 17040, "$allElementsTrue's argument must be an array, but is {kind}";
     any_not_array(kind: &str) = 17041, "$anyElementTrue's argument must be an array, but is {kind}";
     subset_second(kind: &str) = 17042, "both operands of $setIsSubset must be arrays. Second argument is of type: {kind}";
+    subset_second_constant(kind: &str) = 17311, "both operands of $setIsSubset must be arrays. Second argument is of type: {kind}";
     union_not_array(kind: &str) = 17043, "All operands of $setUnion must be arrays. One argument is of type: {kind}";
     equals_not_array(at: usize, kind: &str) = 17044, "All operands of $setEquals must be arrays. {at}-th argument is of type: {kind}";
     equals_constant_not_array(at: usize, kind: &str) = 5887502, "All operands of $setEquals must be arrays. {at}-th argument is of type: {kind}";
@@ -138,6 +139,15 @@ fn sorted<'a>(mut values: Vec<Value<'a>>, frame: &Frame<'a>) -> Result<Option<Va
     let collator = frame.context.collator();
     values.sort_by(|a, b| marula_bson::order::compare(*a, *b, collator));
     frame.arena.array(values).map(Some)
+}
+
+fn check_set_is_subset(args: &[Expression]) -> Result<()> {
+    match (args[0].as_constant(), args[1].as_constant()) {
+        (None, Some(right)) if right.as_array().is_none() => {
+            Err(subset_second_constant(right.kind().alias()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn set_is_subset<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

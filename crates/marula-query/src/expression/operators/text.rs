@@ -13,10 +13,12 @@ pub(super) static OPERATORS: &[Operator] = &[
     }),
     Operator::named("$replaceAll", REPLACE, parse_replace, |args, frame| {
         replace("$replaceAll", usize::MAX, args, frame)
-    }),
+    })
+    .not_foldable(),
     Operator::named("$replaceOne", REPLACE, parse_replace, |args, frame| {
         replace("$replaceOne", 1, args, frame)
-    }),
+    })
+    .not_foldable(),
     Operator::named("$rtrim", TRIM, parse_trim, |args, frame| {
         trim("$rtrim", false, true, args, frame)
     }),
