@@ -399,6 +399,8 @@ impl Plan {
                             .as_ref()
                             .is_some_and(|fields| fields.points().is_some_and(|n| n <= POINTS_MAX))
                 }
+                // The first round may be small; what it leads to is not.
+                Stage::GeoNear(_) => false,
                 Stage::Or(or) => or.inputs.len() <= POINTS_MAX && or.inputs.iter().all(is_short),
                 Stage::SortMerge(merge) => {
                     merge.inputs.len() <= POINTS_MAX && merge.inputs.iter().all(is_short)

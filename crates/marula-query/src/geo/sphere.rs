@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use s2rst::s2::contains_point_query::{ContainsPointQuery, VertexModel};
 use s2rst::s2::crossing_edge_query::{CrossingEdgeQuery, CrossingType};
 use s2rst::s2::edge_crosser::EdgeCrosser;
 use s2rst::s2::polyline::Polyline;
@@ -15,6 +16,9 @@ use s2rst::s2::{Cap, Cell, LatLng, Loop, Point, Region};
 
 /// Below this many pairs of edges it is quicker to try them all than to index one side.
 const PAIRS_TRIED: usize = 4096;
+
+/// Up to so many edges of a ring it is quicker to try them all than to ask the index.
+const VERTICES_TRIED: usize = 32;
 
 /// A line on the globe.
 pub struct Line {
@@ -111,7 +115,7 @@ impl Polygon {
     /// Errors: why the vertices make no ring, as text.
     pub(super) fn add_hole(&mut self, vertices: Vec<Point>) -> Result<bool, String> {
         let hole = small_ring(vertices)?;
-        let is_inside = self.shell.contains_loop(&hole);
+        let is_inside = encloses(&self.shell, &hole);
         self.holes.push(hole);
         Ok(is_inside)
     }
@@ -132,8 +136,8 @@ impl Polygon {
         }
         for (a, one) in self.holes.iter().enumerate() {
             for (b, other) in self.holes.iter().enumerate().skip(a + 1) {
-                let apart = !one.intersects_loop(other);
-                if !apart && !one.contains_loop(other) && !other.contains_loop(one) {
+                let apart = !meets(one, other);
+                if !apart && !encloses(one, other) && !encloses(other, one) {
                     return Some(format!("Loop {} crosses loop {}", a + 1, b + 1));
                 }
             }
@@ -144,7 +148,7 @@ impl Polygon {
     /// Whether a hole lies in another.
     pub(super) fn has_nested_holes(&self) -> bool {
         let holes = || self.holes.iter().enumerate();
-        holes().any(|(a, one)| holes().any(|(b, other)| a != b && one.contains_loop(other)))
+        holes().any(|(a, one)| holes().any(|(b, other)| a != b && encloses(one, other)))
     }
 
     /// Whether the ring says which side is inside.
@@ -164,41 +168,58 @@ impl Polygon {
 
     /// Whether the point lies in it.
     pub(super) fn contains(&self, point: &Point) -> bool {
-        self.shell.contains_point(point)
-            && !self.holes.iter().any(|hole| hole.contains_point(point))
+        holds(&self.shell, point) && !self.holes.iter().any(|hole| holds(hole, point))
     }
 
-    /// Whether the whole line lies in it.
+    /// Whether the whole line lies in it: no part is outside, and it does not leave and come back at a vertex.
     pub(super) fn contains_line(&self, line: &Line) -> bool {
-        self.contains(&line.polyline.vertex(0)) && !self.is_crossed_by(line)
+        let last = line.polyline.num_vertices().saturating_sub(2);
+        let mut is_inside = self.contains(&line.polyline.vertex(0));
+        for (number, edge) in line.edges().enumerate() {
+            let passes = self.passes(edge);
+            is_inside ^= passes.is_at_start;
+            let turns = passes.is_at_start && number > 0 || passes.is_at_end && number < last;
+            if !is_inside || turns || passes.between > 0 {
+                return false;
+            }
+        }
+        true
     }
 
     /// Whether the whole other polygon lies in it.
     pub(super) fn contains_polygon(&self, other: &Polygon) -> bool {
-        self.shell.contains_loop(&other.shell)
+        encloses(&self.shell, &other.shell)
             && self.holes.iter().all(|hole| {
-                !hole.intersects_loop(&other.shell)
-                    || other.holes.iter().any(|wider| wider.contains_loop(hole))
+                !meets(hole, &other.shell) || other.holes.iter().any(|wider| encloses(wider, hole))
             })
     }
 
-    /// Whether some of the line lies in it.
+    /// Whether some of the line lies in it: more than a point.
     pub(super) fn intersects_line(&self, line: &Line) -> bool {
-        self.contains(&line.polyline.vertex(0)) || self.is_crossed_by(line)
+        let mut is_inside = self.contains(&line.polyline.vertex(0));
+        line.edges().any(|edge| {
+            let passes = self.passes(edge);
+            is_inside ^= passes.is_at_start;
+            let is_met = is_inside || passes.between > 0;
+            is_inside ^= passes.is_at_end;
+            is_met
+        })
     }
 
     /// Whether the polygons share a part of the globe.
     pub(super) fn intersects_polygon(&self, other: &Polygon) -> bool {
-        self.shell.intersects_loop(&other.shell)
-            && !self.holes.iter().any(|hole| hole.contains_loop(&other.shell))
-            && !other.holes.iter().any(|hole| hole.contains_loop(&self.shell))
+        meets(&self.shell, &other.shell)
+            && !self.holes.iter().any(|hole| encloses(hole, &other.shell))
+            && !other.holes.iter().any(|hole| encloses(hole, &self.shell))
     }
 
     /// Whether the polygon touches the cell.
     pub(super) fn touches(&self, cell: &Cell) -> bool {
+        if !self.shell.bound().intersects(cell.rect_bound()) {
+            return false;
+        }
         let ring = Loop::from_cell(cell);
-        self.shell.intersects_loop(&ring)
-            && !self.holes.iter().any(|hole| hole.contains_loop(&ring))
+        meets(&self.shell, &ring) && !self.holes.iter().any(|hole| encloses(hole, &ring))
     }
 
     /// Whether it lies in the cap.
@@ -208,18 +229,66 @@ impl Polygon {
         is_path_in_cap(edges, cap) && !self.contains(&Point(-cap.center().0))
     }
 
-    fn is_crossed_by(&self, line: &Line) -> bool {
-        self.rings().any(|ring| {
+    /// Where an edge goes into the polygon or out of it.
+    fn passes(&self, (a, b): (Point, Point)) -> Passes {
+        let mut passes = Passes::default();
+        for ring in self.rings() {
             let index = ring.shape_index();
             let mut query = CrossingEdgeQuery::new(index);
-            line.edges().any(|(a, b)| {
-                let mut crosser = EdgeCrosser::new(a, b);
-                crossed(&mut query, index, (a, b), CrossingType::All)
-                    .into_iter()
-                    .any(|at| crosser.edge_or_vertex_crossing(ring.vertex(at), ring.vertex(at + 1)))
-            })
-        })
+            let mut crosser = EdgeCrosser::new(a, b);
+            for at in crossed(&mut query, index, (a, b), CrossingType::All) {
+                let (c, d) = (ring.vertex(at), ring.vertex(at + 1));
+                if !crosser.edge_or_vertex_crossing(c, d) {
+                    continue;
+                }
+                if a == c || a == d {
+                    passes.is_at_start = !passes.is_at_start;
+                } else if b == c || b == d {
+                    passes.is_at_end = !passes.is_at_end;
+                } else {
+                    passes.between += 1;
+                }
+            }
+        }
+        passes
     }
+}
+
+/// Where an edge passes a polygon's border.
+#[derive(Default)]
+struct Passes {
+    is_at_start: bool,
+    is_at_end: bool,
+    /// How often between its ends.
+    between: usize,
+}
+
+/// Whether the point lies in the ring. Its bound is not asked, in whose rounding a point on an edge may get lost.
+fn holds(ring: &Loop, point: &Point) -> bool {
+    if ring.num_vertices() <= VERTICES_TRIED {
+        return ring.brute_force_contains_point(*point);
+    }
+    ContainsPointQuery::new(ring.shape_index(), VertexModel::SemiOpen).contains(*point)
+}
+
+/// Whether the other ring lies in this one.
+fn encloses(ring: &Loop, other: &Loop) -> bool {
+    !cross(ring, other) && ring.contains_loop(other)
+}
+
+/// Whether the insides of the rings share a part of the globe.
+fn meets(ring: &Loop, other: &Loop) -> bool {
+    ring.bound().intersects(other.bound()) && (cross(ring, other) || ring.intersects_loop(other))
+}
+
+/// Whether an edge of one ring crosses one of the other between their ends.
+fn cross(ring: &Loop, other: &Loop) -> bool {
+    let index = ring.shape_index();
+    let mut query = CrossingEdgeQuery::new(index);
+    (0..other.num_vertices()).any(|at| {
+        let edge = (other.vertex(at), other.vertex(at + 1));
+        !crossed(&mut query, index, edge, CrossingType::Interior).is_empty()
+    })
 }
 
 fn is_path_in_cap(edges: impl Iterator<Item = (Point, Point)>, cap: &Cap) -> bool {
@@ -248,9 +317,11 @@ fn is_antipodal(a: Point, b: Point) -> bool {
 
 /// The ring through these vertices with the smaller side inside.
 fn small_ring(vertices: Vec<Point>) -> Result<Loop, String> {
-    let mut ring = ring(vertices)?;
-    ring.normalize();
-    Ok(ring)
+    let ring = ring(vertices)?;
+    if ring.is_normalized() {
+        return Ok(ring);
+    }
+    Ok(Loop::new(ring.vertices().iter().rev().copied().collect()))
 }
 
 /// The ring through these vertices, three or more, which must not meet itself.
