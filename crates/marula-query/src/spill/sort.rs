@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 errors! {
     /// A sort needs more memory than it may, and must not use the disk.
-    pub too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
+    too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
 
 /// A sort while rows come in.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
-use crate::spill::sort::too_much_memory;
+use crate::spill::{ExternalSort, Sorted};
 
 pub(super) const ROW: Row = Row { name: "$sample", place: Place::Anywhere, parse };
 
@@ -58,79 +58,61 @@ impl Stage for Sample {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        Ok(Box::new(Sampling {
-            input,
-            wanted: self.0,
-            seen: 0,
-            size: 0,
-            bytes_max: env.stage_bytes_max,
-            random: SmallRng::from_os_rng(),
-            kept: Vec::new(),
-            is_complete: false,
-            current: DocBuf::new(),
-        }))
+        let context = &env.context;
+        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, Some(self.0));
+        let random = SmallRng::from_os_rng();
+        Ok(Box::new(Sampling { input, random, rows: Rows::Coming(sort) }))
     }
 }
 
-/// Keeps each document seen with the same probability (reservoir sampling) and answers in random order.
+/// Documents in the order of random numbers, of which the first are the sample.
 struct Sampling {
     input: Box<dyn Source>,
-    wanted: u64,
-    seen: u64,
-    size: usize,
-    bytes_max: usize,
     random: SmallRng,
-    kept: Vec<DocBuf>,
-    is_complete: bool,
-    current: DocBuf,
+    rows: Rows,
+}
+
+enum Rows {
+    Coming(ExternalSort),
+    Sorted(Sorted),
+    /// A pull has failed between the two.
+    Failed,
 }
 
 impl Sampling {
-    fn take_in(&mut self) -> Result<()> {
-        self.seen += 1;
-        let kept = self.kept.len();
-        let at = if (kept as u64) < self.wanted {
-            self.kept.push(DocBuf::new());
-            self.size += DocBuf::new().len();
-            kept
-        } else {
-            let at = self.random.random_range(0..self.seen);
-            match usize::try_from(at) {
-                Ok(at) if at < kept => at,
-                _ => return Ok(()),
+    fn take_in(&mut self) -> Result<Step> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
+        loop {
+            match self.input.advance()? {
+                Step::Document => {}
+                step => return Ok(step),
             }
-        };
-        let doc = self.input.doc().to_buf();
-        self.size = self.size + doc.len() - self.kept[at].len();
-        self.kept[at] = doc;
-        if self.size > self.bytes_max {
-            return Err(too_much_memory(self.bytes_max));
+            let key = self.random.random::<u64>().to_ne_bytes();
+            sort.push(&key, &[self.input.doc().as_bytes()])?;
         }
-        Ok(())
     }
 }
 
 impl Source for Sampling {
     fn advance(&mut self) -> Result<Step> {
-        if self.wanted == 0 {
-            return Ok(Step::End);
+        if self.take_in()? == Step::Pause {
+            return Ok(Step::Pause);
         }
-        while !self.is_complete {
-            match self.input.advance()? {
-                Step::Document => self.take_in()?,
-                Step::Pause => return Ok(Step::Pause),
-                Step::End => self.is_complete = true,
-            }
+        if matches!(self.rows, Rows::Coming(_))
+            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
+        {
+            self.rows = Rows::Sorted(sort.finish()?);
         }
-        if self.kept.is_empty() {
-            return Ok(Step::End);
+        match &mut self.rows {
+            Rows::Sorted(sorted) => Ok(if sorted.advance()? { Step::Document } else { Step::End }),
+            _ => Ok(Step::End),
         }
-        let at = self.random.random_range(0..self.kept.len());
-        self.current = self.kept.swap_remove(at);
-        Ok(Step::Document)
     }
 
     fn doc(&self) -> Doc<'_> {
-        self.current.as_doc()
+        match &self.rows {
+            Rows::Sorted(sorted) => Doc::trusted(sorted.value()),
+            _ => Doc::EMPTY,
+        }
     }
 }

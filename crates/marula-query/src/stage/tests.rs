@@ -194,6 +194,12 @@ fn sorts_buckets_and_windows_do_not_depend_on_memory() {
     };
     check_memory(&doc! { "p": [
     { "$setWindowFields": { "partitionBy": "$g", "sortBy": { "x": 1 }, "output": &output } }] });
+    // A sample is another every time; a whole one is all documents.
+    let (sample, all) = (doc! { "p": [{ "$sample": { "size": 5_000 } }] }, documents());
+    let (sample, all) = (array(sample.as_doc(), "p"), array(all.as_doc(), "d"));
+    let found = unordered(&run(sample, all, &env_with_disk(3_000)).unwrap());
+    assert_eq!(found, unordered(&run(sample, all, &env(STAGE_BYTES_MAX)).unwrap()));
+    assert_eq!(found.len(), 700);
     // What a sort gives is in order, too.
     let (sort, documents) = (doc! { "p": [{ "$sort": { "x": 1, "s": -1 } }] }, documents());
     let (sort, documents) = (array(sort.as_doc(), "p"), array(documents.as_doc(), "d"));
