@@ -112,3 +112,24 @@ def test_statements_have_the_numbers_they_are_given(replica, rs):
         assert reply["n"] == 2 and reply["retriedStmtIds"] == [3]
         assert insert([4, 5], [11])["code"] == 16
     assert rs.sessions.c.count_documents({}) == 3
+
+
+def test_a_transaction_that_was_not_started_is_told_so(replica, rs):
+    numbered = {"lsid": {"id": Binary(b"no transaction..", 4)}, "txnNumber": Int64(3), "autocommit": False}
+    with Raw(replica.port) as raw:
+        for database, command in [("sessions", {"find": "c"}), ("admin", {"commitTransaction": 1}),
+                                  ("admin", {"abortTransaction": 1})]:
+            reply = raw.command(database, **command, **numbered)
+            assert reply["code"] == 251 and reply["errorLabels"] == ["TransientTransactionError"]
+            assert reply["errmsg"].endswith("The active transaction number is -1")
+        assert raw.command("admin", commitTransaction=1)["code"] == 125
+        assert raw.command("sessions", commitTransaction=1, **numbered)["code"] == 13
+
+
+def test_there_is_nobody_to_authenticate(replica):
+    with Raw(replica.port) as raw:
+        start = {"saslStart": 1, "payload": b"n,,n=nobody,r=abcdef"}
+        for mechanism, code in [("SCRAM-SHA-256", 18), ("SCRAM-SHA-1", 18), ("PLAIN", 334), ("FOO", 334)]:
+            assert raw.command("admin", **start, mechanism=mechanism)["code"] == code
+        assert raw.command("admin", saslContinue=1, conversationId=1, payload=b"")["code"] == 17
+        assert raw.command("admin", authenticate=1, mechanism="MONGODB-X509")["code"] == 18

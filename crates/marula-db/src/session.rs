@@ -127,6 +127,19 @@ impl Sessions {
         Self::begin_locked(record, store, lsid, number, now_ms).map(Some)
     }
 
+    /// The number of the newest write of the session `lsid`; of the one before while that runs, for this does not wait.
+    pub fn newest_number(&self, store: &dyn Read, lsid: &[u8]) -> Result<Option<i64>> {
+        let record = self.records.lock().get(lsid).cloned();
+        let known = record.and_then(|record| record.try_lock().and_then(|held| held.txn_number));
+        if known.is_some() {
+            return Ok(known);
+        }
+        let mut stored = None;
+        let key = keys::session(lsid);
+        store.get(Space::Catalog, &key, &mut |bytes| stored = decode(bytes)).for_client()?;
+        Ok(stored.and_then(|record| record.txn_number))
+    }
+
     fn record(&self, lsid: &[u8]) -> Arc<Mutex<SessionRecord>> {
         self.records.lock().entry(lsid.to_vec()).or_default().clone()
     }

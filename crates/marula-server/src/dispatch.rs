@@ -18,11 +18,13 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::ended::{Ended, Statements};
 use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step};
-use crate::request::Request;
+use crate::request::{Request, Transaction};
 use crate::server::Server;
 use crate::write_lock::WriteLock;
 
 errors! {
+    no_transactions() = IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos";
+    no_such_transaction(number: i64, active: i64) = NoSuchTransaction, "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {active}";
     op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
 }
 
@@ -87,6 +89,11 @@ fn run(
     if let Some(lsid) = &request.lsid
         && let Err(error) = connection.use_session(lsid, &server.sessions, now_ms)
     {
+        answer_error(server, Some(request), &error, reply);
+        return Step::Reply;
+    }
+    if let Some(transaction) = request.transaction {
+        let error = refuse_transaction(server, request, transaction);
         answer_error(server, Some(request), &error, reply);
         return Step::Reply;
     }
@@ -193,6 +200,21 @@ fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
         }
         (false, true) => Detail::Summary,
         (false, false) => Detail::Nothing,
+    }
+}
+
+/// What a request of a multi-document transaction is told: none can be started, so none is in progress.
+fn refuse_transaction(server: &Server, request: &Request<'_>, transaction: Transaction) -> Error {
+    let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) else {
+        unreachable!("a transaction has a session and a number")
+    };
+    if transaction == Transaction::Starts {
+        return no_transactions();
+    }
+    match server.db.sessions().newest_number(server.db.store(), lsid.key()) {
+        Ok(newest) => no_such_transaction(number, newest.unwrap_or(-1))
+            .with_label("TransientTransactionError"),
+        Err(error) => error,
     }
 }
 

@@ -44,7 +44,6 @@ errors! {
     start_false() = InvalidOptions, "Specifying startTransaction=false is not allowed.";
     not_retryable(name: &str) = NotARetryableWriteCommand, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command.";
     not_in_transaction() = OperationNotSupportedInTransaction, "This command is not supported in transactions";
-    no_transactions() = IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos";
     collection_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
     not_a_document(place: &str, field: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type 'object'";
 }
@@ -105,12 +104,23 @@ pub struct Request<'a> {
     pub lsid: Option<Lsid>,
     /// The number of this write in its session.
     pub txn_number: Option<i64>,
+    /// Whether it belongs to a multi-document transaction.
+    pub transaction: Option<Transaction>,
     /// How reads see writes.
     pub read_concern: ReadConcern,
     /// How safe a write must be before it is answered, where the request says it.
     pub write_concern: Option<WriteConcern>,
     /// The Stable API.
     pub api: Api,
+}
+
+/// What a request is to its multi-document transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transaction {
+    /// The first of it.
+    Starts,
+    /// Another, or its end.
+    GoesOn,
 }
 
 /// What belongs to sessions and transactions, as it is read.
@@ -144,6 +154,7 @@ impl<'a> Request<'a> {
             max_time: None,
             lsid: None,
             txn_number: None,
+            transaction: None,
             read_concern: ReadConcern::default(),
             write_concern: None,
             api: Api::default(),
@@ -271,8 +282,11 @@ impl<'a> Request<'a> {
         if !self.command.in_transaction {
             return Err(not_in_transaction());
         }
-        // Numbered writes work; transactions of several commands are what this server does not have.
-        Err(no_transactions())
+        self.transaction = Some(match session.start_transaction {
+            Some(_) => Transaction::Starts,
+            None => Transaction::GoesOn,
+        });
+        Ok(())
     }
 
     /// The request that `body`, a document inside this one, would be: the same place and session, its own fields.
@@ -293,6 +307,7 @@ impl<'a> Request<'a> {
             max_time: None,
             lsid: self.lsid,
             txn_number: None,
+            transaction: None,
             read_concern: ReadConcern::default(),
             write_concern: None,
             api: self.api,

@@ -54,10 +54,12 @@ mod plan_cache;
 mod profile;
 mod rename_collection;
 mod replication;
+mod sasl;
 mod server_status;
 mod sessions;
 mod shutdown;
 mod small;
+mod transaction;
 mod update;
 mod users_info;
 mod validate;
@@ -76,14 +78,17 @@ pub use table::find;
 
 /// Every command, by name.
 pub static COMMANDS: &[&Command] = &[
+    &transaction::ABORT,
     &aggregate::COMMAND,
     &apply_ops::COMMAND,
+    &sasl::AUTHENTICATE,
     &small::AVAILABLE_QUERY_OPTIONS,
     &build_info::COMMAND,
     &bulk_write::COMMAND,
     &capped::CLONE,
     &coll_mod::COMMAND,
     &coll_stats::COMMAND,
+    &transaction::COMMIT,
     &compact::COMMAND,
     &connection_status::STATUS,
     &small::CONN_POOL_STATS,
@@ -154,6 +159,8 @@ pub static COMMANDS: &[&Command] = &[
     &replication::STEP_DOWN,
     &replication::STEP_UP,
     &replication::SYNC_FROM,
+    &sasl::CONTINUE,
+    &sasl::START,
     &server_status::COMMAND,
     &cluster_parameter::SET,
     &small::SET_DEFAULT_RW_CONCERN,
