@@ -27,6 +27,7 @@ errors! {
     not_admin(name: &str) = Unauthorized, "{name} may only be run against the admin database.";
     max_time_not_a_number() = BadValue, "maxTimeMS must be a number";
     max_time_not_integral() = BadValue, "maxTimeMS has non-integral value";
+    max_time_negative(value: i64) = 51_024, "BSON field 'maxTimeMS' value must be >= 0, actual value '{value}'";
     max_time_range(value: i64) = BadValue, "{value} value for maxTimeMS is out of range";
     internal_max_time() = InvalidOptions, "Can not specify maxTimeMSOpOnly for non internal clients";
     no_write_concern() = InvalidOptions, "Command does not support writeConcern";
@@ -219,7 +220,7 @@ impl<'a> Request<'a> {
             }
             b"$readPreference" => check_read_preference(value.get())?,
             b"comment" => self.comment = Some(value),
-            b"maxTimeMS" => self.max_time = parse_max_time(value.get())?,
+            b"maxTimeMS" => self.max_time = parse_max_time(value.get(), self.command.name)?,
             b"maxTimeMSOpOnly" => return Err(internal_max_time()),
             b"readConcern" => {
                 // The one command that checks the type as it checks its own fields.
@@ -460,11 +461,15 @@ fn database_name(db: &BStr) -> Result<&str> {
     }
 }
 
-fn parse_max_time(value: Value<'_>) -> Result<Option<Duration>> {
+/// Reads a limit of time. `aggregate` has words of its own for a negative one.
+fn parse_max_time(value: Value<'_>, command: &str) -> Result<Option<Duration>> {
     if !value.kind().is_number() {
         return Err(max_time_not_a_number());
     }
     let ms = value.as_exact_i64().ok_or_else(max_time_not_integral)?;
+    if ms < 0 && command == "aggregate" {
+        return Err(max_time_negative(ms));
+    }
     if !(0..=i64::from(i32::MAX)).contains(&ms) {
         return Err(max_time_range(ms));
     }

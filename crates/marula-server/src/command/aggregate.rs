@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::context::{Context as QueryContext, Subject};
@@ -106,7 +106,14 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     )?;
     context.limits = query_args::limits(ctx, request);
     context.subject = Some(subject(&ns, is_collectionless));
-    let pipeline = Pipeline::parse(stages, &context)?;
+    let pipeline = match Pipeline::parse(stages, &context) {
+        // That the first stage needs a collection is said before what is wrong with the places of others.
+        Err(error) if is_collectionless && error.code().number() == MISPLACED => {
+            check_collectionless(stages, &context)?;
+            return Err(error);
+        }
+        parsed => parsed?,
+    };
     if pipeline.writes() {
         check_write_concerns(request, &pipeline)?;
         if ctx.server.write_lock.is_locked() {
@@ -114,10 +121,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
     }
     if is_collectionless && !pipeline.is_origin() {
-        let first = stages.values().next().and_then(|stage| stage.as_doc());
-        let name =
-            first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
-        return Err(collection_required(&name.unwrap_or_default()));
+        return Err(collection_required(&first_name(stages)));
     }
     let hint = query_args::parse_hint(request.arg("hint"))?;
     let bypass_validation = request.flag("bypassDocumentValidation");
@@ -125,6 +129,30 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let source = PipelineSource::start(ctx, &ns, pipeline, context, options)?;
     reply_cursor(ctx, request, &ns, Box::new(source), batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
+}
+
+/// The code of the error for a stage that may only stand first.
+const MISPLACED: i32 = 40_602;
+
+/// Checks that the first stage of a pipeline makes its own documents.
+fn check_collectionless(stages: Doc<'_>, context: &QueryContext) -> Result<()> {
+    let mut bytes = Vec::new();
+    let mut first = ArrayWriter::new(&mut bytes);
+    stages.values().take(1).for_each(|stage| {
+        first.push(stage);
+    });
+    first.finish();
+    match Pipeline::parse(Doc::trusted(&bytes), context)?.is_origin() {
+        true => Ok(()),
+        false => Err(collection_required(&first_name(stages))),
+    }
+}
+
+/// The name of the first stage.
+fn first_name(stages: Doc<'_>) -> String {
+    let first = stages.values().next().and_then(|stage| stage.as_doc());
+    let name = first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
+    name.unwrap_or_default()
 }
 
 /// What a pipeline of this command runs on.
@@ -207,7 +235,7 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let limit = query_args::count_or_zero("limit", request.arg("limit"))?;
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let mut bytes = Vec::new();
-    let mut stages = marula_bson::ArrayWriter::new(&mut bytes);
+    let mut stages = ArrayWriter::new(&mut bytes);
     let mut stage = |name: &str, argument: Option<Value<'_>>| {
         if let Some(argument) = argument {
             stages.begin_doc().append(name, argument);
