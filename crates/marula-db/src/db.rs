@@ -37,36 +37,40 @@ struct Sweeper {
 impl Db {
     /// Opens a store: reads its catalogue, and goes on clearing what was dropped.
     pub fn open(store: Arc<dyn Store>) -> Result<Self> {
-        let catalog = Catalog::default();
-        let mut next_ident = 1;
-        let mut read = |bytes: &[u8]| next_ident = bytes.try_into().map_or(1, u32::from_be_bytes);
-        store.get(Space::Catalog, &keys::NEXT_IDENT, &mut read).for_client()?;
-        for (key, value) in read_all(&*store, &keys::ENTRY_PREFIX)? {
-            let ident = key.get(keys::ENTRY_PREFIX.len()..).and_then(|ident| ident.try_into().ok());
-            let Some(ident) = ident.map(u32::from_be_bytes) else { continue };
-            let entry = entry::decode(&value, &*store)?;
-            let collection =
-                Collection::load(Ident(ident), entry.uuid, entry.ns, entry.state, &*store)?;
-            catalog.insert(Arc::new(collection));
-        }
+        let (catalog, next_ident) = load(&*store)?;
         let sweeper = Sweeper::start(store.clone());
         for (key, _) in read_all(&*store, &keys::DROPPED_PREFIX)? {
             if let Some(dropped) = keys::parse_dropped(&key) {
                 sweeper.dropped.send(dropped).expect("the sweeper runs until it is told to end");
             }
         }
-        let db = Db {
+        let db = Db::new(store, catalog, next_ident, Some(sweeper));
+        db.reconcile_views()?;
+        db.drop_temporaries()?;
+        Ok(db)
+    }
+
+    /// Opens a store to read what is there: what a crash left half done stays as it is.
+    pub fn open_to_read(store: Arc<dyn Store>) -> Result<Self> {
+        let (catalog, next_ident) = load(&*store)?;
+        Ok(Db::new(store, catalog, next_ident, None))
+    }
+
+    fn new(
+        store: Arc<dyn Store>,
+        catalog: Catalog,
+        next_ident: u32,
+        sweeper: Option<Sweeper>,
+    ) -> Self {
+        Db {
             store,
             catalog,
             sessions: Sessions::default(),
             ddl: Mutex::new(next_ident),
             timestamp: AtomicU64::new(0),
-            sweeper: Mutex::new(Some(sweeper)),
+            sweeper: Mutex::new(sweeper),
             must_use_indexes: AtomicBool::new(false),
-        };
-        db.reconcile_views()?;
-        db.drop_temporaries()?;
-        Ok(db)
+        }
     }
 
     /// Whether a query that no index serves is refused.
@@ -152,6 +156,22 @@ impl Sweeper {
         let thread = std::thread::Builder::new().name("sweeper".into()).spawn(run);
         Sweeper { dropped, thread: thread.expect("a thread can be started at start-up") }
     }
+}
+
+/// Reads the catalogue, and the next free ident.
+fn load(store: &dyn Store) -> Result<(Catalog, u32)> {
+    let catalog = Catalog::default();
+    let mut next_ident = 1;
+    let mut read = |bytes: &[u8]| next_ident = bytes.try_into().map_or(1, u32::from_be_bytes);
+    store.get(Space::Catalog, &keys::NEXT_IDENT, &mut read).for_client()?;
+    for (key, value) in read_all(store, &keys::ENTRY_PREFIX)? {
+        let ident = key.get(keys::ENTRY_PREFIX.len()..).and_then(|ident| ident.try_into().ok());
+        let Some(ident) = ident.map(u32::from_be_bytes) else { continue };
+        let entry = entry::decode(&value, store)?;
+        let collection = Collection::load(Ident(ident), entry.uuid, entry.ns, entry.state, store)?;
+        catalog.insert(Arc::new(collection));
+    }
+    Ok((catalog, next_ident))
 }
 
 fn clear(store: &dyn Store, space: Space, ident: Ident) -> marula_storage::Result<()> {

@@ -14,6 +14,9 @@ use crate::storage_error::ForClient;
 /// The most errors that a report lists; the rest are counted in `errors_omitted`.
 const ERRORS_MAX: usize = 100;
 
+/// Documents, or entries, between two times that a check asks whether to go on.
+pub const CHECK_EVERY: u64 = 256;
+
 /// What a check found.
 #[derive(Default, Debug)]
 pub struct Report {
@@ -67,7 +70,7 @@ pub fn check(
     let mut cursor = collection.scan(snapshot, Direction::Forward)?;
     while cursor.advance()? {
         report.records += 1;
-        if report.records % 256 == 0 {
+        if report.records.unsigned_abs().is_multiple_of(CHECK_EVERY) {
             go_on()?;
         }
         let doc = cursor.doc();
@@ -140,7 +143,7 @@ fn count_keys(
     let mut count = 0;
     while cursor.advance().for_client()? {
         count += 1;
-        if count % 4_096 == 0 {
+        if count % CHECK_EVERY as i64 == 0 {
             go_on()?;
         }
     }

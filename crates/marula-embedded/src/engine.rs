@@ -64,12 +64,19 @@ impl Embedded {
     /// Errors: `Unavailable` when another process has the folder, or it is not one of Marula's; `Corrupt` when files
     /// are damaged; `Full` and `Io` for failures of the environment.
     pub fn open(options: EmbeddedOptions) -> Result<Embedded> {
-        let folder = Folder::open(&options.path)?;
+        let folder = match options.is_read_only {
+            true => Folder::open_to_read(&options.path)?,
+            false => Folder::open(&options.path)?,
+        };
         let health = Arc::new(Health::default());
         let cache = options.cache();
         let database = options.database(health.clone());
-        let db = DB::open_cf_descriptors(&database, folder.store(), options.spaces(&cache))
-            .map_err(from_rocksdb)?;
+        let columns = options.spaces(&cache);
+        let db = match options.is_read_only {
+            true => DB::open_cf_descriptors_read_only(&database, folder.store(), columns, false),
+            false => DB::open_cf_descriptors(&database, folder.store(), columns),
+        };
+        let db = db.map_err(from_rocksdb)?;
         let spaces = Space::ALL.map(|space| options.ingested(space, &cache));
         let engine = Arc::new(Engine {
             db,
@@ -81,7 +88,9 @@ impl Embedded {
             compaction: Mutex::default(),
             folder,
         });
-        let sync = Sync::start(engine.clone(), options.sync_interval)?;
+        // Where nothing is written there is nothing to sync.
+        let synced = if options.is_read_only { engine.db.latest_sequence_number() } else { 0 };
+        let sync = Sync::start(engine.clone(), options.sync_interval, synced)?;
         let caps = Caps {
             name: "embedded",
             key_bytes_max: 32 << 20,

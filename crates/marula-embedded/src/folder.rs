@@ -64,6 +64,27 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Opens the data folder at `path` and locks it, to be read alone: nothing in it is made, changed or removed.
+    ///
+    /// Errors: as [`Folder::open`]; [`Error::Unavailable`] too when it holds no store.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Folder> {
+        let marker_path = path.join(MARKER);
+        let mut marker =
+            File::open(&marker_path).map_err(|error| failed("open", &marker_path, error))?;
+        lock(&marker, path)?;
+        let text = read_marker(&mut marker, path)?;
+        if text != wanted_marker() {
+            return Err(foreign_marker(&text, path));
+        }
+        let folder = Folder { path: path.to_path_buf(), _marker: marker };
+        folder.check_store()?;
+        if !folder.store().join("CURRENT").exists() {
+            let text = format!("the data folder '{}' holds no data yet", path.display());
+            return Err(Error::Unavailable(text));
+        }
+        Ok(folder)
+    }
+
     /// Where RocksDB's files are.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
@@ -157,26 +178,38 @@ fn lock(marker: &File, path: &Path) -> Result<()> {
 }
 
 fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
-    let marker_path = path.join(MARKER);
-    let wanted = format!("marula data folder, format {FORMAT}\n");
-    let mut text = String::new();
-    // The marker is short; whatever else stands there is not read into memory.
-    let mut start = marker.take(1024);
-    start.read_to_string(&mut text).map_err(|error| failed("read", &marker_path, error))?;
+    let wanted = wanted_marker();
+    let text = read_marker(marker, path)?;
     if text == wanted {
         return Ok(());
     }
     // A crash may have left the marker created and not written; the store does not exist then.
     if text.is_empty() && !path.join("store").exists() {
         return write_marker(marker, path, &wanted)
-            .map_err(|error| failed("write", &marker_path, error));
+            .map_err(|error| failed("write", &path.join(MARKER), error));
     }
-    let text = format!(
-        "the data folder '{}' is marked {:?}; this program reads format {FORMAT}",
-        path.display(),
-        text.trim_end()
-    );
-    Err(Error::Unavailable(text))
+    Err(foreign_marker(&text, path))
+}
+
+fn wanted_marker() -> String {
+    format!("marula data folder, format {FORMAT}\n")
+}
+
+fn read_marker(marker: &mut File, path: &Path) -> Result<String> {
+    let mut text = String::new();
+    // The marker is short; whatever else stands there is not read into memory.
+    let mut start = marker.take(1024);
+    let marker_path = path.join(MARKER);
+    start.read_to_string(&mut text).map_err(|error| failed("read", &marker_path, error))?;
+    Ok(text)
+}
+
+fn foreign_marker(text: &str, path: &Path) -> Error {
+    let text = text.trim_end();
+    Error::Unavailable(format!(
+        "the data folder '{}' is marked {text:?}; this program reads format {FORMAT}",
+        path.display()
+    ))
 }
 
 fn write_marker(marker: &mut File, path: &Path, text: &str) -> io::Result<()> {

@@ -43,6 +43,8 @@ use crate::health::{self, Health, Listener};
 pub struct EmbeddedOptions {
     /// The data folder.
     pub path: PathBuf,
+    /// Whether the folder is only read: nothing in it changes, and every write is refused.
+    pub is_read_only: bool,
     /// Bytes of the cache of uncompressed blocks.
     pub cache_bytes: usize,
     /// How long a commit may wait for its sync when nobody asks for it.
@@ -72,6 +74,7 @@ impl EmbeddedOptions {
         let cache_bytes = default_cache_bytes(memory_bytes());
         EmbeddedOptions {
             path: path.into(),
+            is_read_only: false,
             cache_bytes,
             sync_interval: Duration::from_millis(100),
             background_jobs: thread::available_parallelism().map_or(2, usize::from).clamp(2, 8),

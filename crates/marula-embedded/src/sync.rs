@@ -49,8 +49,9 @@ struct State {
 }
 
 impl Sync {
-    pub(crate) fn start(engine: Arc<Engine>, interval: Duration) -> Result<Self> {
-        let state = Mutex::default();
+    /// Starts the thread; every commit up to `synced` needs it no more.
+    pub(crate) fn start(engine: Arc<Engine>, interval: Duration, synced: u64) -> Result<Self> {
+        let state = Mutex::new(State { synced, ..State::default() });
         let shared = Arc::new(Shared { engine, state, wake: Condvar::new(), interval });
         let worker = shared.clone();
         let thread = thread::Builder::new().name("sync".into()).spawn(move || worker.run())?;

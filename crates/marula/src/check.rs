@@ -1,40 +1,79 @@
-//! `marula check`: looks through a data folder that no server has open.
+//! `marula check`: looks through a data folder that no server has open, and changes nothing in it.
+//!
+//! The engine's files first, then collection by collection: every document is well formed, every index has exactly the
+//! entries that the documents have, the counters are exact. Progress goes to stderr, the report to stdout.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use marula_db::{Db, validate};
+use marula_db::validate::{self, CHECK_EVERY};
+use marula_db::{Collection, Db};
 
 use crate::cli::CheckArgs;
-use crate::settings::EngineKind;
 use crate::{Failure, engine};
+
+/// How often the progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Checks the engine, then every collection; says what is wrong, a line each.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if !args.dbpath.is_dir() {
         return Err(format!("there is no data folder '{}'", args.dbpath.display()));
     }
-    let store = engine::open(EngineKind::RocksDb, &args.dbpath, None)?;
+    let store = engine::open_to_read(&args.dbpath)?;
+    let mut told = Instant::now();
     let mut faults = store.check().map_err(|error| format!("cannot check the store: {error}"))?;
-    let client_error = |error: marula_error::Error| error.message().to_owned();
-    let db = Db::open(store).map_err(client_error)?;
+    if told.elapsed() >= TELL_EVERY {
+        eprintln!("marula: the store's files were read");
+    }
+    let db = Db::open_to_read(store)
+        .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     let (mut collections, mut documents) = (0, 0);
     for name in db.catalog().databases() {
         for collection in db.catalog().collections(&name) {
-            let report =
-                validate::check(db.store(), &collection, &mut || Ok(())).map_err(client_error)?;
+            documents += check(&db, &collection, &mut faults, &mut told);
             collections += 1;
-            documents += report.records;
-            let ns = collection.namespace();
-            faults.extend(report.errors.iter().map(|fault| format!("{ns}: {fault}")));
-            if report.errors_omitted > 0 {
-                faults.push(format!("{ns}: {} more", report.errors_omitted));
-            }
         }
     }
-    db.close().map_err(client_error)?;
+    db.close().map_err(|error| error.message().to_owned())?;
     for fault in &faults {
         println!("{fault}");
     }
     println!("{collections} collections, {documents} documents, {} faults", faults.len());
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks one collection; answers how many documents it has. What cannot be read is a fault of this collection, and
+/// the next one is looked at all the same.
+fn check(
+    db: &Db,
+    collection: &Arc<Collection>,
+    faults: &mut Vec<String>,
+    told: &mut Instant,
+) -> i64 {
+    let ns = collection.namespace();
+    let mut steps = 0_u64;
+    let mut go_on = || {
+        steps += 1;
+        if told.elapsed() >= TELL_EVERY {
+            *told = Instant::now();
+            let (done, all) = (steps * CHECK_EVERY, collection.count());
+            eprintln!("marula: {ns}: {done} documents and entries, of {all} documents");
+        }
+        Ok(())
+    };
+    match validate::check(db.store(), collection, &mut go_on) {
+        Ok(report) => {
+            faults.extend(report.errors.iter().map(|fault| format!("{ns}: {fault}")));
+            if report.errors_omitted > 0 {
+                faults.push(format!("{ns}: {} more", report.errors_omitted));
+            }
+            report.records
+        }
+        Err(error) => {
+            faults.push(format!("{ns}: could not be read: {}", error.message()));
+            0
+        }
+    }
 }

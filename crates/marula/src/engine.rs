@@ -21,6 +21,22 @@ pub(crate) fn open(
     }
 }
 
+/// Opens the store in the folder `dbpath` to be read: nothing in it changes.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn open_to_read(dbpath: &Path) -> Result<Arc<dyn Store>, Failure> {
+    let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
+    options.is_read_only = true;
+    let store = marula_embedded::Embedded::open(options)
+        .map_err(|error| format!("cannot open data folder '{}': {error}", dbpath.display()))?;
+    Ok(Arc::new(store))
+}
+
+/// Says that there is no engine for data on disk.
+#[cfg(not(feature = "rocksdb"))]
+pub(crate) fn open_to_read(_: &Path) -> Result<Arc<dyn Store>, Failure> {
+    Err("this build has no engine for data on disk".to_owned())
+}
+
 #[cfg(feature = "rocksdb")]
 fn open_folder(dbpath: &Path, cache_bytes: Option<usize>) -> Result<Arc<dyn Store>, Failure> {
     let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
