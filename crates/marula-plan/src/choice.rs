@@ -50,15 +50,9 @@ impl PlanCache {
         collection.memory().unwrap_or_default()
     }
 
-    /// Forgets the choice for one shape, or all.
-    pub fn clear(&self, shape: Option<u64>) {
-        let mut choices = self.choices.lock();
-        match shape {
-            Some(shape) => {
-                choices.remove(&shape);
-            }
-            None => choices.clear(),
-        }
+    /// Forgets every choice.
+    pub fn clear(&self) {
+        self.choices.lock().clear();
     }
 
     fn find(&self, shape: u64, state: &Arc<State>, count: i64, plans: &[Plan]) -> Option<usize> {

@@ -222,6 +222,21 @@ impl Ixscan {
         if self.standing.is_at_end() {
             return Ok(Step::Eof);
         }
+        if let Some(key) = self.only_key() {
+            let record = env.collection.find_unique(env.store, &key)?;
+            let Some(record) = record else {
+                self.standing.position = Position::End;
+                return Ok(Step::Eof);
+            };
+            let (doc, record) = (Doc::EMPTY, record.as_bytes());
+            let answer = out(Found { doc, record, entry: None, is_fetched: false, score: None })?;
+            if answer != Emit::Full {
+                stats.seeks += 1;
+                stats.keys += 1;
+                self.standing.position = Position::End;
+            }
+            return Ok(Step::Advanced(answer));
+        }
         let there_is_one = self.advance(stats, env)?;
         let Self { bounds, filter, covers, used_for, standing, .. } = self;
         let open = &mut env.open[standing.number];
@@ -298,6 +313,19 @@ impl Ixscan {
             standing.must_seek = true;
         }
         Ok(Step::Advanced(answer))
+    }
+
+    /// The one key of a unique index that the walk is about, where only its record is wanted: it is looked up, which
+    /// costs less than a cursor.
+    fn only_key(&self) -> Option<Vec<u8>> {
+        let KeyBounds::Range(range) = &self.bounds.keys else { return None };
+        let fixed = self.bounds.fields.as_ref()?.fixed_fields();
+        let is_looked_up = self.index.spec.unique
+            && fixed == self.index.spec.parts.len()
+            && !self.covers
+            && self.filter.is_none()
+            && self.used_for == ScanUse::Documents;
+        is_looked_up.then(|| [&self.index.ident.bytes()[..], &range.start].concat())
     }
 
     /// Moves to the next entry, opening the cursor if this is the run's first; answers whether there is one.

@@ -235,7 +235,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     {
         return Ok(vec![finish::finish(Access::of(id_hack(id)), query, &[])]);
     }
-    let views = visible(state, query);
+    let views = useful(state, query);
     let mut plans = indexed(state, &views, query);
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
     let is_settled = is_subplan(query) && !plans.is_empty();
@@ -256,12 +256,40 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
 
 /// The indexes that a query may use.
 fn visible<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
-    let is_visible = |index: &&Arc<Index>| {
-        !index.spec.hidden
-            && !matches!(index.spec.kind, IndexKind::Text(_) | IndexKind::Wildcard(_))
-    };
-    let visible = state.indexes.iter().filter(is_visible);
+    let visible = state.indexes.iter().filter(|index| is_visible(index));
     visible.map(|index| IndexView::new(index, query)).collect()
+}
+
+fn is_visible(index: &Index) -> bool {
+    let has_own_way = matches!(index.spec.kind, IndexKind::Text(_) | IndexKind::Wildcard(_));
+    !index.spec.hidden && !has_own_way
+}
+
+/// The indexes that may be of use to a query: without an order to give, an ordinary index is by its first field alone.
+fn useful<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
+    if query.sort.is_some() {
+        return visible(state, query);
+    }
+    let mut named = Vec::new();
+    name_fields(query.filter.root(), &mut named);
+    let is_useful = |index: &&Arc<Index>| {
+        let first = index.spec.parts.first().map(|part| part.path.first());
+        let is_ordinary = matches!(index.spec.kind, IndexKind::Ordinary);
+        is_visible(index) && (!is_ordinary || first.is_some_and(|first| named.contains(&first)))
+    };
+    let useful = state.indexes.iter().filter(is_useful);
+    useful.map(|index| IndexView::new(index, query)).collect()
+}
+
+/// The fields of the document that a filter's paths begin with.
+fn name_fields<'q>(node: &'q FilterNode, out: &mut Vec<&'q [u8]>) {
+    match node {
+        FilterNode::Path(at) => out.push(at.path.first()),
+        FilterNode::And(children) | FilterNode::Or(children) => {
+            children.iter().for_each(|child| name_fields(child, out));
+        }
+        _ => {}
+    }
 }
 
 /// The plans whose index is bounded by the filter.

@@ -1,11 +1,13 @@
 //! `planCacheClear`, `planCacheListFilters`, `planCacheSetFilter`, `planCacheClearFilters`.
 //!
-//! A plan is chosen anew for every query from the bounds of its indexes, so there is no cache to clear and no
-//! filter to list. A filter cannot be set: a query's `hint` says what one would.
+//! Which plan has won a trial is remembered by the shape of the query; clearing forgets that for the whole collection,
+//! whichever shape was named, since it is cheap to find out again. There are no index filters to list, and none can be
+//! set: a query's `hint` says what one would.
 //! Source: manual "Query Plan Cache Commands"; errors recorded from mongod 6.0.
 
 use marula_bson::{DocWriter, Type, Value};
 use marula_error::{Result, errors};
+use marula_plan::choice::PlanCache;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
@@ -32,9 +34,9 @@ const WRITE: Auth = Auth::Collection(&["planCacheIndexFilter"]);
 
 pub(super) static CLEAR: Command = Command {
     name: "planCacheClear",
-    help: "Forgets the cached plans of a collection; there are none.",
+    help: "Forgets which plans have been chosen for a collection.",
     auth: Auth::Collection(&["planCacheWrite"]),
-    run: clear,
+    run: clear_plans,
     ..Command::DEFAULT
 };
 
@@ -61,6 +63,19 @@ pub(super) static CLEAR_FILTERS: Command = Command {
     run: clear,
     ..Command::DEFAULT
 };
+
+fn clear_plans(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    check_not_view(ctx, request)?;
+    check_shape(request)?;
+    if let Some(collection) = ctx.server.db.collection(&request.namespace()?) {
+        PlanCache::of(&collection).clear();
+    }
+    Ok(Outcome::Done)
+}
 
 fn clear(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
     check_not_view(ctx, request)?;
