@@ -226,7 +226,7 @@ impl Polygon {
     pub(super) fn is_in_cap(&self, cap: &Cap) -> bool {
         let ring = &self.shell;
         let edges = (0..ring.num_vertices()).map(|at| (ring.vertex(at), ring.vertex(at + 1)));
-        is_path_in_cap(edges, cap) && !self.contains(&Point(-cap.center().0))
+        cap.is_full() || is_path_in_cap(edges, cap) && !self.contains(&Point(-cap.center().0))
     }
 
     /// Where an edge goes into the polygon or out of it.
