@@ -342,6 +342,12 @@ pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<V
     match value {
         Value::Document(doc) => match doc.get(first) {
             Some(Value::Array(items)) if !rest.is_empty() => {
+                // A number is the index of an element too.
+                if let Some(chosen) = index(&rest[0]).and_then(|index| items.values().nth(index))
+                    && (rest.len() == 1 || chosen.as_doc().is_some())
+                {
+                    collect(chosen, &rest[1..], out);
+                }
                 for item in items.values() {
                     if item.as_doc().is_some() {
                         collect(item, rest, out);
@@ -353,6 +359,11 @@ pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<V
         },
         _ => out.push(Value::Null),
     }
+}
+
+/// The index that a part of a path names.
+fn index(part: &[u8]) -> Option<usize> {
+    std::str::from_utf8(part).ok()?.parse().ok()
 }
 
 /// The filter for documents whose field equals one of the values.

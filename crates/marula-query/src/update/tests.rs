@@ -201,3 +201,55 @@ fn depth_size_and_padding_have_limits() {
     let update = doc! { "$set": { "a.0": 5, "a.00": 6 } };
     assert_eq!(applied(Value::from(&update), &old, &PLAIN).unwrap_err().code().number(), 40);
 }
+
+/// A law over values of every type: what `$set` has written, a filter for it finds, however the path gets there.
+#[test]
+fn what_is_set_is_found() {
+    let id = marula_bson::ObjectId::from_bytes([7; 12]);
+    let inner = doc! { "x": 1, "y": [1, 2] };
+    let array = doc! { "0": 1, "1": "a" };
+    let values = [
+        Value::Int32(7),
+        Value::Int64(1 << 40),
+        Value::Double(-0.0),
+        Value::Double(f64::NAN),
+        Value::Decimal128("1.50".parse().expect("a decimal")),
+        Value::from("text"),
+        Value::Boolean(false),
+        Value::Null,
+        Value::MinKey,
+        Value::MaxKey,
+        Value::DateTime(i64::MIN),
+        Value::Timestamp(1),
+        Value::ObjectId(id),
+        Value::Document(inner.as_doc()),
+        Value::Array(array.as_doc()),
+    ];
+    let documents = [
+        doc! { "_id": 1 },
+        doc! { "_id": 1, "a": { "b": "old" } },
+        doc! { "_id": 1, "a": [{ "b": 1 }, 2], "z": 1 },
+    ];
+    let context = Context::default();
+    let options = UpdateOptions { array_filters: None, constants: None, multi: false };
+    for (value, document) in values.iter().flat_map(|v| documents.iter().map(move |d| (v, d))) {
+        for path in ["c", "c.d.e", "a.0.b", "z"] {
+            let set = DocBuf::build(|out| {
+                out.append("_id", 1);
+                out.append(path, *value);
+            });
+            let filter = Filter::parse(set.as_doc(), &context).expect("equalities");
+            let set = DocBuf::build(|out| {
+                out.begin_doc("$set").append(path, *value);
+            });
+            let update = Value::Document(set.as_doc());
+            let update = Update::parse(update, &options, &context).expect("a good update");
+            let mut out = Vec::new();
+            let applied = update.apply(document.as_doc(), &Matched::default(), &context, &mut out);
+            if applied.expect("the path is viable").changed {
+                let after = Doc::trusted(&out);
+                assert!(filter.matches(after).expect("no expression"), "{set:?} made {after:?}");
+            }
+        }
+    }
+}

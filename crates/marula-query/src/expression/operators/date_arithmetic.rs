@@ -54,6 +54,7 @@ errors! {
     add_amount_not_integer(name: &str) = 5166405, "{name} expects integer amount of time units";
     add_amount_too_large(amount: i64, unit: &str) = 5976500, "invalid dateAdd 'amount' parameter value: {amount} {unit}";
     add_overflow(name: &str) = 5166406, "{name} overflowed";
+    date_overflow() = 5166406, "dateAdd overflowed";
     unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
     diff_not_object() = 5166301, "$dateDiff only supports an object as its argument";
     diff_unknown(argument: &str) = 5166302, "Unrecognized argument to $dateDiff: {argument}";
@@ -139,7 +140,7 @@ fn add<'a>(
     if amount.unsigned_abs() > unit.amount_max().unsigned_abs() {
         return Err(add_amount_too_large(amount, &unit_name.to_string()));
     }
-    let moved = moved(start, unit, amount, &zone).ok_or_else(|| add_overflow(name))?;
+    let moved = moved(start, unit, amount, &zone).ok_or_else(date_overflow)?;
     Ok(Some(Value::DateTime(moved)))
 }
 
