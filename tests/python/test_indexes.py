@@ -143,3 +143,25 @@ def test_hashed_indexes_find_and_refuse(c):
     with pytest.raises(OperationFailure) as error:
         c.create_index([("z", "hashed")], unique=True)
     assert error.value.code == 16764
+
+
+def test_wildcard_indexes_serve_the_paths_they_hold(c):
+    c.create_index([("$**", 1)], wildcardProjection={"secret": 0}, name="w")
+    c.insert_many([{"_id": i, "a": {"b": [i, "x%d" % i]}, "secret": i} for i in range(50)])
+    c.insert_one({"_id": 99, "a": {}})
+
+    def walked(filter):
+        plan = c.find(filter).explain()["queryPlanner"]["winningPlan"]
+        return plan.get("inputStage", plan).get("keyPattern")
+
+    assert walked({"a.b": 7}) == {"$_path": 1, "a.b": 1}
+    assert [d["_id"] for d in c.find({"a.b": "x7"})] == [7]
+    assert c.count_documents({"a": {"$exists": True}}, hint="w") == 51
+    assert walked({"secret": 7}) is None and walked({"a.b": None}) is None
+    assert c.count_documents({"a.b": None}) == 1
+    with pytest.raises(OperationFailure) as error:
+        list(c.find({"secret": 7}, hint="w"))
+    assert error.value.code == 291
+    c.update_many({"a.b": 7}, {"$set": {"a.b": 8}})
+    assert sorted(d["_id"] for d in c.find({"a.b": 8})) == [7, 8]
+    assert c.database.command("validate", "c")["valid"]

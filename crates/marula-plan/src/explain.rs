@@ -3,7 +3,7 @@
 //! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of plans that ran.
 //! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from mongod 6.0.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 use marula_db::Index;
 use marula_db::index::IndexKind;
 use marula_query::sort::SortPart;
@@ -167,11 +167,11 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
         Stage::Ixscan(scan) => {
             if scan.used_for == ScanUse::Count {
                 keys(out);
-                describe_index(&scan.index, out);
+                describe_index(&scan.index, scan.wildcard.as_ref(), out);
                 write_count_bounds(scan, &mut out.begin_doc("indexBounds"));
                 return;
             }
-            describe_index(&scan.index, out);
+            describe_index(&scan.index, scan.wildcard.as_ref(), out);
             out.append("direction", direction_name(scan.direction));
             write_bounds(scan, &mut out.begin_doc("indexBounds"));
             keys(out);
@@ -258,17 +258,39 @@ fn write_search(search: &Search, out: &mut DocWriter<'_>) {
     list("negatedPhrases", &mut search.negated_phrases.iter());
 }
 
-/// Appends what a stage says of its index.
-pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
+/// The field that stands for the path in an entry of a wildcard index.
+const PATH_FIELD: &str = "$_path";
+
+/// Appends what a stage says of its index; of a wildcard index, of the path that is walked.
+fn describe_index(index: &Index, wildcard: Option<&FieldPath>, out: &mut DocWriter<'_>) {
     let spec = &index.spec;
-    out.append("keyPattern", &spec.key);
+    match wildcard {
+        None => out.append("keyPattern", &spec.key),
+        Some(path) => {
+            let key = DocBuf::build(|key| {
+                key.append(PATH_FIELD, 1).append(path.to_string(), 1);
+            });
+            out.append("keyPattern", &key)
+        }
+    };
     out.append("indexName", spec.name.as_str());
     if let Some(collation) = &spec.collation {
         out.append("collation", collation.to_doc());
     }
-    out.append("isMultiKey", index.is_multikey());
-    if !matches!(spec.kind, IndexKind::Hashed { .. } | IndexKind::Text(_)) {
-        write_multikey_paths(index, &mut out.begin_doc("multiKeyPaths"));
+    let multikey = wildcard.map(|path| (path, index.multikey_path(path)));
+    out.append(
+        "isMultiKey",
+        multikey.map_or_else(|| index.is_multikey(), |(_, multikey)| multikey != 0),
+    );
+    if let Some((path, multikey)) = multikey {
+        let mut paths = out.begin_doc("multiKeyPaths");
+        paths.begin_array(PATH_FIELD).finish();
+        write_multikey_path(path, multikey, &mut paths);
+    } else if !matches!(spec.kind, IndexKind::Hashed { .. } | IndexKind::Text(_)) {
+        let mut paths = out.begin_doc("multiKeyPaths");
+        for (part, multikey) in spec.parts.iter().zip(index.multikey_paths()) {
+            write_multikey_path(&part.path, multikey, &mut paths);
+        }
     }
     out.append("isUnique", spec.unique);
     out.append("isSparse", spec.sparse);
@@ -276,23 +298,17 @@ pub fn describe_index(index: &Index, out: &mut DocWriter<'_>) {
     out.append("indexVersion", 2);
 }
 
-fn write_multikey_paths(index: &Index, paths: &mut DocWriter<'_>) {
-    let spec = &index.spec;
-    for (part, multikey) in spec.parts.iter().zip(index.multikey_paths()) {
-        let names: Vec<String> = part
-            .path
-            .parts()
-            .iter()
-            .map(|name| String::from_utf8_lossy(name).into_owned())
-            .collect();
-        let mut arrays = paths.begin_array(names.join("."));
-        for depth in 0..names.len() {
-            if multikey & (1u64 << depth.min(63)) != 0 {
-                arrays.push(names[..=depth].join(".").as_str());
-            }
+/// Writes the parts of a path at which some document has an array.
+fn write_multikey_path(path: &FieldPath, multikey: u64, paths: &mut DocWriter<'_>) {
+    let names: Vec<String> =
+        path.parts().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let mut arrays = paths.begin_array(names.join("."));
+    for depth in 0..names.len() {
+        if multikey & (1u64 << depth.min(63)) != 0 {
+            arrays.push(names[..=depth].join(".").as_str());
         }
-        arrays.finish();
     }
+    arrays.finish();
 }
 
 fn direction_name(direction: Direction) -> &'static str {
@@ -306,10 +322,17 @@ fn direction_name(direction: Direction) -> &'static str {
 fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     // Between `min` and `max` an index is bounded by its keys as wholes, not by its fields.
     let Some(bounds) = &scan.bounds.fields else { return };
-    let parts = scan.index.spec.parts.iter().zip(&bounds.fields);
-    for (named, (part, intervals)) in scan.index.spec.key.as_doc().iter().zip(parts) {
-        let is_backward = part.descending != (scan.direction == Direction::Backward);
-        let mut array = out.begin_array(named.name.to_string());
+    let spec = &scan.index.spec;
+    let parts: Vec<(String, bool)> = match &scan.wildcard {
+        Some(path) => vec![(PATH_FIELD.to_owned(), false), (path.to_string(), false)],
+        None => {
+            let named = spec.key.as_doc().iter().zip(&spec.parts);
+            named.map(|(named, part)| (named.name.to_string(), part.descending)).collect()
+        }
+    };
+    for ((name, descending), intervals) in parts.into_iter().zip(&bounds.fields) {
+        let is_backward = descending != (scan.direction == Direction::Backward);
+        let mut array = out.begin_array(name);
         let mut texts: Vec<String> =
             intervals.iter().map(|interval| interval_text(interval, is_backward)).collect();
         if is_backward {

@@ -111,6 +111,8 @@ pub struct Collscan {
 pub struct Ixscan {
     /// The index.
     pub index: Arc<Index>,
+    /// Of a wildcard index, the path that is walked.
+    pub wildcard: Option<FieldPath>,
     /// What of it is walked.
     pub bounds: ScanBounds,
     /// Which way.
@@ -342,6 +344,7 @@ impl Ixscan {
     pub fn new(index: Arc<Index>, bounds: ScanBounds, direction: Direction) -> Self {
         Ixscan {
             index,
+            wildcard: None,
             bounds,
             direction,
             filter: None,

@@ -70,6 +70,15 @@ impl Wildcard {
             && self.is_inclusion == other.is_inclusion
             && self.paths == other.paths
     }
+
+    /// Whether the index holds what documents have at `path`, so that a query on it can be answered from there.
+    pub fn covers(&self, path: &FieldPath) -> bool {
+        let leads_there = |known: &FieldPath| path.starts_with(known);
+        match self.is_inclusion {
+            true => self.paths.iter().any(leads_there),
+            false => !self.paths.iter().any(leads_there),
+        }
+    }
 }
 
 fn within(error: marula_error::Error) -> marula_error::Error {

@@ -12,6 +12,7 @@ mod keys;
 pub mod kind;
 pub mod places;
 mod predicate;
+pub mod wildcard;
 
 pub use interval::{Interval, Order};
 pub use keys::{FieldBounds, KeyBounds, Verdict, all, hull};

@@ -2,8 +2,8 @@
 
 use marula_query::filter::Node;
 
-use super::IndexView;
 use super::conditions::{self, Condition};
+use super::{IndexView, wildcard};
 use crate::bounds::interval::intersect;
 use crate::bounds::{Exactness, IndexBounds, Interval};
 
@@ -22,7 +22,7 @@ pub(super) struct Assignment {
 /// The ways to use an index for `conjuncts`: several where arrays let only one of two conditions bound it.
 pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assignment> {
     let conditions = conditions::of(conjuncts);
-    let Some(first) = view.parts.first() else { return Vec::new() };
+    let Some(first) = view.parts.get(view.lead()) else { return Vec::new() };
     let mut ways: Vec<Assignment> = Vec::new();
     for condition in conditions.iter().filter(|condition| *condition.path == *first.path) {
         let Some(way) = assign(view, &conditions, condition) else { continue };
@@ -46,7 +46,7 @@ fn assign<'q>(
     let mut bounded_fields = 0;
     for (number, part) in view.parts.iter().enumerate() {
         let mut intervals: Option<Vec<Interval>> = None;
-        let starts = (number == 0).then_some(start);
+        let starts = (number == view.lead()).then_some(start);
         let on_path = conditions.iter().filter(|condition| {
             *condition.path == *part.path
                 && starts.is_none_or(|start| !std::ptr::eq(*condition, start))
@@ -80,6 +80,11 @@ fn assign<'q>(
         fields.push(intervals.unwrap_or_else(|| vec![Interval::all()]));
     }
     used.sort_unstable();
-    let point_fields = fields.iter().take_while(|list| list.iter().all(Interval::is_point)).count();
-    Some(Assignment { bounds: IndexBounds { fields }, used, bounded_fields, point_fields })
+    let mut bounds = IndexBounds { fields };
+    if let Some(path) = view.wildcard {
+        wildcard::bound_path(path, &mut bounds);
+    }
+    let are_points = |list: &&Vec<Interval>| list.iter().all(Interval::is_point);
+    let point_fields = bounds.fields.iter().skip(view.lead()).take_while(are_points).count();
+    Some(Assignment { bounds, used, bounded_fields, point_fields })
 }

@@ -113,7 +113,7 @@ fn project(node: Node, query: &Query, covers: bool) -> Node {
 fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool {
     match &node.stage {
         Stage::Ixscan(scan) => {
-            let view = views.iter().find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index));
+            let view = views.iter().find(|view| view.is_walked_by(scan));
             view.is_some_and(|view| paths.iter().all(|path| view.holds(path)))
         }
         Stage::Or(_) | Stage::SortMerge(_) => {
@@ -136,6 +136,7 @@ fn show_entries(node: &mut Node) {
 fn count(node: &mut Node) {
     if let Stage::Ixscan(scan) = &mut node.stage
         && scan.filter.is_none()
+        && scan.wildcard.is_none()
         && matches!(scan.bounds.keys, KeyBounds::Range(_))
     {
         scan.used_for = ScanUse::Count;

@@ -3,6 +3,7 @@
 use marula_bson::{Doc, DocBuf, key_string};
 use marula_db::Index;
 use marula_db::collection::State;
+use marula_db::index::IndexKind;
 use marula_error::{Result, errors};
 use marula_storage::KeyRange;
 
@@ -57,7 +58,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
 fn index_key(index: &Index, bound: Doc<'_>) -> Result<Vec<u8>> {
     let names: Vec<_> = bound.iter().map(|element| element.name).collect();
     let wanted: Vec<_> = index.spec.key.as_doc().iter().map(|element| element.name).collect();
-    if names != wanted {
+    if names != wanted || matches!(index.spec.kind, IndexKind::Wildcard(_)) {
         return Err(min_max_fields());
     }
     let collator = index.spec.collation.as_ref().map(|collation| collation.collator());

@@ -16,6 +16,7 @@ mod near;
 mod order;
 mod partial;
 mod text;
+mod wildcard;
 
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ use access::Access;
 errors! {
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
     near_with_natural() = BadValue, "geoNear expression not allowed with $natural hint";
+    whole_wildcard() = NoQueryExecutionPlans, "$hint: refusing to build whole-index solution, because it's a wildcard index";
     no_solutions() = NoQueryExecutionPlans, "No query solutions";
     bad_hint() = BadValue, "hint provided does not correspond to an existing index";
 }
@@ -51,6 +53,8 @@ pub(crate) struct IndexView<'a> {
     index: &'a Arc<Index>,
     parts: Vec<PartView<'a>>,
     same_collation: bool,
+    /// Of a wildcard index, the path that is looked at.
+    wildcard: Option<&'a FieldPath>,
 }
 
 impl<'a> IndexView<'a> {
@@ -60,7 +64,18 @@ impl<'a> IndexView<'a> {
             (Some(ours), Some(theirs)) => ours.to_doc() == theirs.to_doc(),
             _ => false,
         };
-        IndexView { index, parts: PartView::of(index, same_collation), same_collation }
+        let parts = PartView::of(index, same_collation);
+        IndexView { index, parts, same_collation, wildcard: None }
+    }
+
+    /// Which of the parts is bounded first.
+    fn lead(&self) -> usize {
+        if self.wildcard.is_some() { wildcard::VALUE_PART } else { 0 }
+    }
+
+    /// Whether a walk is over this index as it is seen here.
+    fn is_walked_by(&self, scan: &Ixscan) -> bool {
+        Arc::ptr_eq(self.index, &scan.index) && self.wildcard == scan.wildcard.as_ref()
     }
 
     /// Whether an entry tells what a document has at `path`.
@@ -85,7 +100,11 @@ impl<'a> IndexView<'a> {
 
     fn scan_of(&self, bounds: ScanBounds) -> Ixscan {
         let mut scan = Ixscan::new(self.index.clone(), bounds, Direction::Forward);
-        if self.is_multikey() {
+        scan.wildcard = self.wildcard.cloned();
+        // A document has an entry for each path below another.
+        let has_paths =
+            |fields: &IndexBounds| self.wildcard.is_some() && fields.fields[0].len() > 1;
+        if self.is_multikey() || scan.bounds.fields.as_ref().is_some_and(has_paths) {
             scan.standing.remember();
         }
         scan
@@ -151,7 +170,7 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
     found.sort_by_key(|access| std::cmp::Reverse(access.rank));
     found.into_iter().find_map(|access| {
         let Stage::Ixscan(mut scan) = access.node.stage else { return None };
-        let view = views.iter().find(|view| Arc::ptr_eq(view.index, &scan.index))?;
+        let view = views.iter().find(|view| view.is_walked_by(&scan))?;
         if scan.filter.is_some() || !view.holds(key) || !view.same_collation {
             return None;
         }
@@ -213,9 +232,16 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
             let index = find_hinted(state, hint)?;
             let mut conjuncts = Vec::new();
             partial::flatten(query.filter.root(), &mut conjuncts);
-            if matches!(index.spec.kind, IndexKind::Wildcard(_))
-                || !is_asked_for_places(index, &conjuncts)
-            {
+            if let IndexKind::Wildcard(_) = index.spec.kind {
+                let views = wildcard::views(index, query);
+                let plans = indexed(state, &views, query);
+                return match (plans.is_empty(), views.is_empty()) {
+                    (false, _) => Ok(plans),
+                    (true, true) => Err(no_solutions()),
+                    (true, false) => Err(whole_wildcard()),
+                };
+            }
+            if !is_asked_for_places(index, &conjuncts) {
                 return Err(no_solutions());
             }
             let views = [IndexView::new(index, query)];
@@ -255,18 +281,22 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
 }
 
 /// The indexes that a query may use.
-fn visible<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
-    let visible = state.indexes.iter().filter(|index| is_visible(index));
-    visible.map(|index| IndexView::new(index, query)).collect()
+fn visible<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
+    state.indexes.iter().flat_map(|index| views_of(index, query)).collect()
 }
 
-fn is_visible(index: &Index) -> bool {
-    let has_own_way = matches!(index.spec.kind, IndexKind::Text(_) | IndexKind::Wildcard(_));
-    !index.spec.hidden && !has_own_way
+/// An index as a query sees it: a wildcard index as one for each path, a text index or a hidden one not at all.
+fn views_of<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
+    match index.spec.kind {
+        _ if index.spec.hidden => Vec::new(),
+        IndexKind::Text(_) => Vec::new(),
+        IndexKind::Wildcard(_) => wildcard::views(index, query),
+        _ => vec![IndexView::new(index, query)],
+    }
 }
 
 /// The indexes that may be of use to a query: without an order to give, an ordinary index is by its first field alone.
-fn useful<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
+fn useful<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     if query.sort.is_some() {
         return visible(state, query);
     }
@@ -275,10 +305,10 @@ fn useful<'a>(state: &'a State, query: &Query) -> Vec<IndexView<'a>> {
     let is_useful = |index: &&Arc<Index>| {
         let first = index.spec.parts.first().map(|part| part.path.first());
         let is_ordinary = matches!(index.spec.kind, IndexKind::Ordinary);
-        is_visible(index) && (!is_ordinary || first.is_some_and(|first| named.contains(&first)))
+        !is_ordinary || first.is_some_and(|first| named.contains(&first))
     };
     let useful = state.indexes.iter().filter(is_useful);
-    useful.map(|index| IndexView::new(index, query)).collect()
+    useful.flat_map(|index| views_of(index, query)).collect()
 }
 
 /// The fields of the document that a filter's paths begin with.
@@ -321,6 +351,7 @@ fn ordered(
     let knows_all = |view: &&IndexView<'_>| {
         let spec = &view.index.spec;
         !spec.sparse
+            && view.wildcard.is_none()
             && !matches!(spec.kind, IndexKind::Places(_))
             && spec
                 .partial

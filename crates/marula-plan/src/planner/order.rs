@@ -86,7 +86,7 @@ fn shows_key(mut node: Node) -> Node {
 }
 
 fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
-    let view = views.iter().find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index));
+    let view = views.iter().find(|view| view.is_walked_by(&scan));
     let (Some(view), fields) = (view, scan.bounds.fields.as_ref()) else {
         return (Node::new(Stage::Ixscan(scan)), false);
     };
@@ -154,7 +154,7 @@ fn tells_key(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> boo
     match &node.stage {
         Stage::Ixscan(scan) => views
             .iter()
-            .find(|view| std::sync::Arc::ptr_eq(view.index, &scan.index))
+            .find(|view| view.is_walked_by(scan))
             .is_some_and(|view| holds_key(view, pattern)),
         Stage::SortMerge(_) => true,
         _ => false,

@@ -1,0 +1,63 @@
+//! Bounds of a predicate on one path of a wildcard index, whose entries hold each path and the values there.
+//!
+//! Such an index knows nothing of what is missing, and holds documents and arrays by what is in them.
+
+use marula_bson::{Type, Value};
+use marula_query::filter::{CompareOp, Predicate};
+
+use super::interval::Interval;
+use super::kind::{Bounds, Exactness, PartKind, PartView};
+use super::predicate;
+
+/// The value of a path in a wildcard index.
+pub static WILDCARD: PartKind = PartKind { name: "", bounds, is_ordered: true, holds_value: false };
+
+/// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of every value mean
+/// the paths below, too.
+fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
+    let whole =
+        || Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument });
+    match predicate {
+        Predicate::Compare(compare) => match compare.value.get() {
+            Value::Null | Value::Undefined => None,
+            Value::Document(doc) if !doc.is_empty() || compare.op != CompareOp::Eq => None,
+            Value::Array(array) if !array.is_empty() || compare.op != CompareOp::Eq => None,
+            // What is missing meets these, too.
+            Value::MinKey | Value::MaxKey if compare.op != CompareOp::Eq => None,
+            _ => predicate::bounds(predicate, part),
+        },
+        Predicate::In(list) => {
+            let can_tell = |value: Value<'_>| match value {
+                Value::Null | Value::Undefined => false,
+                Value::Document(inner) | Value::Array(inner) => inner.is_empty(),
+                _ => true,
+            };
+            let is_told = list.values().iter().all(|value| can_tell(value.get()));
+            is_told.then(|| predicate::bounds(predicate, part)).flatten()
+        }
+        Predicate::Exists => {
+            Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::Exact })
+        }
+        Predicate::Not(inner) if is_null(inner) => whole(),
+        Predicate::Type(types) if types.contains(Type::Document) || types.contains(Type::Array) => {
+            whole()
+        }
+        Predicate::Type(_) | Predicate::Regex(_) | Predicate::Mod { .. } => {
+            predicate::bounds(predicate, part)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a predicate asks for null and nothing else.
+fn is_null(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::Compare(compare) => {
+            compare.op == CompareOp::Eq && compare.value.get().is_nullish()
+        }
+        Predicate::In(list) => {
+            list.regexes().is_empty() && list.values().iter().all(|value| value.get().is_nullish())
+        }
+        _ => false,
+    }
+}
