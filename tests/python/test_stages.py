@@ -40,3 +40,23 @@ def test_what_needs_another_place_says_so(c, stage, code):
     with pytest.raises(OperationFailure) as failed:
         c.aggregate([stage])
     assert failed.value.code == code
+
+
+@pytest.mark.parametrize("local, document, found", [
+    ("a.b", {"a": [{"b": 1}, {"c": 2}]}, [1, "array"]),  # what lacks the field adds nothing to what another has
+    ("a.b", {"a": [{"c": 2}]}, ["missing", "null"]),
+    ("a.b", {"a": [5, {"b": 1}]}, [1, "array"]),
+    ("a.b", {"a": []}, ["missing", "null"]),
+    ("a.b", {"a": [[{"b": 1}]]}, ["missing", "null"]),
+    ("a.0", {"a": [1]}, [1, "array"]),
+    ("a.0", {"a": [{"b": 1}]}, []),
+    ("a.0.b", {"a": [{"b": 1}, {"c": 2}]}, [1, "array"]),
+    ("a.0.b", {"a": [[{"b": 1}]]}, [1, "array"]),
+])
+def test_what_a_lookup_joins_by(c, local, document, found):
+    c.database.other.insert_many([{"_id": "null", "x": None}, {"_id": "missing"}, {"_id": 1, "x": 1},
+                                  {"_id": "array", "x": [1, 2]}, {"_id": "empty", "x": []}])
+    c.insert_one(document)
+    stage = {"from": "other", "localField": local, "foreignField": "x", "as": "r"}
+    reply, = c.aggregate([{"$lookup": stage}])
+    assert sorted((d["_id"] for d in reply["r"]), key=str) == found

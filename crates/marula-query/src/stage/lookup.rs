@@ -329,8 +329,8 @@ fn local_values<'d>(doc: Doc<'d>, local: &Path) -> Vec<Value<'d>> {
     values
 }
 
-/// Collects what a path leads to: through arrays of documents, and of arrays the elements. A document
-/// without the path counts as null.
+/// Collects what a path leads to: through arrays of documents, and of arrays the elements. What lacks the path adds
+/// nothing.
 pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<Value<'a>>) {
     let Some((first, rest)) = parts.split_first() else {
         match value {
@@ -340,24 +340,23 @@ pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<V
         return;
     };
     match value {
-        Value::Document(doc) => match doc.get(first) {
-            Some(Value::Array(items)) if !rest.is_empty() => {
-                // A number is the index of an element too.
-                if let Some(chosen) = index(&rest[0]).and_then(|index| items.values().nth(index))
-                    && (rest.len() == 1 || chosen.as_doc().is_some())
-                {
-                    collect(chosen, &rest[1..], out);
-                }
-                for item in items.values() {
-                    if item.as_doc().is_some() {
-                        collect(item, rest, out);
-                    }
+        Value::Document(doc) => {
+            if let Some(inner) = doc.get(first) {
+                collect(inner, rest, out);
+            }
+        }
+        Value::Array(items) => {
+            // A number is the index of an element too.
+            if let Some(chosen) = index(first).and_then(|index| items.values().nth(index)) {
+                collect(chosen, rest, out);
+            }
+            for item in items.values() {
+                if item.as_doc().is_some() {
+                    collect(item, parts, out);
                 }
             }
-            Some(inner) => collect(inner, rest, out),
-            None => out.push(Value::Null),
-        },
-        _ => out.push(Value::Null),
+        }
+        _ => {}
     }
 }
 
