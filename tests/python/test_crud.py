@@ -207,3 +207,33 @@ def test_errors_have_their_codes(c):
         with pytest.raises(OperationFailure) as error:
             run()
         assert (error.value.code, error.value.details["codeName"]) == (code, name)
+
+
+@pytest.mark.parametrize("sort, keys", [
+    ([("_id", 1)], {1: [1], 2: [2], 3: [3]}),
+    ([("a", 1)], {1: [1], 2: [None], 3: [None]}),
+    ([("a", -1), ("_id", 1)], {1: [3, 1], 2: [None, 2], 3: [None, 3]}),
+    ([("n.q.z", 1)], {1: [None], 2: [1], 3: [None]}),
+    ([("n.q.z", -1)], {1: [None], 2: [2], 3: [None]}),
+])
+def test_what_documents_are_sorted_by_can_be_shown(c, sort, keys):
+    c.insert_many([{"_id": 1, "a": [3, 1], "b": "x"}, {"_id": 2, "a": [], "n": {"q": [{"z": 2}, {"z": 1}]}}, {"_id": 3}])
+    for _ in range(2):
+        shown = {d["_id"]: d["key"] for d in c.find({}, {"key": {"$meta": "sortKey"}}, sort=sort)}
+        assert shown == keys
+        c.create_index(sort)
+
+
+def test_the_index_entry_that_led_to_a_document_can_be_shown(c):
+    c.insert_many([{"_id": 1, "a": 5}, {"_id": 2, "a": 7}])
+    c.create_index("a")
+    assert [d["key"] for d in c.find({"a": {"$gt": 1}}, {"key": {"$meta": "indexKey"}})] == [{"a": 5}, {"a": 7}]
+    assert all("key" not in d for d in c.find({}, {"key": {"$meta": "indexKey"}}))
+
+
+def test_a_sort_key_needs_a_sort(c):
+    for refused in (lambda: list(c.find({}, {"key": {"$meta": "sortKey"}})),
+                    lambda: c.find_one_and_update({}, {"$set": {"x": 1}}, {"key": {"$meta": "sortKey"}}, sort=[("a", 1)])):
+        with pytest.raises(OperationFailure) as failed:
+            refused()
+        assert failed.value.code == 2

@@ -19,7 +19,7 @@ use marula_bson::{Doc, FieldPath};
 use marula_error::Result;
 
 use crate::context::Context;
-use crate::expression::operators::meta::{no_near_distance, no_near_point};
+use crate::expression::operators::meta::{no_near_distance, no_near_point, no_sort_key};
 use crate::filter::Filter;
 
 pub use metadata::{Meta, Metadata};
@@ -126,11 +126,14 @@ impl Projection {
         &self.metadata
     }
 
-    /// Checks that a search with this filter knows the distances that the projection shows.
+    /// Checks that a search with this filter knows the distances that the projection shows, and has the sort.
     ///
-    /// Errors: those of `$meta` without a search by distance.
-    pub fn check_metadata(&self, filter: &Filter) -> Result<()> {
+    /// Errors: those of `$meta` without a search by distance, or without a sort.
+    pub fn check_metadata(&self, filter: &Filter, is_sorted: bool) -> Result<()> {
         let is_asked = |meta| self.metadata.contains(&meta);
+        if is_asked(Meta::SortKey) && !is_sorted {
+            return Err(no_sort_key());
+        }
         match filter.near() {
             Some(_) => Ok(()),
             None if is_asked(Meta::GeoNearDistance) => Err(no_near_distance()),

@@ -144,10 +144,21 @@ impl SortPattern {
         for part in &self.parts {
             match self.simple_value(part, doc, meta) {
                 Some((value, descending)) => encode_part(value, descending, self.collator(), key),
-                None => return array::write_least_key(self, doc, meta, key),
+                None => return array::write_least_key(self, doc, meta, key).map(|_| ()),
             }
         }
         Ok(())
+    }
+
+    /// The values that the document is sorted by, part by part: what `{ $meta: "sortKey" }` shows.
+    ///
+    /// Errors: as of [`write_key`](SortPattern::write_key).
+    pub fn values<'d>(&self, doc: Doc<'d>, meta: &DocMeta) -> Result<Vec<Value<'d>>> {
+        let simple = self.parts.iter().map(|part| self.simple_value(part, doc, meta));
+        match simple.map(|found| found.map(|(value, _)| value)).collect() {
+            Some(values) => Ok(values),
+            None => array::write_least_key(self, doc, meta, &mut Vec::new()),
+        }
     }
 
     /// Compares two documents as they sort, without building keys where no arrays are met.

@@ -1,11 +1,12 @@
 //! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it finds.
 
-use marula_bson::{ArrayWriter, DocWriter, FieldPath, Type};
+use marula_bson::{ArrayWriter, Doc, DocWriter, FieldPath, Type, Value};
 use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Found};
 use marula_query::filter::{Filter, NearTest};
-use marula_query::projection::{Metadata, Projection};
+use marula_query::projection::{Meta, Metadata, Projection};
+use marula_query::sort::{DocMeta, SortPattern};
 
 use crate::context::{Context, Watch};
 use crate::cursor::{BATCH_BYTES_MAX, Filled, Source};
@@ -85,11 +86,18 @@ impl Source for FindSource {
             None => None,
         };
         let near = near.map(|(path, test)| (path.clone(), test.clone()));
+        let sort = match &projection {
+            Some(projection) if projection.metadata().contains(&Meta::SortKey) => {
+                execution.query().sort.clone()
+            }
+            _ => None,
+        };
         let mut shown = Shown {
             projection: projection.as_ref(),
             position_filter: position_filter.as_ref(),
             near: near.as_ref().map(|(path, test)| (path, test)),
             context: &context,
+            sort: sort.as_ref(),
             return_key: self.return_key,
             show_record_id: self.show_record_id,
             scratch,
@@ -120,6 +128,7 @@ struct Shown<'s> {
     position_filter: Option<&'s Filter>,
     near: Option<(&'s FieldPath, &'s NearTest)>,
     context: &'s marula_query::context::Context,
+    sort: Option<&'s SortPattern>,
     return_key: bool,
     show_record_id: bool,
     scratch: &'s mut Vec<u8>,
@@ -138,8 +147,14 @@ impl Shown<'_> {
                 filter.matches_noting(found.doc, &mut position)?;
             }
             let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
+            let mut keys = Vec::new();
+            let index_key = self.index_key(projection, found, &mut keys);
+            let mut values = Vec::new();
+            let sort_key = self.sort_key(projection, found, &mut values)?;
             let metadata = Metadata {
                 record_id,
+                index_key,
+                sort_key,
                 geo_near_distance: nearest.map(|(distance, _)| distance),
                 geo_near_point: nearest.map(|(_, place)| place.get()),
                 text_score: found.score,
@@ -157,6 +172,40 @@ impl Shown<'_> {
             *self.scratch = doc.into_bytes();
         }
         Ok(self.scratch)
+    }
+
+    /// The index entry that led to a document, where the projection shows it.
+    fn index_key<'k>(
+        &self,
+        projection: &Projection,
+        found: Found<'_>,
+        out: &'k mut Vec<u8>,
+    ) -> Option<Doc<'k>> {
+        let (index, entry) =
+            found.entry.filter(|_| projection.metadata().contains(&Meta::IndexKey))?;
+        entry::decode_values(index, &entry, out)?;
+        Some(Doc::trusted(out))
+    }
+
+    /// The values that a document is sorted by, where the projection shows them.
+    fn sort_key<'k>(
+        &self,
+        projection: &Projection,
+        found: Found<'_>,
+        out: &'k mut Vec<u8>,
+    ) -> Result<Option<Value<'k>>> {
+        let Some(sort) = self.sort.filter(|_| projection.metadata().contains(&Meta::SortKey))
+        else {
+            return Ok(None);
+        };
+        let known = DocMeta { text_score: found.score, ..DocMeta::default() };
+        let values = sort.values(found.doc, &known)?;
+        let mut list = ArrayWriter::new(out);
+        for value in values {
+            list.push(value);
+        }
+        list.finish();
+        Ok(Some(Value::Array(Doc::trusted(out))))
     }
 
     fn write_key(&mut self, found: Found<'_>) {

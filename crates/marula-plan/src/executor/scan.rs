@@ -20,6 +20,9 @@ errors! {
     damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
+/// How many documents a walk passes over at a time that do not match: few enough to be interrupted between.
+const PASSED_OVER_MAX: u32 = 8;
+
 /// The cursor of one stage during a run.
 pub(crate) enum Open<'r> {
     Closed,
@@ -182,32 +185,36 @@ impl Collscan {
             *open = Open::Records(cursor);
             there_is_one
         };
-        let Open::Records(cursor) = open else { return Ok(Step::Eof) };
-        if !there_is_one {
-            standing.position = Position::End;
-            *open = Open::Closed;
-            return Ok(Step::Eof);
+        let mut there_is_one = there_is_one;
+        // What does not match is passed over here, without a way through the tree for each document.
+        for passed_over in 1.. {
+            let Open::Records(cursor) = open else { break };
+            if !there_is_one {
+                standing.position = Position::End;
+                *open = Open::Closed;
+                break;
+            }
+            let was_held = std::mem::replace(&mut standing.is_held, false);
+            if !was_held {
+                stats.docs += 1;
+                standing.last = Some(RecordKey::new(cursor.record()));
+            }
+            let doc = cursor.doc();
+            if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {
+                let record = cursor.record();
+                let answer =
+                    out(Found { doc, record, entry: None, is_fetched: true, score: None })?;
+                standing.is_held = answer == Emit::Full;
+                return Ok(Step::Advanced(answer));
+            }
+            if passed_over == PASSED_OVER_MAX {
+                return Ok(Step::NeedTime);
+            }
+            stats.works += 1;
+            stats.need_time += 1;
+            there_is_one = cursor.advance()?;
         }
-        let was_held = std::mem::replace(&mut standing.is_held, false);
-        if !was_held {
-            stats.docs += 1;
-            standing.last = Some(RecordKey::new(cursor.record()));
-        }
-        let doc = cursor.doc();
-        if let Some(filter) = filter
-            && !filter.matches(doc)?
-        {
-            return Ok(Step::NeedTime);
-        }
-        let answer = out(Found {
-            doc,
-            record: cursor.record(),
-            entry: None,
-            is_fetched: true,
-            score: None,
-        })?;
-        standing.is_held = answer == Emit::Full;
-        Ok(Step::Advanced(answer))
+        Ok(Step::Eof)
     }
 }
 

@@ -32,32 +32,35 @@ enum Slot<'a> {
     InArray(Doc<'a>, usize),
 }
 
-/// Writes the least key into `key`.
-pub(super) fn write_least_key(
+/// Writes the least key into `key`; answers the values that it is made of.
+pub(super) fn write_least_key<'d>(
     pattern: &SortPattern,
-    doc: Doc<'_>,
+    doc: Doc<'d>,
     meta: &DocMeta,
     key: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<Vec<Value<'d>>> {
     let slots = pattern.parts.iter().map(|part| match part {
         SortPart::Path { .. } => Slot::InDoc(doc, 0),
         SortPart::Meta(name) => Slot::Found(meta.get(*name)),
     });
-    let mut least = Least { pattern, found: false, least: key, next: Vec::new() };
+    let (least, next) = (key, Vec::new());
+    let mut least = Least { pattern, found: false, least, next, values: Vec::new() };
     least.least.clear();
-    least.collect(slots.collect(), 0)
+    least.collect(slots.collect(), 0)?;
+    Ok(least.values)
 }
 
 /// The least key so far.
-struct Least<'p> {
+struct Least<'p, 'd> {
     pattern: &'p SortPattern,
     found: bool,
     least: &'p mut Vec<u8>,
     next: Vec<u8>,
+    values: Vec<Value<'d>>,
 }
 
-impl Least<'_> {
-    fn collect(&mut self, mut slots: Vec<Slot<'_>>, depth: u32) -> Result<()> {
+impl<'d> Least<'_, 'd> {
+    fn collect(&mut self, mut slots: Vec<Slot<'d>>, depth: u32) -> Result<()> {
         for (slot, part) in slots.iter_mut().zip(&self.pattern.parts) {
             if let SortPart::Path { path, .. } = part {
                 *slot = advance(*slot, path);
@@ -114,7 +117,7 @@ impl Least<'_> {
     }
 
     /// Takes a key whose values are all found, if it is less than the others.
-    fn offer(&mut self, slots: &[Slot<'_>]) {
+    fn offer(&mut self, slots: &[Slot<'d>]) {
         self.next.clear();
         for (slot, part) in slots.iter().zip(&self.pattern.parts) {
             let descending = match part {
@@ -127,6 +130,11 @@ impl Least<'_> {
         }
         if !self.found || self.next < *self.least {
             std::mem::swap(&mut self.next, self.least);
+            self.values.clear();
+            self.values.extend(slots.iter().filter_map(|slot| match slot {
+                Slot::Found(value) => Some(*value),
+                Slot::InDoc(..) | Slot::InArray(..) => None,
+            }));
             self.found = true;
         }
     }

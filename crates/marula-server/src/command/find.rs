@@ -219,7 +219,7 @@ impl<'a> FindArgs<'a> {
         };
         projection.iter_mut().try_for_each(|projection| projection.optimize(&query.context))?;
         if let Some(projection) = &projection {
-            projection.check_metadata(&query.filter)?;
+            projection.check_metadata(&query.filter, query.sort.is_some())?;
         }
         Ok((query, projection))
     }

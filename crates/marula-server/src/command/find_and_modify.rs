@@ -10,7 +10,7 @@ use marula_error::{Error, Result, codes, errors};
 use marula_plan::{Execution, Hint, Query, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose, TextNode};
-use marula_query::projection::{Metadata, Projection};
+use marula_query::projection::{Meta, Metadata, Projection};
 use marula_query::sort::SortPattern;
 use marula_query::text;
 use marula_query::update::{Update, UpdateOptions, check_array_filters};
@@ -31,6 +31,7 @@ errors! {
     upsert_and_remove() = FailedToParse, "Cannot specify both upsert=true and remove=true ";
     new_and_remove() = FailedToParse, "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document";
     array_filters_and_remove() = FailedToParse, "Cannot specify arrayFilters and remove=true";
+    sort_key_shown() = BadValue, "Cannot use a $meta sortKey projection in findAndModify commands.";
     array_filters_and_pipeline() = FailedToParse, "Cannot specify arrayFilters and a pipeline update";
 }
 
@@ -185,6 +186,9 @@ impl<'a> Args<'a> {
         query_args::apply_sort(&mut ordered, self.sort)?;
         let filter = draft.finish_for_positions(&context)?;
         let projection = parse_projection(self.fields, &context)?;
+        if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
+            return Err(sort_key_shown());
+        }
         if projection.as_ref().is_some_and(Projection::needs_position) {
             Filter::draft(self.query, Purpose::Positional, &context)?;
         }

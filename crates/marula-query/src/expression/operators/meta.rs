@@ -13,6 +13,7 @@ errors! {
     meta_unknown(name: &str) = 17308, "Unsupported argument to $meta: {name}";
     no_text_score() = 40218, "query requires text score metadata, but it is not available";
     pub(crate) no_near_distance() = 40218, "query requires $geoNear distance metadata, but it is not available";
+    pub(crate) no_sort_key() = BadValue, "cannot use sortKey $meta projection without a sort";
     pub(crate) no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
 }
 
