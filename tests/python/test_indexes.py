@@ -165,3 +165,20 @@ def test_wildcard_indexes_serve_the_paths_they_hold(c):
     c.update_many({"a.b": 7}, {"$set": {"a.b": 8}})
     assert sorted(d["_id"] for d in c.find({"a.b": 8})) == [7, 8]
     assert c.database.command("validate", "c")["valid"]
+
+
+@pytest.mark.parametrize("documents, second, code", [
+    ([], {"key": {"b": 1}, "name": "x"}, 68),
+    ([{}], {"key": {"b": 1}, "name": "x"}, 96),
+    ([{}], {"key": {"b": 1}, "name": "y"}, 85),
+    ([{}], {"key": {"c": 1}, "name": "x"}, 86),
+    ([{}], {"key": {"c": 1}, "name": "x\0"}, 67),
+])
+def test_indexes_of_one_command_that_clash(c, documents, second, code):
+    c.database.create_collection(c.name)
+    if documents:
+        c.insert_many(documents)
+    with pytest.raises(OperationFailure) as failed:
+        c.database.command("createIndexes", c.name, indexes=[{"key": {"b": 1}, "name": "x"}, second])
+    assert failed.value.code == code
+    assert list(c.index_information()) == ["_id_"]

@@ -35,6 +35,7 @@ errors! {
     other_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with the same name but different options. Requested index: {requested}, existing index: {existing}";
     other_name_and_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with a different name and options. Requested index: {requested}, existing index: {existing}";
     identical(name: &str) = IndexAlreadyExists, "Identical index already exists: {name}";
+    two_identical() = OperationFailed, "Cannot build two identical indexes. Try again without duplicate indexes.";
     too_many_indexes(ns: &Namespace) = CannotCreateIndex, "add index fails, too many indexes for {ns} key";
     drop_id_index() = InvalidOptions, "cannot drop _id index";
     drop_clustered() = 5_979_800, "It is illegal to drop the clusteredIndex";
@@ -98,7 +99,7 @@ impl Db {
             }
             let state = collection.state();
             let before = state.indexes.len() + building(&state).count();
-            match wanted(&state, specs)? {
+            match wanted(&state, specs, collection.count() == 0)? {
                 Wanted::Nothing => return Ok((before, before)),
                 Wanted::Wait(other) => {
                     drop(next_ident);
@@ -256,8 +257,9 @@ fn building(state: &State) -> impl Iterator<Item = &Arc<Index>> {
     state.building.iter().flat_map(|build| &build.indexes)
 }
 
-/// What of `specs` is to be built.
-fn wanted(state: &State, specs: &[IndexSpec]) -> Result<Wanted> {
+/// What of `specs` is to be built. `is_empty` says that there are no documents: then each index is made by itself, and the
+/// second of two that are alike finds the first.
+fn wanted(state: &State, specs: &[IndexSpec], is_empty: bool) -> Result<Wanted> {
     let mut wanted: Vec<IndexSpec> = Vec::new();
     let mut awaited = None;
     for spec in specs {
@@ -274,7 +276,7 @@ fn wanted(state: &State, specs: &[IndexSpec]) -> Result<Wanted> {
             }
         }
         if exists_already(spec, wanted.iter())? {
-            return Err(identical(&spec.name));
+            return Err(if is_empty { identical(&spec.name) } else { two_identical() });
         }
         wanted.push(spec.clone());
     }

@@ -44,6 +44,7 @@ errors! {
     missing_name() = FailedToParse, "The 'name' field is a required property of an index specification";
     bad_version(spec: &Doc<'_>, version: i64) = CannotCreateIndex, "Invalid index specification {spec}; cannot create an index with v={version}";
     name_empty() = CannotCreateIndex, "index name cannot be empty";
+    name_nul() = CannotCreateIndex, "index name cannot contain NUL bytes";
 }
 
 /// One field of an index's key pattern.
@@ -245,6 +246,7 @@ impl<'s> Draft<'s> {
         let pattern = Pattern::parse(key)?;
         let name = match spec.get("name") {
             Some(Value::String(name)) if name.is_empty() => return Err(name_empty()),
+            Some(Value::String(name)) if name.contains(&0) => return Err(name_nul()),
             Some(Value::String(name)) => name.to_string(),
             Some(other) => return Err(wrong_type("name", other.kind().alias(), "a string")),
             None => return Err(missing_name()),
