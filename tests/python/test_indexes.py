@@ -182,3 +182,16 @@ def test_indexes_of_one_command_that_clash(c, documents, second, code):
         c.database.command("createIndexes", c.name, indexes=[{"key": {"b": 1}, "name": "x"}, second])
     assert failed.value.code == code
     assert list(c.index_information()) == ["_id_"]
+
+
+def test_what_is_there_already_is_noted(c):
+    def create(*names):
+        specs = [{"key": {name: 1}, "name": name} for name in names]
+        reply = c.database.command("createIndexes", c.name, indexes=specs)
+        return reply["numIndexesBefore"], reply["numIndexesAfter"], reply.get("note")
+
+    c.insert_one({})
+    assert create("a") == (1, 2, None)
+    assert create("a") == (2, 2, "all indexes already exist")
+    assert create("a", "b", "c") == (2, 4, "index already exists")
+    assert create("d", "b") == (4, 5, "index already exists")

@@ -132,6 +132,9 @@ fn run(
             }
         }
     }
+    if after - before < specs.len() {
+        reply.append("note", "index already exists");
+    }
     Ok(Outcome::Done)
 }
 
