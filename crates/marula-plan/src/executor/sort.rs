@@ -4,28 +4,21 @@ use marula_bson::Doc;
 use marula_error::Result;
 use marula_query::context::Context;
 use marula_query::sort::{DocMeta, SortPattern};
-use marula_query::spill::{ExternalSort, Sorted};
+use marula_query::spill::{ExternalSort, Rows};
 
 use super::{Emit, End, Found};
 
 /// Documents on their way into order. Equal keys keep the order in which they came.
 pub(super) struct Sorter {
     pattern: SortPattern,
+    /// The score of a text search (8 bytes, not a number where there is none), the length of the record key (4 bytes), the
+    /// record key, the document.
     rows: Rows,
     /// The row moved to last did not fit the last batch.
     is_held: bool,
     key: Vec<u8>,
     bytes: u64,
     spills: u64,
-}
-
-/// Rows: the score of a text search (8 bytes, not a number where there is none), the length of the record key (4
-/// bytes), the record key, the document.
-enum Rows {
-    Coming(ExternalSort),
-    Sorted(Sorted),
-    /// Putting them in order has failed.
-    Failed,
 }
 
 impl Sorter {
@@ -65,13 +58,10 @@ impl Sorter {
 
     /// All documents are in: put them in order.
     pub(super) fn finish(&mut self) -> Result<()> {
-        if !self.is_filled()
-            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
-        {
+        if let Rows::Coming(sort) = &self.rows {
             self.spills = sort.spills() as u64;
-            self.rows = Rows::Sorted(sort.finish()?);
         }
-        Ok(())
+        self.rows.settle(Ok)
     }
 
     /// Gives documents in order.

@@ -1,10 +1,12 @@
 //! Sorts and groups that outgrow memory: what does not fit goes to a temporary file and comes back in order.
 //!
 //! The files are the caller's: a [`Disk`] makes them, so that this crate knows no folders. Nothing in them outlives
-//! its operation. `stream` writes records in checked blocks, `sort` merges sorted runs of them; `$group` parts its
+//! its operation. `stream` writes records in checked blocks, `sort` merges sorted runs of them, `rows` is a
+//! sort under way or done; `$group` parts its
 //! input by hash (see `stage/group`).
 
 pub mod memory;
+mod rows;
 pub mod sort;
 pub(crate) mod stream;
 
@@ -13,6 +15,7 @@ use std::sync::Arc;
 
 use marula_error::Result;
 
+pub use rows::{Front, Rows};
 pub use sort::{ExternalSort, Sorted};
 
 /// How much memory a sort, a `$group` and the like may use unless a server parameter says otherwise.

@@ -15,7 +15,7 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, print};
-use crate::spill::{ExternalSort, Sorted};
+use crate::spill::{ExternalSort, Front, Rows};
 
 pub(super) const ROW: Row = Row { name: "$bucketAuto", place: Place::Anywhere, parse };
 
@@ -139,7 +139,8 @@ struct Bucketing {
     context: Arc<Context>,
     /// How many documents there are.
     count: usize,
-    rows: Rows,
+    /// Documents with their values: `{ v: <value>, d: <document> }`, by the values.
+    rows: Rows<Front>,
     /// How many buckets there are so far.
     filled: usize,
     /// Where the next bucket starts, if boundaries are rounded.
@@ -149,43 +150,17 @@ struct Bucketing {
     out: Vec<u8>,
 }
 
-/// Documents with their values: `{ v: <value>, d: <document> }`, by the values.
-enum Rows {
-    Coming(ExternalSort),
-    Sorted(Front),
-    /// A pull has failed between the two.
-    Failed,
+/// Part of the row at hand.
+fn field<'f>(front: &'f Front, name: &str) -> Option<Value<'f>> {
+    front.row().and_then(|(_, row)| Doc::trusted(row).get(name))
 }
 
-/// Sorted rows, of which the first that is in no bucket yet is at hand.
-struct Front {
-    sorted: Sorted,
-    is_there: bool,
+fn value(front: &Front) -> Option<Value<'_>> {
+    field(front, "v")
 }
 
-impl Front {
-    fn new(sorted: Sorted) -> Result<Self> {
-        let mut front = Front { sorted, is_there: false };
-        front.advance()?;
-        Ok(front)
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        self.is_there = self.sorted.advance()?;
-        Ok(())
-    }
-
-    fn field(&self, name: &str) -> Option<Value<'_>> {
-        if self.is_there { Doc::trusted(self.sorted.value()).get(name) } else { None }
-    }
-
-    fn value(&self) -> Option<Value<'_>> {
-        self.field("v")
-    }
-
-    fn document(&self) -> Doc<'_> {
-        self.field("d").and_then(|document| document.as_doc()).unwrap_or(Doc::EMPTY)
-    }
+fn document(front: &Front) -> Doc<'_> {
+    field(front, "d").and_then(|document| document.as_doc()).unwrap_or(Doc::EMPTY)
 }
 
 impl Bucketing {
@@ -215,7 +190,7 @@ impl Bucketing {
     fn write(&mut self) -> Result<bool> {
         let Bucketing { stage, context, arena, .. } = self;
         let Rows::Sorted(front) = &mut self.rows else { return Ok(false) };
-        let Some(first) = front.value().map(|value| value.to_buf()) else { return Ok(false) };
+        let Some(first) = value(front).map(|value| value.to_buf()) else { return Ok(false) };
         let collator = context.collator();
         let less = |a: Value<'_>, b: Value<'_>| order::compare(a, b, collator).is_lt();
         let mut states = Vec::with_capacity(stage.fields.len());
@@ -225,11 +200,11 @@ impl Bucketing {
         let mut last = first.clone();
         let mut take = |front: &mut Front, last: &mut ValueBuf| -> Result<()> {
             arena.reset();
-            let frame = Frame::new(front.document(), arena, context);
+            let frame = Frame::new(document(front), arena, context);
             for ((_, accumulator), state) in stage.fields.iter().zip(&mut states) {
                 accumulator.add(&mut **state, &frame)?;
             }
-            if let Some(value) = front.value() {
+            if let Some(value) = value(front) {
                 *last = value.to_buf();
             }
             front.advance()
@@ -238,29 +213,29 @@ impl Bucketing {
         let size = ((2 * self.count + stage.buckets) / (2 * stage.buckets)).max(1);
         let is_last = self.filled + 1 == stage.buckets;
         let mut taken = 0;
-        while front.is_there && (is_last || taken < size) {
+        while front.row().is_some() && (is_last || taken < size) {
             take(front, &mut last)?;
             taken += 1;
         }
         let max = match stage.granularity {
             None => {
-                while front.value().is_some_and(|value| !less(last.get(), value)) {
+                while value(front).is_some_and(|value| !less(last.get(), value)) {
                     take(front, &mut last)?;
                 }
-                front.value().map_or_else(|| last.clone(), |value| value.to_buf())
+                value(front).map_or_else(|| last.clone(), |value| value.to_buf())
             }
             Some(granularity) => {
                 let mut boundary = granularity.up(last.get())?.to_buf();
                 if boundary.get().as_f64() == Some(0.0) {
                     // Nothing lies above zero but below the next value: the boundary is below that.
-                    while front.value().is_some_and(|value| value.as_f64() == Some(0.0)) {
+                    while value(front).is_some_and(|value| value.as_f64() == Some(0.0)) {
                         take(front, &mut last)?;
                     }
-                    if let Some(value) = front.value() {
+                    if let Some(value) = value(front) {
                         boundary = granularity.down(value)?.to_buf();
                     }
                 }
-                while front.value().is_some_and(|value| less(value, boundary.get())) {
+                while value(front).is_some_and(|value| less(value, boundary.get())) {
                     take(front, &mut last)?;
                 }
                 boundary
@@ -290,11 +265,7 @@ impl Source for Bucketing {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }
-        if matches!(self.rows, Rows::Coming(_))
-            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
-        {
-            self.rows = Rows::Sorted(Front::new(sort.finish()?)?);
-        }
+        self.rows.settle(Front::new)?;
         Ok(if self.write()? { Step::Document } else { Step::End })
     }
 

@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
-use crate::spill::{ExternalSort, Sorted};
+use crate::spill::{ExternalSort, Rows};
 
 pub(super) const ROW: Row = Row { name: "$sample", place: Place::Anywhere, parse };
 
@@ -72,13 +72,6 @@ struct Sampling {
     rows: Rows,
 }
 
-enum Rows {
-    Coming(ExternalSort),
-    Sorted(Sorted),
-    /// A pull has failed between the two.
-    Failed,
-}
-
 impl Sampling {
     fn take_in(&mut self) -> Result<Step> {
         let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
@@ -98,15 +91,8 @@ impl Source for Sampling {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }
-        if matches!(self.rows, Rows::Coming(_))
-            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
-        {
-            self.rows = Rows::Sorted(sort.finish()?);
-        }
-        match &mut self.rows {
-            Rows::Sorted(sorted) => Ok(if sorted.advance()? { Step::Document } else { Step::End }),
-            _ => Ok(Step::End),
-        }
+        self.rows.settle(Ok)?;
+        Ok(if self.rows.advance()? { Step::Document } else { Step::End })
     }
 
     fn doc(&self) -> Doc<'_> {

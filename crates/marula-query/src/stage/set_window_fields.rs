@@ -16,7 +16,7 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::sort::SortPattern;
-use crate::spill::{ExternalSort, Sorted};
+use crate::spill::{ExternalSort, Front, Rows};
 use crate::window::{Partition, WindowFunction};
 
 pub(super) const ROW: Row = Row { name: "$setWindowFields", place: Place::Anywhere, parse };
@@ -147,26 +147,15 @@ struct Windowing {
     input: Box<dyn Source>,
     stage: Arc<SetWindowFields>,
     context: Arc<Context>,
-    rows: Rows,
+    /// Documents by partition and `sortBy`. A key is that of the partition, then that of the sort; a value is the length
+    /// of the partition's key (4 bytes), then the document.
+    rows: Rows<Front>,
     arena: Arena,
     key: Vec<u8>,
     order: Vec<u8>,
     /// The partition that has been computed.
     ready: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
-}
-
-/// Documents on their way into the order of partition and `sortBy`. A key is that of the partition, then that of the
-/// sort; a value is the length of the partition's key (4 bytes), then the document.
-enum Rows {
-    Coming(ExternalSort),
-    Sorted {
-        sorted: Sorted,
-        /// Whether the first document of the next partition has been moved to.
-        is_there: bool,
-    },
-    /// A pull has failed between the two.
-    Failed,
 }
 
 impl Windowing {
@@ -203,14 +192,14 @@ impl Windowing {
     /// The documents of the next partition; none where there is no more.
     fn next_partition(&mut self) -> Result<Vec<DocBuf>> {
         let limit = self.context.limits.window_bytes_max;
-        let Rows::Sorted { sorted, is_there } = &mut self.rows else { return Ok(Vec::new()) };
+        let Rows::Sorted(front) = &mut self.rows else { return Ok(Vec::new()) };
         let mut documents = Vec::new();
         let mut size = 0;
         self.key.clear();
-        while *is_there {
-            let (len, document) = sorted.value().split_at(size_of::<u32>());
+        while let Some((key, value)) = front.row() {
+            let (len, document) = value.split_at(size_of::<u32>());
             let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
-            let partition = &sorted.key()[..len as usize];
+            let partition = &key[..len as usize];
             if documents.is_empty() {
                 self.key.extend_from_slice(partition);
             } else if partition != self.key {
@@ -221,7 +210,7 @@ impl Windowing {
                 return Err(partition_too_large(size, limit));
             }
             documents.push(Doc::trusted(document).to_buf());
-            *is_there = sorted.advance()?;
+            front.advance()?;
         }
         Ok(documents)
     }
@@ -259,13 +248,7 @@ impl Source for Windowing {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }
-        if matches!(self.rows, Rows::Coming(_))
-            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
-        {
-            let mut sorted = sort.finish()?;
-            let is_there = sorted.advance()?;
-            self.rows = Rows::Sorted { sorted, is_there };
-        }
+        self.rows.settle(Front::new)?;
         loop {
             if let Some(document) = self.ready.next() {
                 self.current = document;

@@ -7,7 +7,7 @@ use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::sort::{DocMeta, SortPattern};
-use crate::spill::{ExternalSort, Sorted};
+use crate::spill::{ExternalSort, Rows};
 
 pub(super) const ROW: Row = Row { name: "$sort", place: Place::Anywhere, parse };
 
@@ -75,16 +75,9 @@ impl Stage for Sort {
 struct Sorting {
     input: Box<dyn Source>,
     stage: Arc<Sort>,
+    /// The score of a text search (8 bytes, not a number where there is none), the document.
     rows: Rows,
     key: Vec<u8>,
-}
-
-/// Rows: the score of a text search (8 bytes, not a number where there is none), the document.
-enum Rows {
-    Coming(ExternalSort),
-    Sorted(Sorted),
-    /// A pull has failed between the two.
-    Failed,
 }
 
 impl Sorting {
@@ -110,15 +103,8 @@ impl Source for Sorting {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }
-        if matches!(self.rows, Rows::Coming(_))
-            && let Rows::Coming(sort) = std::mem::replace(&mut self.rows, Rows::Failed)
-        {
-            self.rows = Rows::Sorted(sort.finish()?);
-        }
-        match &mut self.rows {
-            Rows::Sorted(sorted) => Ok(if sorted.advance()? { Step::Document } else { Step::End }),
-            _ => Ok(Step::End),
-        }
+        self.rows.settle(Ok)?;
+        Ok(if self.rows.advance()? { Step::Document } else { Step::End })
     }
 
     fn doc(&self) -> Doc<'_> {
