@@ -195,3 +195,47 @@ def test_what_is_there_already_is_noted(c):
     assert create("a") == (2, 2, "all indexes already exist")
     assert create("a", "b", "c") == (2, 4, "index already exists")
     assert create("d", "b") == (4, 5, "index already exists")
+
+
+def test_an_index_is_made_unique_in_steps(c):
+    rows, db = c, c.database
+    rows.insert_many([{"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 3, "a": 2}])
+    rows.create_index("a", sparse=True)
+
+    def change(dry_run=False, **index):
+        return db.command("collMod", c.name, index={"name": "a_1", **index}, dryRun=dry_run)
+
+    with pytest.raises(OperationFailure) as refused:
+        change(unique=True)
+    assert refused.value.code == 72
+    reply = change(prepareUnique=True)
+    assert (reply["prepareUnique_old"], reply["prepareUnique_new"]) == (False, True)
+    with pytest.raises(DuplicateKeyError):
+        rows.insert_one({"_id": 4, "a": 1})
+    with pytest.raises(DuplicateKeyError):
+        rows.update_one({"_id": 1}, {"$set": {"a": 2}})
+    for dry_run in (True, False):
+        with pytest.raises(OperationFailure) as refused:
+            change(dry_run, unique=True)
+        assert refused.value.code == 359
+        assert refused.value.details["violations"] == [{"ids": [2, 3]}]
+    rows.delete_one({"_id": 3})
+    change(True, unique=True)
+    assert change(unique=True)["unique_new"] is True
+    (index,) = [spec for spec in rows.list_indexes() if spec["name"] == "a_1"]
+    assert list(index) == ["v", "key", "name", "unique", "sparse"]
+    with pytest.raises(DuplicateKeyError):
+        rows.insert_one({"_id": 5, "a": 2})
+    assert db.command("validate", c.name, full=True)["valid"]
+
+
+def test_a_cursor_over_a_dropped_index_is_killed(c):
+    c.insert_many([{"a": n} for n in range(1000)])
+    c.create_index("a")
+    cursor = c.find({"a": {"$gte": 0}}, batch_size=10)
+    next(cursor)
+    c.drop_index("a_1")
+    with pytest.raises(OperationFailure) as killed:
+        list(cursor)
+    assert killed.value.code == 175
+    assert killed.value.details["errmsg"] == "query plan killed :: index 'a_1' dropped"

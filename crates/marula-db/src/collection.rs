@@ -26,6 +26,7 @@ use crate::time_series::open::OpenBuckets;
 use crate::validate::counter;
 
 errors! {
+    index_dropped(name: &str) = QueryPlanKilled, "query plan killed :: index '{name}' dropped";
     corrupt_index(index: &str) = 8_000_004, "an entry of index '{index}' is not of an index's shape";
 }
 
@@ -298,7 +299,16 @@ impl Collection {
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
 
+    /// Fails where an index has been dropped: a walk that begins, or goes on, would miss what is being cleared.
+    ///
+    /// Errors: `index_dropped`.
+    pub fn check_index(&self, index: &Index) -> Result<()> {
+        if index.is_dropped() { Err(index_dropped(&index.spec.name)) } else { Ok(()) }
+    }
+
     /// Walks the entries of `index` whose key strings lie in `range` (without the ident).
+    ///
+    /// Errors: `index_dropped`.
     pub fn scan_index<'r>(
         &self,
         store: &'r dyn Read,
@@ -312,6 +322,8 @@ impl Collection {
             end: [&ident[..], &range.end].concat(),
         };
         let cursor = store.cursor(Space::Indexes, &range, direction).for_client()?;
+        // Looked at behind the opening: what the cursor sees was whole then.
+        self.check_index(&index)?;
         Ok(EntryCursor { cursor, index, shape: self.shape, key: Vec::new() })
     }
 

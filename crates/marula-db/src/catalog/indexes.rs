@@ -114,11 +114,23 @@ impl Db {
                 }
             }
         };
+        self.carry_out(collection, &build, None, options)?;
+        Ok((before, before + build.indexes.len()))
+    }
+
+    /// Runs a build to its end, whichever that is. Its index takes the place of `replaced`, where there is one.
+    pub(super) fn carry_out(
+        &self,
+        collection: &Collection,
+        build: &Arc<Build>,
+        replaced: Option<&Arc<Index>>,
+        options: BuildOptions<'_>,
+    ) -> Result<()> {
         let ns = collection.namespace();
         tracing::info!(%ns, indexes = build.indexes.len(), build = uuid_text(build.uuid()), "index build started");
-        let outcome = self.run_build(collection, &build, options);
+        let outcome = self.run_build(collection, build, replaced, options);
         if outcome.is_err() {
-            self.leave_build(collection, &build);
+            self.leave_build(collection, build);
         }
         // What did not become part of the collection is garbage, as the store has it listed.
         let garbage = build.idents().skip(if outcome.is_ok() { build.indexes.len() } else { 0 });
@@ -127,7 +139,7 @@ impl Db {
         match outcome {
             Ok(()) => {
                 tracing::info!(%ns, build = uuid_text(build.uuid()), "index build done");
-                Ok((before, before + build.indexes.len()))
+                Ok(())
             }
             Err(error) => {
                 tracing::info!(%ns, build = uuid_text(build.uuid()), %error, "index build failed");
@@ -137,7 +149,7 @@ impl Db {
     }
 
     /// Has writers note what they change in these indexes from now on.
-    fn enter_build(
+    pub(super) fn enter_build(
         &self,
         next_ident: &mut u32,
         collection: &Collection,
@@ -166,6 +178,7 @@ impl Db {
         &self,
         collection: &Collection,
         build: &Arc<Build>,
+        replaced: Option<&Arc<Index>>,
         options: BuildOptions<'_>,
     ) -> Result<()> {
         let mut builder = Builder::new(self, collection, build, options);
@@ -175,13 +188,29 @@ impl Db {
         builder.finish()?;
         let mut state = State::clone(&collection.state());
         state.building.retain(|other| !Arc::ptr_eq(other, build));
-        state.indexes.extend(build.indexes.iter().cloned());
+        let place = match replaced {
+            None => state.indexes.len()..state.indexes.len(),
+            Some(old) => {
+                let found = state.indexes.iter().position(|index| Arc::ptr_eq(index, old));
+                let at = found.ok_or_else(|| index_name_not_found(&old.spec.name))?;
+                at..at + 1
+            }
+        };
+        state.indexes.splice(place, build.indexes.iter().cloned());
         self.put_state(collection, state, |txn| {
             for (index, multikey) in build.indexes.iter().zip(&builder.multikey) {
                 index.mark_multikey(multikey, txn);
                 txn.delete(Space::Catalog, &keys::dropped(Space::Indexes, index.ident));
             }
-        })
+            if let Some(old) = replaced {
+                drop_index(txn, old);
+            }
+        })?;
+        if let Some(old) = replaced {
+            old.mark_dropped();
+            self.sweep(Space::Indexes, old.ident);
+        }
+        Ok(())
     }
 
     /// Has writers forget a build, unless who aborted it has done so.
@@ -227,7 +256,10 @@ impl Db {
                     drop_index(txn, index);
                 }
             })?;
-            ready.iter().for_each(|index| self.sweep(Space::Indexes, index.ident));
+            for index in ready {
+                index.mark_dropped();
+                self.sweep(Space::Indexes, index.ident);
+            }
         }
         builds.iter().for_each(|build| build.abort());
         forget_builds(collection, &builds);

@@ -1,7 +1,7 @@
 //! The catalogue: which collections there are, in memory and in the store.
 //!
 //! `options` is what a collection was created with, `entry` how it is kept in the store, `ddl` the changes of
-//! collections, `indexes` those of their indexes, `views` the collection that shows views as documents, `replace` a
+//! collections, `indexes` those of their indexes, `unique` the one that makes an index unique, `views` the collection that shows views as documents, `replace` a
 //! collection that takes another's place.
 //! The map in memory is the truth for readers; every change is committed to the store first.
 
@@ -11,6 +11,7 @@ pub mod indexes;
 pub mod options;
 pub mod replace;
 pub mod time_series;
+mod unique;
 pub mod views;
 
 use std::collections::{BTreeMap, HashMap};

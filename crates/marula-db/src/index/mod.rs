@@ -15,7 +15,7 @@ pub mod spec;
 pub mod text;
 pub mod wildcard;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use marula_bson::FieldPath;
@@ -43,13 +43,31 @@ pub struct Index {
     /// How often queries used it, and since when that is counted.
     uses: AtomicU64,
     since: SystemTime,
+    is_dropped: AtomicBool,
 }
 
 impl Index {
     /// An index without entries.
     pub fn new(ident: Ident, spec: IndexSpec) -> Self {
         let marks = Marks::new(spec.parts.len());
-        Index { ident, spec, marks, uses: AtomicU64::new(0), since: SystemTime::now() }
+        Index {
+            ident,
+            spec,
+            marks,
+            uses: AtomicU64::new(0),
+            since: SystemTime::now(),
+            is_dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it has been dropped: its entries go, and what walks them must stop.
+    pub fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+
+    /// Notes that it has been dropped. Comes before its entries are cleared.
+    pub(crate) fn mark_dropped(&self) {
+        self.is_dropped.store(true, Ordering::Release);
     }
 
     /// Notes that a query uses the index.

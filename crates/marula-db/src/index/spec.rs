@@ -44,6 +44,7 @@ errors! {
     missing_name() = FailedToParse, "The 'name' field is a required property of an index specification";
     bad_version(spec: &Doc<'_>, version: i64) = CannotCreateIndex, "Invalid index specification {spec}; cannot create an index with v={version}";
     name_empty() = CannotCreateIndex, "index name cannot be empty";
+    unique_and_prepared(spec: &Doc<'_>) = CannotCreateIndex, "Invalid index specification {spec}; cannot create an index with the 'unique' option and the 'prepareUnique' option";
     name_nul() = CannotCreateIndex, "index name cannot contain NUL bytes";
 }
 
@@ -69,6 +70,9 @@ pub struct IndexSpec {
     pub parts: Vec<KeyPart>,
     /// No two documents may share a key.
     pub unique: bool,
+    /// No write may add a key that another document has, though documents may share keys from before: what comes
+    /// ahead of making the index unique.
+    pub prepare_unique: bool,
     /// Documents without any of the fields have no entry.
     pub sparse: bool,
     /// The planner does not see it.
@@ -83,7 +87,7 @@ pub struct IndexSpec {
     pub document: DocBuf,
 }
 
-/// The options an index specification may hold, in the order `listIndexes` shows them.
+/// The options an index specification may hold.
 const OPTIONS: &[&str] = &[
     "v",
     "unique",
@@ -113,6 +117,31 @@ const OPTIONS: &[&str] = &[
     "prepareUnique",
     "dropDups",
     "originalSpec",
+];
+
+/// The options in the order in which `listIndexes` shows them; what is not here comes behind.
+const LISTED: &[&str] = &[
+    "v",
+    "key",
+    "name",
+    "background",
+    "unique",
+    "hidden",
+    "partialFilterExpression",
+    "sparse",
+    "expireAfterSeconds",
+    "storageEngine",
+    "weights",
+    "default_language",
+    "language_override",
+    "textIndexVersion",
+    "2dsphereIndexVersion",
+    "bits",
+    "min",
+    "max",
+    "bucketSize",
+    "collation",
+    "wildcardProjection",
 ];
 
 impl IndexSpec {
@@ -166,6 +195,28 @@ impl IndexSpec {
         OPTIONS.iter().any(|option| option.as_bytes() == name)
     }
 
+    /// The specification in the order in which `listIndexes` shows it.
+    pub fn listed(&self) -> DocBuf {
+        let spec = self.document.as_doc();
+        DocBuf::build(|out| {
+            for name in LISTED {
+                if let Some(value) = spec.get_raw(name.as_bytes()) {
+                    out.append_raw(*name, value);
+                }
+            }
+            for option in spec.iter() {
+                if !LISTED.iter().any(|name| option.name == *name) {
+                    out.append_raw(option.name, option.value);
+                }
+            }
+        })
+    }
+
+    /// Whether a write must look whether the keys that it adds are taken.
+    pub fn guards_keys(&self) -> bool {
+        self.unique || self.prepare_unique
+    }
+
     /// Whether the key pattern is that of the `_id` index.
     pub fn is_id(&self) -> bool {
         is_id_pattern(self.key.as_doc())
@@ -187,6 +238,7 @@ impl IndexSpec {
     /// Whether two specifications of one signature build the same index: what they are called aside.
     pub fn same_options(&self, other: &IndexSpec) -> bool {
         self.expire_after_seconds == other.expire_after_seconds
+            && self.prepare_unique == other.prepare_unique
             && self.field("storageEngine") == other.field("storageEngine")
             && self.kind.same_options(&other.kind)
     }
@@ -219,6 +271,8 @@ pub(super) struct Draft<'s> {
     pub key: Doc<'s>,
     /// As in [`IndexSpec`].
     pub unique: bool,
+    /// As in [`IndexSpec`].
+    pub prepare_unique: bool,
     /// As in [`IndexSpec`].
     pub sparse: bool,
     /// As in [`IndexSpec`].
@@ -307,6 +361,10 @@ impl<'s> Draft<'s> {
             None => None,
         };
         let (unique, sparse) = (flag("unique")?, flag("sparse")?);
+        let prepare_unique = flag("prepareUnique")?;
+        if unique && prepare_unique {
+            return Err(unique_and_prepared(&spec));
+        }
         let expire_after_seconds = match spec.get("expireAfterSeconds") {
             None => None,
             Some(value) if value.kind().is_number() => Some(expire_seconds(value)),
@@ -320,6 +378,7 @@ impl<'s> Draft<'s> {
             wildcard,
             key,
             unique: unique || is_id,
+            prepare_unique,
             sparse,
             hidden,
             partial,
@@ -366,6 +425,7 @@ impl<'s> Draft<'s> {
             key,
             parts,
             unique: self.unique,
+            prepare_unique: self.prepare_unique,
             sparse: self.sparse,
             hidden: self.hidden,
             partial: self.partial,
@@ -577,7 +637,7 @@ fn canonical_document(
         };
         for element in spec {
             match element.name.as_bytes() {
-                b"v" | b"ns" | b"collation" | b"dropDups" => {}
+                b"v" | b"ns" | b"collation" | b"dropDups" | b"prepareUnique" => {}
                 b"key" => {
                     out.append("key", key);
                 }
@@ -594,7 +654,7 @@ fn canonical_document(
                 b"bucketSize" => {
                     out.append("bucketSize", element.value.get().as_f64().unwrap_or(0.0));
                 }
-                b"sparse" | b"background" | b"prepareUnique" if element.value.get().is_truthy() => {
+                b"sparse" | b"background" if element.value.get().is_truthy() => {
                     out.append(element.name, true);
                 }
                 b"unique" if is_id || !unique => {}
@@ -621,6 +681,9 @@ fn canonical_document(
         }
         if let Some(collation) = collation {
             out.append("collation", collation.to_doc());
+        }
+        if spec.get("prepareUnique").is_some_and(|flag| flag.is_truthy()) {
+            out.append("prepareUnique", true);
         }
     })
 }

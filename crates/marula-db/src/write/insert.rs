@@ -7,7 +7,7 @@ use marula_bson::Doc;
 use marula_error::{Error, Result};
 use marula_storage::Space;
 
-use super::{WriteOp, capped, document, duplicate, index_key_exists};
+use super::{WriteOp, capped, document, duplicate, is_key_taken};
 use crate::collection::{Collection, Shape, State};
 use crate::index::entry;
 use crate::index::{Index, KeySet};
@@ -341,7 +341,7 @@ impl UniqueKeys {
                 found.push(Space::Records, collection.ident(), pending.record.as_bytes(), None);
             }
             for (position, index) in state.indexes.iter().enumerate() {
-                if !index.spec.unique {
+                if !index.spec.guards_keys() {
                     continue;
                 }
                 for (key, _) in keys_of(state, chunk, number)[position].iter() {
@@ -378,13 +378,13 @@ impl UniqueKeys {
         let own = &self.keys[self.first[number]..self.first[number + 1]];
         for key in own {
             let bytes = &self.bytes[key.start..key.end];
+            let index: Option<&Arc<Index>> = key.index.map(|position| &state.indexes[position]);
             let is_taken = taken.contains(bytes)
-                || match key.space {
-                    Space::Indexes => index_key_exists(db, bytes)?,
-                    space => db.store().get(space, bytes, &mut |_| ()).for_client()?,
+                || match index {
+                    Some(index) => is_key_taken(db, collection, index, bytes, None)?,
+                    None => db.store().get(key.space, bytes, &mut |_| ()).for_client()?,
                 };
             if is_taken {
-                let index: Option<&Arc<Index>> = key.index.map(|position| &state.indexes[position]);
                 let doc = chunk.doc(&chunk.documents[number]);
                 let key_string = &bytes[keys::IDENT_BYTES..];
                 let type_bits = key.index.and_then(|position| {

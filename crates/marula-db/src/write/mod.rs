@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use marula_error::{Result, codes};
 use marula_query::update::Touched;
-use marula_storage::{Space, Txn};
+use marula_storage::{Direction, KeyRange, Space, Txn};
 
 use crate::build::side::Notes;
 use crate::collection::Collection;
 use crate::db::Db;
-use crate::index::entry::EntryWriter;
-use crate::index::{KeyMaker, KeySet};
-use crate::keys;
+use crate::index::entry::{self, EntryWriter};
+use crate::index::{Index, KeyMaker, KeySet};
+use crate::keys::{self, IDENT_BYTES, RecordKey};
 use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 
@@ -181,9 +181,28 @@ impl<'a> WriteOp<'a> {
     }
 }
 
-/// Whether the store holds a value at `key` in the index space.
-fn index_key_exists(db: &Db, key: &[u8]) -> Result<bool> {
-    db.store().get(Space::Indexes, key, &mut |_| ()).for_client()
+/// Whether another document than `own` has the key in `index` that `store_key` is: the index's ident and the key string.
+fn is_key_taken(
+    db: &Db,
+    collection: &Collection,
+    index: &Index,
+    store_key: &[u8],
+    own: Option<&RecordKey>,
+) -> Result<bool> {
+    if index.spec.unique {
+        return db.store().get(Space::Indexes, store_key, &mut |_| ()).for_client();
+    }
+    // Of an index that is to become unique, a key's entries lie side by side, one for each document.
+    let range = KeyRange::prefix(store_key);
+    let mut cursor = db.store().cursor(Space::Indexes, &range, Direction::Forward).for_client()?;
+    while cursor.advance().for_client()? {
+        let found = entry::decode(index, collection.shape(), cursor.key(), cursor.value());
+        let found = found.filter(|found| found.key_string == &store_key[IDENT_BYTES..]);
+        if found.is_some_and(|found| own.is_none_or(|own| found.record != own.as_bytes())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

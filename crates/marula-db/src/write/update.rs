@@ -5,7 +5,7 @@ use marula_error::Result;
 use marula_query::update::Touched;
 use marula_storage::{GUARD_WAIT, Space, Txn};
 
-use super::{Change, INLINE_PATIENCE, WriteOp, Written, document, duplicate, index_key_exists};
+use super::{Change, INLINE_PATIENCE, WriteOp, Written, document, duplicate, is_key_taken};
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
@@ -154,13 +154,18 @@ impl WriteOp<'_> {
         let buffers = &mut self.buffers;
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) = (&buffers.old_keys[position], &buffers.new_keys[position]);
-            if index.spec.unique {
-                for (key, type_bits) in after.iter().filter(|(key, _)| !before.contains(key)) {
+            if index.spec.guards_keys() {
+                // An index that is to become unique takes no entry anew for a key that another document has.
+                let is_new = |pair: &(&[u8], &[u8])| match index.spec.unique {
+                    true => !before.contains(pair.0),
+                    false => !before.contains_entry(*pair),
+                };
+                for (key, type_bits) in after.iter().filter(is_new) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
                     let patience = if may_wait { GUARD_WAIT } else { INLINE_PATIENCE };
                     let guarded = [(Space::Indexes, store_key.as_slice())];
                     txn.guard_within(&guarded, patience).for_client()?;
-                    if index_key_exists(db, &store_key)? {
+                    if is_key_taken(db, collection, index, &store_key, Some(record))? {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));
                     }

@@ -231,6 +231,7 @@ impl Ixscan {
         }
         if let Some(key) = self.only_key() {
             let record = env.collection.find_unique(env.store, &key)?;
+            env.collection.check_index(&self.index)?;
             let Some(record) = record else {
                 self.standing.position = Position::End;
                 return Ok(Step::Eof);

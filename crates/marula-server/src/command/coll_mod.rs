@@ -1,19 +1,22 @@
 //! `collMod`: changes a collection's validator and bounds, an index's options, or a view's definition.
 
+mod index_change;
+
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_db::collection::State;
-use marula_db::index::spec::same_pattern;
 use marula_db::time_series::{Granularity, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 
 use super::create::bad_enumeration;
+use super::create_indexes::with_progress;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
 use crate::view::{self, Definition};
+use index_change::IndexChange;
 
 errors! {
     no_collection() = NamespaceNotFound, "ns does not exist";
@@ -23,18 +26,14 @@ errors! {
     not_clustered() = InvalidOptions, "'expireAfterSeconds' option is only supported on collections clustered by _id";
     not_time_series() = InvalidOptions, "option only supported on a time-series collection: isTimeseriesNamespace";
     not_on_time_series(field: &str) = InvalidOptions, "option not supported on a time-series collection: {field}";
+    no_unique_index() = InvalidOptions, "cannot set 'prepareUnique' for indexes of a time-series collection.";
+    dry_run_without_index() = InvalidOptions, "dry run mode requires an valid index modification.";
+    dry_run_of_another() = InvalidOptions, "dry run mode requires an index modification with unique: true.";
+    dry_run_of_more() = InvalidOptions, "unique: true cannot be combined with any other modification in dry run mode.";
     no_ttl_index() = InvalidOptions, "TTL indexes are not supported for time-series collections. Please refer to the documentation and use the top-level 'expireAfterSeconds' option instead";
-    name_or_key() = InvalidOptions, "Must specify either index name or key pattern.";
-    name_and_key() = InvalidOptions, "Cannot specify both key pattern and name.";
-    no_index_change() = InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field";
-    no_index(index: &str, ns: &Namespace) = IndexNotFound, "cannot find index {index} for ns {ns}";
-    clustered_hidden() = 6_011_800, "The 'hidden' option is not supported for a clusteredIndex";
-    id_hidden() = BadValue, "can't hide _id index";
     ttl_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
     ttl_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
     expire_text(text: &str) = InvalidOptions, "Invalid string value for the 'clusteredIndex::expireAfterSeconds' option. Got: '{text}'. Accepted value is 'off'";
-    unprepared() = InvalidOptions, "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.";
-    unique_not_offered() = CommandNotSupported, "an index that exists cannot be made unique on this server; build another";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
 }
 
@@ -58,15 +57,6 @@ const FIELDS: &[Field] = &[
 
 const TIME_SERIES_FIELDS: &[Field] = &[Field::optional("granularity", Types::STRING)];
 
-const INDEX_FIELDS: &[Field] = &[
-    Field::optional("name", Types::STRING),
-    Field::optional("keyPattern", Types::DOCUMENT),
-    Field::optional("expireAfterSeconds", Types::NUMBER),
-    Field::optional("hidden", Types::FLAG),
-    Field::optional("unique", Types::FLAG),
-    Field::optional("prepareUnique", Types::FLAG),
-];
-
 pub(super) static COMMAND: Command = Command {
     name: "collMod",
     help: "Changes a collection's validator or bounds, an index's options, or what a view shows.",
@@ -85,6 +75,10 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
+    let is_dry_run = request.flag("dryRun");
+    if is_dry_run {
+        check_dry_run(request)?;
+    }
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(no_collection)?;
     let collection = db.buckets_of(&collection)?.unwrap_or(collection);
@@ -101,12 +95,18 @@ fn run(
         if is_validator { error.caused_by("Parsing of collection validator failed") } else { error }
     })?;
     let index = match request.arg("index") {
-        Some(Value::Document(change)) => Some(IndexChange::parse(change, &collection, &ns)?),
+        Some(Value::Document(change)) => {
+            Some(IndexChange::parse(change, &collection, &ns, changes_one_thing(request))?)
+        }
         _ => None,
     };
-    if request.flag("dryRun") {
+    if let Some(index) = index.as_ref().filter(|index| index.makes_unique()) {
+        make_unique(context, &ns, &collection, index.name(), is_dry_run)?;
+    }
+    if is_dry_run {
         return Ok(Outcome::Done);
     }
+    let state = collection.state();
     let change = changed_specs(&state, index.as_ref())?;
     db.change_collection(&collection, options, &change)?;
     if let Some(index) = &index {
@@ -115,13 +115,55 @@ fn run(
     Ok(Outcome::Done)
 }
 
+/// Whether the request says what is to change in one place only.
+fn changes_one_thing(request: &Request<'_>) -> bool {
+    let changes = FIELDS.iter().filter(|field| field.name != "dryRun");
+    changes.filter(|field| request.arg(field.name).is_some()).count() == 1
+}
+
+/// Only making an index unique can be tried without doing it.
+fn check_dry_run(request: &Request<'_>) -> Result<()> {
+    let Some(Value::Document(change)) = request.arg("index") else {
+        return Err(dry_run_without_index());
+    };
+    if !change.get("unique").is_some_and(|unique| unique.is_truthy()) {
+        return Err(dry_run_of_another());
+    }
+    let mut options =
+        change.iter().filter(|option| option.name != "name" && option.name != "keyPattern");
+    match options.nth(1).is_none() && changes_one_thing(request) {
+        true => Ok(()),
+        false => Err(dry_run_of_more()),
+    }
+}
+
+/// Makes the prepared index `name` unique, or only looks whether it could be.
+fn make_unique(
+    context: &Context<'_>,
+    ns: &Namespace,
+    collection: &Collection,
+    name: &str,
+    is_dry_run: bool,
+) -> Result<()> {
+    let db = &context.server.db;
+    let state = collection.state();
+    let index = state.index(name).ok_or_else(|| index_change::no_index(name, ns))?;
+    let spec = IndexChange::unique_spec(&index.spec);
+    db.check_unique(collection, index, &mut || context.check_interrupt())?;
+    if is_dry_run {
+        return Ok(());
+    }
+    let spec = spec?;
+    with_progress(context, ns, |options| db.make_unique(collection, index, spec, options))
+}
+
 /// What becomes of each index. A specification that does not parse fails before anything is changed.
 fn changed_specs(
     state: &State,
     index: Option<&IndexChange>,
 ) -> Result<impl Fn(&IndexSpec) -> Option<IndexSpec>> {
     let concerned = state.indexes.iter().map(|existing| &existing.spec);
-    let concerned = concerned.filter(|spec| index.is_some_and(|index| index.name == spec.name));
+    let concerned = concerned.filter(|spec| index.is_some_and(|index| index.name() == spec.name));
     let changed = concerned
         .map(|spec| index.map_or_else(|| Ok(spec.clone()), |index| index.apply(spec)))
         .collect::<Result<Vec<_>>>()?;
@@ -187,14 +229,19 @@ fn change_time_series(
             if change.get("expireAfterSeconds").is_some() {
                 return Err(no_ttl_index());
             }
+            if change.get("prepareUnique").is_some() {
+                return Err(no_unique_index());
+            }
             let change = with_key_of_buckets(change, options)?;
-            Some(IndexChange::parse(change.as_doc(), buckets, &buckets.namespace())?)
+            Some(IndexChange::parse(
+                change.as_doc(),
+                buckets,
+                &buckets.namespace(),
+                changes_one_thing(request),
+            )?)
         }
         _ => None,
     };
-    if request.flag("dryRun") {
-        return Ok(Outcome::Done);
-    }
     let change = changed_specs(&state, index.as_ref())?;
     context.server.db.change_time_series(buckets, options, &change)?;
     if let Some(index) = &index {
@@ -329,117 +376,4 @@ fn expire_after(seconds: Value<'_>) -> Result<Option<ValueBuf>> {
         Ok(whole) => Ok(Some(ValueBuf::from(i64::from(whole)))),
         Err(_) => Err(ttl_too_large()),
     }
-}
-
-/// What changes in an index.
-struct IndexChange {
-    name: String,
-    /// The old value, and the new.
-    expire_after: Option<(Option<ValueBuf>, ValueBuf)>,
-    hidden: Option<(bool, bool)>,
-    prepare_unique: Option<(bool, bool)>,
-}
-
-impl IndexChange {
-    fn parse(change: Doc<'_>, collection: &Collection, ns: &Namespace) -> Result<Self> {
-        fields::check_doc("collMod.index", INDEX_FIELDS, change)?;
-        let state = collection.state();
-        let name = change.get("name").and_then(|name| name.as_str());
-        let key = change.get("keyPattern").and_then(|key| key.as_doc());
-        let found = match (name, key) {
-            (None, None) => return Err(name_or_key()),
-            (Some(_), Some(_)) => return Err(name_and_key()),
-            (Some(name), None) => state.index(&name.to_string()),
-            (None, Some(key)) => {
-                state.indexes.iter().find(|index| same_pattern(index.spec.key.as_doc(), key))
-            }
-        };
-        let flag = |field: &str| change.get(field).map(|value| value.is_truthy());
-        let expire_after = change.get("expireAfterSeconds");
-        if expire_after.is_none()
-            && ["hidden", "unique", "prepareUnique"].iter().all(|field| flag(field).is_none())
-        {
-            return Err(no_index_change());
-        }
-        let described = name.map(|name| name.to_string()).or(key.map(|key| key.to_string()));
-        if flag("hidden").is_some()
-            && name.is_some_and(|name| state.is_clustered_as(&name.to_string()))
-        {
-            return Err(clustered_hidden());
-        }
-        let index = found.ok_or_else(|| no_index(&described.unwrap_or_default(), ns))?;
-        let spec = index.spec.document.as_doc();
-        if flag("hidden") == Some(true) && index.spec.is_id() {
-            return Err(id_hidden());
-        }
-        if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
-            return Err(ttl_negative());
-        }
-        let is = |field: &str| spec.get(field).is_some_and(|value| value.is_truthy());
-        if flag("unique") == Some(true) && !index.spec.unique {
-            return Err(if is("prepareUnique") { unique_not_offered() } else { unprepared() });
-        }
-        let changes = |field: &str| {
-            let (old, new) = (is(field), flag(field)?);
-            (old != new).then_some((old, new))
-        };
-        Ok(IndexChange {
-            name: index.spec.name.clone(),
-            expire_after: expire_after
-                .map(|new| (spec.get("expireAfterSeconds").map(|old| old.to_buf()), new.to_buf())),
-            hidden: changes("hidden"),
-            prepare_unique: changes("prepareUnique"),
-        })
-    }
-
-    fn apply(&self, spec: &IndexSpec) -> Result<IndexSpec> {
-        let mut changes: Vec<(&str, Option<ValueBuf>)> = Vec::new();
-        if let Some((_, new)) = &self.expire_after {
-            changes.push(("expireAfterSeconds", Some(new.clone())));
-        }
-        for (name, change) in [("hidden", self.hidden), ("prepareUnique", self.prepare_unique)] {
-            if let Some((_, new)) = change {
-                changes.push((name, new.then(|| ValueBuf::from(true))));
-            }
-        }
-        let document = DocBuf::build(|out| {
-            for Element { name, value } in spec.document.as_doc() {
-                match changes.iter().find(|(changed, _)| name == *changed) {
-                    Some((_, Some(value))) => out.append(name, value),
-                    Some((_, None)) => out,
-                    None => out.append_raw(name, value),
-                };
-            }
-            for (name, value) in &changes {
-                if let Some(value) = value
-                    && spec.document.as_doc().get_raw(name.as_bytes()).is_none()
-                {
-                    out.append(name, value);
-                }
-            }
-        });
-        // The document has its own collation already.
-        IndexSpec::parse(document.as_doc(), None)
-    }
-
-    fn report(&self, reply: &mut DocWriter<'_>) {
-        if let Some((old, new)) = &self.expire_after {
-            if let Some(old) = old {
-                append_seconds(reply, "expireAfterSeconds_old", old);
-            }
-            append_seconds(reply, "expireAfterSeconds_new", new);
-        }
-        if let Some((old, new)) = self.hidden {
-            reply.append("hidden_old", old).append("hidden_new", new);
-        }
-        if let Some((old, new)) = self.prepare_unique {
-            reply.append("prepareUnique_old", old).append("prepareUnique_new", new);
-        }
-    }
-}
-
-fn append_seconds(reply: &mut DocWriter<'_>, name: &str, seconds: &ValueBuf) {
-    #[allow(clippy::cast_possible_truncation)]
-    let seconds = seconds.get().as_f64().unwrap_or(0.0) as i64;
-    reply.append(name, seconds);
 }

@@ -98,21 +98,9 @@ fn run(
         Some(buckets) => buckets,
         None => server.db.collection_or_create(&ns)?,
     };
-    let megabytes = server.parameters.number("maxIndexBuildMemoryUsageMegabytes");
-    let memory_bytes_max = usize::try_from(megabytes).unwrap_or(0).saturating_mul(1 << 20);
-    let mut logged = Instant::now();
-    let mut watch = |progress: Progress| {
-        let Progress { phase, done, total } = progress;
-        let what = phase_text(phase);
-        context.connection.operation.set_progress(operation::Progress { what, done, total });
-        if logged.elapsed() >= LOG_EVERY {
-            logged = Instant::now();
-            tracing::info!(%ns, done, total, "{what}");
-        }
-        context.check_interrupt()
-    };
-    let options = BuildOptions { memory_bytes_max, watch: &mut watch };
-    let (before, after) = server.db.build_indexes(&collection, &specs, options)?;
+    let (before, after) = with_progress(context, &ns, |options| {
+        server.db.build_indexes(&collection, &specs, options)
+    })?;
     let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
     reply.append("numIndexesBefore", count(before));
     reply.append("numIndexesAfter", count(after));
@@ -136,6 +124,28 @@ fn run(
         reply.append("note", "index already exists");
     }
     Ok(Outcome::Done)
+}
+
+/// Has `build` run with the memory that the server allows, and tells of its progress in `currentOp` and the log.
+pub(super) fn with_progress<T>(
+    context: &Context<'_>,
+    ns: &Namespace,
+    build: impl FnOnce(BuildOptions<'_>) -> Result<T>,
+) -> Result<T> {
+    let megabytes = context.server.parameters.number("maxIndexBuildMemoryUsageMegabytes");
+    let memory_bytes_max = usize::try_from(megabytes).unwrap_or(0).saturating_mul(1 << 20);
+    let mut logged = Instant::now();
+    let mut watch = |progress: Progress| {
+        let Progress { phase, done, total } = progress;
+        let what = phase_text(phase);
+        context.connection.operation.set_progress(operation::Progress { what, done, total });
+        if logged.elapsed() >= LOG_EVERY {
+            logged = Instant::now();
+            tracing::info!(%ns, done, total, "{what}");
+        }
+        context.check_interrupt()
+    };
+    build(BuildOptions { memory_bytes_max, watch: &mut watch })
 }
 
 /// What `currentOp` and the log say of a build.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{DocWriter, Type, Value};
 use marula_db::Namespace;
-use marula_error::{Result, errors};
+use marula_error::{Result, codes, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -98,7 +98,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Ok(filled) => filled,
         Err(error) => {
             cursors.finish(id);
-            return Err(error.caused_by(EXECUTING));
+            return Err(match error.code() {
+                // What is read is gone: that is said as it is.
+                codes::QueryPlanKilled => error,
+                _ => error.caused_by(EXECUTING),
+            });
         }
     };
     let count = batch.count();

@@ -55,12 +55,14 @@ fn run(
         documents.push(document);
     }
     let building = state.building.iter().flat_map(|build| &build.indexes);
-    let specs = state.indexes.iter().chain(building).map(|index| &index.spec.document);
+    // One that takes another's place is shown once.
+    let building = building.filter(|index| state.index(&index.spec.name).is_none());
+    let specs = state.indexes.iter().chain(building).map(|index| index.spec.listed());
     match state.options.time_series.as_ref().filter(|_| is_shown) {
         Some(options) => {
             documents.extend(specs.filter_map(|spec| index::shown(options, spec.as_doc())));
         }
-        None => documents.extend(specs.cloned()),
+        None => documents.extend(specs),
     }
     if request.flag("includeIndexBuildInfo") {
         documents = documents.iter().map(|spec| marula_bson::doc! { "spec": spec }).collect();

@@ -1,0 +1,193 @@
+//! What `collMod` changes in an index: when its documents expire, whether queries see it, whether it is unique.
+
+use marula_bson::{Doc, DocBuf, DocWriter, Element, ValueBuf};
+use marula_db::index::spec::same_pattern;
+use marula_db::{Collection, IndexSpec, Namespace};
+use marula_error::{Result, errors};
+
+use super::ttl_negative;
+use crate::command::fields::{self, Field, Types};
+
+errors! {
+    name_or_key() = InvalidOptions, "Must specify either index name or key pattern.";
+    name_and_key() = InvalidOptions, "Cannot specify both key pattern and name.";
+    no_index_change() = InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field";
+    pub no_index(index: &str, ns: &Namespace) = IndexNotFound, "cannot find index {index} for ns {ns}";
+    clustered_hidden() = 6_011_800, "The 'hidden' option is not supported for a clusteredIndex";
+    id_hidden() = BadValue, "can't hide _id index";
+    unprepared() = InvalidOptions, "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.";
+    non_unique() = BadValue, "Cannot make index non-unique";
+    prepared_alone() = InvalidOptions, "prepareUnique cannot be combined with any other modification.";
+}
+
+const INDEX_FIELDS: &[Field] = &[
+    Field::optional("name", Types::STRING),
+    Field::optional("keyPattern", Types::DOCUMENT),
+    Field::optional("expireAfterSeconds", Types::NUMBER),
+    Field::optional("hidden", Types::FLAG),
+    Field::optional("unique", Types::FLAG),
+    Field::optional("prepareUnique", Types::FLAG),
+];
+
+/// What changes in an index.
+pub(super) struct IndexChange {
+    name: String,
+    /// The old value, and the new.
+    expire_after: Option<(Option<ValueBuf>, ValueBuf)>,
+    hidden: Option<(bool, bool)>,
+    prepare_unique: Option<(bool, bool)>,
+    /// The index is to be unique from now on, and is not yet.
+    makes_unique: bool,
+}
+
+impl IndexChange {
+    /// Reads what is to change. `is_alone` says that the request changes nothing else.
+    pub(super) fn parse(
+        change: Doc<'_>,
+        collection: &Collection,
+        ns: &Namespace,
+        is_alone: bool,
+    ) -> Result<Self> {
+        fields::check_doc("collMod.index", INDEX_FIELDS, change)?;
+        let state = collection.state();
+        let name = change.get("name").and_then(|name| name.as_str());
+        let key = change.get("keyPattern").and_then(|key| key.as_doc());
+        let found = match (name, key) {
+            (None, None) => return Err(name_or_key()),
+            (Some(_), Some(_)) => return Err(name_and_key()),
+            (Some(name), None) => state.index(&name.to_string()),
+            (None, Some(key)) => {
+                state.indexes.iter().find(|index| same_pattern(index.spec.key.as_doc(), key))
+            }
+        };
+        let flag = |field: &str| change.get(field).map(|value| value.is_truthy());
+        let expire_after = change.get("expireAfterSeconds");
+        if expire_after.is_none()
+            && ["hidden", "unique", "prepareUnique"].iter().all(|field| flag(field).is_none())
+        {
+            return Err(no_index_change());
+        }
+        let described = name.map(|name| name.to_string()).or(key.map(|key| key.to_string()));
+        if flag("hidden").is_some()
+            && name.is_some_and(|name| state.is_clustered_as(&name.to_string()))
+        {
+            return Err(clustered_hidden());
+        }
+        let index = found.ok_or_else(|| no_index(&described.unwrap_or_default(), ns))?;
+        let spec = index.spec.document.as_doc();
+        if flag("hidden") == Some(true) && index.spec.is_id() {
+            return Err(id_hidden());
+        }
+        if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
+            return Err(ttl_negative());
+        }
+        let is = |field: &str| spec.get(field).is_some_and(|value| value.is_truthy());
+        let makes_unique = flag("unique") == Some(true) && !index.spec.unique;
+        if makes_unique && !index.spec.prepare_unique {
+            return Err(unprepared());
+        }
+        if flag("unique") == Some(false) {
+            return Err(non_unique());
+        }
+        let changes = |field: &str| {
+            let (old, new) = (is(field), flag(field)?);
+            (old != new).then_some((old, new))
+        };
+        // What is unique has no need to be prepared.
+        let prepare_unique = changes("prepareUnique").filter(|_| !index.spec.unique);
+        let has_others = expire_after.is_some()
+            || ["hidden", "unique"].iter().any(|other| flag(other).is_some());
+        if prepare_unique.is_some() && (has_others || !is_alone) {
+            return Err(prepared_alone());
+        }
+        Ok(IndexChange {
+            name: index.spec.name.clone(),
+            expire_after: expire_after
+                .map(|new| (spec.get("expireAfterSeconds").map(|old| old.to_buf()), new.to_buf())),
+            hidden: changes("hidden"),
+            prepare_unique,
+            makes_unique,
+        })
+    }
+
+    /// The name of the index.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the index is to be unique from now on, and is not yet.
+    pub(super) fn makes_unique(&self) -> bool {
+        self.makes_unique
+    }
+
+    /// What the index is once it is unique, other changes aside.
+    pub(super) fn unique_spec(spec: &IndexSpec) -> Result<IndexSpec> {
+        let document = DocBuf::build(|out| {
+            for Element { name, value } in spec.document.as_doc() {
+                if name != "prepareUnique" {
+                    out.append_raw(name, value);
+                }
+                if name == "name" {
+                    out.append("unique", true);
+                }
+            }
+        });
+        IndexSpec::parse(document.as_doc(), None)
+    }
+
+    /// The index with its changes, whether it is unique aside.
+    pub(super) fn apply(&self, spec: &IndexSpec) -> Result<IndexSpec> {
+        let mut changes: Vec<(&str, Option<ValueBuf>)> = Vec::new();
+        if let Some((_, new)) = &self.expire_after {
+            changes.push(("expireAfterSeconds", Some(new.clone())));
+        }
+        for (name, change) in [("hidden", self.hidden), ("prepareUnique", self.prepare_unique)] {
+            if let Some((_, new)) = change {
+                changes.push((name, new.then(|| ValueBuf::from(true))));
+            }
+        }
+        let document = DocBuf::build(|out| {
+            for Element { name, value } in spec.document.as_doc() {
+                match changes.iter().find(|(changed, _)| name == *changed) {
+                    Some((_, Some(value))) => out.append(name, value),
+                    Some((_, None)) => out,
+                    None => out.append_raw(name, value),
+                };
+            }
+            for (name, value) in &changes {
+                if let Some(value) = value
+                    && spec.document.as_doc().get_raw(name.as_bytes()).is_none()
+                {
+                    out.append(name, value);
+                }
+            }
+        });
+        // The document has its own collation already.
+        IndexSpec::parse(document.as_doc(), None)
+    }
+
+    /// Tells what was before and what is now.
+    pub(super) fn report(&self, reply: &mut DocWriter<'_>) {
+        if let Some((old, new)) = &self.expire_after {
+            if let Some(old) = old {
+                append_seconds(reply, "expireAfterSeconds_old", old);
+            }
+            append_seconds(reply, "expireAfterSeconds_new", new);
+        }
+        if let Some((old, new)) = self.hidden {
+            reply.append("hidden_old", old).append("hidden_new", new);
+        }
+        if let Some((old, new)) = self.prepare_unique {
+            reply.append("prepareUnique_old", old).append("prepareUnique_new", new);
+        }
+        if self.makes_unique {
+            reply.append("unique_new", true);
+        }
+    }
+}
+
+fn append_seconds(reply: &mut DocWriter<'_>, name: &str, seconds: &ValueBuf) {
+    #[allow(clippy::cast_possible_truncation)]
+    let seconds = seconds.get().as_f64().unwrap_or(0.0) as i64;
+    reply.append(name, seconds);
+}
