@@ -12,6 +12,7 @@ use std::ops::Deref;
 
 use bstr::{BStr, ByteSlice};
 
+use crate::directory::Directory;
 use crate::nul::find_nul;
 use crate::value::value_size;
 use crate::{RawValue, Type, Value};
@@ -19,8 +20,11 @@ use crate::{RawValue, Type, Value};
 /// The bytes of one document, borrowed.
 ///
 /// `PartialEq` compares bytes; the order of the query language is in [`order`](crate::order).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Doc<'a>(&'a [u8]);
+#[derive(Clone, Copy)]
+pub struct Doc<'a>(
+    /// The document, or the [record](crate::directory) that it is stored as.
+    &'a [u8],
+);
 
 /// One field of a document: its name and its value, neither copied nor decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +50,8 @@ impl<'a> Doc<'a> {
     /// The document with no fields.
     pub const EMPTY: Doc<'static> = Doc(EMPTY);
 
-    /// Views bytes that were validated before (by `validate`, or because Marula wrote them) as a document.
+    /// Views bytes that were validated before (by `validate`, or because Marula wrote them) as a document. They
+    /// may be a [record](crate::directory) with its directory, whose fields are found sooner.
     ///
     /// Every accessor is safe on any bytes: where the shape is broken, iteration ends.
     #[inline]
@@ -56,13 +61,20 @@ impl<'a> Doc<'a> {
 
     /// All the bytes, length and terminator included.
     #[inline]
-    pub const fn as_bytes(self) -> &'a [u8] {
+    pub fn as_bytes(self) -> &'a [u8] {
+        Directory::of(self.0).map_or(self.0, Directory::document)
+    }
+
+    /// What it is stored as: the document, behind its directory if it has one.
+    pub(crate) fn stored_bytes(self) -> &'a [u8] {
         self.0
     }
 
     /// The bytes of the elements alone, without length and terminator.
+    #[inline]
     pub fn elements_bytes(self) -> &'a [u8] {
-        self.0.get(4..self.0.len().saturating_sub(1)).unwrap_or(&[])
+        let bytes = self.as_bytes();
+        bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or(&[])
     }
 
     /// Whether the document has no fields.
@@ -101,6 +113,9 @@ impl<'a> Doc<'a> {
         name: &[u8],
         is_absent: impl Fn(&[u8]) -> bool,
     ) -> Option<RawValue<'a>> {
+        if let Some(directory) = Directory::of(self.0) {
+            return directory.find(name);
+        }
         let mut rest = self.elements_bytes();
         let mut passed = 0;
         loop {
@@ -125,9 +140,17 @@ impl<'a> Doc<'a> {
 
     /// An owned copy.
     pub fn to_buf(self) -> DocBuf {
-        DocBuf(self.0.to_vec())
+        DocBuf(self.as_bytes().to_vec())
     }
 }
+
+impl PartialEq for Doc<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Doc<'_> {}
 
 impl<'a> IntoIterator for Doc<'a> {
     type Item = Element<'a>;

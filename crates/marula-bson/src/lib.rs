@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub mod decimal128;
+pub mod directory;
 pub mod doc;
 pub mod ext_json;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Checking a collection: every document is well formed and has exactly its keys in every index, every
 //! entry leads to a document, and the counters are exact. `validate`, `marula check` and tests call this one.
 
+use marula_bson::directory;
 use marula_bson::validate::{Limits, validate as validate_bson};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange, Read, Space, Store};
@@ -79,6 +80,9 @@ pub fn check(
             report.invalid_documents += 1;
             report.error(format!("record {:?} is malformed: {malformed}", cursor.record()));
             continue;
+        }
+        if !directory::is_sound(doc) {
+            report.error(format!("the directory of record {:?} is wrong", cursor.record()));
         }
         for (position, index) in state.indexes.iter().enumerate() {
             if let Err(error) = key_maker.make(index, doc, &mut keys) {

@@ -1,7 +1,7 @@
 //! What a data folder is, and who may open it.
 //!
 //! ```text
-//! <folder>/MARULA    the marker: "marula data folder, format 1\n"; locked while the store is open
+//! <folder>/MARULA    the marker: "marula data folder, format 2\n"; locked while the store is open
 //! <folder>/store/    RocksDB's files
 //! <folder>/ingest/   sorted files on their way into the store; emptied at each open
 //! ```
@@ -23,8 +23,12 @@ const MARKER: &str = "MARULA";
 /// How long the lock of a folder is waited for.
 const LOCK_WAIT: Duration = Duration::from_millis(400);
 
-/// The version of the layout of folder and keys. A change that older programs cannot read raises it.
-const FORMAT: u32 = 1;
+/// The version of the layout of folder, keys and records. A change that older programs cannot read raises it.
+const FORMAT: u32 = 2;
+
+/// The oldest version that this program reads. Opening such a folder marks it as the newest: what is written from
+/// then on, the program that wrote it before would not understand.
+const FORMAT_MIN: u32 = 1;
 
 /// A data folder that this process has locked.
 pub(crate) struct Folder {
@@ -73,7 +77,7 @@ impl Folder {
             File::open(&marker_path).map_err(|error| failed("open", &marker_path, error))?;
         lock(&marker, path)?;
         let text = read_marker(&mut marker, path)?;
-        if text != wanted_marker() {
+        if format_of(&text).is_none() {
             return Err(foreign_marker(&text, path));
         }
         let folder = Folder { path: path.to_path_buf(), _marker: marker };
@@ -178,21 +182,26 @@ fn lock(marker: &File, path: &Path) -> Result<()> {
 }
 
 fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
-    let wanted = wanted_marker();
     let text = read_marker(marker, path)?;
-    if text == wanted {
-        return Ok(());
+    match format_of(&text) {
+        Some(FORMAT) => return Ok(()),
+        Some(_) => {}
+        // A crash may have left the marker created and not written; the store does not exist then.
+        None if text.is_empty() && !path.join("store").exists() => {}
+        None => return Err(foreign_marker(&text, path)),
     }
-    // A crash may have left the marker created and not written; the store does not exist then.
-    if text.is_empty() && !path.join("store").exists() {
-        return write_marker(marker, path, &wanted)
-            .map_err(|error| failed("write", &path.join(MARKER), error));
-    }
-    Err(foreign_marker(&text, path))
+    // All markers are of one length, so that a crash leaves the old or the new one.
+    write_marker(marker, path, &marker_of(FORMAT))
+        .map_err(|error| failed("write", &path.join(MARKER), error))
 }
 
-fn wanted_marker() -> String {
-    format!("marula data folder, format {FORMAT}\n")
+fn marker_of(format: u32) -> String {
+    format!("marula data folder, format {format}\n")
+}
+
+/// The format that a marker names, if this program reads it.
+fn format_of(text: &str) -> Option<u32> {
+    (FORMAT_MIN..=FORMAT).find(|&format| text == marker_of(format))
 }
 
 fn read_marker(marker: &mut File, path: &Path) -> Result<String> {
@@ -207,7 +216,7 @@ fn read_marker(marker: &mut File, path: &Path) -> Result<String> {
 fn foreign_marker(text: &str, path: &Path) -> Error {
     let text = text.trim_end();
     Error::Unavailable(format!(
-        "the data folder '{}' is marked {text:?}; this program reads format {FORMAT}",
+        "the data folder '{}' is marked {text:?}; this program reads formats {FORMAT_MIN} to {FORMAT}",
         path.display()
     ))
 }
@@ -277,8 +286,16 @@ mod tests {
     fn other_formats_and_damage_are_told() {
         let folder = contract::Folder::new();
         let path = folder.path();
-        fs::write(path.join(MARKER), "marula data folder, format 2\n").expect("it is written");
-        assert!(refusal(path).contains("format 2"));
+        for format in [0, FORMAT + 1] {
+            fs::write(path.join(MARKER), marker_of(format)).expect("it is written");
+            assert!(refusal(path).contains(&format!("format {format}")));
+        }
+        for format in FORMAT_MIN..=FORMAT {
+            fs::write(path.join(MARKER), marker_of(format)).expect("it is written");
+            drop(Folder::open(path).expect("older formats are read"));
+            let marker = fs::read_to_string(path.join(MARKER)).expect("it is read");
+            assert_eq!(marker, marker_of(FORMAT), "and marked as what is written from now on");
+        }
         fs::write(path.join(MARKER), [0xFF; 10]).expect("it is written");
         refusal(path);
         fs::write(path.join(MARKER), "").expect("it is written");

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use marula_bson::Doc;
+use marula_bson::directory::write_record;
 use marula_error::{Error, Result};
 use marula_storage::Space;
 
@@ -68,8 +69,13 @@ struct Pending {
 }
 
 impl Chunk {
+    /// The document as it will be stored.
+    fn stored(&self, pending: &Pending) -> &[u8] {
+        &self.bytes[pending.start..pending.end]
+    }
+
     fn doc(&self, pending: &Pending) -> Doc<'_> {
-        Doc::trusted(&self.bytes[pending.start..pending.end])
+        Doc::trusted(self.stored(pending))
     }
 
     fn clear(&mut self) {
@@ -217,7 +223,7 @@ impl WriteOp<'_> {
             }
         };
         let start = chunk.bytes.len();
-        chunk.bytes.extend_from_slice(&buffers.document);
+        write_record(prepared, &mut chunk.bytes);
         chunk.documents.push(Pending { position, start, end: chunk.bytes.len(), record });
         Ok(())
     }
@@ -274,7 +280,7 @@ impl WriteOp<'_> {
             let doc = chunk.doc(pending);
             let record = pending.record.as_bytes();
             keys::record_key(collection.ident(), record, &mut self.buffers.key);
-            txn.put(Space::Records, &self.buffers.key, doc.as_bytes());
+            txn.put(Space::Records, &self.buffers.key, chunk.stored(pending));
             for (index, keys) in state.indexes.iter().zip(keys_of(state, chunk, number)) {
                 if index.needs_mark(&keys.multikey) {
                     index.mark_multikey(&keys.multikey, &mut *txn);
