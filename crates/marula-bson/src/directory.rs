@@ -96,35 +96,32 @@ pub fn is_sound(doc: Doc<'_>) -> bool {
     stored == doc.as_bytes() || stored == wanted
 }
 
+/// Appends the directory of `doc`, which is small enough for one; nothing where its fields are too few or too many.
 fn write_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
     let start = out.len();
-    out.extend_from_slice(&[0, 0, 0, MARK]);
     let mut anchors = [0; FIELDS_MAX.div_ceil(STEP) * ANCHOR_BYTES];
-    let mut room = anchors.chunks_exact_mut(ANCHOR_BYTES);
+    let mut free = anchors.chunks_exact_mut(ANCHOR_BYTES);
     let mut fields = doc.iter();
     let size = doc.as_bytes().len();
     let mut count = 0;
+    out.extend_from_slice(&[0, 0, 0, MARK]);
     loop {
         // Behind the fields that are left there is only the final NUL.
         let offset = size - 1 - fields.rest().len();
         let Some(element) = fields.next() else { break };
-        if count == FIELDS_MAX {
-            return out.truncate(start);
-        }
         if count % STEP == 0 {
+            let Some(anchor) = free.next() else { return out.truncate(start) };
             let offset = u16::try_from(offset).expect("a document with a directory is small");
-            room.next()
-                .expect("there is an anchor for every fourth field")
-                .copy_from_slice(&offset.to_le_bytes());
+            anchor.copy_from_slice(&offset.to_le_bytes());
         }
         out.push(hash(element.name));
         count += 1;
     }
-    if count < FIELDS_MIN {
+    let (Ok(fields), true) = (u8::try_from(count), count >= FIELDS_MIN) else {
         return out.truncate(start);
-    }
-    out[start] = u8::try_from(count).expect("fields are counted up to 255");
-    out.extend_from_slice(&anchors[..count.div_ceil(STEP) * ANCHOR_BYTES]);
+    };
+    out.extend(anchors.iter().take(count.div_ceil(STEP) * ANCHOR_BYTES));
+    *out.get_mut(start).expect("the head is written") = fields;
 }
 
 /// A byte that tells most names of a document apart. It is on the disk: it never changes.
