@@ -81,11 +81,26 @@ fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
         Value::Timestamp(bits) if is_now(bits >> 32) => Some(Value::Timestamp(9).to_buf()),
         Value::String(text) => {
             let text = text.to_string();
-            let at = text.find("ObjectId('")? + "ObjectId('".len();
-            let hex = text.get(at..at + 24)?;
-            let id = ObjectId::parse_hex(hex).filter(|id| !is_of_case(*id))?;
-            Some(Value::from(&text.replace(&id.to_string(), &"9".repeat(24))).to_buf())
+            let known = without_own_id(&text).or_else(|| without_own_time(&text, &is_now))?;
+            Some(Value::from(&known).to_buf())
         }
         _ => None,
     }
+}
+
+/// The text of an error with something fixed for an id that the server has made.
+fn without_own_id(text: &str) -> Option<String> {
+    let at = text.find("ObjectId('")? + "ObjectId('".len();
+    let hex = text.get(at..at + 24)?;
+    let id = ObjectId::parse_hex(hex).filter(|id| !is_of_case(*id))?;
+    Some(text.replace(&id.to_string(), &"9".repeat(24)))
+}
+
+/// The same for a time of now.
+fn without_own_time(text: &str, is_now: &dyn Fn(u64) -> bool) -> Option<String> {
+    let begin = text.find("Timestamp(")?;
+    let (inner, rest) = text[begin + "Timestamp(".len()..].split_once(')')?;
+    let (seconds, _) = inner.split_once(", ")?;
+    seconds.parse().ok().filter(|seconds| is_now(*seconds))?;
+    Some(format!("{}Timestamp(9){rest}", &text[..begin]))
 }

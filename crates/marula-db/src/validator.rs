@@ -51,7 +51,7 @@ pub fn check_validator(
 /// Whether the document matches, conditions being tried in the order of the text: an expression that fails,
 /// fails the validation if it comes first.
 fn holds(validator: &Validator, doc: Doc<'_>) -> bool {
-    validator.filter.matches_noting(doc, &mut None).unwrap_or(false)
+    validator.filter.matches_noting_as_written(doc, &mut None).unwrap_or(false)
 }
 
 /// Checks that the collection may have a validator, if it is to have one.

@@ -1,5 +1,7 @@
 //! What a command asks of a collection, parsed.
 
+use std::sync::Arc;
+
 use marula_bson::{Doc, DocBuf, FieldPath, Type, Value};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
@@ -50,6 +52,8 @@ pub struct Shown {
     pub needs: Option<Vec<FieldPath>>,
     /// Whether it chooses fields of the document, by their names.
     pub is_simple: bool,
+    /// The projection, if it may fail on a document: then it is part of what is tried.
+    pub computed: Option<Arc<Projection>>,
     /// What it leaves as it is.
     kept: Kept,
 }
@@ -79,14 +83,23 @@ impl Shown {
             (_, _, true) => Kept::AllBut(written.iter().map(path).collect()),
             _ => Kept::Only(Vec::new()),
         };
-        Shown { needs, is_simple, kept }
+        Shown { needs, is_simple, computed: None, kept }
+    }
+
+    /// As [`of`](Shown::of), for a projection that may be part of a trial.
+    pub fn of_shared(projection: &Arc<Projection>, written: Doc<'_>) -> Self {
+        let shown = Shown::of(projection, written);
+        let may_fail = !matches!(&shown.kept, Kept::AllBut(_)) && !projection.is_plain_inclusion();
+        let is_alone = projection.metadata().is_empty();
+        let computed = (may_fail && is_alone).then(|| Arc::clone(projection));
+        Shown { computed, ..shown }
     }
 
     /// What a `distinct` needs: one field.
     pub fn field(path: &FieldPath) -> Self {
         let needs = vec![path.clone()];
         let kept = Kept::Only(needs.clone());
-        Shown { needs: Some(needs), is_simple: path.is_single(), kept }
+        Shown { needs: Some(needs), is_simple: path.is_single(), computed: None, kept }
     }
 
     /// Whether what is shown has at `path` what the document has there.

@@ -4,8 +4,10 @@
 //! a limit. What a trial costs is so many times the cheapest plan's first batch as there are plans.
 //! Source: manual "Query Plans", and the scores that mongod 6.0 shows for all plans in `explain`.
 
+use marula_bson::Doc;
 use marula_db::{Collection, Db};
-use marula_error::Result;
+use marula_error::{Error, Result, codes};
+use marula_query::projection::Metadata;
 
 use crate::executor::Emit;
 use crate::executor::{Env, Step, number_places};
@@ -18,6 +20,8 @@ const RESULTS_MAX: u64 = 101;
 const WORKS_MIN: u64 = 10_000;
 /// Of a large collection so many tenths of the documents.
 const WORKS_TENTHS: u64 = 3;
+/// What stands before the error of a plan that is tried.
+const SELECTING: &str = "error while multiplanner was selecting best plan";
 /// Units of work between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 128;
 
@@ -41,7 +45,8 @@ pub struct Tried {
 
 /// Tries `plans` for `query`.
 ///
-/// Errors: what the plans run into, when all do, and that of `interrupt`.
+/// Errors: what a plan runs into, with mongod's prefix, and that of `interrupt`. A plan that only takes more memory
+/// than it may is out of the race, as long as another is in it.
 pub fn run(
     db: &Db,
     collection: &Collection,
@@ -61,6 +66,7 @@ pub fn run(
             Env::new(db, collection, query, place_count)
         })
         .collect();
+    let mut shown = Vec::new();
     let mut works = 0;
     let mut is_over = false;
     while !is_over && works < works_max && tried.iter().any(|tried| tried.failure.is_none()) {
@@ -72,13 +78,20 @@ pub fn run(
             if tried.failure.is_some() {
                 continue;
             }
-            match tried.plan.root.work(env, &mut |_| Ok(Emit::Taken)) {
+            match tried.plan.root.work(env, &mut |found| {
+                show(query, found.doc, &mut shown)?;
+                Ok(Emit::Taken)
+            }) {
                 Ok(Step::Eof) => is_over = true,
                 Ok(_) => {
                     let stats = &tried.plan.root.stats;
                     is_over |= stats.is_eof || stats.advanced >= results_max;
                 }
-                Err(error) => tried.failure = Some(error),
+                Err(error) if error.code() == codes::QueryExceededMemoryLimitNoDiskUseAllowed => {
+                    tried.failure = Some(error);
+                }
+                Err(error) if is_interruption(&error) => return Err(error),
+                Err(error) => return Err(error.caused_by(SELECTING)),
             }
         }
     }
@@ -93,9 +106,34 @@ pub fn run(
         .reduce(|best, next| if next.1.score > best.1.score { next } else { best });
     let winner = best.map_or(0, |(number, _)| number);
     match tried.get_mut(winner).and_then(|tried| tried.failure.take()) {
-        Some(failure) => Err(failure),
+        Some(failure) => Err(failure.caused_by(SELECTING)),
         None => Ok(Trial { winner, tried }),
     }
+}
+
+/// Computes what is shown of a document, which may fail; `out` is for that.
+fn show(query: &Query, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let Some(projection) = query.shown.as_ref().and_then(|shown| shown.computed.as_ref()) else {
+        return Ok(());
+    };
+    let mut position = None;
+    if projection.needs_position() {
+        query.filter.matches_noting_as_written(doc, &mut position)?;
+    }
+    out.clear();
+    projection.apply(doc, position, &Metadata::default(), &query.context, out)
+}
+
+/// Whether an error ends the operation from outside; it is told as it is.
+fn is_interruption(error: &Error) -> bool {
+    [
+        codes::Interrupted,
+        codes::InterruptedAtShutdown,
+        codes::MaxTimeMSExpired,
+        codes::CursorKilled,
+        codes::ShutdownInProgress,
+    ]
+    .contains(&error.code())
 }
 
 /// How well a plan has done: what it has given for its work, a little for what it spares, and much for being done.

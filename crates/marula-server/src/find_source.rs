@@ -1,5 +1,7 @@
 //! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it finds.
 
+use std::sync::Arc;
+
 use marula_bson::{ArrayWriter, Doc, DocWriter, FieldPath, Type, Value};
 use marula_db::index::entry;
 use marula_error::Result;
@@ -25,7 +27,7 @@ pub enum Tail {
 /// The documents of a `find`.
 pub struct FindSource {
     execution: Execution,
-    projection: Option<Projection>,
+    projection: Option<Arc<Projection>>,
     /// The filter, where the projection's positional `$` needs to know which element matched.
     position_filter: Option<Filter>,
     /// Shows index entries in place of documents.
@@ -52,7 +54,7 @@ impl FindSource {
     }
 
     /// Shows documents through a projection.
-    pub fn project(&mut self, projection: Projection, position_filter: Option<Filter>) {
+    pub fn project(&mut self, projection: Arc<Projection>, position_filter: Option<Filter>) {
         if !projection.is_identity() {
             self.projection = Some(projection);
             self.position_filter = position_filter;
@@ -93,7 +95,7 @@ impl Source for FindSource {
             _ => None,
         };
         let mut shown = Shown {
-            projection: projection.as_ref(),
+            projection: projection.as_deref(),
             position_filter: position_filter.as_ref(),
             near: near.as_ref().map(|(path, test)| (path, test)),
             context: &context,
@@ -144,7 +146,7 @@ impl Shown<'_> {
         } else if let Some(projection) = self.projection {
             let mut position = None;
             if let Some(filter) = self.position_filter {
-                filter.matches_noting(found.doc, &mut position)?;
+                filter.matches_noting_as_written(found.doc, &mut position)?;
             }
             let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
             let mut keys = Vec::new();

@@ -107,14 +107,8 @@ impl Statement<'_> {
             multi: self.multi,
         };
         let update = Update::parse(self.update, &options, &context)?;
-        // Of several conditions on arrays, the positional `$` means the one that is written last.
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
-        let filter = Filter::draft(self.query, purpose, &context)?;
-        let filter = if update.needs_position() {
-            filter.finish_for_positions(&context)?
-        } else {
-            filter.finish(&context)?
-        };
+        let filter = Filter::draft(self.query, purpose, &context)?.finish(&context)?;
         let Some(collection) = collection else {
             query_args::check_text_without_collection(&filter, ns)?;
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
@@ -196,7 +190,7 @@ impl Job<'_> {
             let upserted = doc.get("_id").map(|id| id.to_buf());
             Some((number, Done::Updated { matched: 1, modified: 0, upserted }))
         };
-        let doc = upsert(collection, self.update, self.statement.query, self.context, op, &done)?;
+        let doc = upsert(collection, self.update, self.filter, self.context, op, &done)?;
         let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
         Ok(Updated { matched: 1, modified: 0, upserted })
     }
@@ -303,7 +297,7 @@ pub fn gather(ctx: &Context<'_>, execution: &mut Execution) -> (Vec<RecordKey>, 
 pub fn upsert(
     collection: &Collection,
     update: &Update,
-    query: Doc<'_>,
+    query: &Filter,
     context: &QueryContext,
     op: &mut WriteOp<'_>,
     done: &dyn Fn(Doc<'_>) -> Option<(i32, Done)>,
@@ -317,7 +311,7 @@ pub fn upsert(
 /// The document that an upsert inserts, with its `_id` at the front.
 fn upserted_document(
     update: &Update,
-    query: Doc<'_>,
+    query: &Filter,
     context: &QueryContext,
     now_ms: i64,
 ) -> Result<DocBuf> {

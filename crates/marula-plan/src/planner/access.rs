@@ -126,12 +126,14 @@ impl Finder<'_> {
                 exactness => Some(exactness),
             }
         };
-        // What bounds the index comes first in what is left to check.
+        // What bounds the index comes first in what is left to check; then, as in mongod, what stands under no path,
+        // and then the others by their paths.
+        let left = |wanted| (0..own.len()).filter(move |&number| exactness(number) == wanted);
         let mut in_order: Vec<&FilterNode> = Vec::with_capacity(own.len());
-        for wanted in [Some(Exactness::OnDocument), None] {
-            let such = (0..own.len()).filter(|&number| exactness(number) == wanted);
-            in_order.extend(such.map(|number| own[number]));
-        }
+        in_order.extend(left(Some(Exactness::OnDocument)).map(|number| own[number]));
+        let bounding = in_order.len();
+        in_order.extend(left(None).map(|number| own[number]));
+        in_order[bounding..].sort_by_key(|node| node.path_parts());
         let rest = self.conjunction(&in_order);
         let on_keys = self.filter(own, |number| exactness(number) == Some(Exactness::OnKeys));
         let rank = Rank {

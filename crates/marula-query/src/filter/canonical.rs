@@ -15,86 +15,120 @@ use crate::regex::Regex;
 
 /// Brings a filter into canonical shape.
 pub(super) fn canonical(node: Node, collator: Option<&dyn Collator>) -> Node {
-    match node {
-        Node::And(children) => and(each(children, collator)),
-        Node::Or(children) => or(each(children, collator), collator),
-        Node::Nor(children) => nor(each(children, collator)),
-        Node::Not(child) => Node::Not(Box::new(canonical(*child, collator))),
-        Node::Path(PathNode { path, predicate }) => {
-            Node::Path(PathNode { path, predicate: canonical_predicate(predicate, collator) })
+    Shape { collator, is_sorted: true }.node(node)
+}
+
+/// As [`canonical`], but for the order of the children: it is that of the text, except that what an inner `$and` or
+/// `$or` gives up to the outer one stands behind what the outer one had.
+pub(super) fn simplified(node: Node, collator: Option<&dyn Collator>) -> Node {
+    Shape { collator, is_sorted: false }.node(node)
+}
+
+/// How a filter is brought into shape.
+#[derive(Clone, Copy)]
+struct Shape<'c> {
+    collator: Option<&'c dyn Collator>,
+    is_sorted: bool,
+}
+
+impl Shape<'_> {
+    fn node(self, node: Node) -> Node {
+        match node {
+            Node::And(children) => self.and(self.each(children)),
+            Node::Or(children) => self.or(self.each(children)),
+            Node::Nor(children) => self.nor(self.each(children)),
+            Node::Not(child) => Node::Not(Box::new(self.node(*child))),
+            Node::Path(PathNode { path, predicate }) => {
+                Node::Path(PathNode { path, predicate: self.predicate(predicate) })
+            }
+            other => other,
         }
-        other => other,
     }
-}
 
-fn each(children: Vec<Node>, collator: Option<&dyn Collator>) -> Vec<Node> {
-    children.into_iter().map(|child| canonical(child, collator)).collect()
-}
+    fn each(self, children: Vec<Node>) -> Vec<Node> {
+        children.into_iter().map(|child| self.node(child)).collect()
+    }
 
-fn canonical_predicate(predicate: Predicate, collator: Option<&dyn Collator>) -> Predicate {
-    let sorted = |list: Vec<Predicate>| {
-        let mut list: Vec<_> =
-            list.into_iter().map(|inner| canonical_predicate(inner, collator)).collect();
-        list.sort_by(|a, b| compare(View::Predicate(a), View::Predicate(b)));
+    fn predicate(self, predicate: Predicate) -> Predicate {
+        match predicate {
+            Predicate::ElemMatchObject(filter) => {
+                Predicate::ElemMatchObject(Box::new(self.node(*filter)))
+            }
+            Predicate::ElemMatchValue(list) => Predicate::ElemMatchValue(self.predicates(list)),
+            Predicate::All(list) => Predicate::All(self.predicates(list)),
+            Predicate::Not(inner) => Predicate::Not(Box::new(self.predicate(*inner))),
+            other => other,
+        }
+    }
+
+    fn predicates(self, list: Vec<Predicate>) -> Vec<Predicate> {
+        let mut list: Vec<_> = list.into_iter().map(|inner| self.predicate(inner)).collect();
+        if self.is_sorted {
+            list.sort_by(|a, b| compare(View::Predicate(a), View::Predicate(b)));
+        }
         list
-    };
-    match predicate {
-        Predicate::ElemMatchObject(filter) => {
-            Predicate::ElemMatchObject(Box::new(canonical(*filter, collator)))
-        }
-        Predicate::ElemMatchValue(list) => Predicate::ElemMatchValue(sorted(list)),
-        Predicate::All(list) => Predicate::All(sorted(list)),
-        Predicate::Not(inner) => Predicate::Not(Box::new(canonical_predicate(*inner, collator))),
-        other => other,
     }
-}
 
-fn and(children: Vec<Node>) -> Node {
-    let mut flat = Vec::with_capacity(children.len());
-    for child in children {
-        match child {
-            Node::And(inner) => flat.extend(inner),
-            Node::AlwaysTrue => {}
-            Node::AlwaysFalse => return Node::AlwaysFalse,
-            other => flat.push(other),
+    fn and(self, children: Vec<Node>) -> Node {
+        let mut flat = Vec::with_capacity(children.len());
+        let mut absorbed = Vec::new();
+        for child in children {
+            match child {
+                Node::And(inner) => absorbed.extend(inner),
+                Node::AlwaysTrue => {}
+                Node::AlwaysFalse => return Node::AlwaysFalse,
+                other => flat.push(other),
+            }
+        }
+        flat.append(&mut absorbed);
+        self.sort(&mut flat);
+        alone_or(flat, Node::And)
+    }
+
+    fn or(self, mut children: Vec<Node>) -> Node {
+        if children.len() == 1 {
+            return children.remove(0);
+        }
+        let mut flat = Vec::with_capacity(children.len());
+        let mut absorbed = Vec::new();
+        for child in children {
+            match child {
+                Node::Or(inner) => absorbed.extend(inner),
+                Node::AlwaysFalse => {}
+                other if is_always_true(&other) => return Node::AlwaysTrue,
+                other => flat.push(other),
+            }
+        }
+        flat.append(&mut absorbed);
+        if flat.is_empty() {
+            return Node::AlwaysFalse;
+        }
+        let mut flat = join_equalities(flat, self.collator);
+        self.sort(&mut flat);
+        alone_or(flat, Node::Or)
+    }
+
+    fn nor(self, mut children: Vec<Node>) -> Node {
+        // A lone branch is negated as it is, even where it is true or false of every document.
+        if children.len() == 1 && !matches!(children[0], Node::AlwaysFalse) {
+            return negate(children.remove(0));
+        }
+        if children.iter().any(is_always_true) {
+            return Node::AlwaysFalse;
+        }
+        children.retain(|child| !matches!(child, Node::AlwaysFalse));
+        self.sort(&mut children);
+        match children.len() {
+            0 => Node::And(Vec::new()),
+            1 => negate(children.remove(0)),
+            _ => Node::Nor(children),
         }
     }
-    sort(&mut flat);
-    alone_or(flat, Node::And)
-}
 
-fn or(mut children: Vec<Node>, collator: Option<&dyn Collator>) -> Node {
-    if children.len() == 1 {
-        return children.remove(0);
-    }
-    let mut flat = Vec::with_capacity(children.len());
-    for child in children {
-        match child {
-            Node::Or(inner) => flat.extend(inner),
-            Node::AlwaysFalse => {}
-            other if is_always_true(&other) => return Node::AlwaysTrue,
-            other => flat.push(other),
+    fn sort(self, children: &mut [Node]) {
+        if self.is_sorted {
+            children.sort_by(|a, b| compare(View::Node(a), View::Node(b)));
         }
-    }
-    if flat.is_empty() {
-        return Node::AlwaysFalse;
-    }
-    let mut flat = join_equalities(flat, collator);
-    sort(&mut flat);
-    alone_or(flat, Node::Or)
-}
-
-fn nor(children: Vec<Node>) -> Node {
-    if children.iter().any(is_always_true) {
-        return Node::AlwaysFalse;
-    }
-    let mut children: Vec<_> =
-        children.into_iter().filter(|child| !matches!(child, Node::AlwaysFalse)).collect();
-    sort(&mut children);
-    match children.len() {
-        0 => Node::And(Vec::new()),
-        1 => negate(children.remove(0)),
-        _ => Node::Nor(children),
     }
 }
 
@@ -176,10 +210,6 @@ fn is_equality(predicate: &Predicate) -> bool {
     }
 }
 
-fn sort(children: &mut [Node]) {
-    children.sort_by(|a, b| compare(View::Node(a), View::Node(b)));
-}
-
 /// A node or a predicate: what has a place in the order.
 #[derive(Clone, Copy)]
 enum View<'n> {
@@ -215,7 +245,10 @@ impl<'n> View<'n> {
                 Node::Nor(_) => RANK_NOT + 1,
                 Node::Text(_) => RANK_NOT + 3,
                 Node::Where(_) => RANK_NOT + 4,
-                Node::Expr(_) | Node::Schema(_) => RANK_NOT + 5,
+                Node::Expr(_) => RANK_NOT + 5,
+                Node::Schema(schema) if schema.is_of_names() => RANK_NOT + 8,
+                // In mongod it is a number of conditions, most of which stand before an `$expr`.
+                Node::Schema(_) => RANK_EXISTS,
                 Node::AlwaysFalse => RANK_NOT + 6,
                 Node::AlwaysTrue => RANK_NOT + 7,
                 Node::Path(at) => rank_of(&at.predicate),
@@ -252,6 +285,7 @@ impl<'n> View<'n> {
     }
 }
 
+const RANK_EXISTS: u8 = 12;
 const RANK_NOT: u8 = 18;
 
 fn rank_of(predicate: &Predicate) -> u8 {
@@ -263,7 +297,7 @@ fn rank_of(predicate: &Predicate) -> u8 {
         Predicate::Compare(constant) => 5 + constant.op as u8,
         Predicate::Regex(_) => 10,
         Predicate::Mod { .. } => 11,
-        Predicate::Exists => 12,
+        Predicate::Exists => RANK_EXISTS,
         Predicate::In(_) => 13,
         Predicate::Bits(test) => match test.op {
             BitsOp::AllSet => 14,

@@ -21,6 +21,9 @@ fn write_node(node: &Node, out: &mut DocWriter<'_>) {
         Node::And(children) => write_children("$and", children, out),
         Node::Or(children) => write_children("$or", children, out),
         Node::Nor(children) => write_children("$nor", children, out),
+        Node::Not(child) if matches!(&**child, Node::And(none) if none.is_empty()) => {
+            out.append("$alwaysFalse", 1);
+        }
         Node::Not(child) => write_children("$nor", std::slice::from_ref(&**child), out),
         Node::Path(at) => write_path(&at.path, &at.predicate, out),
         Node::Expr(expr) => {

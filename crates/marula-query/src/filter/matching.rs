@@ -29,11 +29,18 @@ impl Matcher<'_> {
         match node {
             Node::Path(at) => self.path(&at.path, &at.predicate, doc),
             Node::And(children) => self.all(children, doc),
-            Node::Or(children) => self.any(children, doc),
+            // Which of several branches matched is not told, so none of them gives a position.
+            Node::Or(children) => self.silent(|m| m.any(children, doc)),
             Node::Nor(children) => self.silent(|m| m.any(children, doc)).map(|any| !any),
             Node::Not(child) => self.silent(|m| m.node(child, doc)).map(|matched| !matched),
             Node::Expr(expr) => expr.matches(doc),
-            Node::Schema(schema) => Ok(schema.matches(doc)),
+            Node::Schema(schema) => {
+                let matched = schema.matches(doc);
+                if matched {
+                    self.note(schema.position(doc));
+                }
+                Ok(matched)
+            }
             Node::Where(code) => code.matches(doc),
             Node::Text(text) => text.matches(doc),
             Node::AlwaysTrue => Ok(true),

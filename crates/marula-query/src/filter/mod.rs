@@ -49,7 +49,7 @@ pub(crate) use types::insert_alias as insert_type_alias;
 pub struct Filter {
     root: Node,
     collation: Option<Collation>,
-    /// The tree in the order of the text, kept where positions are asked for.
+    /// The tree in the order of the text, kept where a projection asks for positions.
     written: Option<Arc<Node>>,
 }
 
@@ -62,6 +62,8 @@ pub enum Purpose {
     Upsert,
     /// A query whose position a projection asks for: only conditions on fields.
     Positional,
+    /// A condition of an update on the elements of an array: nothing that speaks of a whole document.
+    Element,
 }
 
 /// A filter document that was read, and whose constant expressions have not been computed yet.
@@ -71,6 +73,11 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// The tree as it was read.
+    pub(crate) fn root(&self) -> &Node {
+        &self.node
+    }
+
     /// Computes the constant expressions and brings the filter into its canonical shape.
     ///
     /// Errors: those of the constant expressions, with mongod's prefix for each level of the tree.
@@ -79,12 +86,13 @@ impl Draft {
         Filter::from_node(self.node, context).checked()
     }
 
-    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) will be asked for. Of
-    /// several conditions on arrays the one written last gives the position, so the order of the text is kept
-    /// beside the canonical shape.
+    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a projection asks for. Of
+    /// several conditions on arrays the last gives the position: for an update the last of the canonical shape, for a
+    /// projection the one written last, so the order of the text is kept beside the canonical shape.
     pub fn finish_for_positions(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
-        let written = Some(Arc::new(self.node.clone()));
+        let collator = context.collation.as_ref().map(Collation::collator);
+        let written = Some(Arc::new(canonical::simplified(self.node.clone(), collator)));
         Filter { written, ..Filter::from_node(self.node, context) }.checked()
     }
 }
@@ -118,7 +126,7 @@ impl Filter {
         Filter::from_node(Node::AlwaysTrue, context)
     }
 
-    /// Parses a filter whose [positions](Filter::matches_noting) will be asked for.
+    /// Parses a filter whose [positions](Filter::matches_noting) a projection asks for.
     pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
         Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
@@ -179,11 +187,26 @@ impl Filter {
 
     /// As [`matches`](Filter::matches), and notes which array element made it so: the index that the
     /// positional `$` of updates and projections stands for. `position` is `None` afterwards when no
-    /// array was involved or the document does not match. Exact for filters parsed by
-    /// [`parse_for_positions`](Filter::parse_for_positions); others take the canonical order.
+    /// array was involved or the document does not match. Of several conditions on arrays the last of the canonical
+    /// shape counts, as it does for an update.
     pub fn matches_noting(&self, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
+        self.notes(&self.root, doc, position)
+    }
+
+    /// As [`matches_noting`](Filter::matches_noting), but for the order of a filter parsed by
+    /// [`parse_for_positions`](Filter::parse_for_positions): the condition written last counts, as it does for a
+    /// projection.
+    pub fn matches_noting_as_written(
+        &self,
+        doc: Doc<'_>,
+        position: &mut Option<usize>,
+    ) -> Result<bool> {
+        self.notes(self.written.as_deref().unwrap_or(&self.root), doc, position)
+    }
+
+    fn notes(&self, root: &Node, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
         let mut matcher = self.matcher();
-        let matched = matcher.node(self.written.as_deref().unwrap_or(&self.root), doc)?;
+        let matched = matcher.node(root, doc)?;
         *position = matcher.position.filter(|_| matched);
         Ok(matched)
     }
@@ -204,6 +227,14 @@ impl Filter {
 }
 
 impl Node {
+    /// The parts of the path that the node speaks of itself; a negation and what joins others have none.
+    pub fn path_parts(&self) -> &[Box<[u8]>] {
+        match self {
+            Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => at.path.parts(),
+            _ => &[],
+        }
+    }
+
     /// The node as `explain` prints it.
     pub fn to_doc(&self) -> DocBuf {
         explain::to_doc(self)

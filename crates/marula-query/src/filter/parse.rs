@@ -64,10 +64,12 @@ errors! {
     where_under_field() = BadValue, "$where cannot be applied to a field";
     /// `$expr` in the query of an upsert.
     expr_in_upsert() = QueryFeatureNotAllowed, "$expr is not allowed in the query predicate for an upsert";
-    /// `$expr` or `$jsonSchema` beside a positional projection.
-    not_with_positions(name: &str) = QueryFeatureNotAllowed, "{name} is not allowed in this context";
-    /// `$where` beside a positional projection.
-    where_with_positions() = BadValue, "$where is not allowed in this context";
+    /// `$expr` or `$jsonSchema` beside a positional projection or on the elements of an array.
+    not_in_this_context(name: &str) = QueryFeatureNotAllowed, "{name} is not allowed in this context";
+    /// `$where` beside a positional projection or on the elements of an array; `$text` on the elements of an array.
+    bad_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
+    /// A search by distance on the elements of an array.
+    near_of_elements() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
 }
 
 /// Where in the filter the parser is.
@@ -223,6 +225,8 @@ impl<'c> Parser<'c> {
         }
         let path = FieldPath::new(name);
         let predicates = match value.get() {
+            // A part of a DBRef is compared with what stands there, whatever it looks like.
+            _ if is_dbref_name(name) => vec![eq(value)?],
             Value::Document(doc) if is_operators(doc) => self.operators(name, doc)?,
             Value::Regex { pattern, options } => {
                 vec![Predicate::Regex(Regex::new(pattern, options)?)]
@@ -239,6 +243,8 @@ impl<'c> Parser<'c> {
         for Element { name, value } in doc {
             if name == "$regex" {
                 predicates.push(regex(doc)?);
+            } else if self.purpose == Purpose::Element && crate::geo::is_near(name) {
+                return Err(near_of_elements());
             } else if let Some(predicate) = geo::parse(name, doc) {
                 predicates.push(predicate?);
                 // It has taken what stands beside it.
@@ -273,6 +279,9 @@ impl<'c> Parser<'c> {
     }
 
     fn text(&self, operand: RawValue<'_>) -> Result<Node> {
+        if self.purpose == Purpose::Element {
+            return Err(bad_in_this_context("$text"));
+        }
         self.only_at_the_top("$text")?;
         text::parse(operand.get())
     }
@@ -282,7 +291,7 @@ impl<'c> Parser<'c> {
         match self.purpose {
             Purpose::Any => {}
             Purpose::Upsert => return Err(expr_in_upsert()),
-            Purpose::Positional => return Err(not_with_positions("$expr")),
+            Purpose::Positional | Purpose::Element => return Err(not_in_this_context("$expr")),
         }
         expr::ExprNode::parse(operand, self.context).map(Node::Expr)
     }
@@ -293,16 +302,19 @@ impl<'c> Parser<'c> {
     }
 
     fn json_schema(&self, operand: RawValue<'_>) -> Result<Node> {
-        if self.purpose == Purpose::Positional {
-            return Err(not_with_positions("$jsonSchema"));
+        if matches!(self.purpose, Purpose::Positional | Purpose::Element) {
+            return Err(not_in_this_context("$jsonSchema"));
         }
         crate::json_schema::parse(operand, self.context)
     }
 
     fn javascript(&self, operand: RawValue<'_>) -> Result<Node> {
+        if self.purpose == Purpose::Element {
+            return Err(bad_in_this_context("$where"));
+        }
         self.only_at_the_top("$where")?;
         if self.purpose == Purpose::Positional {
-            return Err(where_with_positions());
+            return Err(bad_in_this_context("$where"));
         }
         let code = match operand.get() {
             Value::String(code) | Value::Code(code) => code,
@@ -441,27 +453,28 @@ fn parse_not(parser: &Parser<'_>, path: &BStr, operand: RawValue<'_>) -> Result<
 }
 
 fn regex(operators: Doc<'_>) -> Result<Predicate> {
-    let (mut pattern, mut options) = (None, None);
+    let mut pattern = None;
+    let (mut options, mut are_own) = (BStr::new(""), false);
     for Element { name, value } in operators {
         match (name.as_bytes(), value.get()) {
             (b"$regex", Value::String(text)) => pattern = Some(text),
             (b"$regex", Value::Regex { pattern: text, options: own }) => {
                 pattern = Some(text);
                 if !own.is_empty() {
-                    if options.is_some() {
+                    if !options.is_empty() {
                         return Err(options_before());
                     }
-                    options = Some(own);
+                    (options, are_own) = (own, true);
                 }
             }
             (b"$regex", _) => return Err(regex_not_a_string()),
-            (b"$options", Value::String(_)) if options.is_some() => return Err(options_twice()),
-            (b"$options", Value::String(text)) => options = Some(text),
+            (b"$options", Value::String(_)) if are_own => return Err(options_twice()),
+            (b"$options", Value::String(text)) => options = text,
             (b"$options", _) => return Err(options_not_a_string()),
             _ => {}
         }
     }
-    let regex = Regex::new(pattern.unwrap_or_default(), options.unwrap_or_default())?;
+    let regex = Regex::new(pattern.unwrap_or_default(), options)?;
     Ok(Predicate::Regex(regex))
 }
 

@@ -110,7 +110,7 @@ fn filters_note_the_array_element_that_matched() {
             let doc = *docs.iter().find(|doc| id(**doc) == wanted_id).unwrap();
             let Some(array) = doc.get("v").and_then(|v| v.as_array()) else { continue };
             let mut position = None;
-            let matched = filter.matches_noting(doc, &mut position);
+            let matched = filter.matches_noting_as_written(doc, &mut position);
             assert!(matched.is_ok_and(|matched| matched), "{wanted_id} matches");
             let element = position.and_then(|at| array.values().nth(at));
             let wanted = wanted.as_array().and_then(|shown| shown.values().next());

@@ -10,6 +10,36 @@ use crate::expression::number::decimal_remainder;
 use crate::filter::compares;
 
 impl Schema {
+    /// The index in an array that the positional `$` stands for where a document satisfies the schema: of the
+    /// properties that it requires, the last by name that is an array, of which the first element is found.
+    pub(super) fn position(&self, doc: Doc<'_>) -> Option<usize> {
+        let Schema::Rules(rules) = self else { return None };
+        let required = rules.iter().filter_map(|rule| match rule {
+            Rule::Required(paths) => Some(paths),
+            _ => None,
+        });
+        let mut last: Option<(&FieldPath, usize)> = None;
+        for path in required.flatten() {
+            if last.is_none_or(|(known, _)| known.parts() < path.parts())
+                && let Some(index) = index_found(path, doc)
+            {
+                last = Some((path, index));
+            }
+        }
+        last.map(|(_, index)| index)
+    }
+
+    /// Whether the schema only counts and names an object's properties, whatever their values.
+    pub(super) fn is_of_names(&self) -> bool {
+        let is_of_names = |rule: &Rule| {
+            matches!(
+                rule,
+                Rule::MinProperties(_) | Rule::MaxProperties(_) | Rule::OtherProperties(_)
+            )
+        };
+        matches!(self, Schema::Rules(rules) if rules.iter().all(is_of_names))
+    }
+
     /// Whether the value satisfies the schema.
     pub(crate) fn matches(&self, value: RawValue<'_>) -> bool {
         match self {
@@ -155,6 +185,22 @@ pub(crate) fn exists(path: &FieldPath, object: Doc<'_>) -> bool {
         None => ControlFlow::Continue(()),
     });
     found.is_break()
+}
+
+/// The index of the array element by which the path leads to a value, if it leads through an array.
+fn index_found(path: &FieldPath, object: Doc<'_>) -> Option<usize> {
+    let mut index = None;
+    let _ = path.walk(object, |leaf| match leaf.value {
+        Some(value) => {
+            let is_filled = value.kind() == Type::Array
+                && leaf.expands
+                && !Doc::trusted(value.bytes()).is_empty();
+            index = leaf.outer_index.or(is_filled.then_some(0));
+            ControlFlow::Break(())
+        }
+        None => ControlFlow::Continue(()),
+    });
+    index
 }
 
 /// Whether a division by `divisor` leaves nothing, in decimal.

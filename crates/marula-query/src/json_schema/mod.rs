@@ -178,6 +178,16 @@ impl SchemaNode {
         self.0.schema.matches(RawValue::new(Type::Document, doc.as_bytes()))
     }
 
+    /// The array index that the positional `$` stands for where the document satisfies the schema.
+    pub(crate) fn position(&self, doc: Doc<'_>) -> Option<usize> {
+        self.0.schema.position(doc)
+    }
+
+    /// Whether the schema only counts and names the document's fields.
+    pub(crate) fn is_of_names(&self) -> bool {
+        self.0.schema.is_of_names()
+    }
+
     /// The schema as the client wrote it.
     pub fn text(&self) -> Doc<'_> {
         self.0.text.as_doc()

@@ -32,7 +32,11 @@ pub(super) fn apply(
     let frame = Frame::new(doc, &arena, context).with_text_score(metadata.text_score);
     let walk = Walk { inclusion: projection.inclusion, position, metadata, frame };
     let place = Place { positional: projection.positional.as_deref(), slices: true };
-    walk.document(&projection.root, doc, place, &mut DocWriter::new(out))
+    let root = &projection.root;
+    walk.document(root, doc, place, &mut DocWriter::new(out)).map_err(|error| {
+        // Of several failures the first of the projection is told, wherever the document has its fields.
+        walk.first_failure(root, Value::Document(doc)).err().unwrap_or(error)
+    })
 }
 
 struct Walk<'a, 'm> {
@@ -186,7 +190,14 @@ impl<'a> Walk<'a, '_> {
         }
         let position = self.position.ok_or_else(no_position)?;
         let element = array.iter().nth(position).ok_or_else(position_mismatch)?;
-        self.item(shown, element.value, inside, out)
+        let is_container = matches!(element.value.kind(), Type::Document | Type::Array);
+        match shown {
+            // Nothing is left of an element that has no fields to choose.
+            Shown::Chosen(node) if self.inclusion && !is_container && !node.computes => {
+                Err(position_mismatch())
+            }
+            _ => self.item(shown, element.value, inside, out),
+        }
     }
 
     /// Writes what is shown of one element of an array.
@@ -231,6 +242,27 @@ impl<'a> Walk<'a, '_> {
                 Child::Inner(inner) if inner.computes && !met.has(at) => {
                     let place = Place { positional: None, slices: false };
                     self.document(inner, Doc::EMPTY, place, &mut out.begin_doc(name))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails as the first of the node's fields does that is computed for `value`.
+    #[cold]
+    fn first_failure(&self, node: &'a Node, value: Value<'_>) -> Result<()> {
+        if let Value::Array(items) = value {
+            return items.values().try_for_each(|item| self.first_failure(node, item));
+        }
+        for (name, child) in node.children.entries() {
+            match child {
+                Child::Computed(computed) => {
+                    self.append(computed, name, &mut DocWriter::new(&mut Vec::new()))?;
+                }
+                Child::Inner(inner) if inner.computes => {
+                    let below = value.as_doc().and_then(|doc| doc.get(name)).unwrap_or(Value::Null);
+                    self.first_failure(inner, below)?;
                 }
                 _ => {}
             }

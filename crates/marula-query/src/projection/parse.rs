@@ -58,6 +58,10 @@ errors! {
     where_not_allowed() = BadValue, "$where is not allowed in this context";
     /// `$slice` with neither a number nor an array.
     slice_type() = 31273, "$slice only supports numbers and [skip, limit] arrays";
+    /// `$slice` with a skip that is no number.
+    slice_skip(kind: &str) = 31257, "$slice expects the skip argument to be a number, got {kind}";
+    /// `$slice` with a limit that is no number.
+    slice_limit_type(kind: &str) = 31258, "$slice expects the limit argument to be a number, got {kind}";
     /// `$slice` with a limit that is not positive.
     slice_limit(limit: i64) = 31259, "$slice limit must be positive, got {limit}";
     /// `$slice` with another array.
@@ -260,6 +264,8 @@ impl Parser<'_> {
         let slice = Slice::parse(operand).map_err(|mismatch| match mismatch {
             Mismatch::Type => slice_type(),
             Mismatch::ArrayShape => slice_array_shape(),
+            Mismatch::Skip(kind) => slice_skip(kind.alias()),
+            Mismatch::LimitType(kind) => slice_limit_type(kind.alias()),
             Mismatch::Limit(limit) => slice_limit(limit),
         })?;
         self.has_slice = true;

@@ -1,6 +1,6 @@
 //! `$slice` of the query language: some elements of an array.
 
-use marula_bson::{ArrayWriter, Doc, Value};
+use marula_bson::{ArrayWriter, Doc, Type, Value};
 
 /// Which elements of an array are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,13 +22,12 @@ impl Slice {
                 else {
                     return Err(Mismatch::ArrayShape);
                 };
-                match (integer(skip), integer(limit)) {
-                    (Some(skip), Some(limit)) if limit > 0 => {
-                        Ok(Slice { skip, limit: saturated(limit.unsigned_abs()) })
-                    }
-                    (Some(_), Some(limit)) => Err(Mismatch::Limit(limit)),
-                    _ => Err(Mismatch::ArrayShape),
+                let skip_number = integer(skip).ok_or(Mismatch::Skip(skip.kind()))?;
+                let limit_number = integer(limit).ok_or(Mismatch::LimitType(limit.kind()))?;
+                if limit_number <= 0 {
+                    return Err(Mismatch::Limit(limit_number));
                 }
+                Ok(Slice { skip: skip_number, limit: saturated(limit_number.unsigned_abs()) })
             }
             number => match integer(number) {
                 Some(count) if count < 0 => {
@@ -61,6 +60,10 @@ pub(super) enum Mismatch {
     Type,
     /// It is an array of another shape.
     ArrayShape,
+    /// The first of two is no number.
+    Skip(Type),
+    /// The second of two is no number.
+    LimitType(Type),
     /// It asks for no elements, or for less.
     Limit(i64),
 }

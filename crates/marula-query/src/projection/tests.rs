@@ -38,7 +38,7 @@ fn run(record: Doc<'_>) -> Result<Vec<u8>> {
     let filter = Filter::parse(sub(record, "q"), &context)?;
     let doc = sub(record, "d");
     let mut position = None;
-    assert!(filter.matches_noting(doc, &mut position)?);
+    assert!(filter.matches_noting_as_written(doc, &mut position)?);
     let mut out = Vec::new();
     projection.apply(doc, position, &Metadata::default(), &context, &mut out)?;
     Ok(out)

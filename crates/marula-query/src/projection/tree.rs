@@ -142,7 +142,7 @@ impl Computed {
     /// The array of one element that `$elemMatch` shows of a document: its place.
     pub(super) fn elem_match_place(filter: &Filter, doc: Doc<'_>) -> Result<Option<usize>> {
         let mut position = None;
-        filter.matches_noting(doc, &mut position)?;
+        filter.matches_noting_as_written(doc, &mut position)?;
         Ok(position)
     }
 }

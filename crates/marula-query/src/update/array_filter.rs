@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use bstr::{BStr, ByteSlice};
-use marula_bson::{Doc, DocWriter, RawValue, Type, Value};
+use marula_bson::{Doc, DocWriter, RawValue, Value};
 use marula_error::{Result, errors};
 
 use crate::context::Context;
-use crate::filter::{Filter, Node};
+use crate::filter::{Filter, Node, Purpose};
 
 errors! {
     /// Two array filters have one identifier.
@@ -20,11 +20,6 @@ errors! {
     bad_identifier(id: &BStr) = BadValue, "The top-level field name must be an alphanumeric string beginning with a lowercase letter, found '{id}'";
     /// An array filter is no object.
     not_an_object(place: &str, index: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
-    /// `$where` in a condition on array elements.
-    text_not_allowed() = BadValue, "$text is not allowed in this context";
-    where_not_allowed() = BadValue, "$where is not allowed in this context";
-    /// `$expr` in a condition on array elements.
-    expr_not_allowed() = QueryFeatureNotAllowed, "$expr is not allowed in this context";
 }
 
 /// The text before errors of an array filter's own.
@@ -69,15 +64,15 @@ impl ArrayFilter {
 
     fn parse(doc: Doc<'_>, context: &Context) -> Result<ArrayFilter> {
         let explained = |error: marula_error::Error| error.caused_by(CONTEXT);
-        let filter = Filter::parse(doc, context).map_err(explained)?;
-        check_allowed(filter.root()).map_err(explained)?;
+        let draft = Filter::draft(doc, Purpose::Element, context).map_err(explained)?;
         let mut id = None;
-        find_identifier(doc, &mut id).map_err(explained)?;
+        find_identifier(draft.root(), &mut id).map_err(explained)?;
         let id = id.ok_or_else(no_identifier)?;
         if !is_identifier(id) {
             return Err(explained(bad_identifier(id)));
         }
-        Ok(ArrayFilter { id: id.as_bytes().into(), filter })
+        let id = id.as_bytes().into();
+        Ok(ArrayFilter { id, filter: draft.finish(context).map_err(explained)? })
     }
 
     /// Whether an array element matches. `scratch` holds the element under the identifier's name meanwhile.
@@ -88,41 +83,25 @@ impl ArrayFilter {
     }
 }
 
-/// Checks that a condition on array elements asks nothing that needs a whole document.
-pub(super) fn check_allowed(node: &Node) -> Result<()> {
+/// Finds the one name that all paths of a filter begin with.
+fn find_identifier<'f>(node: &'f Node, found: &mut Option<&'f BStr>) -> Result<()> {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
-            children.iter().try_for_each(check_allowed)
+            children.iter().try_for_each(|child| find_identifier(child, found))
         }
-        Node::Not(child) => check_allowed(child),
-        Node::Where(_) => Err(where_not_allowed()),
-        Node::Text(_) => Err(text_not_allowed()),
-        Node::Expr(_) => Err(expr_not_allowed()),
-        Node::Path(_) | Node::Schema(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
-    }
-}
-
-/// Finds the one name that all paths of a filter begin with.
-fn find_identifier<'a>(doc: Doc<'a>, found: &mut Option<&'a BStr>) -> Result<()> {
-    for element in doc {
-        if element.name.starts_with(b"$") {
-            if element.value.kind() == Type::Array {
-                for branch in Doc::trusted(element.value.bytes()) {
-                    if branch.value.kind() == Type::Document {
-                        find_identifier(Doc::trusted(branch.value.bytes()), found)?;
-                    }
+        Node::Not(child) => find_identifier(child, found),
+        Node::Path(at) => {
+            let first = at.path.first().as_bstr();
+            match *found {
+                Some(other) if other != first => Err(two_identifiers(other, first)),
+                _ => {
+                    *found = Some(first);
+                    Ok(())
                 }
             }
-            continue;
         }
-        let end = element.name.find_byte(b'.').unwrap_or(element.name.len());
-        let first = element.name[..end].as_bstr();
-        match *found {
-            Some(other) if other != first => return Err(two_identifiers(other, first)),
-            _ => *found = Some(first),
-        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn is_identifier(id: &[u8]) -> bool {

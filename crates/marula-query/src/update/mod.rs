@@ -13,6 +13,7 @@ mod operator;
 mod operators;
 mod path;
 mod pipeline;
+mod places;
 mod replacement;
 mod stored;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
 use crate::context::Context;
+use crate::filter::Filter;
 
 pub use array_filter::check_array_filters;
 pub use touched::Touched;
@@ -164,14 +166,14 @@ impl Update {
 
     /// Appends the document that an upsert inserts when nothing matched the query. Where neither query nor update
     /// gives an `_id`, there is none: the caller adds one as the first field.
-    pub fn upsert(&self, query: Doc<'_>, context: &Context, out: &mut Vec<u8>) -> Result<()> {
+    pub fn upsert(&self, query: &Filter, context: &Context, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.kind {
             Kind::Operators(operators) => upsert::with_operators(operators, query, context, out)?,
             Kind::Replacement(replacement) => {
                 upsert::with_replacement(replacement, query, context, out)?;
             }
-            Kind::Pipeline(pipeline) => upsert::with_pipeline(pipeline, query, context, out)?,
+            Kind::Pipeline(pipeline) => upsert::with_pipeline(pipeline, query, out)?,
         }
         stored::check_insert_size(out.len() - start)
     }

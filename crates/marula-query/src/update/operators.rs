@@ -7,7 +7,7 @@ use marula_bson::{Doc, Element, FieldPath, Value};
 use marula_error::{Result, errors};
 
 use super::array_filter::ArrayFilter;
-use super::operator;
+use super::operator::{self, Operation};
 use super::path::{self, Part};
 use super::tree::Fields;
 use super::walk::Walk;
@@ -78,6 +78,13 @@ impl Operators {
 
     pub(super) fn needs_position(&self) -> bool {
         self.tree.uses_position()
+    }
+
+    /// Whether an operator that adds elements to an array stands at the field.
+    pub(super) fn adds_elements(&self, name: &[u8]) -> bool {
+        self.tree.leaf(name).is_some_and(|operation| {
+            matches!(operation, Operation::Push(_) | Operation::AddToSet(_))
+        })
     }
 
     pub(super) fn touched(&self) -> Touched {

@@ -7,6 +7,7 @@ use bstr::BStr;
 use marula_bson::{Doc, DocBuf, DocWriter, RawValue, Value};
 use marula_error::{Result, errors};
 
+use super::places::Places;
 use super::replacement::check_same_id;
 use super::stored;
 use crate::context::Context;
@@ -27,6 +28,8 @@ const STAGES: &[&str] =
 pub(super) struct PipelineUpdate {
     pipeline: Pipeline,
     context: Arc<Context>,
+    /// Where a field that one stage may take away and a later one sets gets its place back.
+    places: Option<Places>,
 }
 
 impl PipelineUpdate {
@@ -45,7 +48,8 @@ impl PipelineUpdate {
                 return Err(stage_not_allowed(element.name));
             }
         }
-        Ok(PipelineUpdate { pipeline, context: Arc::new(context) })
+        let places = Places::of(stages);
+        Ok(PipelineUpdate { pipeline, context: Arc::new(context), places })
     }
 
     /// Appends the new document; whether it differs from the old.
@@ -83,7 +87,11 @@ impl PipelineUpdate {
         own_id.map_or(Ok(()), stored::check_id)?;
         check_same_id(id, own_id)?;
         stored::check_depth(new)?;
-        write_id_first(new, own_id.or(id), out);
+        let id = own_id.or(id);
+        match self.places.as_ref().and_then(|places| places.restore(doc, new)) {
+            Some(new) => write_id_first(new.as_doc(), id, out),
+            None => write_id_first(new, id, out),
+        }
         Ok(own_id.is_some())
     }
 }

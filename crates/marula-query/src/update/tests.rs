@@ -45,7 +45,7 @@ fn run(record: Doc<'_>) -> Result<(bool, Vec<u8>)> {
     let filter = Filter::draft(query, purpose, &context)?.finish(&context)?;
     let mut out = Vec::new();
     if is_upsert {
-        update.upsert(query, &context, &mut out)?;
+        update.upsert(&filter, &context, &mut out)?;
         return Ok((true, out));
     }
     let doc = sub(record, "d");

@@ -60,6 +60,15 @@ impl Fields {
         add_to_fields(self, &full, 0, leaf)
     }
 
+    /// The operator that writes the field itself.
+    pub(super) fn leaf(&self, name: &[u8]) -> Option<&Operation> {
+        let (_, node) = &self.children.entries()[self.children.find(name)?];
+        match &**node {
+            Node::Leaf(operation) => Some(operation),
+            _ => None,
+        }
+    }
+
     /// Whether `$` is used anywhere below.
     pub(super) fn uses_position(&self) -> bool {
         self.positional.is_some()

@@ -34,7 +34,7 @@ errors! {
     /// `$[]` or `$[id]` where there is nothing.
     array_missing(path: &dyn std::fmt::Display) = BadValue, "The path '{path}' must exist in the document in order to apply array updates.";
     /// `_id`, or a part of it, would change.
-    id_changed(path: &Trail<'_>) = ImmutableField, "Performing an update on the path '{path}' would modify the immutable field '_id'";
+    pub(super) id_changed(path: &dyn std::fmt::Display) = ImmutableField, "Performing an update on the path '{path}' would modify the immutable field '_id'";
     /// Something would be added to `_id`.
     id_extended(path: &Trail<'_>, element: Element<'_>) = ImmutableField, "Updating the path '{path}' to {element} would modify the immutable field '_id'";
 }
@@ -336,7 +336,9 @@ impl Walk<'_> {
     ) -> Result<Fate> {
         let value_start = out.len();
         let step = operation.change(self, value, at, out)?;
-        if step != Step::Keep && at.is_under_id() && self.id_is_fixed {
+        // What `$rename` takes away is refused at the new path, in whose turn that is.
+        let is_renamed = matches!(operation, Operation::RenameFrom);
+        if step != Step::Keep && at.is_under_id() && self.id_is_fixed && !is_renamed {
             return Err(id_changed(at));
         }
         match step {

@@ -63,7 +63,7 @@ fn numbered<'d>(docs: &[Doc<'d>], number: Option<Value<'_>>) -> Doc<'d> {
 }
 
 fn holds(filter: &Filter, doc: Doc<'_>) -> bool {
-    filter.matches_noting(doc, &mut None).unwrap_or(false)
+    filter.matches_noting_as_written(doc, &mut None).unwrap_or(false)
 }
 
 #[test]

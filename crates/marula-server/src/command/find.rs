@@ -288,7 +288,8 @@ impl<'a> FindArgs<'a> {
         {
             return Err(min_max_fields());
         }
-        query.shown = projection.as_ref().map(|parsed| Shown::of(parsed, self.projection));
+        let projection = projection.map(Arc::new);
+        query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, self.projection));
         if request.flag("returnKey") {
             query.wanted = Wanted::Key;
         }

@@ -7,7 +7,8 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Execution, Hint, Query, choice};
+use marula_plan::{Execution, Hint, Query, choice, query};
+use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose, TextNode};
 use marula_query::projection::{Meta, Metadata, Projection};
@@ -181,11 +182,27 @@ impl<'a> Args<'a> {
             self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
         let draft = Filter::draft(self.query, purpose, &context)?;
+        let is_found_by_id = query::id_equality(self.query).is_some()
+            && !update.as_ref().is_some_and(Update::needs_position);
+        // What one `_id` finds is not sorted, nor is anything read of a collection that is not there: then the rest
+        // is not looked at.
+        let (sort, fields) = match &collection {
+            None if is_found_by_id => (Doc::EMPTY, Doc::EMPTY),
+            Some(collection)
+                if is_found_by_id
+                    && self.fields.is_empty()
+                    && hint.is_none()
+                    && self.has_own_collation(ctx, collection, &context)? =>
+            {
+                (Doc::EMPTY, self.fields)
+            }
+            _ => (self.sort, self.fields),
+        };
         let mut ordered = Query::new(Filter::everything(&context), context.clone());
         ordered.hint = hint;
-        query_args::apply_sort(&mut ordered, self.sort)?;
+        query_args::apply_sort(&mut ordered, sort)?;
         let filter = draft.finish_for_positions(&context)?;
-        let projection = parse_projection(self.fields, &context)?;
+        let projection = parse_projection(fields, &context)?;
         if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
             return Err(sort_key_shown());
         }
@@ -203,8 +220,7 @@ impl<'a> Args<'a> {
         };
         let Some(collection) = collection else { return job.nothing(op).map(Some) };
         writes::check_not_view(&collection)?;
-        let modify =
-            |op: &mut WriteOp<'_>| job.modify(ctx, &collection, op).map_err(executor_error);
+        let modify = |op: &mut WriteOp<'_>| job.modify(ctx, &collection, op);
         let found = match update.as_ref().filter(|_| self.upsert) {
             None => modify(op)?,
             Some(update) => statements::modify_or_insert(
@@ -219,6 +235,23 @@ impl<'a> Args<'a> {
             Attempt::Nothing => job.nothing(op).map(Some),
             Attempt::Done(answer) => Ok(Some(answer)),
         }
+    }
+}
+
+impl Args<'_> {
+    /// Whether the collation is the collection's own.
+    fn has_own_collation(
+        &self,
+        ctx: &Context<'_>,
+        collection: &Collection,
+        context: &QueryContext,
+    ) -> Result<bool> {
+        if self.collation.is_none() {
+            return Ok(true);
+        }
+        let own = query_args::query_context(ctx, Some(collection), None, None)?.collation;
+        let own = own.as_ref().map(Collation::to_doc);
+        Ok(own == context.collation.as_ref().map(Collation::to_doc))
     }
 }
 
@@ -263,6 +296,16 @@ impl Job<'_> {
         let Some((plan, query)) = chosen else { return Ok(Attempt::ToPool) };
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.give_candidates();
+        self.carry_out(ctx, collection, execution, op).map_err(executor_error)
+    }
+
+    fn carry_out(
+        &self,
+        ctx: &Context<'_>,
+        collection: &Arc<Collection>,
+        mut execution: Execution,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Attempt<DocBuf>> {
         while let Some(record) = next_record(ctx, &mut execution)? {
             // A projection that fails does so when the document is written already.
             let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
@@ -316,7 +359,7 @@ impl Job<'_> {
             *answer.borrow_mut() = made.clone();
             made.ok().map(|made| (self.args.statement, Done::FoundAndModified(made)))
         };
-        upsert(collection, update, self.args.query, self.context, op, &done)?;
+        upsert(collection, update, self.filter, self.context, op, &done)?;
         answer.into_inner()
     }
 
@@ -340,7 +383,7 @@ impl Job<'_> {
             (Some(doc), Some(projection)) => {
                 let mut position = None;
                 if projection.needs_position() {
-                    self.filter.matches_noting(doc, &mut position)?;
+                    self.filter.matches_noting_as_written(doc, &mut position)?;
                 }
                 let mut out = Vec::new();
                 let text_score = self.filter.text().and_then(TextNode::matcher);

@@ -87,11 +87,7 @@ pub fn update(
         multi: true,
     };
     let update = Update::parse(Value::Document(modifiers.as_doc()), &update_options, &context)?;
-    let filter = if update.needs_position() {
-        Filter::parse_for_positions(query.as_doc(), &context)?
-    } else {
-        Filter::parse(query.as_doc(), &context)?
-    };
+    let filter = Filter::parse(query.as_doc(), &context)?;
     let mut wanted = Query::new(filter.clone(), context.clone());
     wanted.hint = hint_of_buckets(options, statement.hint)?;
     let (plan, wanted) = planner::plan(&state, wanted)?;

@@ -8,8 +8,7 @@ use marula_error::{Result, errors};
 
 use super::Operation;
 use crate::context::Context;
-use crate::filter::Filter;
-use crate::update::array_filter::check_allowed;
+use crate::filter::{Filter, Purpose};
 use crate::update::walk::{Step, Walk};
 
 errors! {
@@ -63,17 +62,19 @@ const VALUE_OPERATORS: &[&str] = &[
 pub(super) fn parse_pull(field: Element<'_>, context: &Context) -> Result<Operation> {
     Ok(Operation::Pull(match field.value.get() {
         Value::Document(condition) if !begins_with_value_operator(condition) => {
-            let filter = Filter::parse(condition, context)?;
-            check_allowed(filter.root())?;
-            Pull::Documents(filter)
+            Pull::Documents(parse_condition(condition, context)?)
         }
         Value::Document(_) | Value::Regex { .. } => {
             let mut wrapped = Vec::new();
             wrap(field.value, &mut wrapped);
-            Pull::Values(Filter::parse(Doc::trusted(&wrapped), context)?)
+            Pull::Values(parse_condition(Doc::trusted(&wrapped), context)?)
         }
         _ => Pull::Equal(vec![field.value.to_buf()]),
     }))
+}
+
+fn parse_condition(condition: Doc<'_>, context: &Context) -> Result<Filter> {
+    Filter::draft(condition, Purpose::Element, context)?.finish(context)
 }
 
 pub(super) fn parse_pull_all(field: Element<'_>, _context: &Context) -> Result<Operation> {

@@ -10,7 +10,7 @@ use marula_error::{Result, errors};
 use super::{IdOf, Operation};
 use crate::update::path;
 use crate::update::tree::Fields;
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Step, Walk, id_changed};
 
 errors! {
     /// The new path is no string.
@@ -102,11 +102,13 @@ impl RenameTo {
     }
 
     pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Result<Option<Type>> {
-        let value = self.find(walk)?;
-        Ok(value.map(|value| {
-            out.extend_from_slice(value.bytes());
-            value.kind()
-        }))
+        let Some(value) = self.find(walk)? else { return Ok(None) };
+        let takes_id = *self.source == *b"_id" || is_inside(&self.source, b"_id");
+        if takes_id && walk.id_is_fixed {
+            return Err(id_changed(&self.source.as_bstr()));
+        }
+        out.extend_from_slice(value.bytes());
+        Ok(Some(value.kind()))
     }
 }
 

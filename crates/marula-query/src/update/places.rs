@@ -1,0 +1,129 @@
+//! The places of fields that a pipeline takes away and sets again.
+//!
+//! `[{ $unset: "a" }, { $set: { a: 1 } }]` changes the value of `a` and leaves it where it was: in mongod the place
+//! stays reserved while the document goes through stages that only set and remove. Stages here write whole
+//! documents, in which the field comes to stand at the end; [`Places::restore`] puts such fields back. A stage that
+//! makes another document (an inclusion, `$replaceRoot`) reserves nothing.
+
+use std::collections::HashMap;
+
+use bstr::ByteSlice;
+use marula_bson::{Doc, DocBuf, RawValue, Type, Value};
+
+/// Which fields get their places back.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// The paths that a stage sets as a whole: the order within them is that of their new value.
+    whole: Vec<Vec<u8>>,
+}
+
+impl Places {
+    /// What holds for these stages; `None` where no field can have lost its place, or none gets it back.
+    pub(super) fn of(stages: Doc<'_>) -> Option<Places> {
+        let mut whole = Vec::new();
+        let mut named: Vec<&[u8]> = Vec::new();
+        let mut may_move = false;
+        for stage in stages.values() {
+            let stage = stage.as_doc()?.iter().next()?;
+            match (stage.name.as_bytes(), stage.value.get()) {
+                (b"$set" | b"$addFields", Value::Document(fields)) => {
+                    may_move |= fields.iter().any(|field| named.contains(&first(field.name)));
+                    for field in fields {
+                        named.push(first(field.name));
+                        note_whole(field.name.to_vec(), field.value, &mut whole);
+                    }
+                }
+                (b"$unset", Value::String(path)) => named.push(first(path)),
+                (b"$unset", Value::Array(paths)) => {
+                    named.extend(paths.values().filter_map(|path| path.as_str()).map(|path| first(path)));
+                }
+                (b"$project", Value::Document(fields)) => {
+                    for field in fields {
+                        if field.value.get().is_truthy() || !is_flag(field.value) {
+                            return None;
+                        }
+                        named.push(first(field.name));
+                    }
+                }
+                _ => return None,
+            }
+        }
+        may_move.then_some(Places { whole })
+    }
+
+    /// The document that the stages made of `old`, its fields in their old places; `None` where they are there.
+    pub(super) fn restore(&self, old: Doc<'_>, new: Doc<'_>) -> Option<DocBuf> {
+        let restored = self.restore_below(&mut Vec::new(), old, new)?;
+        (restored.as_bytes() != new.as_bytes()).then_some(restored)
+    }
+
+    /// `None` where a name stands twice, so that its places cannot be told apart.
+    fn restore_below(&self, path: &mut Vec<u8>, old: Doc<'_>, new: Doc<'_>) -> Option<DocBuf> {
+        let mut values: HashMap<&[u8], RawValue<'_>> = HashMap::new();
+        let mut count = 0;
+        for element in new {
+            values.insert(element.name, element.value);
+            count += 1;
+        }
+        if values.len() != count {
+            return None;
+        }
+        Some(DocBuf::build(|out| {
+            for element in old {
+                let Some(value) = values.remove(element.name.as_bytes()) else { continue };
+                let end = path.len();
+                path.extend_from_slice(element.name);
+                let inner = self.restore_value(path, element.value, value);
+                path.truncate(end);
+                match inner {
+                    Some(inner) => out.append(element.name, Value::Document(inner.as_doc())),
+                    None => out.append_raw(element.name, value),
+                };
+            }
+            for element in new {
+                if values.contains_key(element.name.as_bytes()) {
+                    out.append_raw(element.name, element.value);
+                }
+            }
+        }))
+    }
+
+    fn restore_value(
+        &self,
+        path: &mut Vec<u8>,
+        old: RawValue<'_>,
+        new: RawValue<'_>,
+    ) -> Option<DocBuf> {
+        let is_document = |value: RawValue<'_>| value.kind() == Type::Document;
+        if !is_document(old) || !is_document(new) || old.bytes() == new.bytes() {
+            return None;
+        }
+        if self.whole.contains(path) {
+            return None;
+        }
+        path.push(b'.');
+        self.restore_below(path, Doc::trusted(old.bytes()), Doc::trusted(new.bytes()))
+    }
+}
+
+/// The first part of a path.
+fn first(path: &[u8]) -> &[u8] {
+    path.split(|&byte| byte == b'.').next().unwrap_or(path)
+}
+
+/// Notes what a field of `$set` sets as a whole: the field, or those of an object without operators.
+fn note_whole(path: Vec<u8>, value: RawValue<'_>, whole: &mut Vec<Vec<u8>>) {
+    match value.get() {
+        Value::Document(doc) if !doc.iter().any(|field| field.name.starts_with(b"$")) => {
+            for field in doc {
+                note_whole([&path, b".".as_slice(), field.name].concat(), field.value, whole);
+            }
+        }
+        _ => whole.push(path),
+    }
+}
+
+/// Whether a value of `$project` keeps or drops a field.
+fn is_flag(value: RawValue<'_>) -> bool {
+    value.kind().is_number() || value.kind() == Type::Boolean
+}
