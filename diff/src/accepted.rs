@@ -63,6 +63,21 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A symbol is sorted and indexed under a collation",
+        applies: |case, difference| {
+            let is_asked = matches!(difference.class.as_str(), "code 0 for 201" | "results");
+            let is_symbol = |tree: &Tree| matches!(tree, Tree::Leaf(value) if matches!(value.get(), Value::Symbol(_)));
+            is_asked
+                && count(&case.command, &|name| name == "sort") > 0
+                && count(&case.command, &|name| name == "collation") > 0
+                && case.documents.iter().any(|document| {
+                    let mut has = false;
+                    document.walk(&mut |_, value| has |= is_symbol(value));
+                    has
+                })
+        },
+    },
+    Accepted {
         words: "An `$expr` that fails on a document is not always tried where an index serves",
         applies: |case, difference| {
             case.kind == "indexed"

@@ -13,7 +13,7 @@ use marula_bson::{Doc, DocBuf, RawValue, Type, Value};
 /// Which fields get their places back.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// The paths that a stage sets as a whole: the order within them is that of their new value.
+    /// The paths that a stage sets or removes as a whole: the order within them is that of their new value.
     whole: Vec<Vec<u8>>,
 }
 
@@ -33,9 +33,15 @@ impl Places {
                         note_whole(field.name.to_vec(), field.value, &mut whole);
                     }
                 }
-                (b"$unset", Value::String(path)) => named.push(first(path)),
+                (b"$unset", Value::String(path)) => {
+                    named.push(first(path));
+                    whole.push(path.to_vec());
+                }
                 (b"$unset", Value::Array(paths)) => {
-                    named.extend(paths.values().filter_map(|path| path.as_str()).map(|path| first(path)));
+                    for path in paths.values().filter_map(|path| path.as_str()) {
+                        named.push(first(path));
+                        whole.push(path.to_vec());
+                    }
                 }
                 (b"$project", Value::Document(fields)) => {
                     for field in fields {
@@ -43,6 +49,7 @@ impl Places {
                             return None;
                         }
                         named.push(first(field.name));
+                        whole.push(field.name.to_vec());
                     }
                 }
                 _ => return None,
