@@ -104,6 +104,7 @@ codes! {
     143 CursorInUse;
     146 ExceededMemoryLimit;
     161 IncompatibleCollationVersion;
+    162 CollectionIsEmpty;
     165 ViewDepthLimitExceeded;
     166 CommandNotSupportedOnView;
     167 OptionNotSupportedOnView;

@@ -101,7 +101,9 @@ fn run(
     connection.operation.begin(server.operations.next_id(), now_ms * 1_000);
     if on_pool {
         let ns = describe_namespace(request);
-        connection.operation.describe(command, ns, request.body, request.lsid);
+        request.with_shown_body(|body| {
+            connection.operation.describe(command, ns, body, request.lsid);
+        });
     }
     let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
     let stamp_before = command.takes_write_concern.then(|| server.db.store().newest_stamp());

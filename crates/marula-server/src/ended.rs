@@ -133,7 +133,7 @@ impl Ended<'_, '_> {
             out.append("type", "command");
             out.append("ns", self.namespace().as_str());
             self.append_app_name(out);
-            out.append("command", &command(self.request.body));
+            out.append("command", &self.request.with_shown_body(command));
             if let Some(origin) = &self.origin {
                 out.append("originatingCommand", &command(origin.as_doc()));
             }
@@ -169,7 +169,7 @@ impl Ended<'_, '_> {
                 },
             );
             out.append("ns", self.namespace().as_str());
-            out.append("command", &command(self.request.body));
+            out.append("command", &self.request.with_shown_body(command));
             if let Some(origin) = &self.origin {
                 out.append("originatingCommand", &command(origin.as_doc()));
             }

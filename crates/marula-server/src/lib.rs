@@ -6,6 +6,7 @@
 //!
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
+pub mod auth;
 pub mod command;
 pub mod concern;
 pub mod connection;

@@ -10,6 +10,7 @@ use marula_bson::{DocBuf, Type, Value, ValueBuf, doc};
 use marula_error::{Error, Result, errors};
 use parking_lot::RwLock;
 
+use crate::auth::documents::array;
 use crate::server::Server;
 
 errors! {
@@ -72,7 +73,7 @@ use Settable::{Always, AtStartup, Never};
 /// Every parameter, by name.
 pub static ROWS: &[Row] = &[
     row("allowDiskUseByDefault", Bool(true), Always),
-    row("authenticationMechanisms", Made(|| ValueBuf::from(Value::Array(doc! {}.as_doc()))), Never),
+    row("authenticationMechanisms", Made(mechanisms), Never),
     row("clientCursorMonitorFrequencySecs", Int(4, 1, ANY_MAX), Always),
     row("connPoolMaxConnsPerHost", Int(200, ANY_MIN, ANY_MAX), AtStartup),
     row("cursorTimeoutMillis", Long(600_000, ANY_MIN, ANY_MAX), Always),
@@ -104,6 +105,8 @@ pub static ROWS: &[Row] = &[
     row("maxSessions", Int(1_000_000, 1, ANY_MAX), AtStartup),
     row("notablescan", Bool(false), Always),
     row("quiet", Bool(false), Always),
+    row("scramIterationCount", Int(10_000, 5_000, ANY_MAX), Always),
+    row("scramSHA256IterationCount", Int(15_000, 5_000, ANY_MAX), Always),
     row("slowConnectionThresholdMillis", Int(100, ANY_MIN, ANY_MAX), Always),
     row("syncdelay", Double(60.0), Always),
     row("tlsMode", Text("disabled"), Never),
@@ -111,6 +114,14 @@ pub static ROWS: &[Row] = &[
     row("ttlMonitorEnabled", Bool(true), Always),
     row("ttlMonitorSleepSecs", Int(60, 1, ANY_MAX), Always),
 ];
+
+fn mechanisms() -> ValueBuf {
+    array(|out| {
+        crate::command::MECHANISMS.iter().for_each(|name| {
+            out.push(*name);
+        });
+    })
+}
 
 fn log_components() -> ValueBuf {
     ValueBuf::from(&doc! { "verbosity": 0 })

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use marula_bson::{BStr, ByteSlice, Doc, Element, RawValue, Type, Value};
+use marula_bson::{BStr, ByteSlice, Doc, DocBuf, Element, RawValue, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_wire::{Message, message::Docs};
@@ -347,6 +347,24 @@ impl<'a> Request<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Shows `look` the body as others may see it: secrets are covered.
+    pub fn with_shown_body<R>(&self, look: impl FnOnce(Doc<'_>) -> R) -> R {
+        let secrets = self.command.secrets;
+        if secrets.is_empty() {
+            return look(self.body);
+        }
+        let shown = DocBuf::build(|out| {
+            for field in self.body {
+                if secrets.iter().any(|secret| field.name == *secret) {
+                    out.append(field.name, "xxx");
+                } else {
+                    out.append_raw(field.name, field.value);
+                }
+            }
+        });
+        look(shown.as_doc())
     }
 
     /// The field of this name; null and undefined are as if it were left out.

@@ -11,6 +11,7 @@ use marula_query::spill::Disk;
 use marula_wire::Compressors;
 use parking_lot::{Condvar, Mutex};
 
+use crate::auth::Users;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::log::Log;
@@ -69,6 +70,8 @@ pub struct Server {
     records_expired_ms: AtomicI64,
     /// Where sorts and groups go that outgrow memory.
     pub disk: Arc<dyn Disk>,
+    /// Users and roles.
+    pub users: Users,
     /// What the database profiler is set to.
     pub profiling: Profiling,
     /// The end.
@@ -100,6 +103,7 @@ impl Server {
             operations: Operations::default(),
             counters: Counters::default(),
             records_expired_ms: AtomicI64::new(now_ms),
+            users: Users::default(),
             profiling: Profiling::default(),
             shutdown: Shutdown::default(),
             process_id: ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0)),

@@ -22,6 +22,8 @@ mod connection_status;
 mod count;
 pub(crate) mod create;
 mod create_indexes;
+mod create_role;
+mod create_user;
 pub(crate) mod current_op;
 mod data_size;
 mod db_hash;
@@ -31,6 +33,8 @@ mod distinct;
 mod drop;
 mod drop_database;
 mod drop_indexes;
+mod drop_role;
+mod drop_user;
 mod explain;
 mod find;
 mod find_and_modify;
@@ -39,6 +43,7 @@ mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
 mod get_parameter;
+mod grant_to_user;
 mod hello;
 mod host_info;
 mod index_builds;
@@ -54,6 +59,7 @@ mod plan_cache;
 mod profile;
 mod rename_collection;
 mod replication;
+mod roles_info;
 mod sasl;
 mod server_status;
 mod sessions;
@@ -61,6 +67,8 @@ mod shutdown;
 mod small;
 mod transaction;
 mod update;
+mod update_role;
+mod update_user;
 mod users_info;
 mod validate;
 
@@ -74,6 +82,7 @@ use crate::net::service::Arm;
 use crate::request::Request;
 
 pub use fields::{Field, Fields, Types};
+pub(crate) use sasl::MECHANISMS;
 pub use table::find;
 
 /// Every command, by name.
@@ -97,6 +106,8 @@ pub static COMMANDS: &[&Command] = &[
     &count::COMMAND,
     &create::COMMAND,
     &create_indexes::COMMAND,
+    &create_role::COMMAND,
+    &create_user::COMMAND,
     &current_op::CURRENT,
     &data_size::COMMAND,
     &db_hash::COMMAND,
@@ -105,9 +116,13 @@ pub static COMMANDS: &[&Command] = &[
     &distinct::COMMAND,
     &small::DRIVER_OID_TEST,
     &drop::COMMAND,
+    &drop_role::ALL,
+    &drop_user::ALL,
     &small::DROP_CONNECTIONS,
     &drop_database::COMMAND,
     &drop_indexes::COMMAND,
+    &drop_role::ONE,
+    &drop_user::ONE,
     &sessions::END,
     &explain::COMMAND,
     &small::FEATURES,
@@ -123,9 +138,13 @@ pub static COMMANDS: &[&Command] = &[
     &get_more::COMMAND,
     &connection_status::GET_NONCE,
     &get_parameter::GET,
+    &update_role::GRANT_PRIVILEGES,
+    &update_role::GRANT_ROLES,
+    &grant_to_user::GRANT,
     &hello::HELLO,
     &host_info::COMMAND,
     &insert::COMMAND,
+    &users_info::INVALIDATE,
     &hello::IS_MASTER,
     &sessions::KILL_ALL,
     &sessions::KILL_ALL_BY_PATTERN,
@@ -159,6 +178,10 @@ pub static COMMANDS: &[&Command] = &[
     &replication::STEP_DOWN,
     &replication::STEP_UP,
     &replication::SYNC_FROM,
+    &update_role::REVOKE_PRIVILEGES,
+    &update_role::REVOKE_ROLES,
+    &grant_to_user::REVOKE,
+    &roles_info::COMMAND,
     &sasl::CONTINUE,
     &sasl::START,
     &server_status::COMMAND,
@@ -170,6 +193,8 @@ pub static COMMANDS: &[&Command] = &[
     &shutdown::COMMAND,
     &sessions::START,
     &update::COMMAND,
+    &update_role::UPDATE,
+    &update_user::COMMAND,
     &users_info::USERS,
     &validate::COMMAND,
     &connection_status::WHATS_MY_URI,
@@ -207,6 +232,8 @@ pub struct Command {
     pub own_max_time: bool,
     /// The fields it takes; others are refused.
     pub fields: Fields,
+    /// Fields whose values are secrets: neither the log nor another client is shown them.
+    pub secrets: &'static [&'static str],
     /// What a user needs to be allowed.
     pub auth: Auth,
     /// Answers it.
@@ -230,6 +257,7 @@ impl Command {
         in_api_v1: false,
         own_max_time: false,
         fields: Fields::Any,
+        secrets: &[],
         auth: Auth::Anyone,
         run: |_, _, _| Ok(Outcome::Done),
     };

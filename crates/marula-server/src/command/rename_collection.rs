@@ -12,6 +12,8 @@ use crate::request::Request;
 use crate::writes;
 
 errors! {
+    users_stay() = IllegalOperation, "renaming system.users collection or renaming to system.users is not allowed";
+    version_stays() = IllegalOperation, "renaming the server configuration collection (admin.system.version) is not allowed";
     invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
     bad_source(reason: &str) = IllegalOperation, "error with source namespace: {reason}";
     bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
@@ -44,6 +46,12 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     let from = Namespace::parse(request.collection_name()?)?;
     let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
     let to = Namespace::parse(&to).map_err(|_| invalid_target(&to))?;
+    if [&from, &to].iter().any(|ns| ns.collection() == "system.users") {
+        return Err(users_stay());
+    }
+    if from.as_str() == "admin.system.version" {
+        return Err(version_stays());
+    }
     to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
     writes::check_writable(&from).map_err(|error| bad_source(error.message()))?;
     writes::check_writable(&to).map_err(|error| bad_target(error.message()))?;

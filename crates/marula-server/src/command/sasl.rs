@@ -18,7 +18,7 @@ errors! {
 }
 
 /// The mechanisms that mongod takes unless it is told otherwise.
-const MECHANISMS: &[&str] = &["MONGODB-X509", "SCRAM-SHA-1", "SCRAM-SHA-256"];
+pub(crate) const MECHANISMS: &[&str] = &["MONGODB-X509", "SCRAM-SHA-1", "SCRAM-SHA-256"];
 
 pub(super) static START: Command = Command {
     name: "saslStart",

@@ -1,0 +1,122 @@
+//! What the commands about users and roles have in common: whom they name, and arrays that must be arrays.
+
+use marula_bson::{ByteSlice, Doc, Type, Value};
+use marula_error::{Result, errors};
+
+use super::credentials::{self, Mechanism};
+use super::name::Name;
+use super::privilege::Privilege;
+use super::restriction::Restriction;
+use crate::command::fields::{self, Field, Types};
+use crate::request::Request;
+
+errors! {
+    embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
+    not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
+    element_type(place: &str, field: &str, at: usize, kind: &str, expected: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type '{expected}'";
+    nothing_given(command: &str, field: &str) = BadValue, "{command} command requires a non-empty \"{field}\" array";
+}
+
+/// The user or role that the first field names, in the database that the command is sent to.
+pub(crate) fn target(request: &Request<'_>) -> Result<Name> {
+    let (place, first) = (request.command.name, request.first);
+    fields::check(
+        place,
+        &[Field::required(place, Types::STRING)],
+        place.into(),
+        first.value.kind(),
+    )?;
+    let Value::String(name) = first.value.get() else {
+        return Err(fields::missing_field(place, place));
+    };
+    if name.contains(&0) {
+        return Err(embedded_nul());
+    }
+    Ok(Name::new(&name.to_str_lossy(), request.db))
+}
+
+/// The array of this name; null is no array.
+pub(crate) fn array<'a>(request: &Request<'a>, name: &str) -> Result<Option<Doc<'a>>> {
+    match request.args.iter().find(|field| field.name == name).map(|field| field.value.get()) {
+        None => Ok(None),
+        Some(Value::Array(array)) => Ok(Some(array)),
+        Some(_) => Err(not_an_object(name)),
+    }
+}
+
+/// The array of this name, which must be there.
+fn required<'a>(request: &Request<'a>, name: &str) -> Result<Doc<'a>> {
+    let missing = || fields::missing_field(request.command.name, name);
+    array(request, name)?.ok_or_else(missing)
+}
+
+/// The field `roles`, which must be there.
+pub(crate) fn roles(request: &Request<'_>) -> Result<Vec<Name>> {
+    Name::parse_roles(required(request, "roles")?, request.db)
+}
+
+/// The field `privileges`, which must be there.
+pub(crate) fn privileges(request: &Request<'_>) -> Result<Vec<Privilege>> {
+    let list = required(request, "privileges")?;
+    check_elements(request, "privileges", list, Type::Document)?;
+    Privilege::parse_list(list)
+}
+
+/// The fields `privileges` and `roles`, read in the order in which they stand; each only where it is there.
+pub(crate) fn role_parts(
+    request: &Request<'_>,
+) -> Result<(Option<Vec<Privilege>>, Option<Vec<Name>>)> {
+    let (mut its_privileges, mut its_roles) = (None, None);
+    for field in &request.args {
+        match field.name.as_bytes() {
+            b"privileges" => its_privileges = Some(privileges(request)?),
+            b"roles" => its_roles = Some(roles(request)?),
+            _ => {}
+        }
+    }
+    Ok((its_privileges, its_roles))
+}
+
+/// Checks that there is something in the array of this name.
+pub(crate) fn check_given<T>(request: &Request<'_>, name: &str, list: &[T]) -> Result<()> {
+    match list.is_empty() {
+        true => Err(nothing_given(request.command.name, name)),
+        false => Ok(()),
+    }
+}
+
+/// The names in the field `mechanisms`, where it is there.
+pub(crate) fn mechanisms<'a>(request: &Request<'a>) -> Result<Option<Doc<'a>>> {
+    let Some(names) = array(request, "mechanisms")? else { return Ok(None) };
+    check_elements(request, "mechanisms", names, Type::String)?;
+    Ok(Some(names))
+}
+
+/// Checks that the field `mechanisms`, where it is there, names some.
+pub(crate) fn check_mechanisms_named(names: Option<Doc<'_>>) -> Result<()> {
+    if names.is_some_and(Doc::is_empty) { Err(credentials::no_mechanism()) } else { Ok(()) }
+}
+
+/// The mechanisms that new credentials are made for: those that are named, or all.
+pub(crate) fn wanted_mechanisms(names: Option<Doc<'_>>) -> Result<Vec<Mechanism>> {
+    match names {
+        None => Ok(Mechanism::ALL.to_vec()),
+        Some(names) => credentials::parse_mechanisms(names),
+    }
+}
+
+/// The field `authenticationRestrictions`, where it is there.
+pub(crate) fn restrictions(request: &Request<'_>) -> Result<Option<Vec<Restriction>>> {
+    let list = array(request, "authenticationRestrictions")?;
+    list.map(|list| Restriction::parse_list(request.command.name, list)).transpose()
+}
+
+fn check_elements(request: &Request<'_>, name: &str, list: Doc<'_>, expected: Type) -> Result<()> {
+    for (at, element) in list.values().enumerate() {
+        if element.kind() != expected {
+            let (place, kind) = (request.command.name, element.kind().alias());
+            return Err(element_type(place, name, at, kind, expected.alias()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! The documents of users and roles: `admin.system.users` and `admin.system.roles`.
+//!
+//! Both are collections like others, found by `_id`, which is `<database>.<name>`. Who changes them holds the lock of
+//! [`Users`](super::Users), so that what one command decides by does not change under it.
+
+use std::sync::Arc;
+
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, doc};
+use marula_db::{Change, Collection, Db, IndexSpec, Namespace, WriteOp};
+use marula_error::{Error, Result, codes};
+use marula_query::update::Touched;
+use marula_storage::Direction;
+
+use super::name::{Name, Of};
+
+impl Of {
+    /// The collection that holds the documents.
+    fn namespace(self) -> Namespace {
+        let collection = match self {
+            Of::User => "system.users",
+            Of::Role => "system.roles",
+        };
+        Namespace::new("admin", collection).expect("a name of the server's own")
+    }
+}
+
+/// The documents of users and roles.
+pub(crate) struct Documents<'s> {
+    db: &'s Db,
+    now_ms: i64,
+}
+
+/// A change of a field: its new value, or that it goes.
+pub(crate) type Edit = (&'static str, Option<ValueBuf>);
+
+/// The value that is an array with these elements.
+pub(crate) fn array(fill: impl FnOnce(&mut ArrayWriter<'_>)) -> ValueBuf {
+    let mut bytes = Vec::new();
+    fill(&mut ArrayWriter::new(&mut bytes));
+    ValueBuf::from_parts(Type::Array, bytes)
+}
+
+impl<'s> Documents<'s> {
+    /// The documents in these databases, at this moment.
+    pub(crate) fn new(db: &'s Db, now_ms: i64) -> Self {
+        Documents { db, now_ms }
+    }
+
+    fn collection(&self, of: Of) -> Option<Arc<Collection>> {
+        self.db.collection(&of.namespace())
+    }
+
+    /// The document of a user or a role.
+    pub(crate) fn find(&self, of: Of, name: &Name) -> Result<Option<DocBuf>> {
+        let Some(collection) = self.collection(of) else { return Ok(None) };
+        let (store, mut scratch) = (self.db.store(), Vec::new());
+        let id = name.id();
+        let Some(record) = collection.find_id(store, Value::from(id.as_str()), &mut scratch)?
+        else {
+            return Ok(None);
+        };
+        let mut found = None;
+        collection
+            .get(store, record.as_bytes(), &mut scratch, &mut |doc| found = Some(doc.to_buf()))?;
+        Ok(found)
+    }
+
+    /// The documents that `is_wanted`, by name and then by database.
+    pub(crate) fn list(&self, of: Of, is_wanted: &dyn Fn(&Name) -> bool) -> Result<Vec<DocBuf>> {
+        let Some(collection) = self.collection(of) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        let mut cursor = collection.scan(self.db.store(), Direction::Forward)?;
+        while cursor.advance()? {
+            if let Some(name) = name_of(of, cursor.doc()).filter(|name| is_wanted(name)) {
+                found.push((name, cursor.doc().to_buf()));
+            }
+        }
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(found.into_iter().map(|(_, doc)| doc).collect())
+    }
+
+    /// Inserts a document; answers `false` where its user or role exists already.
+    pub(crate) fn insert(&self, of: Of, doc: Doc<'_>) -> Result<bool> {
+        let collection = match self.collection(of) {
+            Some(collection) => collection,
+            None => self.create(of)?,
+        };
+        let inserted = WriteOp::new(self.db, self.now_ms).upsert(&collection, doc, None);
+        match inserted {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == codes::DuplicateKey => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the collection with its index, and notes the version of the schema.
+    fn create(&self, of: Of) -> Result<Arc<Collection>> {
+        let collection = self.db.collection_or_create(&of.namespace())?;
+        let field = of.field();
+        let spec = DocBuf::build(|spec| {
+            spec.append("v", 2);
+            spec.begin_doc("key").append(field, 1).append("db", 1);
+            spec.append("name", format!("{field}_1_db_1").as_str()).append("unique", true);
+        });
+        let spec = IndexSpec::parse(spec.as_doc(), None)?;
+        self.db.create_indexes(&collection, vec![spec], &mut || Ok(()))?;
+        self.note_schema()?;
+        Ok(collection)
+    }
+
+    fn note_schema(&self) -> Result<()> {
+        const SCHEMA_VERSION: i32 = 5;
+        let ns = Namespace::new("admin", "system.version").expect("a name of the server's own");
+        let collection = self.db.collection_or_create(&ns)?;
+        let doc = doc! { "_id": "authSchema", "currentVersion": SCHEMA_VERSION };
+        match WriteOp::new(self.db, self.now_ms).upsert(&collection, doc.as_doc(), None) {
+            Err(error) if error.code() != codes::DuplicateKey => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes fields of a document: each in its place, new ones behind. Answers whether there is one.
+    pub(crate) fn edit(&self, of: Of, name: &Name, edits: &[Edit]) -> Result<bool> {
+        let Some(collection) = self.collection(of) else { return Ok(false) };
+        let id = name.id();
+        let record =
+            collection.find_id(self.db.store(), Value::from(id.as_str()), &mut Vec::new())?;
+        let Some(record) = record else { return Ok(false) };
+        let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+            out.clear();
+            write_edited(doc, edits, &mut DocWriter::new(out));
+            Ok::<_, Error>(Change::Replace(Touched::All))
+        };
+        WriteOp::new(self.db, self.now_ms).update(&collection, &record, &mut change, None)?;
+        Ok(true)
+    }
+
+    /// Removes a document; answers whether there was one.
+    pub(crate) fn remove(&self, of: Of, name: &Name) -> Result<bool> {
+        let Some(collection) = self.collection(of) else { return Ok(false) };
+        let id = name.id();
+        let record =
+            collection.find_id(self.db.store(), Value::from(id.as_str()), &mut Vec::new())?;
+        let Some(record) = record else { return Ok(false) };
+        WriteOp::new(self.db, self.now_ms).delete(&collection, &record, &mut |_| Ok(true), None)
+    }
+}
+
+/// The user or role that a document is of.
+pub(crate) fn name_of(of: Of, doc: Doc<'_>) -> Option<Name> {
+    let text = |field: &str| Some(doc.get(field)?.as_str()?.to_string());
+    Some(Name { name: text(of.field())?, db: text("db")? })
+}
+
+fn write_edited(doc: Doc<'_>, edits: &[Edit], out: &mut DocWriter<'_>) {
+    let mut done = vec![false; edits.len()];
+    for field in doc {
+        match edits.iter().position(|(name, _)| field.name == *name) {
+            Some(at) if !done[at] => {
+                done[at] = true;
+                if let Some(value) = &edits[at].1 {
+                    out.append_raw(field.name, value.as_raw());
+                }
+            }
+            Some(_) => {}
+            None => {
+                out.append_raw(field.name, field.value);
+            }
+        }
+    }
+    for ((name, value), _) in edits.iter().zip(done).filter(|(_, is_done)| !is_done) {
+        if let Some(value) = value {
+            out.append_raw(name, value.as_raw());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_changed_in_place_and_new_ones_go_behind() {
+        let doc = doc! { "_id": 1, "a": 2, "b": 3 };
+        let edits: [Edit; 3] =
+            [("b", None), ("c", Some(ValueBuf::from(5))), ("a", Some(ValueBuf::from(4)))];
+        let edited = DocBuf::build(|out| write_edited(doc.as_doc(), &edits, out));
+        assert_eq!(edited.as_doc().to_string(), "{ _id: 1, a: 4, c: 5 }");
+    }
+}

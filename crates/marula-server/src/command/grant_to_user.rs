@@ -1,0 +1,68 @@
+//! `grantRolesToUser` and `revokeRolesFromUser`: change the roles that a user has.
+
+use marula_error::Result;
+
+use super::fields::{Field, Types};
+use super::update_user::no_such_user;
+use super::{Auth, Command, Fields, Outcome};
+use crate::auth::documents::{Documents, array};
+use crate::auth::name::{Name, Of};
+use crate::auth::{args, roles};
+use crate::context::Context;
+use crate::request::Request;
+
+pub(super) static GRANT: Command = Command {
+    name: "grantRolesToUser",
+    help: "Gives roles to a user beside those it has.",
+    writes: true,
+    takes_write_concern: true,
+    fields: Fields::Strict {
+        place: "grantRolesToUser",
+        fields: &[Field::optional("roles", Types::ARRAY)],
+    },
+    auth: Auth::Database(&["grantRole"]),
+    run: |ctx, request, _| {
+        change(ctx, request, |roles, granted| {
+            roles.extend(
+                granted.iter().filter(|role| !roles.contains(role)).cloned().collect::<Vec<_>>(),
+            );
+        })
+    },
+    ..Command::DEFAULT
+};
+
+pub(super) static REVOKE: Command = Command {
+    name: "revokeRolesFromUser",
+    help: "Takes roles away from a user.",
+    writes: true,
+    takes_write_concern: true,
+    fields: Fields::Strict {
+        place: "revokeRolesFromUser",
+        fields: &[Field::optional("roles", Types::ARRAY)],
+    },
+    auth: Auth::Database(&["revokeRole"]),
+    run: |ctx, request, _| {
+        change(ctx, request, |roles, revoked| roles.retain(|role| !revoked.contains(role)))
+    },
+    ..Command::DEFAULT
+};
+
+fn change(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    change: fn(&mut Vec<Name>, &[Name]),
+) -> Result<Outcome> {
+    let user = args::target(request)?;
+    let named = args::roles(request)?;
+    args::check_given(request, "roles", &named)?;
+    let _lock = ctx.server.users.lock();
+    let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+    let doc = documents.find(Of::User, &user)?;
+    let doc = doc.ok_or_else(|| no_such_user(&user.name, &user.db))?;
+    roles::check_exist(&documents, &named)?;
+    let mut its_roles = Name::stored_roles(doc.as_doc());
+    change(&mut its_roles, &named);
+    let list = array(|out| its_roles.iter().for_each(|role| role.write_role(out)));
+    documents.edit(Of::User, &user, &[("roles", Some(list))])?;
+    Ok(Outcome::Done)
+}
