@@ -20,9 +20,11 @@ def sums(reply):
 
 @pytest.fixture(autouse=True)
 def empty(client):
+    client.admin.command("setFeatureCompatibilityVersion", "8.0", confirm=True)
     client.drop_database("bulk")
     yield
     client.drop_database("bulk")
+    client.admin.command("setFeatureCompatibilityVersion", "6.0", confirm=True)
 
 
 def test_operations_of_several_collections(client):

@@ -1,10 +1,11 @@
 //! A store opened as a set of databases.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use marula_error::Result;
+use marula_query::feature_version::FeatureVersion;
 use marula_storage::{Direction, KeyRange, Space, Store};
 use parking_lot::Mutex;
 
@@ -26,6 +27,8 @@ pub struct Db {
     timestamp: AtomicU64,
     sweeper: Mutex<Option<Sweeper>>,
     must_use_indexes: AtomicBool,
+    /// A [`FeatureVersion`] as one byte.
+    feature_version: AtomicU8,
 }
 
 /// The thread that clears what was dropped.
@@ -45,6 +48,7 @@ impl Db {
             }
         }
         let db = Db::new(store, catalog, next_ident, Some(sweeper));
+        db.load_feature_version()?;
         db.reconcile_views()?;
         db.drop_temporaries()?;
         Ok(db)
@@ -53,7 +57,9 @@ impl Db {
     /// Opens a store to read what is there: what a crash left half done stays as it is.
     pub fn open_to_read(store: Arc<dyn Store>) -> Result<Self> {
         let (catalog, next_ident) = load(&*store)?;
-        Ok(Db::new(store, catalog, next_ident, None))
+        let db = Db::new(store, catalog, next_ident, None);
+        db.load_feature_version()?;
+        Ok(db)
     }
 
     fn new(
@@ -70,6 +76,7 @@ impl Db {
             timestamp: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),
             must_use_indexes: AtomicBool::new(false),
+            feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
         }
     }
 
@@ -81,6 +88,18 @@ impl Db {
     /// Says whether a query that no index serves is refused: `notablescan`.
     pub fn set_must_use_indexes(&self, must: bool) {
         self.must_use_indexes.store(must, Ordering::Relaxed);
+    }
+
+    /// The release whose language is there.
+    #[inline]
+    pub fn feature_version(&self) -> FeatureVersion {
+        // Only bytes of versions are put there.
+        FeatureVersion::from_byte(self.feature_version.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// Has commands that are parsed from now on find the language of this release; it is not stored.
+    pub(crate) fn use_feature_version(&self, version: FeatureVersion) {
+        self.feature_version.store(version.to_byte(), Ordering::Relaxed);
     }
 
     /// The store.

@@ -10,6 +10,7 @@ pub mod build;
 pub mod catalog;
 pub mod collection;
 pub mod db;
+pub mod feature_version;
 pub mod index;
 pub mod keys;
 pub mod namespace;

@@ -8,12 +8,15 @@ use marula_bson::{Collator, DocBuf};
 use marula_error::Result;
 
 use crate::collation::Collation;
+use crate::feature_version::FeatureVersion;
 use crate::spill::Limits;
 
 /// The surroundings of one operation: collation, time, `let` variables. Parsing borrows it to encode
 /// constants; evaluation borrows it for `$$NOW` and the like.
 #[derive(Clone, Default, Debug)]
 pub struct Context {
+    /// The release whose language is there; parsing looks at it, evaluation does not.
+    pub version: FeatureVersion,
     /// The collation of the operation, or the collection's; `None` is the simple binary order.
     pub collation: Option<Collation>,
     /// `$$NOW`: milliseconds since the epoch, one moment for the whole operation.

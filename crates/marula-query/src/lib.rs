@@ -10,6 +10,7 @@ pub mod accumulator;
 pub mod collation;
 pub mod context;
 pub mod expression;
+pub mod feature_version;
 mod field_map;
 pub mod filter;
 pub mod geo;

@@ -53,7 +53,7 @@ impl Service for Frame {
         reply: &mut ReplyBuffer,
     ) -> Step {
         let server = &*self.0;
-        let request = match Request::parse(message) {
+        let request = match Request::parse(message, server.db.feature_version()) {
             Ok(request) => request,
             Err(error) => {
                 server.count_rejected(message, &error);
@@ -321,7 +321,9 @@ impl Server {
             return;
         }
         let first = message.body().iter().next();
-        if let Some((index, _)) = first.and_then(|first| crate::command::find(first.name)) {
+        if let Some((index, _)) =
+            first.and_then(|first| crate::command::find(first.name, self.db.feature_version()))
+        {
             self.counters.of(index).rejected.add(1);
             self.counters.of(index).failed.add(1);
             self.counters.of(index).total.add(1);

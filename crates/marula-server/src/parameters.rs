@@ -223,6 +223,16 @@ impl Row {
 }
 
 impl Server {
+    /// A parameter's value; of the feature compatibility version, what the data says.
+    pub fn parameter(&self, row: &Row) -> ValueBuf {
+        match row.name {
+            "featureCompatibilityVersion" => {
+                ValueBuf::from(&doc! { "version": self.db.feature_version().name() })
+            }
+            _ => self.parameters.get(row),
+        }
+    }
+
     /// Sets a parameter while the server runs; answers what it was.
     pub fn set_parameter(&self, name: &[u8], value: Value<'_>) -> Result<ValueBuf, Refused> {
         let row = find(name).ok_or(Refused::Unknown)?;

@@ -38,6 +38,7 @@ pub fn query_context(
         _ => collection.and_then(|collection| collection.state().options.collation.clone()),
     };
     let mut context = QueryContext {
+        version: ctx.server.db.feature_version(),
         collation,
         now_ms: ctx.now_ms,
         cluster_time: cluster_time(ctx),

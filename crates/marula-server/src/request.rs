@@ -10,6 +10,7 @@ use std::time::Duration;
 use marula_bson::{BStr, ByteSlice, Doc, DocBuf, Element, RawValue, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Message, message::Docs};
 use smallvec::SmallVec;
 
@@ -85,6 +86,8 @@ pub struct Api {
 pub struct Request<'a> {
     /// The command.
     pub command: &'static Command,
+    /// The release whose language it is read in.
+    pub version: FeatureVersion,
     /// Its index in the table of commands.
     pub index: usize,
     /// The first field: the command's name as it was sent, and its value.
@@ -135,16 +138,17 @@ struct SessionFields<'a> {
 
 impl<'a> Request<'a> {
     /// Reads the parts that every command shares and checks the command's own against its row.
-    pub fn parse(message: &Message<'a>) -> Result<Self> {
+    pub fn parse(message: &Message<'a>, version: FeatureVersion) -> Result<Self> {
         let body = message.body();
         let db = database(message, body)?;
         let Some(first) = body.iter().next() else {
             return Err(no_such_command("".into()));
         };
         let (index, command) =
-            command::find(first.name).ok_or_else(|| no_such_command(first.name))?;
+            command::find(first.name, version).ok_or_else(|| no_such_command(first.name))?;
         let mut request = Request {
             command,
+            version,
             index,
             first,
             db: "",
@@ -295,9 +299,12 @@ impl<'a> Request<'a> {
     /// Errors: those of a request's shape; `None` for a command that is not known.
     pub fn nested(&self, body: Doc<'a>) -> Result<Option<Request<'a>>> {
         let Some(first) = body.iter().next() else { return Ok(None) };
-        let Some((index, command)) = command::find(first.name) else { return Ok(None) };
+        let Some((index, command)) = command::find(first.name, self.version) else {
+            return Ok(None);
+        };
         let mut request = Request {
             command,
+            version: self.version,
             index,
             first,
             db: self.db,
@@ -333,7 +340,7 @@ impl<'a> Request<'a> {
             if !is_strict && fields.iter().all(|field| element.name != field.name) {
                 continue;
             }
-            fields::check(place, fields, element.name, element.value.kind())?;
+            fields::check_in(self.version, place, fields, element.name, element.value.kind())?;
             if self.args[..at].iter().any(|earlier| earlier.name == element.name) {
                 return Err(fields::duplicate_field(place, element.name));
             }

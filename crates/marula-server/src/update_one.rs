@@ -10,6 +10,7 @@ use marula_error::{Error, Result, codes};
 use marula_plan::{Emit, End, Execution, Query, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate, Purpose};
+use marula_query::text;
 use marula_query::update::{Matched, Update, UpdateOptions};
 
 use crate::context::Context;
@@ -33,6 +34,8 @@ pub struct Statement<'a> {
     pub array_filters: Option<Doc<'a>>,
     /// Which index to use.
     pub hint: Option<Value<'a>>,
+    /// Which of several that match is the one to be changed: the first in this order.
+    pub sort: Option<Doc<'a>>,
     /// The collation.
     pub collation: Option<Value<'a>>,
     /// The command's variables.
@@ -95,12 +98,13 @@ impl Statement<'_> {
             }
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
-        let context = query_args::query_context(
+        let mut context = query_args::query_context(
             ctx,
             collection.as_deref(),
             self.collation,
             self.let_variables,
         )?;
+        context.has_text_score = self.sort.is_some() && text::has_search(self.query);
         let options = UpdateOptions {
             array_filters: self.array_filters,
             constants: self.constants,
@@ -232,6 +236,7 @@ impl Job<'_> {
         let statement = self.statement;
         if let Some(id) = query::id_equality(statement.query)
             && statement.hint.is_none()
+            && statement.sort.is_none()
             && self.context.collation.is_none()
         {
             let query = Query::new(Filter::everything(self.context), self.context.clone());
@@ -240,6 +245,10 @@ impl Job<'_> {
         }
         let mut query = Query::new(self.filter.clone(), self.context.clone());
         query.hint = query_args::parse_hint(statement.hint)?;
+        if let Some(sort) = statement.sort {
+            query_args::apply_sort(&mut query, sort)?;
+            query.wants_score = text::asks_for_score(sort);
+        }
         let mut interrupt = || ctx.check_interrupt();
         let chosen = choice::choose(&ctx.server.db, collection, query, may_wait, &mut interrupt)?;
         Ok(chosen.map(|(plan, query)| Execution::new(collection.clone(), plan, query)))

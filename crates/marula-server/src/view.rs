@@ -12,6 +12,7 @@ use marula_db::{Collection, Db, Namespace};
 use marula_error::{Error, Result, codes, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
+use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::pipeline::Pipeline;
 
 use crate::server::Server;
@@ -60,7 +61,7 @@ pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Resul
             return Err(not_a_document(place, at, stage.kind().alias()));
         }
     }
-    check_stages(definition).map_err(|error| match error.code() {
+    check_stages(definition, server.db.feature_version()).map_err(|error| match error.code() {
         // A stage that nobody knows is told of before the view is.
         codes::GraphContainsCycle => error,
         code if code.number() == 40_324 => error,
@@ -69,7 +70,7 @@ pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Resul
     Graph::new(&server.db, definition).check(definition)
 }
 
-fn check_stages(definition: &Definition<'_>) -> Result<()> {
+fn check_stages(definition: &Definition<'_>, version: FeatureVersion) -> Result<()> {
     for (at, stage) in definition.pipeline.values().enumerate() {
         let Some(first) = stage.as_doc().and_then(|stage| stage.iter().next()) else { continue };
         if first.name == "$out" || first.name == "$merge" {
@@ -82,8 +83,8 @@ fn check_stages(definition: &Definition<'_>) -> Result<()> {
             return Err(change_stream());
         }
     }
-    let context =
-        QueryContext { collation: definition.collation.clone(), ..QueryContext::default() };
+    let collation = definition.collation.clone();
+    let context = QueryContext { version, collation, ..QueryContext::default() };
     Pipeline::parse(definition.pipeline, &context).map(|_| ())
 }
 

@@ -6,6 +6,7 @@ use marula_bson::{ByteSlice, Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
+use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Node};
 use marula_query::validation;
 
@@ -98,10 +99,18 @@ pub struct View {
 }
 
 impl CollectionOptions {
+    /// Parses options that are stored, or that this server makes itself: a validator may have been given under any
+    /// feature compatibility version.
+    ///
+    /// Errors: as [`CollectionOptions::parse_new`].
+    pub fn parse(options: Doc<'_>) -> Result<Self> {
+        Self::parse_new(options, FeatureVersion::NEWEST)
+    }
+
     /// Parses the option fields of `create`, already checked for type and name by the command.
     ///
     /// Errors: what the collation and the validator raise; `capped_without_size`.
-    pub fn parse(options: Doc<'_>) -> Result<Self> {
+    pub fn parse_new(options: Doc<'_>, version: FeatureVersion) -> Result<Self> {
         let collation = match options.get("collation") {
             Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
             _ => None,
@@ -126,7 +135,7 @@ impl CollectionOptions {
                 _ => DocBuf::new(),
             },
         });
-        let validator = parse_validator(options, collation.as_ref())?;
+        let validator = parse_validator(options, collation.as_ref(), version)?;
         let document = canonical_document(options, collation.as_ref(), capped);
         Ok(CollectionOptions {
             document,
@@ -155,7 +164,11 @@ fn parse_capped(options: Doc<'_>) -> Result<Option<Capped>> {
     Ok(Some(Capped { size_bytes_max: rounded, documents_max: max.filter(|&max| max > 0) }))
 }
 
-fn parse_validator(options: Doc<'_>, collation: Option<&Collation>) -> Result<Option<Validator>> {
+fn parse_validator(
+    options: Doc<'_>,
+    collation: Option<&Collation>,
+    version: FeatureVersion,
+) -> Result<Option<Validator>> {
     let Some(Value::Document(filter)) = options.get("validator") else { return Ok(None) };
     if filter.is_empty() {
         return Ok(None);
@@ -175,7 +188,7 @@ fn parse_validator(options: Doc<'_>, collation: Option<&Collation>) -> Result<Op
     // `$$NOW` is when the validator was read, as in mongod.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-    let context = Context { collation: collation.cloned(), now_ms, ..Context::default() };
+    let context = Context { version, collation: collation.cloned(), now_ms, ..Context::default() };
     validation::allowed::check(filter)?;
     let parsed = Filter::parse_for_positions(filter, &context)?;
     if (level == ValidationLevel::Moderate || action == ValidationAction::Warn)

@@ -6,15 +6,27 @@ use marula_error::{Result, errors};
 use super::{Row, State, parse_unary};
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Frame};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static ROWS: &[Row] = &[
-    Row { name: "$addToSet", parse: parse_unary, start: || Box::new(AddToSet::default()) },
+    Row {
+        name: "$addToSet",
+        since: FeatureVersion::V6_0,
+        parse: parse_unary,
+        start: || Box::new(AddToSet::default()),
+    },
     Row {
         name: "$mergeObjects",
+        since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(MergeObjects(DocBuf::new())),
     },
-    Row { name: "$push", parse: parse_unary, start: || Box::new(Push::default()) },
+    Row {
+        name: "$push",
+        since: FeatureVersion::V6_0,
+        parse: parse_unary,
+        start: || Box::new(Push::default()),
+    },
 ];
 
 errors! {

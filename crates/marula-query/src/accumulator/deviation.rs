@@ -5,15 +5,18 @@ use marula_error::Result;
 
 use super::{Row, State, parse_unary};
 use crate::expression::{Arena, Frame};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static ROWS: &[Row] = &[
     Row {
         name: "$stdDevPop",
+        since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(DeviationState { sample: false, so_far: Deviation::default() }),
     },
     Row {
         name: "$stdDevSamp",
+        since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(DeviationState { sample: true, so_far: Deviation::default() }),
     },

@@ -5,15 +5,18 @@ use marula_error::Result;
 
 use super::{Row, State, parse_unary};
 use crate::expression::{Arena, Frame};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static ROWS: &[Row] = &[
     Row {
         name: "$max",
+        since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(Extreme { greatest: true, best: None }),
     },
     Row {
         name: "$min",
+        since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(Extreme { greatest: false, best: None }),
     },

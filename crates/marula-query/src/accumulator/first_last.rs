@@ -5,10 +5,21 @@ use marula_error::Result;
 
 use super::{Row, State, parse_unary};
 use crate::expression::{Arena, Frame};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static ROWS: &[Row] = &[
-    Row { name: "$first", parse: parse_unary, start: || Box::new(First(None)) },
-    Row { name: "$last", parse: parse_unary, start: || Box::new(Last(None)) },
+    Row {
+        name: "$first",
+        since: FeatureVersion::V6_0,
+        parse: parse_unary,
+        start: || Box::new(First(None)),
+    },
+    Row {
+        name: "$last",
+        since: FeatureVersion::V6_0,
+        parse: parse_unary,
+        start: || Box::new(Last(None)),
+    },
 ];
 
 struct First(Option<ValueBuf>);

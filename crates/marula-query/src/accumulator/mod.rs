@@ -11,6 +11,8 @@ mod deviation;
 mod extreme;
 mod first_last;
 mod n;
+mod percentile;
+mod quantile;
 mod script;
 pub(crate) mod sum;
 mod top;
@@ -21,10 +23,13 @@ use marula_error::{Result, errors};
 
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope};
+use crate::feature_version::FeatureVersion;
 
 pub(crate) use collect::merged;
 pub(crate) use deviation::Deviation;
 pub(crate) use n::{Keep, parse_count, read_count};
+pub(crate) use percentile::{Spec, Wanted};
+pub(crate) use quantile::{counted, percentile};
 
 errors! {
     not_accumulator_object(field: &str) = 40234, "The field '{field}' must be an accumulator object";
@@ -40,6 +45,8 @@ errors! {
 pub struct Row {
     /// The name with its dollar sign.
     pub name: &'static str,
+    /// The release that has it first.
+    since: FeatureVersion,
     /// Parses the argument.
     parse: fn(&'static Row, Value<'_>, &mut Scope<'_>) -> Result<Accumulator>,
     /// Starts a group, where that needs no settings.
@@ -53,6 +60,7 @@ static ACCUMULATORS: &[&[Row]] = &[
     extreme::ROWS,
     first_last::ROWS,
     n::ROWS,
+    percentile::ROWS,
     script::ROWS,
     sum::ROWS,
     top::ROWS,
@@ -76,6 +84,8 @@ enum Settings {
         count: Expression,
         keep: Keep,
     },
+    /// Which percentiles are wanted.
+    Percentile(Wanted),
     /// The first or last documents by an order.
     Top(top::Top),
     /// The functions of `$accumulator`.
@@ -101,6 +111,14 @@ impl Accumulator {
     /// The name with its dollar sign.
     pub(crate) fn name(&self) -> &'static str {
         self.row.name
+    }
+
+    /// Which percentiles are wanted, where it is an accumulator of such.
+    pub(crate) fn percentiles(&self) -> Option<&Wanted> {
+        match &self.settings {
+            Settings::Percentile(wanted) => Some(wanted),
+            _ => None,
+        }
     }
 
     /// What is evaluated on each document.
@@ -135,7 +153,8 @@ impl Accumulator {
 
     /// Parses the argument of the accumulator `name`.
     pub fn parse(name: &[u8], argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
-        let row = find(name).ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
+        let row = find(name, scope.context.version)
+            .ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
         (row.parse)(row, argument, scope)
     }
 
@@ -145,7 +164,7 @@ impl Accumulator {
         argument: Value<'_>,
         scope: &mut Scope<'_>,
     ) -> Result<Self> {
-        let row = find(name).filter(|row| UNARY.contains(&row.name));
+        let row = find(name, scope.context.version).filter(|row| UNARY.contains(&row.name));
         match (row, argument) {
             (Some(row), Value::Array(_)) => {
                 let argument = Expression::parse(argument, scope)?;
@@ -177,6 +196,7 @@ impl Accumulator {
                 let count = group_count(count, key, context)?;
                 Ok(n::state(*keep, count))
             }
+            Settings::Percentile(wanted) => Ok(percentile::start(wanted)),
             Settings::Script(functions) => functions.start(key, context),
             Settings::Top(top) => top.start(group_count(top.count(), key, context)?),
         }
@@ -216,6 +236,7 @@ impl Accumulator {
             Settings::Count { count, .. } => document(|out| {
                 out.append("n", &count.print()).append("input", &self.argument.print());
             }),
+            Settings::Percentile(wanted) => percentile::print(wanted, &self.argument),
             Settings::Script(functions) => document(|out| functions.print(&self.argument, out)),
             Settings::Top(top) => top.print(&self.argument),
         };
@@ -252,13 +273,16 @@ fn group_count(count: &Expression, key: Value<'_>, context: &Context) -> Result<
     read_count(count.eval(&frame)?)
 }
 
-/// Whether there is an accumulator of this name.
-pub(crate) fn is_known(name: &[u8]) -> bool {
-    find(name).is_some()
+/// Whether a release has an accumulator of this name.
+pub(crate) fn is_known(name: &[u8], version: FeatureVersion) -> bool {
+    find(name, version).is_some()
 }
 
-fn find(name: &[u8]) -> Option<&'static Row> {
-    ACCUMULATORS.iter().flat_map(|rows| rows.iter()).find(|row| row.name.as_bytes() == name)
+fn find(name: &[u8], version: FeatureVersion) -> Option<&'static Row> {
+    ACCUMULATORS
+        .iter()
+        .flat_map(|rows| rows.iter())
+        .find(|row| row.name.as_bytes() == name && row.since <= version)
 }
 
 /// Parses the argument of an accumulator with one argument and no settings.

@@ -7,25 +7,30 @@ use marula_error::{Result, errors};
 
 use super::{Accumulator, Row, Settings, State};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static ROWS: &[Row] = &[
     Row {
         name: "$firstN",
+        since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::First, value, scope),
         start: nothing,
     },
     Row {
         name: "$lastN",
+        since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::Last, value, scope),
         start: nothing,
     },
     Row {
         name: "$maxN",
+        since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::Greatest, value, scope),
         start: nothing,
     },
     Row {
         name: "$minN",
+        since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::Least, value, scope),
         start: nothing,
     },

@@ -15,10 +15,15 @@ use marula_error::{Result, errors};
 use super::{Accumulator, Row, Settings, State, not_unary};
 use crate::context::{Context, Interrupt};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
+use crate::feature_version::FeatureVersion;
 use crate::javascript;
 
-pub(super) static ROWS: &[Row] =
-    &[Row { name: "$accumulator", parse, start: || Box::new(Nothing) }];
+pub(super) static ROWS: &[Row] = &[Row {
+    name: "$accumulator",
+    since: FeatureVersion::V6_0,
+    parse,
+    start: || Box::new(Nothing),
+}];
 
 errors! {
     not_constant(name: &str) = 4544701, "$accumulator '{name}' must be a constant expression";

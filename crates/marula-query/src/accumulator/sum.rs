@@ -9,11 +9,27 @@ use marula_error::Result;
 use super::{Row, State, parse_nothing, parse_unary};
 use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
 use crate::expression::{Arena, Frame};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static ROWS: &[Row] = &[
-    Row { name: "$sum", parse: parse_unary, start: || Box::new(SumState(Sum::default())) },
-    Row { name: "$avg", parse: parse_unary, start: || Box::new(AverageState(Sum::default())) },
-    Row { name: "$count", parse: parse_nothing, start: || Box::new(SumState(Sum::default())) },
+    Row {
+        name: "$sum",
+        since: FeatureVersion::V6_0,
+        parse: parse_unary,
+        start: || Box::new(SumState(Sum::default())),
+    },
+    Row {
+        name: "$avg",
+        since: FeatureVersion::V6_0,
+        parse: parse_unary,
+        start: || Box::new(AverageState(Sum::default())),
+    },
+    Row {
+        name: "$count",
+        since: FeatureVersion::V6_0,
+        parse: parse_nothing,
+        start: || Box::new(SumState(Sum::default())),
+    },
 ];
 
 /// A total of numbers.

@@ -5,13 +5,14 @@ use marula_error::{Result, errors};
 
 use super::{Accumulator, Row, Settings, State, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
+use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
 pub(super) static ROWS: &[Row] = &[
-    Row { name: "$bottom", parse, start: nothing },
-    Row { name: "$bottomN", parse, start: nothing },
-    Row { name: "$top", parse, start: nothing },
-    Row { name: "$topN", parse, start: nothing },
+    Row { name: "$bottom", since: FeatureVersion::V6_0, parse, start: nothing },
+    Row { name: "$bottomN", since: FeatureVersion::V6_0, parse, start: nothing },
+    Row { name: "$top", since: FeatureVersion::V6_0, parse, start: nothing },
+    Row { name: "$topN", since: FeatureVersion::V6_0, parse, start: nothing },
 ];
 
 errors! {

@@ -7,6 +7,7 @@ use marula_error::{Result, errors};
 
 use super::{Expression, Frame, Scope, operators, print};
 use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 
 errors! {
     /// An operator with a fixed number of arguments gets another number.
@@ -34,6 +35,8 @@ pub struct Operator {
     pub shape: Shape,
     /// The function.
     pub eval: Eval,
+    /// The release that has it first.
+    pub since: FeatureVersion,
     /// Whether equal arguments give equal results, so that a call with constant arguments is a constant.
     pub foldable: bool,
     /// Whether its arguments are left alone until there is a document: a constant that fails does so then.
@@ -64,6 +67,7 @@ impl Operator {
             name,
             shape: Shape::Exactly(count),
             eval,
+            since: FeatureVersion::V6_0,
             foldable: true,
             late: false,
             check: None,
@@ -76,6 +80,7 @@ impl Operator {
             name,
             shape: Shape::Between(min, max),
             eval,
+            since: FeatureVersion::V6_0,
             foldable: true,
             late: false,
             check: None,
@@ -84,7 +89,15 @@ impl Operator {
 
     /// A row for an operator with any number of arguments.
     pub(super) const fn any(name: &'static str, eval: Eval) -> Self {
-        Operator { name, shape: Shape::Any, eval, foldable: true, late: false, check: None }
+        Operator {
+            name,
+            shape: Shape::Any,
+            eval,
+            since: FeatureVersion::V6_0,
+            foldable: true,
+            late: false,
+            check: None,
+        }
     }
 
     /// A row for an operator whose arguments have names.
@@ -98,6 +111,7 @@ impl Operator {
             name,
             shape: Shape::Named(names, parse),
             eval,
+            since: FeatureVersion::V6_0,
             foldable: true,
             late: false,
             check: None,
@@ -110,6 +124,7 @@ impl Operator {
             name,
             shape: Shape::Special(parse, print::list),
             eval,
+            since: FeatureVersion::V6_0,
             foldable: true,
             late: false,
             check: None,
@@ -121,6 +136,12 @@ impl Operator {
         if let Shape::Special(parse, _) = self.shape {
             self.shape = Shape::Special(parse, print);
         }
+        self
+    }
+
+    /// The row of an operator that a later release added.
+    pub(super) const fn since(mut self, version: FeatureVersion) -> Self {
+        self.since = version;
         self
     }
 
@@ -143,9 +164,11 @@ impl Operator {
         self
     }
 
-    /// The operator of this name.
-    pub fn find(name: &[u8]) -> Result<&'static Operator> {
-        operators::find(name).ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))
+    /// The operator that this name has in a release.
+    pub fn find(name: &[u8], version: FeatureVersion) -> Result<&'static Operator> {
+        operators::find(name)
+            .filter(|operator| operator.since <= version)
+            .ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))
     }
 
     /// Parses the argument of this operator.

@@ -40,7 +40,8 @@ impl Expression {
                 if doc.iter().nth(1).is_some() {
                     return Err(not_one_field(&print::document(doc)));
                 }
-                return Operator::find(element.name)?.parse(element.value.get(), scope);
+                return Operator::find(element.name, scope.context.version)?
+                    .parse(element.value.get(), scope);
             }
             check_field_name(element.name)?;
             if element.name.contains(&b'.') {

@@ -8,6 +8,8 @@
 //! Transcendental functions of decimals are not among the cases: mongod's library rounds some of them
 //! wrongly in the last of 34 digits.
 
+mod newer;
+
 use marula_bson::{Doc, Value};
 
 use super::{Arena, Expression, Frame, Scope};

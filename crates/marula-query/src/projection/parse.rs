@@ -273,7 +273,7 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self, at: &At<'_>, operator: &BStr, element: Element<'_>) -> Result<()> {
-        if Operator::find(operator).is_err() {
+        if Operator::find(operator, self.scope.context.version).is_err() {
             return Err(unknown_expression(operator));
         }
         if self.kind == Some(Kind::Exclusion) {

@@ -10,14 +10,17 @@ use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::Frame;
+use crate::feature_version::FeatureVersion;
 
 pub(super) const ADD_FIELDS: Row = Row {
     name: "$addFields",
+    since: FeatureVersion::V6_0,
     place: Place::Anywhere,
     parse: |value, parser| parse("$addFields", value, parser),
 };
 pub(super) const SET: Row = Row {
     name: "$set",
+    since: FeatureVersion::V6_0,
     place: Place::Anywhere,
     parse: |value, parser| parse("$set", value, parser),
 };

@@ -8,9 +8,11 @@ use super::sort::Sort;
 use super::{Parser, Place, Row};
 use crate::accumulator::Accumulator;
 use crate::expression::{Expression, print};
+use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
-pub(super) const ROW: Row = Row { name: "$bucket", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$bucket", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = 40201, "Argument to $bucket stage must be an object, but found type: {kind}.";

@@ -15,9 +15,11 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, print};
+use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Front, Rows};
 
-pub(super) const ROW: Row = Row { name: "$bucketAuto", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$bucketAuto", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     group_by_not_expression(text: &str) = 40239, "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or an expression object, but found: {text}";

@@ -6,8 +6,10 @@ use marula_error::{Result, errors};
 
 use super::{Parser, Place, Row};
 use crate::expression::print;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$changeStream", place: Place::First, parse };
+pub(super) const ROW: Row =
+    Row { name: "$changeStream", since: FeatureVersion::V6_0, place: Place::First, parse };
 
 errors! {
     not_object(text: &str) = 6188500, "$changeStream must take a nested object but found: {text}";

@@ -8,8 +8,10 @@ use marula_error::{Result, errors};
 use super::report::{Report, Reporting};
 use super::{Parser, Place, Row};
 use crate::expression::print;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$collStats", place: Place::First, parse };
+pub(super) const ROW: Row =
+    Row { name: "$collStats", since: FeatureVersion::V6_0, place: Place::First, parse };
 
 errors! {
     not_object(text: &str) = 5447000, "$collStats must take a nested object but found: $collStats: {text}";

@@ -7,8 +7,10 @@ use super::group::Group;
 use super::project::Project;
 use super::{Parser, Place, Row};
 use crate::accumulator::Accumulator;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$count", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$count", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_string() = 40156, "the count field must be a non-empty string";

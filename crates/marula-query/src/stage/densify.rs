@@ -20,9 +20,11 @@ use crate::expression::Path;
 use crate::expression::calendar::{Unit, add_units};
 use crate::expression::number::Number;
 use crate::expression::set::hash;
+use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
-pub(super) const ROW: Row = Row { name: "$densify", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$densify", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 /// How many documents one stage may make.
 const MADE_MAX: u64 = 500_000;

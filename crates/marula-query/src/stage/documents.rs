@@ -9,8 +9,10 @@ use super::source::Documents;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage};
 use crate::context::{Context, Subject};
 use crate::expression::{Arena, Expression, Frame, print};
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$documents", place: Place::First, parse };
+pub(super) const ROW: Row =
+    Row { name: "$documents", since: FeatureVersion::V6_0, place: Place::First, parse };
 
 errors! {
     has_collection() = InvalidNamespace, "'$documents' can only be run with {{aggregate: 1}}";

@@ -13,8 +13,10 @@ use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::print;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$facet", place: Place::OutsideFacet, parse };
+pub(super) const ROW: Row =
+    Row { name: "$facet", since: FeatureVersion::V6_0, place: Place::OutsideFacet, parse };
 
 /// How many bytes of input are read before the pipelines run over them.
 const BATCH_BYTES: usize = 1024 * 1024;

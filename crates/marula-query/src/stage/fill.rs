@@ -8,8 +8,10 @@ use marula_error::{Result, errors};
 use super::set_window_fields::SetWindowFields;
 use super::{Parser, Place, Row, add_fields};
 use crate::expression::Expression;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$fill", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$fill", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";

@@ -11,9 +11,11 @@ use marula_error::{Result, errors};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::Path;
+use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 
-pub(super) const ROW: Row = Row { name: "$geoNear", place: Place::OutsideFacet, parse };
+pub(super) const ROW: Row =
+    Row { name: "$geoNear", since: FeatureVersion::V6_0, place: Place::OutsideFacet, parse };
 
 errors! {
     not_object() = 10_065, "invalid parameter: expected an object ($geoNear)";

@@ -14,9 +14,11 @@ use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Expression, Frame, Path, print};
+use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 
-pub(super) const ROW: Row = Row { name: "$graphLookup", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$graphLookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $graphLookup stage specification must be an object, but found {kind}";

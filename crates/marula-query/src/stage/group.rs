@@ -13,9 +13,11 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression};
+use crate::feature_version::FeatureVersion;
 use table::{Part, Table, Whole};
 
-pub(super) const ROW: Row = Row { name: "$group", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$group", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object() = 15947, "a group's fields must be specified in an object";

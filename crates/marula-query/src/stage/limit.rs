@@ -7,8 +7,10 @@ use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::print;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$limit", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$limit", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     invalid(why: &str, text: &str) = 5107201, "invalid argument to $limit stage: {why} $limit: {text}";

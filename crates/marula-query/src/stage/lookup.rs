@@ -21,9 +21,11 @@ use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path, print};
+use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 
-pub(super) const ROW: Row = Row { name: "$lookup", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$lookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";

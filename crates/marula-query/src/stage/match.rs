@@ -7,10 +7,12 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 use crate::validation::allowed::near_not_allowed;
 
-pub(super) const ROW: Row = Row { name: "$match", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$match", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object() = 15959, "the match filter must be an expression in an object";

@@ -11,8 +11,10 @@ use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$merge", place: Place::Last, parse };
+pub(super) const ROW: Row =
+    Row { name: "$merge", since: FeatureVersion::V6_0, place: Place::Last, parse };
 
 errors! {
     wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
@@ -95,10 +97,10 @@ impl WhenMatched {
         }
     }
 
-    fn parse(value: Value<'_>) -> Result<Self> {
+    fn parse(value: Value<'_>, version: FeatureVersion) -> Result<Self> {
         match value {
             Value::Array(stages) => {
-                Pipeline::check_form(stages)?;
+                Pipeline::check_form(stages, version)?;
                 Ok(WhenMatched::Pipeline(value.to_buf()))
             }
             Value::String(name) => match &**name {
@@ -160,7 +162,9 @@ fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
         match &**element.name {
             b"into" => target = Some(parse_target(value)?),
             b"on" => on = parse_on(value)?,
-            b"whenMatched" => when_matched = WhenMatched::parse(value)?,
+            b"whenMatched" => {
+                when_matched = WhenMatched::parse(value, parser.context.version)?;
+            }
             b"whenNotMatched" => when_not_matched = WhenNotMatched::parse(value)?,
             b"let" => {
                 let doc = value.as_doc();

@@ -63,6 +63,7 @@ pub use unpack_bucket::UnpackBucket;
 pub use world::{Env, JoinSide, Replacement, World};
 
 use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 use crate::sort::SortPattern;
 
@@ -70,6 +71,8 @@ use crate::sort::SortPattern;
 pub struct Row {
     /// The name with its dollar sign.
     pub name: &'static str,
+    /// The release that has it first.
+    pub since: FeatureVersion,
     /// Where in a pipeline the stage may stand.
     pub place: Place,
     /// Parses the argument and hands one stage or several to the parser.

@@ -7,8 +7,10 @@ use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Replacement, Row, Source, Stage, Step, World};
 use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$out", place: Place::Last, parse };
+pub(super) const ROW: Row =
+    Row { name: "$out", since: FeatureVersion::V6_0, place: Place::Last, parse };
 
 errors! {
     wrong_type(kind: &str) = 16990, "$out only supports a string or object argument, but found {kind}";

@@ -10,6 +10,7 @@ use marula_error::{Result, errors};
 use super::{Env, Kind, Place, Row, STAGES, Source, Stage};
 use crate::context::Context;
 use crate::expression::Scope;
+use crate::feature_version::FeatureVersion;
 use crate::text;
 
 /// How many stages a pipeline may have, as mongod 6.0 bounds it.
@@ -77,11 +78,11 @@ impl Pipeline {
         Ok(parser.unoptimized())
     }
 
-    /// Checks that an array is one of stages with names that are known, without parsing any.
+    /// Checks that an array is one of stages with names that a release knows, without parsing any.
     ///
     /// Errors: `stage_not_object`, `stage_not_one_field`, `unknown_stage`.
-    pub fn check_form(array: Doc<'_>) -> Result<()> {
-        array.values().try_for_each(|item| find_row(item).map(|_| ()))
+    pub fn check_form(array: Doc<'_>, version: FeatureVersion) -> Result<()> {
+        array.values().try_for_each(|item| find_row(item, version).map(|_| ()))
     }
 
     /// Parses the array of stages of a pipeline inside another, which is not known any more.
@@ -248,7 +249,7 @@ impl<'c> Parser<'c> {
             return Err(too_many_stages());
         }
         for (index, item) in array.values().enumerate() {
-            let (row, argument) = find_row(item)?;
+            let (row, argument) = find_row(item, self.context.version)?;
             (row.parse)(argument, self)?;
             self.check_place(row, index, count)?;
             let is_later = index > 0 || self.inside == Inside::Facet;
@@ -286,8 +287,8 @@ impl<'c> Parser<'c> {
     }
 }
 
-/// The row of a stage, and its argument.
-fn find_row(item: Value<'_>) -> Result<(&'static Row, Value<'_>)> {
+/// The row of a stage that a release has, and its argument.
+fn find_row(item: Value<'_>, version: FeatureVersion) -> Result<(&'static Row, Value<'_>)> {
     let Value::Document(doc) = item else {
         return Err(stage_not_object());
     };
@@ -299,7 +300,7 @@ fn find_row(item: Value<'_>) -> Result<(&'static Row, Value<'_>)> {
         .iter()
         .copied()
         .flatten()
-        .find(|row| *row.name.as_bytes() == **field.name)
+        .find(|row| *row.name.as_bytes() == **field.name && row.since <= version)
         .ok_or_else(|| unknown_stage(&field.name.to_string()))?;
     Ok((row, field.value.get()))
 }

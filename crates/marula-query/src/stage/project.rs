@@ -9,9 +9,11 @@ use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::Frame;
+use crate::feature_version::FeatureVersion;
 use crate::projection::{Metadata, Policy, Projection};
 
-pub(super) const ROW: Row = Row { name: "$project", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$project", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object() = 15969, "$project specification must be an object";

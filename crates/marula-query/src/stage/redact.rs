@@ -8,8 +8,10 @@ use marula_error::{Result, errors};
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$redact", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$redact", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 /// How deep a document is followed: as deep as BSON nests.
 const DEPTH_MAX: usize = 200;

@@ -9,11 +9,20 @@ use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::{Expression, Frame, print};
+use crate::feature_version::FeatureVersion;
 
-pub(super) const REPLACE_ROOT: Row =
-    Row { name: "$replaceRoot", place: Place::Anywhere, parse: parse_replace_root };
-pub(super) const REPLACE_WITH: Row =
-    Row { name: "$replaceWith", place: Place::Anywhere, parse: parse_replace_with };
+pub(super) const REPLACE_ROOT: Row = Row {
+    name: "$replaceRoot",
+    since: FeatureVersion::V6_0,
+    place: Place::Anywhere,
+    parse: parse_replace_root,
+};
+pub(super) const REPLACE_WITH: Row = Row {
+    name: "$replaceWith",
+    since: FeatureVersion::V6_0,
+    place: Place::Anywhere,
+    parse: parse_replace_with,
+};
 
 errors! {
     not_object(kind: &str) = 40229, "expected an object as specification for $replaceRoot stage, got {kind}";

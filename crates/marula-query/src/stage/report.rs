@@ -12,6 +12,7 @@ use marula_error::{Result, errors};
 use super::coll_stats::CollectionStats;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage};
 use crate::context::{Context, Subject};
+use crate::feature_version::FeatureVersion;
 
 errors! {
     index_stats_not_empty() = 28803, "The $indexStats stage specification must be an empty object";
@@ -67,7 +68,7 @@ impl Report {
 }
 
 const fn row(name: &'static str, parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>) -> Row {
-    Row { name, place: Place::First, parse }
+    Row { name, since: FeatureVersion::V6_0, place: Place::First, parse }
 }
 
 /// The stages.

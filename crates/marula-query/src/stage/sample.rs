@@ -9,9 +9,11 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Rows};
 
-pub(super) const ROW: Row = Row { name: "$sample", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$sample", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object() = 28745, "the $sample stage specification must be an object";

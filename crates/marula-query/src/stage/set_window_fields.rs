@@ -15,11 +15,13 @@ use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path};
+use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 use crate::spill::{ExternalSort, Front, Rows};
 use crate::window::{Partition, WindowFunction};
 
-pub(super) const ROW: Row = Row { name: "$setWindowFields", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$setWindowFields", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $setWindowFields stage specification must be an object, found {kind}";

@@ -8,8 +8,10 @@ use marula_error::{Result, errors};
 use super::limit::read_count;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::print;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$skip", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$skip", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     invalid(why: &str, text: &str) = 5107200, "invalid argument to $skip stage: {why} $skip: {text}";

@@ -6,10 +6,12 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use crate::feature_version::FeatureVersion;
 use crate::sort::{DocMeta, SortPattern};
 use crate::spill::{ExternalSort, Rows};
 
-pub(super) const ROW: Row = Row { name: "$sort", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$sort", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     not_object() = 15973, "the $sort key specification must be an object";

@@ -8,9 +8,11 @@ use super::sort::Sort;
 use super::{Parser, Place, Row};
 use crate::accumulator::Accumulator;
 use crate::expression::Expression;
+use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
-pub(super) const ROW: Row = Row { name: "$sortByCount", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$sortByCount", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     object_without_operator() = 40147, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object";

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{Doc, DocBuf, Value, doc};
 use marula_error::Result;
 
 use super::source::Documents;
 use super::world::{Nowhere, STAGE_BYTES_MAX};
 use super::{Env, Pipeline, Step};
 use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 use crate::spill::Limits;
 use crate::spill::memory::MemoryDisk;
 
@@ -223,4 +224,53 @@ fn a_partition_of_windows_has_a_limit_of_its_own() {
     let large = by("$h");
     let error = run(array(large.as_doc(), "p"), documents, &env).unwrap_err();
     assert_eq!(error.code().number(), 5_414_201);
+}
+
+#[test]
+fn percentiles_of_groups_and_windows_are_there_since_7_0() {
+    let documents = doc! { "d": [
+        { "_id": 1, "g": "a", "x": 5 }, { "_id": 2, "g": "a", "x": 1 }, { "_id": 3, "g": "a", "x": 3.5 },
+        { "_id": 4, "g": "b", "x": "no number" }, { "_id": 5, "g": "b" }
+    ] };
+    let group = doc! { "p": [
+        { "$group": {
+            "_id": "$g",
+            "m": { "$median": { "input": "$x", "method": "approximate" } },
+            "p": { "$percentile": { "input": "$x", "p": [0, 0.9], "method": "approximate" } }
+        } },
+        { "$sort": { "_id": 1 } }
+    ] };
+    let window = doc! { "p": [
+        { "$setWindowFields": { "sortBy": { "_id": 1 }, "output": { "m": {
+            "$median": { "input": "$x", "method": "approximate" },
+            "window": { "documents": [-1, 0] }
+        } } } },
+        { "$project": { "_id": 1, "m": 1 } }
+    ] };
+    let answer = |pipeline: &DocBuf, version| {
+        let mut env = env(STAGE_BYTES_MAX);
+        env.context = Arc::new(Context { version, ..Context::clone(&env.context) });
+        run(array(pipeline.as_doc(), "p"), array(documents.as_doc(), "d"), &env)
+    };
+    let newer = |pipeline| answer(pipeline, FeatureVersion::V7_0).unwrap();
+    assert_eq!(
+        newer(&group),
+        [
+            doc! { "_id": "a", "m": 3.5, "p": [1.0, 5.0] },
+            doc! { "_id": "b", "m": null, "p": [null, null] },
+        ]
+    );
+    assert_eq!(
+        newer(&window),
+        [
+            doc! { "_id": 1, "m": 5.0 },
+            doc! { "_id": 2, "m": 1.0 },
+            doc! { "_id": 3, "m": 1.0 },
+            doc! { "_id": 4, "m": 3.5 },
+            doc! { "_id": 5, "m": null },
+        ]
+    );
+    let older = |pipeline| answer(pipeline, FeatureVersion::V6_0).unwrap_err().message().to_owned();
+    assert_eq!(older(&group), "unknown group operator '$median'");
+    assert_eq!(older(&window), "Unrecognized window function, $median");
 }

@@ -8,8 +8,10 @@ use marula_error::{Result, errors};
 use super::pipeline::Inside;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$unionWith", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$unionWith", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";

@@ -13,7 +13,14 @@ use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 
-pub(super) const ROW: Row = Row { name: "$_internalUnpackBucket", place: Place::Anywhere, parse };
+use crate::feature_version::FeatureVersion;
+
+pub(super) const ROW: Row = Row {
+    name: "$_internalUnpackBucket",
+    since: FeatureVersion::V6_0,
+    place: Place::Anywhere,
+    parse,
+};
 
 errors! {
     not_object(kind: &str) = 5346500, "$_internalUnpackBucket specification must be an object, got: {kind}";

@@ -6,7 +6,10 @@ use marula_error::{Result, errors};
 use super::project::Project;
 use super::{Parser, Place, Row};
 
-pub(super) const ROW: Row = Row { name: "$unset", place: Place::Anywhere, parse };
+use crate::feature_version::FeatureVersion;
+
+pub(super) const ROW: Row =
+    Row { name: "$unset", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     wrong_type() = 31002, "$unset specification must be a string or an array";

@@ -11,8 +11,10 @@ use super::fields::write_with;
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::Path;
+use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row { name: "$unwind", place: Place::Anywhere, parse };
+pub(super) const ROW: Row =
+    Row { name: "$unwind", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
     wrong_type(kind: &str) = 15981, "expected either a string or an object as specification for $unwind stage, got {kind}";

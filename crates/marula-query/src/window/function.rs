@@ -94,7 +94,9 @@ impl WindowFunction {
             Some(row) => (row.parse)(&Spec { name: row.name, argument, window, sort }, scope)?,
             None => {
                 let name: &[u8] = function.name;
-                if !accumulator::is_known(name) || NOT_IN_WINDOWS.contains(&name) {
+                if !accumulator::is_known(name, scope.context.version)
+                    || NOT_IN_WINDOWS.contains(&name)
+                {
                     return Err(unknown_function(&text(name)));
                 }
                 let accumulator = Accumulator::parse_in_window(name, argument, scope)?;
@@ -143,7 +145,7 @@ impl Accumulated {
 impl Function for Accumulated {
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let windows = self.bounds.windows(partition)?;
-        if self.bounds.start_moves()
+        if (self.bounds.start_moves() || self.accumulator.percentiles().is_some())
             && let Some(values) = removable::values(&self.accumulator, &windows, partition)?
         {
             return Ok(values);

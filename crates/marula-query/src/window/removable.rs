@@ -11,8 +11,8 @@ use marula_bson::{Collator, Decimal128, Value, ValueBuf, order};
 use marula_error::Result;
 
 use super::{Partition, or_null};
-use crate::accumulator::Accumulator;
 use crate::accumulator::sum::DoubleDouble;
+use crate::accumulator::{Accumulator, Wanted, counted, percentile};
 use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
 
 /// Values come in at the end of the window and go out at its start.
@@ -24,7 +24,7 @@ trait Moving {
     fn remove(&mut self, at: usize, value: Value<'_>);
 
     /// What the values in the window come to.
-    fn value(&self, inputs: &[Option<ValueBuf>]) -> ValueBuf;
+    fn value(&mut self, inputs: &[Option<ValueBuf>]) -> ValueBuf;
 }
 
 /// One value per window, whose ends never go back; `None` for an accumulator that nothing can be taken out of.
@@ -44,7 +44,10 @@ pub(super) fn values(
         "$first" | "$last" => {
             return ends(accumulator, windows, partition).map(Some);
         }
-        _ => return Ok(None),
+        _ => match accumulator.percentiles() {
+            Some(wanted) => Box::new(Sorted { wanted, numbers: Vec::new(), added: Vec::new() }),
+            None => return Ok(None),
+        },
     };
     let inputs = partition.values(accumulator.argument())?;
     let value_at = |at: usize| inputs[at].as_ref().map_or(Value::Null, ValueBuf::get);
@@ -178,7 +181,7 @@ impl Moving for Totals {
         self.change(value, -1);
     }
 
-    fn value(&self, _: &[Option<ValueBuf>]) -> ValueBuf {
+    fn value(&mut self, _: &[Option<ValueBuf>]) -> ValueBuf {
         if !self.is_mean {
             return Value::from(self.total()).to_buf();
         }
@@ -241,7 +244,7 @@ impl Moving for Spread {
         self.change(value, -1);
     }
 
-    fn value(&self, _: &[Option<ValueBuf>]) -> ValueBuf {
+    fn value(&mut self, _: &[Option<ValueBuf>]) -> ValueBuf {
         if self.not_finite > 0 {
             return Value::Null.to_buf();
         }
@@ -292,7 +295,53 @@ impl Moving for Extremes<'_> {
         }
     }
 
-    fn value(&self, _: &[Option<ValueBuf>]) -> ValueBuf {
+    fn value(&mut self, _: &[Option<ValueBuf>]) -> ValueBuf {
         or_null(self.candidates.front().map(|(_, value)| value.clone()))
+    }
+}
+
+/// The numbers in order, of which percentiles are read.
+struct Sorted<'w> {
+    wanted: &'w Wanted,
+    numbers: Vec<f64>,
+    /// Numbers that have no place among the others yet.
+    added: Vec<f64>,
+}
+
+impl Sorted<'_> {
+    /// How many numbers are put in one by one; sorting more at once is less work.
+    const ONE_BY_ONE_MAX: usize = 8;
+
+    fn settle(&mut self) {
+        if self.added.len() > Self::ONE_BY_ONE_MAX {
+            self.numbers.append(&mut self.added);
+            self.numbers.sort_by(f64::total_cmp);
+            return;
+        }
+        for number in self.added.drain(..) {
+            let at = self.numbers.partition_point(|held| held.total_cmp(&number).is_lt());
+            self.numbers.insert(at, number);
+        }
+    }
+}
+
+impl Moving for Sorted<'_> {
+    fn add(&mut self, _: usize, value: Value<'_>) {
+        self.added.extend(counted(value));
+    }
+
+    fn remove(&mut self, _: usize, value: Value<'_>) {
+        let Some(number) = counted(value) else { return };
+        self.settle();
+        if let Ok(at) = self.numbers.binary_search_by(|held| held.total_cmp(&number)) {
+            self.numbers.remove(at);
+        }
+    }
+
+    fn value(&mut self, _: &[Option<ValueBuf>]) -> ValueBuf {
+        self.settle();
+        let list = self.wanted.list();
+        let found: Option<Vec<f64>> = list.iter().map(|&p| percentile(&self.numbers, p)).collect();
+        self.wanted.to_value(found.as_deref())
     }
 }

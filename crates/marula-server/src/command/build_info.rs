@@ -2,15 +2,22 @@
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
+use marula_query::feature_version::FeatureVersion;
 
 use super::{Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
-/// The MongoDB version whose behaviour this server has; drivers and tools choose by it.
-pub(crate) const COMPATIBLE_VERSION: &str = "6.0.27";
-/// The same by its parts.
-pub(crate) const COMPATIBLE_VERSION_PARTS: [i32; 4] = [6, 0, 27, 0];
+/// The MongoDB version that this server behaves as, whole and by its parts; drivers and tools choose by it. Of 6.0 it is
+/// the release that its answers were compared with.
+pub(crate) fn compatible_version(version: FeatureVersion) -> (&'static str, [i32; 4]) {
+    match version {
+        FeatureVersion::V6_0 => ("6.0.27", [6, 0, 27, 0]),
+        FeatureVersion::V7_0 => ("7.0.0", [7, 0, 0, 0]),
+        FeatureVersion::V8_0 => ("8.0.0", [8, 0, 0, 0]),
+    }
+}
+
 /// The commit this was built from, which the program does not know.
 pub(crate) const GIT_VERSION: &str = "unknown";
 /// The largest document that a client may store.
@@ -25,10 +32,15 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-fn run(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+fn run(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
     let engine = context.server.db.store().caps().name;
+    let (version, parts_of_version) = compatible_version(request.version);
     doc_fields!(reply;
-        "version": COMPATIBLE_VERSION,
+        "version": version,
         "gitVersion": GIT_VERSION,
         "modules": [],
         "allocator": "mimalloc",
@@ -36,7 +48,7 @@ fn run(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) ->
         "sysInfo": "deprecated",
     );
     let mut parts = reply.begin_array("versionArray");
-    COMPATIBLE_VERSION_PARTS.iter().for_each(|&part| {
+    parts_of_version.iter().for_each(|&part| {
         parts.push(part);
     });
     drop(parts);

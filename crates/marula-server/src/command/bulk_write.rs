@@ -11,11 +11,13 @@ use marula_db::session::{Done, StatementIds};
 use marula_db::write::InsertReport;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
+use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::update::check_array_filters;
 
 use super::delete;
 use super::fields::{self, Field, Types};
+use super::update::sorted_multi;
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::listing;
@@ -33,6 +35,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "bulkWrite",
+    since: FeatureVersion::V8_0,
     help: "Inserts, updates and deletes documents of several collections; each operation says what and where.",
     admin_only: true,
     writes: true,
@@ -75,6 +78,7 @@ const UPDATE_FIELDS: &[Field] = &[
     Field::optional("hint", Types::Any),
     Field::optional("constants", Types::DOCUMENT),
     Field::optional("collation", Types::DOCUMENT),
+    Field::optional("sort", Types::DOCUMENT),
 ];
 
 const DELETE_FIELDS: &[Field] = &[
@@ -127,7 +131,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let namespaces = read_namespaces(request)?;
     let documents = request.documents("ops").expect("the row requires ops");
     let operations: Vec<Operation<'_>> = documents
-        .map(|document| Operation::read(document?, namespaces.len()))
+        .map(|document| Operation::read(document?, namespaces.len(), request.version))
         .collect::<Result<_>>()?;
     write_reply::check_batch_size(operations.len())?;
     let ids = statements::read_ids(request, operations.len())?;
@@ -191,7 +195,7 @@ fn run_length(operations: &[Operation<'_>]) -> usize {
 
 impl<'a> Operation<'a> {
     /// Checks the form of an operation. What is wrong in it fails the whole command before anything is written.
-    fn read(fields: Doc<'a>, namespaces: usize) -> Result<Self> {
+    fn read(fields: Doc<'a>, namespaces: usize, version: FeatureVersion) -> Result<Self> {
         let first = fields.iter().next();
         let name = first.map(|first| first.name.to_string()).unwrap_or_default();
         let (verb, known) = match name.as_str() {
@@ -201,8 +205,12 @@ impl<'a> Operation<'a> {
             other => return Err(unknown_operation(other)),
         };
         fields::check_doc(OPERATION_PLACE, known, fields)?;
+        let is_true = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
+        if fields.get("sort").is_some_and(|sort| !sort.is_nullish()) && is_true("multi") {
+            return Err(sorted_multi());
+        }
         match (verb, fields.get("updateMods")) {
-            (Verb::Update, Some(Value::Array(stages))) => Pipeline::check_form(stages)?,
+            (Verb::Update, Some(Value::Array(stages))) => Pipeline::check_form(stages, version)?,
             (Verb::Update, Some(Value::Document(_))) => {}
             (Verb::Update, _) => return Err(mods_type()),
             _ => {}
@@ -325,6 +333,7 @@ impl Bulk<'_, '_, '_> {
                         .get("arrayFilters")
                         .and_then(|filters| filters.as_array()),
                     hint: operation.fields.get("hint"),
+                    sort: operation.fields.get("sort").and_then(|sort| sort.as_doc()),
                     collation: operation.fields.get("collation"),
                     let_variables,
                     multi: operation.flag("multi"),

@@ -7,6 +7,7 @@ use marula_db::collection::State;
 use marula_db::time_series::{Granularity, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 
 use super::create::bad_enumeration;
 use super::create_indexes::with_progress;
@@ -90,8 +91,9 @@ fn run(
     check(context, request, &ns, &collection)?;
     let changed = changed_options(request, state.options.document.as_doc())?;
     // Nothing else that a request changes is parsed here.
-    let options = CollectionOptions::parse(changed.as_doc()).map_err(|error| {
-        let is_validator = request.arg("validator").is_some();
+    let is_validator = request.arg("validator").is_some();
+    let version = if is_validator { db.feature_version() } else { FeatureVersion::NEWEST };
+    let options = CollectionOptions::parse_new(changed.as_doc(), version).map_err(|error| {
         if is_validator { error.caused_by("Parsing of collection validator failed") } else { error }
     })?;
     let index = match request.arg("index") {

@@ -105,7 +105,8 @@ fn run(
         return Ok(Outcome::Done);
     }
     let options = options(context, request, &ns)?;
-    let options = CollectionOptions::parse(options.as_doc())?;
+    let options =
+        CollectionOptions::parse_new(options.as_doc(), context.server.db.feature_version())?;
     context.server.db.create_collection(&ns, options)?;
     if request.arg("autoIndexId").is_some() {
         reply.append(

@@ -146,11 +146,12 @@ fn command_document(request: &Request<'_>) -> DocBuf {
 
 fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
     let port = ctx.server.options.host.rsplit(':').next().and_then(|port| port.parse::<i32>().ok());
+    let (version, _) = super::build_info::compatible_version(ctx.server.db.feature_version());
     doc_fields!(reply;
         "serverInfo": {
             "host": host::host_name().as_str(),
             "port": port.unwrap_or(0),
-            "version": super::build_info::COMPATIBLE_VERSION,
+            "version": version,
             "gitVersion": super::build_info::GIT_VERSION,
         },
     );

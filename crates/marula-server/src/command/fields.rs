@@ -6,6 +6,7 @@
 
 use marula_bson::{BStr, Doc, Type};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 
 errors! {
     /// A command is sent a field that it does not have.
@@ -56,17 +57,25 @@ pub struct Field {
     pub types: Types,
     /// Whether it must be there.
     pub is_required: bool,
+    /// The release that has it first.
+    pub since: FeatureVersion,
 }
 
 impl Field {
     /// A field that may be left out; null is as if it were.
     pub const fn optional(name: &'static str, types: Types) -> Field {
-        Field { name, types, is_required: false }
+        Field { name, types, is_required: false, since: FeatureVersion::V6_0 }
     }
 
     /// A field that must be there.
     pub const fn required(name: &'static str, types: Types) -> Field {
-        Field { name, types, is_required: true }
+        Field { name, types, is_required: true, since: FeatureVersion::V6_0 }
+    }
+
+    /// The field, which a later release added.
+    pub const fn since(mut self, version: FeatureVersion) -> Field {
+        self.since = version;
+        self
     }
 }
 
@@ -119,11 +128,25 @@ impl Types {
     }
 }
 
-/// Checks one field of `place` against the fields that may stand there.
+/// Checks one field of `place` against the fields that may stand there in 6.0 and since.
 ///
 /// Errors: `unknown_field`, `wrong_type`.
 pub fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<()> {
-    let Some(field) = fields.iter().find(|field| name == field.name) else {
+    check_in(FeatureVersion::V6_0, place, fields, name, kind)
+}
+
+/// Checks one field of `place` against the fields that may stand there in a release.
+///
+/// Errors: as [`check`].
+pub fn check_in(
+    version: FeatureVersion,
+    place: &str,
+    fields: &[Field],
+    name: &BStr,
+    kind: Type,
+) -> Result<()> {
+    let known = fields.iter().find(|field| name == field.name && field.since <= version);
+    let Some(field) = known else {
         return Err(unknown_field(place, name));
     };
     // Null and undefined stand for a field that is left out.
@@ -137,8 +160,20 @@ pub fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<(
 ///
 /// Errors: `unknown_field`, `wrong_type`, `duplicate_field`, `missing_field`.
 pub fn check_doc(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
+    check_doc_in(FeatureVersion::V6_0, place, fields, doc)
+}
+
+/// Checks a whole document that may hold what a release knows.
+///
+/// Errors: as [`check_doc`].
+pub fn check_doc_in(
+    version: FeatureVersion,
+    place: &str,
+    fields: &[Field],
+    doc: Doc<'_>,
+) -> Result<()> {
     for (at, element) in doc.iter().enumerate() {
-        check(place, fields, element.name, element.value.kind())?;
+        check_in(version, place, fields, element.name, element.value.kind())?;
         if doc.iter().take(at).any(|earlier| earlier.name == element.name) {
             return Err(duplicate_field(place, element.name));
         }
@@ -186,6 +221,10 @@ mod tests {
                 "BSON field 'x.b' is the wrong type 'string', expected types '[long, int, decimal, double']",
             ),
         );
+        let newer = [Field::optional("sort", Types::DOCUMENT).since(FeatureVersion::V8_0)];
+        let sorted = doc! { "sort": {} };
+        assert!(check_doc("x", &newer, sorted.as_doc()).is_err());
+        assert!(check_doc_in(FeatureVersion::V8_0, "x", &newer, sorted.as_doc()).is_ok());
         check_case(doc! { "a": "s", "a": "t" }, Err("BSON field 'x.a' is a duplicate field"));
     }
 }

@@ -40,7 +40,7 @@ fn get(
     let mut found = false;
     for row in ROWS {
         if shows_all || request.args.iter().any(|element| element.name == row.name) {
-            let value = context.server.parameters.get(row);
+            let value = context.server.parameter(row);
             match shows_details {
                 true => reply.append(row.name, &parameters::write_details(row, &value)),
                 false => reply.append(row.name, &value),

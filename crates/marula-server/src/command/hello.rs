@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use marula_bson::{BStr, Doc, DocWriter, Type, Value, doc_fields};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 
 use super::build_info::DOCUMENT_BYTES_MAX;
@@ -22,8 +23,17 @@ use crate::request::Request;
 use crate::server::Server;
 use crate::session;
 
-/// The wire version of MongoDB 6.0.
-const WIRE_VERSION_MAX: i32 = 17;
+/// The newest wire version of a release: by it drivers choose what they offer.
+///
+/// Source: driver specification "Wire Version Min/Max".
+fn wire_version_max(version: FeatureVersion) -> i32 {
+    match version {
+        FeatureVersion::V6_0 => 17,
+        FeatureVersion::V7_0 => 21,
+        FeatureVersion::V8_0 => 25,
+    }
+}
+
 /// The most statements in one write command.
 pub(crate) const WRITE_BATCH_MAX: i32 = 100_000;
 /// The longest name of an application. Source: driver specification "MongoDB Handshake".
@@ -243,7 +253,7 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
         "logicalSessionTimeoutMinutes": session::TIMEOUT_MINUTES,
         "connectionId": i32::try_from(context.connection.id).unwrap_or(i32::MAX),
         "minWireVersion": 0,
-        "maxWireVersion": WIRE_VERSION_MAX,
+        "maxWireVersion": wire_version_max(request.version),
         "readOnly": false,
     );
     if request.arg("compression").is_some() && !context.connection.compressors.is_empty() {

@@ -15,9 +15,9 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-fn run(_: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+fn run(_: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let mut commands = reply.begin_doc("commands");
-    for command in COMMANDS {
+    for command in COMMANDS.iter().filter(|command| command.since <= request.version) {
         let mut entry = commands.begin_doc(command.name);
         if !command.aliases.is_empty() {
             let mut aliases = entry.begin_array("aliases");

@@ -63,6 +63,7 @@ mod roles_info;
 mod sasl;
 mod server_status;
 mod sessions;
+mod set_feature_compatibility_version;
 mod shutdown;
 mod small;
 mod transaction;
@@ -76,6 +77,7 @@ use std::time::Instant;
 
 use marula_bson::DocWriter;
 use marula_error::Result;
+use marula_query::feature_version::FeatureVersion;
 
 use crate::context::Context;
 use crate::net::service::Arm;
@@ -187,7 +189,7 @@ pub static COMMANDS: &[&Command] = &[
     &server_status::COMMAND,
     &cluster_parameter::SET,
     &small::SET_DEFAULT_RW_CONCERN,
-    &small::SET_FEATURE_COMPATIBILITY_VERSION,
+    &set_feature_compatibility_version::COMMAND,
     &index_builds::SET_COMMIT_QUORUM,
     &get_parameter::SET,
     &shutdown::COMMAND,
@@ -208,6 +210,8 @@ pub struct Command {
     pub name: &'static str,
     /// Other names on the wire.
     pub aliases: &'static [&'static str],
+    /// The release that has it first.
+    pub since: FeatureVersion,
     /// What it does, in a sentence or two, for `listCommands` and the reference page.
     pub help: &'static str,
     /// Where it runs.
@@ -245,6 +249,7 @@ impl Command {
     pub const DEFAULT: Command = Command {
         name: "",
         aliases: &[],
+        since: FeatureVersion::V6_0,
         help: "",
         place: Place::Pool,
         kind: Kind::Command,
@@ -361,13 +366,16 @@ mod tests {
             assert!(command.help.len() > 10, "{} has no help", command.name);
             for name in [command.name].iter().chain(command.aliases) {
                 assert!(names.insert(*name), "{name} is there twice");
-                assert!(find(name.as_bytes()).is_some_and(|(_, found)| found.name == command.name));
+                assert!(
+                    find(name.as_bytes(), FeatureVersion::NEWEST)
+                        .is_some_and(|(_, found)| found.name == command.name)
+                );
             }
             let is_write = command.writes || command.is_retryable_write;
             assert!(!is_write || command.takes_write_concern, "{} writes", command.name);
         }
-        assert!(find(b"nope").is_none());
-        assert!(find(b"").is_none());
+        assert!(find(b"nope", FeatureVersion::NEWEST).is_none());
+        assert!(find(b"", FeatureVersion::NEWEST).is_none());
         let sorted = COMMANDS.is_sorted_by_key(|command| command.name.to_ascii_lowercase());
         assert!(sorted, "COMMANDS is in the order of names");
     }

@@ -11,7 +11,7 @@ use marula_db::build::Phase;
 use marula_error::Result;
 use marula_wire::Compressor;
 
-use super::build_info::COMPATIBLE_VERSION;
+use super::build_info::compatible_version;
 use super::{Auth, Command, Outcome};
 use crate::context::Context;
 use crate::counters::{Counter, Latency};
@@ -66,7 +66,8 @@ fn run(
     let uptime = server.started.elapsed();
     let uptime_ms = i64::try_from(uptime.as_millis()).unwrap_or(i64::MAX);
     reply.append("host", host::name_and_port(server).as_str());
-    reply.append("version", COMPATIBLE_VERSION);
+    let (version, _) = compatible_version(request.version);
+    reply.append("version", version);
     let process = if server.options.repl_set.is_some() { "mongod" } else { "mongos" };
     reply.append("process", process);
     reply.append("pid", i64::from(std::process::id()));
@@ -194,8 +195,8 @@ fn extra_info(_: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-fn feature_compatibility_version(_: &Section<'_>, out: &mut DocWriter<'_>) {
-    doc_fields!(out; "major": 6, "minor": 0, "transitioning": 0);
+fn feature_compatibility_version(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    doc_fields!(out; "major": section.server.db.feature_version().major(), "minor": 0, "transitioning": 0);
 }
 
 fn global_lock(section: &Section<'_>, out: &mut DocWriter<'_>) {

@@ -1,7 +1,6 @@
 //! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`, `connPoolSync`,
 //! `getLastError`, `getDefaultRWConcern`, `setDefaultRWConcern`,
-//! `setFeatureCompatibilityVersion`, `driverOIDTest`,
-//! `logRotate`, `dropConnections`.
+//! `driverOIDTest`, `logRotate`, `dropConnections`.
 //!
 //! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
 
@@ -21,9 +20,6 @@ errors! {
     unsuitable_level(level: &str) = BadValue, "level: '{level}' is not suitable for the default read concern";
     unacknowledged_default() = BadValue, "Unacknowledged write concern is not suitable for the default write concern";
     fixed_defaults() = CommandNotSupported, "the default read and write concern cannot be changed on this server; let clients name theirs";
-    bad_version() = 4_926_900, "Invalid feature compatibility version value, expected '5.0' or '5.3' or '6.0. See https://docs.mongodb.com/master/release-notes/5.0-compatibility/#feature-compatibility.";
-    version_type(kind: &str) = TypeMismatch, "BSON field 'setFeatureCompatibilityVersion.setFeatureCompatibilityVersion' is the wrong type '{kind}', expected type 'string'";
-    version_not_supported(version: &str) = CommandNotSupported, "this server behaves as version 6.0 only, not as {version}";
 }
 
 const INLINE: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
@@ -112,14 +108,6 @@ pub(super) static SET_DEFAULT_RW_CONCERN: Command = Command {
     },
     takes_write_concern: true,
     run: set_default_rw_concern,
-    ..ADMIN
-};
-
-pub(super) static SET_FEATURE_COMPATIBILITY_VERSION: Command = Command {
-    name: "setFeatureCompatibilityVersion",
-    help: "Chooses the version whose behaviour the server has; there is one.",
-    takes_write_concern: true,
-    run: set_feature_compatibility_version,
     ..ADMIN
 };
 
@@ -222,19 +210,6 @@ fn set_default_rw_concern(
         return Err(fixed_defaults());
     }
     get_default_rw_concern(context, request, reply)
-}
-
-fn set_feature_compatibility_version(
-    _: &mut Context<'_>,
-    request: &Request<'_>,
-    _: &mut DocWriter<'_>,
-) -> Result<Outcome> {
-    match request.first.value.get() {
-        Value::String(version) if version == "6.0" => Ok(Outcome::Done),
-        Value::String(version) if version == "5.0" => Err(version_not_supported("5.0")),
-        Value::String(_) => Err(bad_version()),
-        other => Err(version_type(other.kind().alias())),
-    }
 }
 
 fn log_rotate(

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use marula_query::feature_version::FeatureVersion;
+
 use super::{COMMANDS, Command};
 
 /// Twice as many as there are names, or more; a power of two.
@@ -27,12 +29,13 @@ static TABLE: LazyLock<Vec<Option<Slot>>> = LazyLock::new(|| {
     table
 });
 
-/// The command of this name, and its index in [`COMMANDS`].
-pub fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
+/// The command that this name has in a release, and its index in [`COMMANDS`].
+pub fn find(name: &[u8], version: FeatureVersion) -> Option<(usize, &'static Command)> {
     let mut at = place(name);
     while let Some(slot) = &TABLE[at] {
         if slot.name.as_bytes() == name {
-            return Some((slot.index, COMMANDS[slot.index]));
+            let command = COMMANDS[slot.index];
+            return (command.since <= version).then_some((slot.index, command));
         }
         at = (at + 1) % SLOTS;
     }

@@ -2,6 +2,7 @@
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::update::check_array_filters;
 
@@ -17,6 +18,7 @@ use crate::writes;
 
 errors! {
     update_type() = FailedToParse, "Update argument must be either an object or an array";
+    pub(super) sorted_multi() = FailedToParse, "Cannot specify sort with multi=true";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -61,17 +63,23 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::optional("upsert", Types::BOOLEAN),
     Field::optional("upsertSupplied", Types::BOOLEAN),
     Field::optional("collation", Types::DOCUMENT),
+    Field::optional("sort", Types::DOCUMENT).since(FeatureVersion::V8_0),
 ];
 
 /// Checks the form of a statement. What is wrong in it fails the whole command before anything is written.
-fn check_statement(statement: Doc<'_>) -> Result<()> {
+fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     if statement.get("u") == Some(Value::Null) {
         return Err(update_type());
     }
-    fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
+    fields::check_doc_in(version, STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
+    if statement.get("sort").is_some_and(|sort| !sort.is_nullish())
+        && statement.get("multi").is_some_and(|multi| multi.is_truthy())
+    {
+        return Err(sorted_multi());
+    }
     match statement.get("u") {
         Some(Value::Document(_)) => {}
-        Some(Value::Array(stages)) => Pipeline::check_form(stages)?,
+        Some(Value::Array(stages)) => Pipeline::check_form(stages, version)?,
         _ => return Err(update_type()),
     }
     match statement.get("arrayFilters") {
@@ -89,6 +97,7 @@ fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> S
         constants: fields.get("c").and_then(|constants| constants.as_doc()),
         array_filters: fields.get("arrayFilters").and_then(|filters| filters.as_array()),
         hint: fields.get("hint"),
+        sort: fields.get("sort").and_then(|sort| sort.as_doc()),
         collation: fields.get("collation"),
         let_variables: request.arg("let"),
         multi: flag("multi"),
@@ -104,7 +113,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
     write_reply::check_batch_size(statements.len())?;
     for statement in &statements {
-        check_statement(*statement)?;
+        check_statement(*statement, request.version)?;
     }
     if !ctx.may_wait() && statements.len() > 1 {
         return Ok(Outcome::ToPool);

@@ -1,15 +1,22 @@
 //! Type operators: `$convert`, its short forms, `$type`, `$isNumber`.
 
-use marula_bson::{Decimal128, ObjectId, Type, Value};
+use marula_bson::{Decimal128, Doc, ObjectId, Type, Value};
 use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
+use super::binary::{self, Form, Format};
 use super::{kind, known};
 use crate::expression::number::short_double_text;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static OPERATORS: &[Operator] = &[
-    Operator::named("$convert", &["input", "to", "onError", "onNull"], parse_convert, convert),
+    Operator::named(
+        "$convert",
+        &["input", "to", "onError", "onNull", "format", "byteOrder"],
+        parse_convert,
+        convert,
+    ),
     Operator::exactly("$isNumber", 1, |args, frame| {
         Ok(Some(args[0].eval(frame)?.is_some_and(|value| value.kind().is_number()).into()))
     }),
@@ -21,6 +28,20 @@ pub(super) static OPERATORS: &[Operator] = &[
     to("$toLong", |args, frame| short(args, Type::Int64, frame)),
     to("$toObjectId", |args, frame| short(args, Type::ObjectId, frame)),
     to("$toString", |args, frame| short(args, Type::String, frame)),
+    to("$toUUID", |args, frame| match known(&args[0], frame)? {
+        None => Ok(Some(Value::Null)),
+        Some(input) => {
+            let no = || unsupported(input.kind().alias(), Type::Binary.alias());
+            let form = Form { subtype: 4, format: Some(Format::Uuid), ..AUTO };
+            match input {
+                Value::String(_) | Value::Binary(_) => {
+                    binary::convert(input, Type::Binary, form, &no, frame).map(Some)
+                }
+                _ => Err(no()),
+            }
+        }
+    })
+    .since(FeatureVersion::V8_0),
     Operator::exactly("$type", 1, |args, frame| Ok(Some(kind(args[0].eval(frame)?).into()))),
 ];
 
@@ -28,6 +49,8 @@ errors! {
     not_object(kind: &str) = FailedToParse, "$convert expects an object of named arguments but found: {kind}";
     unknown_argument(name: &str) = FailedToParse, "$convert found an unknown argument: {name}";
     missing_input() = FailedToParse, "Missing 'input' parameter to $convert";
+    missing_type() = FailedToParse, "Missing 'type' parameter to the 'to' argument of $convert";
+    unknown_to(name: &str) = FailedToParse, "$convert found an unknown argument in 'to': {name}";
     missing_to() = FailedToParse, "Missing 'to' parameter to $convert";
     one_argument(name: &str, count: usize) = 50723, "{name} requires a single argument, got {count}";
     to_not_integer() = FailedToParse, "In $convert, numeric 'to' argument is not an integer";
@@ -42,6 +65,9 @@ errors! {
     bad_number(text: &str, why: &str) = ConversionFailure, "Failed to parse number '{text}' in $convert with no onError value: {why}";
     bad_object_id(text: &str, why: &str) = ConversionFailure, "Failed to parse objectId '{text}' in $convert with no onError value: {why}";
 }
+
+/// How the short forms convert binary data.
+const AUTO: Form = Form { subtype: 0, format: Some(Format::Auto), is_big_endian: false };
 
 const fn to(name: &'static str, eval: crate::expression::operator::Eval) -> Operator {
     Operator::special(name, parse_short, eval)
@@ -63,8 +89,19 @@ fn parse_short(
 fn short<'a>(args: &'a [Expression], to: Type, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     match known(&args[0], frame)? {
         None => Ok(Some(Value::Null)),
+        Some(input) if is_binary(input, to, frame) => {
+            let no = || unsupported(input.kind().alias(), to.alias());
+            binary::convert(input, to, AUTO, &no, frame).map(Some)
+        }
         Some(input) => converted(input, to, frame).map(Some),
     }
+}
+
+/// Whether a conversion is one of those from or to binary data that there are since 8.0.
+fn is_binary(input: Value<'_>, to: Type, frame: &Frame<'_>) -> bool {
+    frame.context.version >= FeatureVersion::V8_0
+        && to != Type::Boolean
+        && (to == Type::Binary || input.kind() == Type::Binary)
 }
 
 fn parse_convert(
@@ -76,12 +113,16 @@ fn parse_convert(
         return Err(not_object(value.kind().alias()));
     };
     let (mut input, mut to, mut on_error, mut on_null) = (None, None, None, None);
+    let (mut format, mut byte_order) = (None, None);
+    let is_newer = scope.context.version >= FeatureVersion::V8_0;
     for element in doc {
         let slot = match &**element.name {
             b"input" => &mut input,
             b"to" => &mut to,
             b"onError" => &mut on_error,
             b"onNull" => &mut on_null,
+            b"format" if is_newer => &mut format,
+            b"byteOrder" if is_newer => &mut byte_order,
             _ => return Err(unknown_argument(&element.name.to_string())),
         };
         *slot = Some(Expression::parse(element.value.get(), scope)?);
@@ -91,23 +132,43 @@ fn parse_convert(
     // Whether onError is given matters even where it gives nothing, so it is a list of none or one.
     let on_error = Expression::Array(on_error.into_iter().collect());
     let on_null = on_null.unwrap_or_else(|| Value::Null.into());
-    Ok(operator.call([input, to, on_error, on_null]))
+    let mut args = vec![input, to, on_error, on_null];
+    if format.is_some() || byte_order.is_some() {
+        args.push(format.unwrap_or(Expression::Missing));
+        args.push(byte_order.unwrap_or(Expression::Missing));
+    }
+    Ok(operator.call(args))
 }
 
 fn convert<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let to = known(&args[1], frame)?;
     let input = known(&args[0], frame)?;
+    let mut form = Form { format: None, ..AUTO };
+    let to = match to {
+        Some(Value::Document(parts)) if frame.context.version >= FeatureVersion::V8_0 => {
+            to_of_parts(parts, &mut form)?
+        }
+        to => to,
+    };
     let target = match to {
         None => None,
         Some(to) => Some(target(to)?),
     };
+    let is_null = match args.get(4..) {
+        Some([format, byte_order]) => !read_form(&mut form, format, byte_order, frame)?,
+        _ => false,
+    };
     let Some(input) = input else {
         return args[3].eval(frame);
     };
-    let Some(target) = target else {
+    let Some(target) = target.filter(|_| !is_null) else {
         return Ok(Some(Value::Null));
     };
     let result = match target {
+        Some(target) if is_binary(input, target, frame) => {
+            let no = || unsupported(input.kind().alias(), target.alias());
+            binary::convert(input, target, form, &no, frame)
+        }
         Some(target) => converted(input, target, frame),
         None => Err(unsupported(input.kind().alias(), "missing")),
     };
@@ -125,6 +186,43 @@ fn convert<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value
         },
         result => result.map(Some),
     }
+}
+
+/// The type of `to: { type: …, subtype: … }`; the subtype goes into the form.
+fn to_of_parts<'a>(parts: Doc<'a>, form: &mut Form) -> Result<Option<Value<'a>>> {
+    let mut to = None;
+    for element in parts {
+        let value = element.value.get();
+        match &**element.name {
+            b"type" => to = Some(value),
+            b"subtype" if value.is_nullish() => {}
+            b"subtype" => form.subtype = binary::read_subtype(value)?,
+            _ => return Err(unknown_to(&element.name.to_string())),
+        }
+    }
+    match to {
+        None => Err(missing_type()),
+        Some(value) if value.is_nullish() => Ok(None),
+        to => Ok(to),
+    }
+}
+
+/// Reads `format` and `byteOrder`; answers whether neither of them is null.
+fn read_form<'a>(
+    form: &mut Form,
+    format: &'a Expression,
+    byte_order: &'a Expression,
+    frame: &Frame<'a>,
+) -> Result<bool> {
+    if !matches!(format, Expression::Missing) {
+        let Some(format) = known(format, frame)? else { return Ok(false) };
+        form.format = Some(Format::read(format)?);
+    }
+    if !matches!(byte_order, Expression::Missing) {
+        let Some(byte_order) = known(byte_order, frame)? else { return Ok(false) };
+        form.is_big_endian = binary::read_order(byte_order)?;
+    }
+    Ok(true)
 }
 
 /// The type that `to` names; `None` is the type "missing", to which nothing converts.

@@ -7,6 +7,7 @@ use marula_error::{Result, errors};
 
 use crate::expression::calendar::{Civil, MINUTE_MS, Zone};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static OPERATORS: &[Operator] = &[
     part("$dayOfMonth", |args, frame| int_part("$dayOfMonth", args, frame, |civil| civil.day)),
@@ -114,7 +115,9 @@ pub(super) fn given(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expressio
     let parsed = Expression::parse(value, scope)?;
     Ok(match parsed {
         Expression::Constant(_) => parsed,
-        parsed => Operator::find(b"$ifNull")?.call([parsed, Value::Null.into()]),
+        parsed => {
+            Operator::find(b"$ifNull", scope.context.version)?.call([parsed, Value::Null.into()])
+        }
     })
 }
 
@@ -245,7 +248,7 @@ fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     let format = match args[1].eval(frame)? {
         None => None,
         Some(Value::String(text)) => {
-            check_format(text)?;
+            check_format(text, frame.context.version)?;
             Some(text)
         }
         Some(value) if value.is_nullish() => {
@@ -268,7 +271,8 @@ fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     frame.arena.string(|out| out.extend_from_slice(text.as_bytes())).map(Some)
 }
 
-fn check_format(format: &[u8]) -> Result<()> {
+/// `%b` and `%B`, the names of months, are there since 7.0.
+fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
     let mut rest = format.iter();
     while let Some(&byte) = rest.next() {
         if byte != b'%' {
@@ -278,6 +282,7 @@ fn check_format(format: &[u8]) -> Result<()> {
             None => return Err(unmatched_percent()),
             Some(b'd' | b'G' | b'H' | b'j' | b'L' | b'm' | b'M' | b'S' | b'w' | b'u' | b'U')
             | Some(b'V' | b'Y' | b'z' | b'Z' | b'%') => {}
+            Some(b'b' | b'B') if version >= FeatureVersion::V7_0 => {}
             Some(&other) => return Err(bad_format_character(char::from(other))),
         }
     }
@@ -297,6 +302,8 @@ fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
         }
         let mut text = String::new();
         let _ = match rest.next() {
+            Some(b'b') => write!(text, "{}", &month_name(civil.month)[..3]),
+            Some(b'B') => write!(text, "{}", month_name(civil.month)),
             Some(b'd') => write!(text, "{:02}", civil.day),
             Some(b'G') => write!(text, "{:04}", check_year(civil.iso_week().1)?),
             Some(b'H') => write!(text, "{:02}", civil.hour),
@@ -323,6 +330,26 @@ fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
+/// The English name of a month that is counted from 1; its first three letters are its short name.
+fn month_name(month: i64) -> &'static str {
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    let at = usize::try_from(month - 1).expect("months are counted from 1");
+    MONTHS[at]
+}
+
 fn check_year(year: i64) -> Result<i64> {
     if (0..=9999).contains(&year) { Ok(year) } else { Err(year_out_of_range(year)) }
 }
@@ -334,10 +361,8 @@ pub(crate) fn iso_text(ms: i64) -> Result<String> {
 
 /// A timestamp as string operators spell it: `Jan  1 00:00:05:1`.
 pub(super) fn timestamp_text(bits: u64) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let civil = Civil::of_ms(i64::try_from(bits >> 32).unwrap_or(0) * 1000);
-    let month = usize::try_from(civil.month - 1).ok().and_then(|at| MONTHS.get(at)).unwrap_or(&"");
+    let month = &month_name(civil.month)[..3];
     format!(
         "{month} {:2} {:02}:{:02}:{:02}:{:x}",
         civil.day,

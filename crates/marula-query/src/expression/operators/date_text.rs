@@ -10,6 +10,7 @@ use crate::expression::calendar::{
     Civil, DAY_MS, MINUTE_MS, Zone, days_of_iso_week, month_length, parse_offset,
 };
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::feature_version::FeatureVersion;
 
 pub(super) static OPERATORS: &[Operator] = &[Operator::named(
     "$dateFromString",
@@ -55,7 +56,7 @@ fn parse_operator(
     }
     let text = text.ok_or_else(no_date_string)?;
     if let Some(Value::String(format)) = format.as_constant() {
-        check_format(format)?;
+        check_format(format, scope.context.version)?;
     }
     let mut args = vec![text, format, zone, on_null];
     args.extend(on_error);
@@ -68,7 +69,7 @@ fn date_from_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
     let format = match args[1].eval(frame)? {
         None => None,
         Some(Value::String(format)) => {
-            check_format(format)?;
+            check_format(format, frame.context.version)?;
             Some(format)
         }
         Some(value) if value.is_nullish() => {
@@ -115,7 +116,8 @@ pub(super) fn parse(text: &str) -> Result<i64> {
     Reader::new(text).read_free()?.moment(text, None)
 }
 
-fn check_format(format: &[u8]) -> Result<()> {
+/// `%b` and `%B`, the names of months, are there since 7.0.
+fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
     let mut rest = format.iter();
     while let Some(&byte) = rest.next() {
         if byte != b'%' {
@@ -125,6 +127,7 @@ fn check_format(format: &[u8]) -> Result<()> {
             None => return Err(unmatched_percent()),
             Some(b'd' | b'G' | b'H' | b'L' | b'm' | b'M' | b'S' | b'u' | b'V' | b'Y' | b'z')
             | Some(b'Z' | b'%') => {}
+            Some(b'b' | b'B') if version >= FeatureVersion::V7_0 => {}
             Some(&other) => return Err(bad_format_character(char::from(other))),
         }
     }
@@ -265,6 +268,12 @@ impl<'t> Reader<'t> {
             b'L' => (1, 3, "A three digit millisecond could not be found"),
             b'V' => (1, 2, "A two digit ISO week could not be found"),
             b'u' => (1, 1, "A single digit ISO day of week could not be found"),
+            b'b' | b'B' => {
+                let month = self.month_name();
+                let what = "A textual month could not be found";
+                self.parts.month = Some(month.ok_or_else(|| self.fail(what))?);
+                return Ok(());
+            }
             b'z' => {
                 let zone = self
                     .offset()

@@ -3,6 +3,8 @@
 mod accumulate;
 mod arithmetic;
 mod array;
+mod binary;
+mod bitwise;
 mod boolean;
 mod comparison;
 mod conditional;
@@ -17,6 +19,7 @@ mod literal;
 mod math;
 pub(crate) mod meta;
 mod object;
+mod percentile;
 mod random;
 mod regex;
 mod set;
@@ -43,6 +46,7 @@ static FAMILIES: &[&[Operator]] = &[
     accumulate::OPERATORS,
     arithmetic::OPERATORS,
     array::OPERATORS,
+    bitwise::OPERATORS,
     boolean::OPERATORS,
     comparison::OPERATORS,
     conditional::OPERATORS,
@@ -57,6 +61,7 @@ static FAMILIES: &[&[Operator]] = &[
     math::OPERATORS,
     meta::OPERATORS,
     object::OPERATORS,
+    percentile::OPERATORS,
     random::OPERATORS,
     regex::OPERATORS,
     set::OPERATORS,

@@ -186,7 +186,7 @@ fn parse_substr(
     value: Value<'_>,
     scope: &mut crate::expression::Scope<'_>,
 ) -> Result<Expression> {
-    Row::find(b"$substrBytes")?.parse(value, scope)
+    Row::find(b"$substrBytes", scope.context.version)?.parse(value, scope)
 }
 
 /// Where a UTF-8 character starts, or past the end.

@@ -71,7 +71,8 @@ fn parse_trim(
             b"chars" => {
                 // A missing value here is null, not an argument that was not given.
                 let parsed = Expression::parse(element.value.get(), scope)?;
-                chars = Operator::find(b"$ifNull")?.call([parsed, Value::Null.into()]);
+                chars = Operator::find(b"$ifNull", scope.context.version)?
+                    .call([parsed, Value::Null.into()]);
             }
             _ => return Err(trim_unknown(name, &element.name.to_string())),
         }

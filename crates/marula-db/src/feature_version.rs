@@ -1,0 +1,117 @@
+//! The feature compatibility version as it is stored: a document of `admin.system.version`, as in mongod.
+//!
+//! There is none until the version is set for the first time; without one it is 6.0. Only [`Db::set_feature_version`]
+//! makes what stands there count before the next start.
+
+use marula_bson::{Doc, Value, doc};
+use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
+use marula_query::update::Touched;
+
+use crate::db::Db;
+use crate::namespace::Namespace;
+use crate::write::{Change, InsertReport, WriteOp, Written};
+
+/// The database of the collection.
+const DATABASE: &str = "admin";
+/// The collection.
+const COLLECTION: &str = "system.version";
+/// The document's `_id`.
+const ID: &str = "featureCompatibilityVersion";
+
+errors! {
+    not_a_version(found: &str) = UnsupportedFormat, "the feature compatibility version stored in admin.system.version is not one of 6.0, 7.0 and 8.0: {found}";
+}
+
+impl Db {
+    /// Reads the stored version.
+    ///
+    /// Errors: `not_a_version`.
+    pub(crate) fn load_feature_version(&self) -> Result<()> {
+        let Some(collection) = self.collection(&Namespace::new(DATABASE, COLLECTION)?) else {
+            return Ok(());
+        };
+        let mut scratch = Vec::new();
+        let found = collection.find_id(self.store(), Value::from(ID), &mut scratch)?;
+        let Some(record) = found else { return Ok(()) };
+        let mut version = Ok(FeatureVersion::default());
+        collection.get(self.store(), record.as_bytes(), &mut scratch, &mut |doc| {
+            version = read(doc);
+        })?;
+        self.use_feature_version(version?);
+        Ok(())
+    }
+
+    /// Stores a version and has it count from now on. Setting the one that counts already writes nothing.
+    pub fn set_feature_version(&self, version: FeatureVersion, now_ms: i64) -> Result<()> {
+        if version == self.feature_version() {
+            return Ok(());
+        }
+        let collection = self.collection_or_create(&Namespace::new(DATABASE, COLLECTION)?)?;
+        let document = doc! { "_id": ID, "version": version.name() };
+        let mut op = WriteOp::new(self, now_ms);
+        op.bypass_validation = true;
+        let mut scratch = Vec::new();
+        if let Some(record) = collection.find_id(self.store(), Value::from(ID), &mut scratch)? {
+            let mut replace = |_: Doc<'_>, out: &mut Vec<u8>| {
+                out.extend_from_slice(document.as_doc().as_bytes());
+                Ok(Change::Replace(Touched::All))
+            };
+            if op.update(&collection, &record, &mut replace, None)? != Written::Skipped {
+                self.use_feature_version(version);
+                return Ok(());
+            }
+        }
+        let mut report = InsertReport::default();
+        op.insert(&collection, &mut std::iter::once(document.as_doc()), true, &mut report)?;
+        if let Some((_, error)) = report.errors.into_iter().next() {
+            return Err(error);
+        }
+        self.use_feature_version(version);
+        Ok(())
+    }
+}
+
+/// The version that a stored document says.
+fn read(doc: Doc<'_>) -> Result<FeatureVersion> {
+    let name = doc.get("version").and_then(|version| version.as_str()).unwrap_or_default();
+    FeatureVersion::from_name(name.as_ref()).ok_or_else(|| not_a_version(&doc.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use marula_storage::memory::Memory;
+
+    use super::*;
+
+    fn check_kept(versions: &[FeatureVersion]) {
+        let store = Arc::new(Memory::new());
+        let mut expected = FeatureVersion::V6_0;
+        for &version in versions {
+            let db = Db::open(store.clone()).unwrap();
+            assert_eq!(db.feature_version(), expected);
+            db.set_feature_version(version, 0).unwrap();
+            assert_eq!(db.feature_version(), version);
+            expected = version;
+        }
+        assert_eq!(Db::open(store).unwrap().feature_version(), expected);
+    }
+
+    #[test]
+    fn a_version_is_there_after_the_next_start() {
+        use FeatureVersion::{V6_0, V7_0, V8_0};
+        check_kept(&[]);
+        check_kept(&[V6_0]);
+        check_kept(&[V8_0, V8_0, V7_0, V6_0, V8_0]);
+    }
+
+    #[test]
+    fn a_document_that_says_no_version_is_told_of() {
+        for document in [doc! { "_id": ID }, doc! { "version": 8 }, doc! { "version": "9.9" }] {
+            assert!(read(document.as_doc()).is_err(), "{document:?}");
+        }
+        assert_eq!(read(doc! { "version": "7.0" }.as_doc()), Ok(FeatureVersion::V7_0));
+    }
+}

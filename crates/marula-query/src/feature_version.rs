@@ -1,0 +1,79 @@
+//! The feature compatibility version: which release's language is there.
+//!
+//! Everything that a release after 6.0 added says since when it is there, and is looked for only where the version in
+//! the [`Context`](crate::context::Context) is as new. Under an older version a name is unknown, and its error is that
+//! of any unknown name: so it was in that release.
+//! Source: manual "setFeatureCompatibilityVersion"; release notes of 7.0 and 8.0.
+
+/// A release whose language can be chosen, in the order of their age.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+#[repr(u8)]
+pub enum FeatureVersion {
+    /// 6.0, which a new data folder begins with.
+    #[default]
+    V6_0,
+    /// 7.0, with what 6.1 to 6.3 added.
+    V7_0,
+    /// 8.0, with what 7.1 to 7.3 added.
+    V8_0,
+}
+
+impl FeatureVersion {
+    /// Every version, the oldest first.
+    pub const ALL: [FeatureVersion; 3] =
+        [FeatureVersion::V6_0, FeatureVersion::V7_0, FeatureVersion::V8_0];
+    /// The newest: what was stored under any version can be read under it.
+    pub const NEWEST: FeatureVersion = FeatureVersion::V8_0;
+
+    /// The version as commands and `admin.system.version` spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FeatureVersion::V6_0 => "6.0",
+            FeatureVersion::V7_0 => "7.0",
+            FeatureVersion::V8_0 => "8.0",
+        }
+    }
+
+    /// The version of this spelling.
+    pub fn from_name(name: &[u8]) -> Option<FeatureVersion> {
+        FeatureVersion::ALL.into_iter().find(|version| version.name().as_bytes() == name)
+    }
+
+    /// The number before the dot.
+    pub fn major(self) -> i32 {
+        match self {
+            FeatureVersion::V6_0 => 6,
+            FeatureVersion::V7_0 => 7,
+            FeatureVersion::V8_0 => 8,
+        }
+    }
+
+    /// The version as one byte, for an atomic.
+    pub fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    /// The version of this byte.
+    pub fn from_byte(byte: u8) -> Option<FeatureVersion> {
+        FeatureVersion::ALL.into_iter().find(|version| version.to_byte() == byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_bytes_lead_back() {
+        for version in FeatureVersion::ALL {
+            assert_eq!(FeatureVersion::from_name(version.name().as_bytes()), Some(version));
+            assert_eq!(FeatureVersion::from_byte(version.to_byte()), Some(version));
+            assert!(version <= FeatureVersion::NEWEST);
+        }
+        for name in ["", "5.0", "6", "8.0 ", "08.0", "8.1"] {
+            assert_eq!(FeatureVersion::from_name(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(FeatureVersion::from_byte(3), None);
+        assert!(FeatureVersion::ALL.is_sorted());
+    }
+}

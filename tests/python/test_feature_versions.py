@@ -1,0 +1,192 @@
+"""The feature compatibility version: by default 6.0's language; once set, that of 7.0 or 8.0, over restarts, and back."""
+import uuid
+
+import pymongo
+import pytest
+import server
+from bson import Binary, Int64
+from pymongo.errors import OperationFailure
+
+pytestmark = pytest.mark.skipif(server.is_mongod(), reason="6.0 knows no later version")
+
+UUID = "0e3b9063-8abd-4eb3-9f9f-010203040506"
+
+
+@pytest.fixture
+def own():
+    with server.Server() as own:
+        yield own
+
+
+def connect(own):
+    return pymongo.MongoClient(own.uri, serverSelectionTimeoutMS=10_000)
+
+
+def set_version(client, version):
+    client.admin.command("setFeatureCompatibilityVersion", version, confirm=True)
+
+
+def version(client):
+    answer = client.admin.command("getParameter", 1, featureCompatibilityVersion=1)
+    return answer["featureCompatibilityVersion"]
+
+
+def refused(code, call, *args, **options):
+    with pytest.raises(OperationFailure) as raised:
+        call(*args, **options)
+    assert raised.value.code == code, raised.value.details
+    return raised.value.details["errmsg"]
+
+
+def use_expressions(c):
+    """Every expression, once; the newest last."""
+    c.drop()
+    c.insert_one({"_id": 1, "a": 12, "b": Int64(10), "list": [4, 1, 3, 2], "bytes": b"hi", "text": UUID})
+    pipeline = [{"$project": {
+        "_id": 0,
+        "and": {"$bitAnd": ["$a", "$b"]}, "or": {"$bitOr": ["$a", 1]}, "xor": {"$bitXor": ["$a", 10]},
+        "not": {"$bitNot": "$a"},
+        "median": {"$median": {"input": "$list", "method": "approximate"}},
+        "percentile": {"$percentile": {"input": "$list", "p": [0.25, 1], "method": "approximate"}},
+        "month": {"$dateToString": {"date": {"$toDate": Int64(0)}, "format": "%b %B"}},
+        "uuid": {"$toUUID": "$text"},
+        "base64": {"$convert": {"input": "$bytes", "to": "string", "format": "base64"}},
+        "hex": {"$convert": {"input": "6869", "to": {"type": "binData", "subtype": 0}, "format": "hex"}},
+    }}]
+    assert c.aggregate(pipeline).next() == {
+        "and": 8, "or": 13, "xor": 6, "not": -13, "median": 2.0, "percentile": [1.0, 4.0], "month": "Jan January",
+        "uuid": Binary.from_uuid(uuid.UUID(UUID)), "base64": "aGk=", "hex": b"hi",
+    }
+
+
+def use_stages(c):
+    c.drop()
+    c.insert_many([{"_id": n, "g": n % 2, "x": n} for n in range(6)])
+    median = {"$median": {"input": "$x", "method": "approximate"}}
+    most = {"$percentile": {"input": "$x", "p": [0.9], "method": "approximate"}}
+    grouped = c.aggregate([{"$group": {"_id": "$g", "m": median, "p": most}}, {"$sort": {"_id": 1}}])
+    assert list(grouped) == [{"_id": 0, "m": 2.0, "p": [4.0]}, {"_id": 1, "m": 3.0, "p": [5.0]}]
+    window = {"window": {"documents": [-1, "current"]}}
+    output = {"m": {**median, **window}, "p": {**most, **window}}
+    seen = c.aggregate([{"$setWindowFields": {"sortBy": {"x": 1}, "output": output}}, {"$limit": 2}])
+    assert [(d["m"], d["p"]) for d in seen] == [(0.0, [0.0]), (0.0, [1.0])]
+
+
+def use_writes(c):
+    c.drop()
+    c.insert_many([{"_id": n, "x": n} for n in range(3)])
+    command = {"q": {}, "u": {"$set": {"seen": 1}}, "sort": {"x": -1}}
+    assert c.database.command("update", c.name, updates=[command])["nModified"] == 1
+    command["u"] = [{"$set": {"seen": 2}}]
+    assert c.database.command("update", c.name, updates=[{**command, "q": {"seen": None}}])["nModified"] == 1
+    command["u"] = {"replaced": True}
+    assert c.database.command("update", c.name, updates=[{**command, "sort": {"x": 1}}])["nModified"] == 1
+    assert list(c.find({}, sort=[("_id", 1)])) == [
+        {"_id": 0, "replaced": True}, {"_id": 1, "x": 1, "seen": 2}, {"_id": 2, "x": 2, "seen": 1}]
+    refused(9, c.database.command, "update", c.name, updates=[{**command, "u": {"$set": {"a": 1}}, "multi": True}])
+    bulk = {"update": 0, "filter": {}, "updateMods": {"$set": {"bulk": 1}}, "sort": {"_id": -1}}
+    ns_info = [{"ns": c.full_name}]
+    assert c.database.client.admin.command("bulkWrite", 1, ops=[bulk], nsInfo=ns_info)["nModified"] == 1
+    assert c.find_one({"bulk": 1})["_id"] == 2
+
+
+def use_everything(client):
+    c = client.versions.c
+    use_expressions(c)
+    use_stages(c)
+    use_writes(c)
+
+
+def check_is_6_0(client):
+    """6.0's errors, and what a driver sees of it."""
+    c = client.versions.c
+    if c.estimated_document_count() == 0:
+        c.insert_one({"_id": 0})
+    for operator in ("$bitAnd", "$bitOr", "$bitXor", "$bitNot", "$median", "$percentile", "$toUUID"):
+        said = refused(168, c.aggregate, [{"$match": {"$expr": {operator: []}}}])
+        assert said == "Unrecognized expression '%s'" % operator
+    median = {"$median": {"input": "$x", "method": "approximate"}}
+    assert refused(15952, c.aggregate, [{"$group": {"_id": 1, "m": median}}]) == "unknown group operator '$median'"
+    refused(9, c.aggregate, [{"$setWindowFields": {"output": {"m": median}}}])
+    refused(40415, c.database.command, "update", c.name, updates=[{"q": {}, "u": {"$set": {"a": 1}}, "sort": {}}])
+    refused(59, client.admin.command, "bulkWrite", 1, ops=[], nsInfo=[])
+    refused(168, c.database.create_collection, "v", validator={"$expr": {"$bitAnd": [1, 1]}})
+    assert client.admin.command("hello")["maxWireVersion"] == 17
+    assert client.server_info()["version"].startswith("6.0.")
+
+
+def test_a_version_is_set_kept_and_set_back(own):
+    with connect(own) as client:
+        assert version(client) == {"version": "6.0"}
+        check_is_6_0(client)
+        refused(7369100, client.admin.command, "setFeatureCompatibilityVersion", "8.0")
+        set_version(client, "8.0")
+        assert version(client) == {"version": "8.0"}
+        assert client.admin.system.version.find_one() == {"_id": "featureCompatibilityVersion", "version": "8.0"}
+        use_everything(client)
+    own.kill()
+    own.start()
+    with connect(own) as client:
+        assert version(client) == {"version": "8.0"}
+        assert client.admin.command("hello")["maxWireVersion"] == 25
+        assert client.server_info()["version"].startswith("8.0.")
+        status = client.admin.command("serverStatus")
+        assert status["featureCompatibilityVersion"]["major"] == 8
+        use_everything(client)
+        client.admin.command("setFeatureCompatibilityVersion", "8.0")
+        refused(7369100, client.admin.command, "setFeatureCompatibilityVersion", "6.0")
+        set_version(client, "6.0")
+        check_is_6_0(client)
+    own.kill()
+    own.start()
+    with connect(own) as client:
+        assert version(client) == {"version": "6.0"}
+        check_is_6_0(client)
+
+
+def test_7_0_has_no_8_0(own):
+    with connect(own) as client:
+        set_version(client, "7.0")
+        assert client.admin.command("hello")["maxWireVersion"] == 21
+        c = client.versions.c
+        use_stages(c)
+        refused(168, c.aggregate, [{"$match": {"$expr": {"$toUUID": "$x"}}}])
+        refused(40415, c.database.command, "update", c.name, updates=[{"q": {}, "u": {"$set": {"a": 1}}, "sort": {}}])
+
+
+def test_validators_and_views_of_a_later_version_stay(own):
+    with connect(own) as client:
+        set_version(client, "8.0")
+        db = client.versions
+        db.create_collection("odd", validator={"$expr": {"$eq": [{"$bitAnd": ["$x", 1]}, 1]}})
+        db.create_collection("view", viewOn="odd", pipeline=[{"$set": {"not": {"$bitNot": "$x"}}}])
+        db.odd.insert_one({"_id": 1, "x": 3})
+        assert db.view.find_one() == {"_id": 1, "x": 3, "not": -4}
+        set_version(client, "6.0")
+        refused(121, db.odd.insert_one, {"x": 2})
+        refused(168, db.view.find_one)
+    own.kill()
+    own.start()
+    with connect(own) as client:
+        db = client.versions
+        refused(121, db.odd.insert_one, {"x": 2})
+        db.odd.insert_one({"_id": 2, "x": 5})
+        set_version(client, "8.0")
+        assert db.view.find_one({"_id": 2}) == {"_id": 2, "x": 5, "not": -6}
+
+
+def test_mistakes_are_told_as_6_0_tells_them(own):
+    with connect(own) as client:
+        set_ = "setFeatureCompatibilityVersion"
+        for bad in ("", "6", "5.1", "9.0", "8.0 "):
+            said = refused(4926900, client.admin.command, set_, bad)
+            assert said.startswith("Invalid feature compatibility version value, expected '5.0' or '5.3' or '6.0. See")
+        refused(115, client.admin.command, set_, "5.0")
+        refused(14, client.admin.command, set_, 8)
+        refused(40414, client.admin.command, set_, None)
+        refused(40415, client.admin.command, set_, "6.0", extra=1)
+        refused(20, client.admin.command, set_, "6.0", downgradeOnDiskChanges=True)
+        refused(2, client.admin.command, set_, "6.0", phase="x")
+        refused(13, client.test.command, set_, "6.0")
+        refused(14, client.admin.command, set_, "8.0", confirm="yes")
+        assert version(client) == {"version": "6.0"}
