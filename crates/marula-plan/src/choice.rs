@@ -1,21 +1,18 @@
-//! Choosing one of several plans, and remembering the choice for queries of the same shape.
+//! Choosing one of several plans.
 //!
 //! A query with one plan is not held up. Of several plans, one that leads to at most a few documents of a unique index
-//! is taken as it is. Otherwise they are tried ([`crate::trial`]), and the winner serves queries of the same
-//! shape until the collection's indexes change or its size has doubled or halved.
+//! is taken as it is. Otherwise the plan that the [`cache`](crate::cache) has for the query's shape is taken, or all are
+//! tried ([`crate::trial`]) and the cache is told.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Weak};
 
-use marula_db::collection::State;
 use marula_db::{Collection, Db};
 use marula_error::{Result, errors};
-use marula_query::sort::SortPart;
-use parking_lot::Mutex;
 
+use crate::cache::PlanCache;
 use crate::plan::{Plan, Stage};
-use crate::query::{Hint, Query, Wanted};
+use crate::query::{Hint, Query, Wording};
+use crate::shape::Shape;
 use crate::{planner, trial};
 
 errors! {
@@ -23,92 +20,79 @@ errors! {
     natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
 }
 
-/// How many choices are remembered of one collection; beyond, all are forgotten.
-const CHOICES_MAX: usize = 5_000;
-
-/// What is remembered of a collection's plans.
-#[derive(Default)]
-pub struct PlanCache {
-    choices: Mutex<HashMap<u64, Remembered>>,
-}
-
-/// The plan that queries of one shape take.
-struct Remembered {
-    /// The collection's options and indexes when it was chosen.
-    state: Weak<State>,
-    /// How many documents the collection had.
-    count: i64,
-    /// Which of the shape's plans.
-    number: usize,
-    /// The indexes and stages of that plan.
-    signature: u64,
-}
-
-impl PlanCache {
-    /// What is remembered of `collection`.
-    pub fn of(collection: &Collection) -> Arc<PlanCache> {
-        collection.memory().unwrap_or_default()
-    }
-
-    /// Forgets every choice.
-    pub fn clear(&self) {
-        self.choices.lock().clear();
-    }
-
-    fn find(&self, shape: u64, state: &Arc<State>, count: i64, plans: &[Plan]) -> Option<usize> {
-        let choices = self.choices.lock();
-        let choice = choices.get(&shape)?;
-        let is_same_state = std::ptr::eq(choice.state.as_ptr(), Arc::as_ptr(state));
-        let is_same_size =
-            count <= choice.count.saturating_mul(2) && choice.count <= count.saturating_mul(2);
-        let plan = plans.get(choice.number)?;
-        (is_same_state && is_same_size && signature(plan) == choice.signature)
-            .then_some(choice.number)
-    }
-
-    fn remember(&self, shape: u64, choice: Remembered) {
-        let mut choices = self.choices.lock();
-        if choices.len() >= CHOICES_MAX {
-            choices.clear();
-        }
-        choices.insert(shape, choice);
-    }
-}
-
-/// Chooses how `query` is answered on `collection`. With `may_wait` false, answers `None` where the plan is not
-/// short, or cannot be known without trying.
+/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. With `may_wait` false, answers
+/// `None` where the plan is not short, or cannot be known without trying.
 ///
 /// Errors: as of [`planner::plan`] and [`trial::run`].
 pub fn choose(
     db: &Db,
     collection: &Collection,
-    query: Query,
+    mut query: Query,
+    wording: &Wording<'_>,
     may_wait: bool,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<(Plan, Query)>> {
     let state = collection.state();
+    let cache = PlanCache::of(collection);
+    query.allowed = cache.filters.find(&query);
     let mut plans = planner::plans(&state, &query)?;
     check_scan(db, collection, &query, &plans)?;
-    let mut number = 0;
-    if plans.len() > 1 && !plans[0].is_short() {
-        let (cache, shape) = (PlanCache::of(collection), shape(&query));
-        let count = collection.count();
-        match cache.find(shape, &state, count, &plans) {
-            Some(known) => number = known,
-            None if !may_wait => return Ok(None),
-            None => {
-                let trial = trial::run(db, collection, &query, plans, interrupt)?;
-                number = trial.winner;
-                let signature = signature(&trial.tried[number].plan);
-                let state_then = Arc::downgrade(&state);
-                cache.remember(shape, Remembered { state: state_then, count, number, signature });
-                // Those that were tried stand somewhere in the middle.
-                plans = planner::plans(&state, &query)?;
-            }
-        }
+    if plans.len() == 1 || plans[0].is_short() {
+        let plan = plans.swap_remove(0);
+        return Ok((may_wait || plan.is_short()).then_some((plan, query)));
     }
-    let plan = plans.swap_remove(number);
+    let shape = Shape::of(&query, &state);
+    let known = cache.find(shape, &state).and_then(|(wanted, cached)| {
+        let number = plans.iter().position(|plan| signature(plan) == wanted)?;
+        Some((number, cached))
+    });
+    let plan = match known {
+        Some((number, cached)) => Plan { cached: Some(cached), ..plans.swap_remove(number) },
+        None if !may_wait => return Ok(None),
+        None => {
+            let number = try_all(db, collection, &query, shape, Some(wording), plans, interrupt)?;
+            // Those that were tried stand somewhere in the middle.
+            planner::plans(&state, &query)?.swap_remove(number)
+        }
+    };
     Ok((may_wait || plan.is_short()).then_some((plan, query)))
+}
+
+/// Tries the plans of a query whose cached plan has come to cost too much; answers the one that wins now.
+///
+/// Errors: as of [`choose`].
+pub(crate) fn replan(
+    db: &Db,
+    collection: &Collection,
+    query: &Query,
+    shape: Shape,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<Plan> {
+    let state = collection.state();
+    PlanCache::of(collection).deactivate(shape);
+    let plans = planner::plans(&state, query)?;
+    let number = match plans.len() {
+        1 => 0,
+        _ => try_all(db, collection, query, shape, None, plans, interrupt)?,
+    };
+    Ok(planner::plans(&state, query)?.swap_remove(number))
+}
+
+/// Tries `plans` and notes how that ended; answers which one has won.
+fn try_all(
+    db: &Db,
+    collection: &Collection,
+    query: &Query,
+    shape: Shape,
+    wording: Option<&Wording<'_>>,
+    plans: Vec<Plan>,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<usize> {
+    let state = collection.state();
+    let trial = trial::run(db, collection, query, plans, interrupt)?;
+    let signature = signature(&trial.tried[trial.winner].plan);
+    PlanCache::of(collection).record(shape, &state, query, wording, &trial, signature);
+    Ok(trial.winner)
 }
 
 /// Fails where a filter would be tried on every document and that is not allowed.
@@ -144,10 +128,12 @@ pub struct Choice {
 pub fn explain(
     db: &Db,
     collection: &Collection,
-    query: &Query,
+    query: &mut Query,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
     let state = collection.state();
+    query.allowed = PlanCache::of(collection).filters.find(query);
+    let query = &*query;
     let mut plans = planner::plans(&state, query)?;
     check_scan(db, collection, query, &plans)?;
     if plans.len() == 1 {
@@ -170,34 +156,14 @@ pub fn explain(
     Ok(Choice { plan: plans.remove(0), rejected: plans, tried })
 }
 
-/// A number that queries of one shape share: they ask the same of the same fields, in the same order, whatever the
-/// constants.
-pub fn shape(query: &Query) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    query.filter.shape_hash().hash(&mut hasher);
-    if let Some(sort) = &query.sort {
-        for part in sort.parts() {
-            match part {
-                SortPart::Path { path, descending } => (path, descending).hash(&mut hasher),
-                SortPart::Meta(_) => 0_u8.hash(&mut hasher),
-            }
-        }
-    }
-    if let Some(shown) = &query.shown {
-        (shown.is_simple, &shown.needs).hash(&mut hasher);
-    }
-    (query.wanted == Wanted::Count, query.limit.is_some(), query.skip > 0).hash(&mut hasher);
-    if let Some(collation) = &query.context.collation {
-        collation.to_doc().as_bytes().hash(&mut hasher);
-    }
-    hasher.finish()
-}
-
 /// A number that plans of the same stages over the same indexes share.
 fn signature(plan: &Plan) -> u64 {
     let mut hasher = DefaultHasher::new();
     plan.root.walk(&mut |node| {
-        std::mem::discriminant(&node.stage).hash(&mut hasher);
+        // How many are left out or wanted is no matter of the shape.
+        if !matches!(node.stage, Stage::Skip(_) | Stage::Limit(_)) {
+            std::mem::discriminant(&node.stage).hash(&mut hasher);
+        }
         if let Stage::Ixscan(scan) = &node.stage {
             scan.index.ident.hash(&mut hasher);
         }

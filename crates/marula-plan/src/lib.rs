@@ -2,24 +2,27 @@
 //!
 //! Nouns: a [`Query`] is what a command asks, parsed; a [`Plan`] says how it is answered, and is what `explain`
 //! prints; an [`Execution`] carries the plan out, batch by batch, and can rest between batches without
-//! holding anything of the store.
+//! holding anything of the store. Which plan does best for a *shape* of queries is kept in a [`cache`].
 //!
 //! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`], [`executor`].
 
 pub mod bounds;
+pub mod cache;
 pub mod choice;
 pub mod clustered;
 pub mod executor;
 pub mod explain;
+pub mod index_filter;
 pub mod plan;
 pub mod planner;
 pub mod query;
+pub mod shape;
 pub mod tally;
 pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found};
 pub use plan::{Node, Plan, Stage};
-pub use query::{Hint, Query, Shown, Wanted};
+pub use query::{Hint, Query, Shown, Wanted, Wording};
 
 #[cfg(test)]
 mod tests;

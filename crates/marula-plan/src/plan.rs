@@ -13,6 +13,7 @@ use marula_query::text::TextMatcher;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval, KeyBounds};
+use crate::cache::Cached;
 use crate::clustered::ClusteredScan;
 use crate::executor::{Merging, Scoring, Searching, Sorting, Standing};
 
@@ -22,6 +23,8 @@ pub struct Plan {
     pub root: Node,
     /// Whether each branch of an `$or` was planned on its own.
     pub is_subplan: bool,
+    /// That it was taken from the plan cache, untried.
+    pub(crate) cached: Option<Cached>,
 }
 
 /// A stage and what it has done.
@@ -358,7 +361,7 @@ impl Ixscan {
 impl Plan {
     /// A plan of this tree.
     pub fn new(root: Node) -> Self {
-        Plan { root, is_subplan: false }
+        Plan { root, is_subplan: false, cached: None }
     }
 
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.

@@ -8,6 +8,19 @@ use marula_query::filter::Filter;
 use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
 
+use crate::index_filter::AllowedIndexes;
+
+/// What a command asks as the client wrote it: what the plan cache and index filters show of it.
+#[derive(Clone, Copy, Default)]
+pub struct Wording<'a> {
+    /// The filter; where a stage was made one of several, `None`.
+    pub filter: Option<Doc<'a>>,
+    /// The sort.
+    pub sort: Option<Doc<'a>>,
+    /// The projection.
+    pub projection: Option<Doc<'a>>,
+}
+
 /// The documents a command wants, and in which order.
 pub struct Query {
     /// Which documents.
@@ -20,6 +33,8 @@ pub struct Query {
     pub limit: Option<u64>,
     /// What the client says about the way.
     pub hint: Option<Hint>,
+    /// The indexes that an index filter allows for its shape; goes before the hint.
+    pub allowed: Option<Arc<AllowedIndexes>>,
     /// The least index key, included: `min`.
     pub min: Option<DocBuf>,
     /// The first index key behind: `max`.
@@ -136,6 +151,7 @@ impl Query {
             skip: 0,
             limit: None,
             hint: None,
+            allowed: None,
             min: None,
             max: None,
             wanted: Wanted::Documents,

@@ -16,7 +16,7 @@ use marula_query::sort::SortPattern;
 use marula_storage::memory::Memory;
 
 use crate::plan::Stage;
-use crate::{Emit, End, Execution, Plan, Query, Shown, Wanted, choice, planner};
+use crate::{Emit, End, Execution, Plan, Query, Shown, Wanted, Wording, choice, planner};
 
 const DOCUMENTS: i32 = 120;
 const QUERIES: usize = 150;
@@ -291,7 +291,9 @@ fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usi
             wanted: Wanted::Count,
             ..Query::new(asked.filter.clone(), asked.context.clone())
         };
-        let chosen = choice::choose(db, collection, asked, true, &mut || Ok(())).unwrap();
+        let chosen =
+            choice::choose(db, collection, asked, &Wording::default(), true, &mut || Ok(()))
+                .unwrap();
         let (plan, asked) = chosen.expect("who may wait gets a plan");
         let mut execution = Execution::new(collection.clone(), plan, asked);
         let mut count = 0;
@@ -396,7 +398,8 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
         let collection = collection(&db, &format!("c{}", indexes.len()), &docs, &indexes);
         let context = Context::default();
         let query = Query::new(Filter::parse(filter.as_doc(), &context).unwrap(), context);
-        let chosen = choice::choose(&db, &collection, query, true, &mut || Ok(()));
+        let chosen =
+            choice::choose(&db, &collection, query, &Wording::default(), true, &mut || Ok(()));
         match (chosen, wanted) {
             (Err(error), Some(prefix)) => {
                 let reason = "The argument to $size must be an array, but was of type: missing";

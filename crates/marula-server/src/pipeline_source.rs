@@ -6,7 +6,7 @@ use marula_bson::{ArrayWriter, Doc, FieldPath, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Hint, Query, choice};
+use marula_plan::{Emit, End, Execution, Hint, Query, Wording, choice};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::Filter;
 use marula_query::sort::{SortMeta, SortPart, SortPattern};
@@ -237,7 +237,8 @@ fn start_resolved(
     {
         query.hint = hint;
         let mut interrupt = || surroundings.check_interrupt();
-        let chosen = choice::choose(&surroundings.db, collection, query, true, &mut interrupt)?;
+        let (db, wording) = (&surroundings.db, Wording::default());
+        let chosen = choice::choose(db, collection, query, &wording, true, &mut interrupt)?;
         let (plan, query) = chosen.expect("who may wait gets a plan");
         let execution = Execution::new(collection.clone(), plan, query);
         let input = CollectionSource::new(execution, surroundings, Some(search));
@@ -270,7 +271,8 @@ fn start_resolved(
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
     let mut interrupt = || surroundings.check_interrupt();
-    let chosen = choice::choose(&surroundings.db, &collection, query, true, &mut interrupt)?;
+    let (db, wording) = (&surroundings.db, Wording::default());
+    let chosen = choice::choose(db, &collection, query, &wording, true, &mut interrupt)?;
     let (plan, query) = chosen.expect("who may wait gets a plan");
     let execution = Execution::new(collection, plan, query);
     let input = CollectionSource::new(execution, surroundings, None);

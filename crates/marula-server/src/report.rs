@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use marula_bson::{DocBuf, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
+use marula_plan::cache::PlanCache;
 use marula_query::stage::{CollectionStats, Report};
 
 use crate::command::{coll_stats, current_op};
@@ -31,8 +32,13 @@ pub fn documents(
         Report::CollectionStats(wanted) => Ok(vec![collection(server, ns, wanted, now_ms)?]),
         Report::IndexStats => Ok(indexes(server, ns)),
         Report::PlanCacheStats => match server.db.collection(ns) {
-            // No plans are kept.
-            Some(_) => Ok(Vec::new()),
+            Some(collection) => {
+                let mut found = PlanCache::of(&collection).report(&collection.state());
+                found.iter_mut().for_each(|entry| {
+                    entry.push("host", host::name_and_port(server).as_str());
+                });
+                Ok(found)
+            }
             None => Err(no_collection(ns.as_str())),
         },
         Report::CurrentOp { idle_connections } => {

@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::{Written, check_id, new_id};
 use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes};
-use marula_plan::{Emit, End, Execution, Query, choice, planner, query};
+use marula_plan::{Emit, End, Execution, Query, Wording, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate, Purpose};
 use marula_query::text;
@@ -250,7 +250,9 @@ impl Job<'_> {
             query.wants_score = text::asks_for_score(sort);
         }
         let mut interrupt = || ctx.check_interrupt();
-        let chosen = choice::choose(&ctx.server.db, collection, query, may_wait, &mut interrupt)?;
+        let wording = Wording { filter: Some(statement.query), ..Wording::default() };
+        let db = &ctx.server.db;
+        let chosen = choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
         Ok(chosen.map(|(plan, query)| Execution::new(collection.clone(), plan, query)))
     }
 

@@ -23,9 +23,10 @@ use marula_db::index::entry::Entry;
 use marula_db::{Collection, Db, Index};
 use marula_error::{Result, errors};
 
+use crate::cache::{PROVEN_BY, PlanCache};
 use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
-use crate::tally;
+use crate::{choice, tally};
 pub(crate) use merge::Merging;
 pub(crate) use near::Searching;
 pub(crate) use scan::Standing;
@@ -93,6 +94,9 @@ pub struct Execution {
     is_exhausted: bool,
     /// What of its work is in the thread's tally already.
     tallied: Examined,
+    /// What was asked for that another plan must do too.
+    gives_once: bool,
+    gives_candidates: bool,
 }
 
 impl Execution {
@@ -111,6 +115,8 @@ impl Execution {
             place_count,
             is_exhausted: false,
             tallied: Examined::default(),
+            gives_once: false,
+            gives_candidates: false,
         }
     }
 
@@ -141,6 +147,7 @@ impl Execution {
 
     /// Never gives a document twice, though writes between batches move its entries in the index that is walked.
     pub fn give_once(&mut self) {
+        self.gives_once = true;
         work::remember(&mut self.plan.root);
     }
 
@@ -148,6 +155,7 @@ impl Execution {
     /// their documents, which the taker does itself under a guard. Where the plan sorts, what is given has
     /// been read and checked all the same.
     pub fn give_candidates(&mut self) {
+        self.gives_candidates = true;
         match &mut self.plan.root.stage {
             Stage::IdHack(stage) => stage.is_unread = true,
             Stage::Fetch(stage) => stage.is_unread = true,
@@ -181,24 +189,72 @@ impl Execution {
         if self.collection.is_dropped() {
             return Err(collection_dropped());
         }
-        let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
-        let end = run_node(&mut self.plan.root, &mut env, interrupt, emit);
-        work::rest(&mut self.plan.root, &mut env);
+        let mut end = self.run_plan(db, interrupt, emit);
+        if let (Ok(None), Some(cached)) = (&end, self.plan.cached) {
+            let shape = cached.shape;
+            let plan = choice::replan(db, &self.collection, &self.query, shape, interrupt)?;
+            self.replace_plan(plan);
+            end = self.run_plan(db, interrupt, emit);
+        }
         let examined = self.plan.examined();
         let before = std::mem::replace(&mut self.tallied, examined);
         let run = Examined { keys: examined.keys - before.keys, docs: examined.docs - before.docs };
         tally::add(&self.plan, run);
-        self.is_exhausted = end? == End::Exhausted;
+        self.is_exhausted = end?.is_none_or(|end| end == End::Exhausted);
+        self.check_cached();
         Ok(if self.is_exhausted { End::Exhausted } else { End::Paused })
+    }
+}
+
+impl Execution {
+    /// Runs the plan; `None` where it comes from the plan cache, has given nothing, and costs too much.
+    fn run_plan(
+        &mut self,
+        db: &Db,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+        emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Option<End>> {
+        let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
+        let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
+        let end = run_node(&mut self.plan.root, &mut env, barren_works_max, interrupt, emit);
+        work::rest(&mut self.plan.root, &mut env);
+        end
+    }
+
+    /// Begins anew with another plan. Nothing has been given yet.
+    fn replace_plan(&mut self, mut plan: Plan) {
+        self.place_count = work::number_places(&mut plan.root);
+        self.plan = plan;
+        self.tallied = Examined::default();
+        if self.gives_once {
+            self.give_once();
+        }
+        if self.gives_candidates {
+            self.give_candidates();
+        }
+    }
+
+    /// Once a plan from the plan cache has given enough, it has shown that it does; one that costs too much before is
+    /// not taken untried again.
+    fn check_cached(&mut self) {
+        let Some(cached) = self.plan.cached else { return };
+        let stats = &self.plan.root.stats;
+        if stats.advanced < PROVEN_BY && stats.works > cached.works_max {
+            PlanCache::of(&self.collection).deactivate(cached.shape);
+        } else if stats.advanced < PROVEN_BY {
+            return;
+        }
+        self.plan.cached = None;
     }
 }
 
 fn run_node(
     root: &mut Node,
     env: &mut Env<'_>,
+    barren_works_max: u64,
     interrupt: &mut dyn FnMut() -> Result<()>,
     emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
-) -> Result<End> {
+) -> Result<Option<End>> {
     let mut works = 0_u64;
     loop {
         works += 1;
@@ -209,16 +265,19 @@ fn run_node(
             }
         }
         match root.work(env, emit)? {
+            Step::NeedTime if root.stats.works > barren_works_max && root.stats.advanced == 0 => {
+                return Ok(None);
+            }
             Step::Advanced(Emit::Taken) | Step::NeedTime => {}
             Step::Advanced(Emit::Enough) => {
                 // A limit that is reached has nothing more to find out.
-                return Ok(if root.is_spent() { End::Exhausted } else { End::Paused });
+                return Ok(Some(if root.is_spent() { End::Exhausted } else { End::Paused }));
             }
-            Step::Advanced(Emit::Full) => return Ok(End::Paused),
-            Step::Eof => return Ok(End::Exhausted),
+            Step::Advanced(Emit::Full) => return Ok(Some(End::Paused)),
+            Step::Eof => return Ok(Some(End::Exhausted)),
         }
         if root.is_spent() {
-            return Ok(End::Exhausted);
+            return Ok(Some(End::Exhausted));
         }
     }
 }

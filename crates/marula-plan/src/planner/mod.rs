@@ -193,6 +193,14 @@ pub(crate) fn has_collation_of(index: &Arc<Index>, query: &Query) -> bool {
     IndexView::new(index, query).same_collation
 }
 
+/// Whether a query says enough to be served by a partial index; others serve all.
+pub(crate) fn is_partial_served(index: &Index, query: &Query) -> bool {
+    let Some(filter) = &index.spec.partial else { return true };
+    let mut conjuncts = Vec::new();
+    partial::flatten(query.filter.root(), &mut conjuncts);
+    partial::covers(filter.root(), &conjuncts)
+}
+
 /// The values that the first field of an index can have in documents that match, and their range of keys; `None`
 /// where the filter does not bound it.
 pub(crate) fn bounds_on(index: &Arc<Index>, query: &Query) -> Option<(Vec<Interval>, KeyRange)> {
@@ -220,7 +228,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
             _ => Err(text::index_not_usable()),
         };
     }
-    match &query.hint {
+    match query.hint.as_ref().filter(|_| query.allowed.is_none()) {
         Some(Hint::Natural { backward }) => {
             let direction = if *backward { Direction::Backward } else { Direction::Forward };
             return Ok(vec![collscan(direction, query)]);
@@ -289,6 +297,9 @@ fn visible<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
 fn views_of<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     match index.spec.kind {
         _ if index.spec.hidden => Vec::new(),
+        _ if query.allowed.as_ref().is_some_and(|allowed| !allowed.allows(&index.spec)) => {
+            Vec::new()
+        }
         IndexKind::Text(_) => Vec::new(),
         IndexKind::Wildcard(_) => wildcard::views(index, query),
         _ => vec![IndexView::new(index, query)],

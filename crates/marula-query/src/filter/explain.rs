@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bstr::ByteSlice;
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Value};
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 
 use super::in_list::InList;
 use super::node::{Bits, Node, Predicate, TypeSet};
@@ -148,16 +148,27 @@ pub(super) fn shape_hash(node: &Node) -> u64 {
     hasher.finish()
 }
 
-/// Hashes what a printed filter says besides its constants: names, and of an operator's operand only its
-/// type, because `$in` of one pattern and `$gt: null` are planned unlike `$in` of a value and `$gt: 1`.
+/// Hashes what a printed filter says besides its constants: names, and whether an `$in` has patterns among its values.
+/// In which order conditions stand does not count.
 fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
     for element in doc {
         element.name.hash(hasher);
         match (element.name.as_bytes(), element.value.get()) {
             (b"$and" | b"$or" | b"$nor", Value::Array(children)) => {
-                for child in children.values() {
-                    child.as_doc().into_iter().for_each(|child| hash_doc(child, hasher));
-                }
+                let mut hashes: Vec<u64> = children
+                    .values()
+                    .filter_map(|child| child.as_doc())
+                    .map(|child| {
+                        let mut hasher = DefaultHasher::new();
+                        hash_doc(child, &mut hasher);
+                        hasher.finish()
+                    })
+                    .collect();
+                hashes.sort_unstable();
+                hashes.hash(hasher);
+            }
+            (b"$in", Value::Array(values)) => {
+                values.values().any(|value| value.kind() == Type::Regex).hash(hasher);
             }
             (name, Value::Document(inner))
                 if !name.starts_with(b"$") || matches!(name, b"$not" | b"$elemMatch") =>
@@ -168,7 +179,7 @@ fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
                 let value = value.to_buf();
                 (value.kind(), value.as_raw().bytes()).hash(hasher);
             }
-            (_, value) => marula_bson::order::canonical_class(value.kind()).hash(hasher),
+            _ => {}
         }
     }
     // Ends a level, so that siblings and children are told apart.

@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, Wanted, choice};
+use marula_plan::{Emit, Execution, Wanted, Wording, choice};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
@@ -72,7 +72,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         query.wanted = Wanted::Count;
         let mut interrupt = || ctx.check_interrupt();
         let db = &ctx.server.db;
-        let chosen = choice::choose(db, &collection, query, ctx.may_wait(), &mut interrupt)?;
+        let wording = Wording { filter: Some(filter), ..Wording::default() };
+        let may_wait = ctx.may_wait();
+        let chosen = choice::choose(db, &collection, query, &wording, may_wait, &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);

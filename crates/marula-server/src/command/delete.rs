@@ -6,7 +6,7 @@ use marula_bson::{Doc, DocWriter, Value, doc};
 use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{End, Execution, Query, choice, planner, query};
+use marula_plan::{End, Execution, Query, Wording, choice, planner, query};
 use marula_query::filter::Filter;
 
 use super::fields::{self, Field, Types};
@@ -198,7 +198,10 @@ impl Statement<'_> {
                 query.hint = query_args::parse_hint(self.hint)?;
                 let mut interrupt = || ctx.check_interrupt();
                 let db = &ctx.server.db;
-                let chosen = choice::choose(db, collection, query, op.may_wait, &mut interrupt)?;
+                let wording = Wording { filter: Some(self.query), ..Wording::default() };
+                let may_wait = op.may_wait;
+                let chosen =
+                    choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
                 let Some((plan, query)) = chosen else { return Ok(None) };
                 Execution::new(collection.clone(), plan, query)
             }

@@ -11,7 +11,7 @@ use marula_bson::{
 use marula_db::Index;
 use marula_db::collection::State;
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, Found, Shown, choice, planner};
+use marula_plan::{Emit, Execution, Found, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
 
 use super::fields::{Field, Types};
@@ -94,7 +94,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             query.shown = shown(&collection.state(), &path);
             let mut interrupt = || ctx.check_interrupt();
             let db = &ctx.server.db;
-            let chosen = choice::choose(db, &collection, query, ctx.may_wait(), &mut interrupt)?;
+            let wording = Wording { filter: Some(filter), ..Wording::default() };
+            let may_wait = ctx.may_wait();
+            let chosen =
+                choice::choose(db, &collection, query, &wording, may_wait, &mut interrupt)?;
             let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
             let mut execution = Execution::new(collection, plan, query);
             let outcome =

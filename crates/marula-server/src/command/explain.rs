@@ -12,6 +12,7 @@ use marula_error::{Error, Result, errors};
 use marula_plan::choice::{self, Choice};
 use marula_plan::explain::{self, Printed, above, append_count, append_stats};
 use marula_plan::plan::Stats;
+use marula_plan::shape::{Shape, hash_text};
 use marula_plan::trial::Tried;
 use marula_plan::{Emit, Execution, Node, Plan, Query, Shown, Stage, Wanted, planner};
 use marula_query::context::Context as QueryContext;
@@ -288,6 +289,7 @@ impl<'a> Asked<'a> {
             namespace: ns,
             parsed: query.filter.to_doc(),
             shape: None,
+            is_filtered: false,
         };
         let Some(collection) = collection else {
             let eof = || Plan::new(Node::new(Stage::Eof));
@@ -299,18 +301,19 @@ impl<'a> Asked<'a> {
         let state = collection.state();
         if let Some(key) = key {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
-                answer.shape = Some(choice::shape(&query));
+                answer.shape = Some(Shape::of(&query, &state));
                 return answer.of_one(ctx, plan, Some(collection.clone()), query);
             }
             query.shown = super::distinct::shown(&state, &key);
         }
         let mut interrupt = || ctx.check_interrupt();
         let Choice { plan, rejected, tried } =
-            choice::explain(&ctx.server.db, &collection, &query, &mut interrupt)?;
+            choice::explain(&ctx.server.db, &collection, &mut query, &mut interrupt)?;
         // Only now is known in which language a text search is.
         answer.parsed = query.filter.to_doc();
         let is_simple = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_) | Stage::Eof));
-        answer.shape = (!is_simple).then(|| choice::shape(&query));
+        answer.shape = (!is_simple).then(|| Shape::of(&query, &state));
+        answer.is_filtered = query.allowed.is_some();
         let rejected: Vec<DocBuf> = rejected.iter().map(|plan| answer.tree(plan, None)).collect();
         answer.of_plan(ctx, plan, &rejected, &tried, Some(collection.clone()), query)
     }
@@ -332,7 +335,9 @@ struct Answer<'a> {
     namespace: &'a Namespace,
     parsed: DocBuf,
     /// The shape of the query, where its plan is one of those that are chosen by shape.
-    shape: Option<u64>,
+    shape: Option<Shape>,
+    /// Whether an index filter says which indexes may be used.
+    is_filtered: bool,
 }
 
 impl Answer<'_> {
@@ -528,11 +533,11 @@ impl Answer<'_> {
         DocBuf::build(|out| {
             let mut planner = out.begin_doc("queryPlanner");
             planner.append("namespace", self.namespace.as_str());
-            planner.append("indexFilterSet", false);
+            planner.append("indexFilterSet", self.is_filtered);
             planner.append("parsedQuery", &self.parsed);
             if let Some(shape) = self.shape {
-                let hash = hash_text(shape);
-                planner.append("queryHash", hash.as_str()).append("planCacheKey", hash.as_str());
+                planner.append("queryHash", hash_text(shape.query).as_str());
+                planner.append("planCacheKey", hash_text(shape.plan).as_str());
             }
             planner.append("maxIndexedOrSolutionsReached", false);
             planner.append("maxIndexedAndSolutionsReached", false);
@@ -544,11 +549,6 @@ impl Answer<'_> {
             });
         })
     }
-}
-
-/// A shape as `explain` shows it: eight hexadecimal digits.
-fn hash_text(shape: u64) -> String {
-    format!("{:08X}", (shape >> 32) ^ (shape & 0xFFFF_FFFF))
 }
 
 /// Explains a pipeline: what stands at its front as a query, the rest stage by stage.

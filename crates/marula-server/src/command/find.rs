@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Execution, Query, Shown, Wanted, choice, planner, query};
+use marula_plan::{Execution, Query, Shown, Wanted, Wording, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::{Policy, Projection};
@@ -295,7 +295,13 @@ impl<'a> FindArgs<'a> {
         }
         let mut interrupt = || ctx.check_interrupt();
         let db = &ctx.server.db;
-        let chosen = choice::choose(db, collection, query, ctx.may_wait(), &mut interrupt)?;
+        let wording = Wording {
+            filter: Some(self.filter),
+            sort: Some(self.sort),
+            projection: Some(self.projection),
+        };
+        let may_wait = ctx.may_wait();
+        let chosen = choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(None) };
         let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
         if let Some(projection) = projection {

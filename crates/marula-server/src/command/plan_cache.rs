@@ -1,18 +1,21 @@
 //! `planCacheClear`, `planCacheListFilters`, `planCacheSetFilter`, `planCacheClearFilters`.
 //!
-//! Which plan has won a trial is remembered by the shape of the query; clearing forgets that for the whole collection,
-//! whichever shape was named, since it is cheap to find out again. There are no index filters to list, and none can be
-//! set: a query's `hint` says what one would.
+//! They name queries by their shape: a `query` with `sort`, `projection` and `collation` as one of them would have.
 //! Source: manual "Query Plan Cache Commands"; errors recorded from mongod 6.0.
 
-use marula_bson::{DocWriter, Type, Value};
-use marula_error::{Result, errors};
-use marula_plan::choice::PlanCache;
-use marula_query::context::Context as QueryContext;
-use marula_query::filter::Filter;
+use std::sync::Arc;
 
-use super::{Auth, Command, Outcome};
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_db::Collection;
+use marula_error::{Result, errors};
+use marula_plan::cache::{self, PlanCache};
+use marula_plan::index_filter::AllowedIndexes;
+use marula_plan::shape::query_shape;
+use marula_plan::{Shown, Wording};
+
+use super::{Auth, Command, Outcome, find};
 use crate::context::Context;
+use crate::query_args;
 use crate::request::Request;
 use crate::writes;
 
@@ -27,7 +30,6 @@ errors! {
     index_type() = BadValue, "each item in indexes must be an object or string";
     index_empty() = BadValue, "index specification cannot be empty";
     no_collection() = BadValue, "no such collection";
-    no_filters() = CommandNotSupported, "index filters are not available on this server; give the query a hint";
 }
 
 const WRITE: Auth = Auth::Collection(&["planCacheIndexFilter"]);
@@ -42,7 +44,7 @@ pub(super) static CLEAR: Command = Command {
 
 pub(super) static LIST_FILTERS: Command = Command {
     name: "planCacheListFilters",
-    help: "Lists the index filters of a collection; there are none.",
+    help: "Lists the index filters of a collection.",
     auth: WRITE,
     run: list_filters,
     ..Command::DEFAULT
@@ -50,7 +52,7 @@ pub(super) static LIST_FILTERS: Command = Command {
 
 pub(super) static SET_FILTER: Command = Command {
     name: "planCacheSetFilter",
-    help: "Would choose the indexes for a kind of query; this server takes a hint instead.",
+    help: "Chooses the indexes that queries of one shape may use.",
     auth: WRITE,
     run: set_filter,
     ..Command::DEFAULT
@@ -58,9 +60,9 @@ pub(super) static SET_FILTER: Command = Command {
 
 pub(super) static CLEAR_FILTERS: Command = Command {
     name: "planCacheClearFilters",
-    help: "Removes the index filters of a collection; there are none.",
+    help: "Removes the index filters of a collection, or that of one shape of queries.",
     auth: WRITE,
-    run: clear,
+    run: clear_filters,
     ..Command::DEFAULT
 };
 
@@ -69,17 +71,25 @@ fn clear_plans(
     request: &Request<'_>,
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    check_not_view(ctx, request)?;
-    check_shape(request)?;
-    if let Some(collection) = ctx.server.db.collection(&request.namespace()?) {
-        PlanCache::of(&collection).clear();
+    if let Some(collection) = collection(ctx, request)? {
+        let shape = named_shape(ctx, request, &collection)?;
+        PlanCache::of(&collection).clear(shape.map(|(shape, _)| shape));
     }
     Ok(Outcome::Done)
 }
 
-fn clear(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
-    check_not_view(ctx, request)?;
-    check_shape(request)?;
+fn clear_filters(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if let Some(collection) = collection(ctx, request)? {
+        let shape = named_shape(ctx, request, &collection)?.map(|(shape, _)| shape);
+        let cache = PlanCache::of(&collection);
+        cache.filters.clear(shape);
+        // What was chosen under a filter is chosen anew.
+        cache.clear(shape);
+    }
     Ok(Outcome::Done)
 }
 
@@ -88,8 +98,14 @@ fn list_filters(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    check_not_view(ctx, request)?;
-    reply.begin_array("filters").finish();
+    let collection = collection(ctx, request)?;
+    let mut filters = reply.begin_array("filters");
+    if let Some(collection) = collection {
+        for filter in PlanCache::of(&collection).filters.list() {
+            filters.push(&filter);
+        }
+    }
+    filters.finish();
     Ok(Outcome::Done)
 }
 
@@ -98,10 +114,7 @@ fn set_filter(
     request: &Request<'_>,
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let is_there = check_not_view(ctx, request)?;
-    if !is_there {
-        return Err(no_collection());
-    }
+    let collection = collection(ctx, request)?.ok_or_else(no_collection)?;
     let indexes = match request.arg("indexes") {
         None => return Err(indexes_missing()),
         Some(Value::Array(indexes)) => indexes,
@@ -121,31 +134,49 @@ fn set_filter(
     if request.arg("query").is_none() {
         return Err(query_missing());
     }
-    check_shape(request)?;
-    Err(no_filters())
+    if let Some((shape, asked)) = named_shape(ctx, request, &collection)? {
+        let cache = PlanCache::of(&collection);
+        cache.filters.set(shape, asked, AllowedIndexes::new(indexes));
+        cache.clear(Some(shape));
+    }
+    Ok(Outcome::Done)
 }
 
-/// Answers whether the collection is there.
-fn check_not_view(ctx: &Context<'_>, request: &Request<'_>) -> Result<bool> {
+/// The collection, if it is there.
+fn collection(ctx: &Context<'_>, request: &Request<'_>) -> Result<Option<Arc<Collection>>> {
     let collection = ctx.server.db.collection(&request.namespace()?);
     collection.as_deref().map_or(Ok(()), writes::check_not_view)?;
-    Ok(collection.is_some())
+    Ok(collection)
 }
 
-/// Checks what names a kind of query: `query`, `sort`, `projection` and `collation`.
-fn check_shape(request: &Request<'_>) -> Result<()> {
+/// The shape that `query`, `sort`, `projection` and `collation` name, and how they do; `None` where there is no `query`.
+fn named_shape(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    collection: &Collection,
+) -> Result<Option<(u64, DocBuf)>> {
     const OPTIONAL: [&str; 3] = ["sort", "projection", "collation"];
-    let Some(query) = request.arg("query") else {
-        return match OPTIONAL.iter().any(|field| request.arg(field).is_some()) {
-            true => Err(no_query()),
-            false => Ok(()),
-        };
+    let filter = match request.arg("query") {
+        Some(Value::Document(filter)) => filter,
+        Some(_) => return Err(query_type()),
+        None if OPTIONAL.iter().any(|field| request.arg(field).is_some()) => return Err(no_query()),
+        None => return Ok(None),
     };
-    let Value::Document(query) = query else { return Err(query_type()) };
     for field in OPTIONAL {
         if request.arg(field).is_some_and(|value| value.kind() != Type::Document) {
             return Err(optional_type(field));
         }
     }
-    Filter::parse(query, &QueryContext::default()).map(|_| ())
+    let doc = |name: &str| request.arg(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY);
+    let (sort, projection) = (doc("sort"), doc("projection"));
+    let collation = request.arg("collation");
+    let context = query_args::query_context(ctx, Some(collection), collation, None)
+        .map_err(|error| error.caused_by("unable to parse collation"))?;
+    let mut query = query_args::parse_query(filter, context)?;
+    query_args::apply_sort(&mut query, sort)?;
+    if let Some(parsed) = find::parse_projection(projection, &query.context)? {
+        query.shown = Some(Shown::of(&parsed, projection));
+    }
+    let wording = Wording { filter: Some(filter), sort: Some(sort), projection: Some(projection) };
+    Ok(Some((query_shape(&query), cache::asked(&query, &wording))))
 }

@@ -1,0 +1,221 @@
+//! The plan cache: which plan has won for queries of one shape, as mongod's classic engine keeps it.
+//!
+//! An entry is made *inactive* by the first trial. Once another trial needs no more units of work than the entry has, it
+//! becomes *active*, and queries of its shape take its plan untried. A trial that needs more doubles what the entry
+//! allows. An active plan that comes to need ten times the work is tried anew. Everything is forgotten when the
+//! collection's indexes or options change.
+//! Source: manual "Query Plans"; numbers as `$planCacheStats` of mongod 6.0 shows them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use marula_bson::{Doc, DocBuf, Value};
+use marula_db::Collection;
+use marula_db::collection::State;
+use parking_lot::Mutex;
+
+use crate::explain::{self, Printed, append_count};
+use crate::index_filter::IndexFilters;
+use crate::query::{Query, Wording};
+use crate::shape::{Shape, hash_text};
+use crate::trial::Trial;
+
+/// How many shapes are remembered of one collection; beyond, all are forgotten.
+const ENTRIES_MAX: usize = 5_000;
+
+/// An active plan that needs so many times the work it needed is tried anew.
+const REPLAN_RATIO: u64 = 10;
+
+/// By so much grows what an inactive entry allows.
+const WORKS_GROWTH: u64 = 2;
+
+/// Documents after which a plan has shown that it does. Source: as in a trial.
+pub(crate) const PROVEN_BY: u64 = 101;
+
+/// What an entry takes beside its documents, in `estimatedSizeBytes`.
+const ENTRY_BYTES: usize = 256;
+
+/// What is remembered of a collection's plans, and the filters that an operator has set.
+#[derive(Default)]
+pub struct PlanCache {
+    entries: Mutex<HashMap<Shape, Entry>>,
+    /// The index filters.
+    pub filters: IndexFilters,
+}
+
+/// The plan that did best for a shape.
+struct Entry {
+    /// The collection's options and indexes then.
+    state: Weak<State>,
+    is_active: bool,
+    works: u64,
+    made: SystemTime,
+    /// The indexes and stages of the plan.
+    signature: u64,
+    /// Query, sort, projection and collation of the query that made it.
+    asked: DocBuf,
+    plan: DocBuf,
+    /// What each plan had done in the trial, the winner first.
+    tried: Vec<DocBuf>,
+    scores: Vec<f64>,
+    is_filtered: bool,
+}
+
+/// A plan taken untried: what it may cost until it is tried anew.
+#[derive(Clone, Copy)]
+pub struct Cached {
+    pub(crate) shape: Shape,
+    pub(crate) works_max: u64,
+}
+
+impl PlanCache {
+    /// What is remembered of `collection`.
+    pub fn of(collection: &Collection) -> Arc<PlanCache> {
+        collection.memory().unwrap_or_default()
+    }
+
+    /// Forgets all plans, or those of one shape of queries.
+    pub fn clear(&self, shape: Option<u64>) {
+        self.entries.lock().retain(|known, _| shape.is_some_and(|shape| known.query != shape));
+    }
+
+    /// The signature of the plan to take untried, and what it may cost.
+    pub(crate) fn find(&self, shape: Shape, state: &Arc<State>) -> Option<(u64, Cached)> {
+        let entries = self.entries.lock();
+        let entry = entries.get(&shape).filter(|entry| entry.is_active && entry.is_of(state))?;
+        let works_max = entry.works.saturating_mul(REPLAN_RATIO);
+        Some((entry.signature, Cached { shape, works_max }))
+    }
+
+    /// Has the next query of a shape try its plans.
+    pub(crate) fn deactivate(&self, shape: Shape) {
+        if let Some(entry) = self.entries.lock().get_mut(&shape) {
+            entry.is_active = false;
+        }
+    }
+
+    /// Notes how a trial has ended.
+    pub(crate) fn record(
+        &self,
+        shape: Shape,
+        state: &Arc<State>,
+        query: &Query,
+        wording: Option<&Wording<'_>>,
+        trial: &Trial,
+        signature: u64,
+    ) {
+        let works = trial.tried[trial.winner].plan.root.stats.works;
+        let mut entries = self.entries.lock();
+        let known = entries.get_mut(&shape).filter(|entry| entry.is_of(state));
+        let is_active = match known {
+            Some(entry) if works > entry.works => {
+                entry.works = entry.works.saturating_mul(WORKS_GROWTH).max(entry.works + 1);
+                entry.made = SystemTime::now();
+                return;
+            }
+            Some(_) => true,
+            None => false,
+        };
+        if entries.len() >= ENTRIES_MAX {
+            entries.clear();
+        }
+        let asked = match (wording, entries.get(&shape)) {
+            (None, Some(entry)) => entry.asked.clone(),
+            (wording, _) => asked(query, wording.unwrap_or(&Wording::default())),
+        };
+        let mut order: Vec<usize> = (0..trial.tried.len()).collect();
+        order.sort_by(|&a, &b| {
+            let is_winner = |number| number == trial.winner;
+            let score = |number: usize| trial.tried[number].score;
+            is_winner(b).cmp(&is_winner(a)).then(score(b).total_cmp(&score(a)))
+        });
+        let sort = asked.as_doc().get("sort").and_then(|sort| sort.as_doc());
+        let printed =
+            Printed { sort: sort.unwrap_or(Doc::EMPTY), projection: Doc::EMPTY, has_run: true };
+        let tried = order.iter().map(|&number| {
+            let plan = &trial.tried[number].plan;
+            let examined = plan.examined();
+            DocBuf::build(|out| {
+                append_count(out, "nReturned", plan.root.stats.advanced);
+                out.append("executionTimeMillisEstimate", 0);
+                append_count(out, "totalKeysExamined", examined.keys);
+                append_count(out, "totalDocsExamined", examined.docs);
+                out.append("executionStages", &explain::tree(plan, &printed));
+            })
+        });
+        let winner = &trial.tried[trial.winner].plan;
+        let entry = Entry {
+            state: Arc::downgrade(state),
+            is_active,
+            works,
+            made: SystemTime::now(),
+            signature,
+            plan: explain::tree(winner, &Printed { has_run: false, ..printed }),
+            tried: tried.collect(),
+            scores: order.iter().map(|&number| trial.tried[number].score).collect(),
+            is_filtered: query.allowed.is_some(),
+            asked,
+        };
+        entries.insert(shape, entry);
+    }
+
+    /// The entries as `$planCacheStats` shows them, but for `host`.
+    pub fn report(&self, state: &Arc<State>) -> Vec<DocBuf> {
+        let entries = self.entries.lock();
+        let known = entries.iter().filter(|(_, entry)| entry.is_of(state));
+        known.map(|(shape, entry)| entry.describe(*shape)).collect()
+    }
+}
+
+impl Entry {
+    fn is_of(&self, state: &Arc<State>) -> bool {
+        std::ptr::eq(self.state.as_ptr(), Arc::as_ptr(state))
+    }
+
+    fn describe(&self, shape: Shape) -> DocBuf {
+        let long = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let made = self.made.duration_since(UNIX_EPOCH).map_or(0, |made| made.as_millis() as u64);
+        let documents = [&self.asked, &self.plan].into_iter().chain(&self.tried);
+        let bytes: usize = documents.map(|doc| doc.as_doc().as_bytes().len()).sum();
+        DocBuf::build(|out| {
+            out.append("version", "1");
+            out.append("queryHash", hash_text(shape.query).as_str());
+            out.append("planCacheKey", hash_text(shape.plan).as_str());
+            out.append("isActive", self.is_active);
+            out.append("works", long(self.works));
+            out.append("timeOfCreation", Value::DateTime(long(made)));
+            out.append("createdFromQuery", &self.asked);
+            out.append("cachedPlan", &self.plan);
+            let mut tried = out.begin_array("creationExecStats");
+            self.tried.iter().for_each(|plan| {
+                tried.push(plan);
+            });
+            tried.finish();
+            let mut scores = out.begin_array("candidatePlanScores");
+            self.scores.iter().for_each(|score| {
+                scores.push(*score);
+            });
+            scores.finish();
+            out.append("indexFilterSet", self.is_filtered);
+            out.append("estimatedSizeBytes", long((bytes + ENTRY_BYTES) as u64));
+        })
+    }
+}
+
+/// What a query asks, as the client wrote it.
+///
+/// Shape: `{ query, sort, projection, [collation] }`.
+pub fn asked(query: &Query, wording: &Wording<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        match wording.filter {
+            Some(filter) => out.append("query", filter),
+            None => out.append("query", &query.filter.to_doc()),
+        };
+        out.append("sort", wording.sort.unwrap_or(Doc::EMPTY));
+        out.append("projection", wording.projection.unwrap_or(Doc::EMPTY));
+        if let Some(collation) = &query.context.collation {
+            out.append("collation", collation.to_doc());
+        }
+    })
+}

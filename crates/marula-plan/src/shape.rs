@@ -1,0 +1,114 @@
+//! The shape of a query: what it asks of which fields, whatever the constants.
+//!
+//! Queries of one shape have the same `queryHash`. Which of their constants an index can serve may still differ: a
+//! sparse index has nothing for null. Queries for which the same indexes could do share a `planCacheKey`, and with it a
+//! cached plan.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use marula_bson::{FieldPath, Type};
+use marula_db::Index;
+use marula_db::collection::State;
+use marula_query::filter::{CompareOp, Node, Predicate};
+use marula_query::sort::SortPart;
+
+use crate::planner::{has_collation_of, is_partial_served};
+use crate::query::{Query, Wanted};
+
+/// The shape of a query, and what of it is of use for plans.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shape {
+    /// What all queries of the shape share.
+    pub query: u64,
+    /// What those share for which the same indexes could do.
+    pub plan: u64,
+    /// Documents are counted and not asked for.
+    pub is_count: bool,
+}
+
+impl Shape {
+    /// The shape of `query` on a collection with these indexes.
+    pub fn of(query: &Query, state: &State) -> Shape {
+        let shape = query_shape(query);
+        let mut conditions = Vec::new();
+        gather(query.filter.root(), &mut conditions);
+        let mut hasher = DefaultHasher::new();
+        shape.hash(&mut hasher);
+        let mut is_told = false;
+        for index in state.indexes.iter().filter(|index| !index.spec.hidden) {
+            for (path, predicate) in &conditions {
+                if index.spec.parts.iter().any(|part| part.path == **path) {
+                    is_told = true;
+                    path.hash(&mut hasher);
+                    serves(index, query, predicate).hash(&mut hasher);
+                }
+            }
+        }
+        let plan = if is_told { hasher.finish() } else { shape };
+        Shape { query: shape, plan, is_count: query.wanted == Wanted::Count }
+    }
+}
+
+/// What queries of one shape share: they ask the same of the same fields, in the same order, whatever the constants.
+pub fn query_shape(query: &Query) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    query.filter.shape_hash().hash(&mut hasher);
+    if let Some(sort) = &query.sort {
+        for part in sort.parts() {
+            match part {
+                SortPart::Path { path, descending } => (path, descending).hash(&mut hasher),
+                SortPart::Meta(_) => 0_u8.hash(&mut hasher),
+            }
+        }
+    }
+    if let Some(shown) = &query.shown {
+        let mut needs = shown.needs.clone();
+        if let Some(needs) = &mut needs {
+            needs.sort_by_cached_key(ToString::to_string);
+        }
+        (shown.is_simple, needs).hash(&mut hasher);
+    }
+    if let Some(collation) = &query.context.collation {
+        collation.to_doc().as_bytes().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A shape as it is shown: eight hexadecimal digits.
+pub fn hash_text(shape: u64) -> String {
+    format!("{:08X}", (shape >> 32) ^ (shape & 0xFFFF_FFFF))
+}
+
+/// The conditions on paths, whatever joins them.
+fn gather<'n>(node: &'n Node, out: &mut Vec<(&'n FieldPath, &'n Predicate)>) {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().for_each(|child| gather(child, out));
+        }
+        Node::Not(child) => gather(child, out),
+        Node::Path(at) => out.push((&at.path, &at.predicate)),
+        _ => {}
+    }
+}
+
+/// Whether entries of `index` could tell which documents meet the condition.
+fn serves(index: &std::sync::Arc<Index>, query: &Query, predicate: &Predicate) -> bool {
+    let is_text = |kind: Type| matches!(kind, Type::String | Type::Document | Type::Array);
+    let (asks_for_nothing, asks_for_text) = match predicate {
+        Predicate::Compare(compare) => {
+            let includes_equal =
+                matches!(compare.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte);
+            let is_nothing = includes_equal && compare.value.get().is_nullish();
+            (is_nothing, is_text(compare.value.kind()))
+        }
+        Predicate::In(list) => {
+            (list.has_null(), list.values().iter().any(|value| is_text(value.kind())))
+        }
+        Predicate::Not(inner) => (matches!(**inner, Predicate::Exists), true),
+        Predicate::Regex(_) => (false, true),
+        _ => (false, false),
+    };
+    !(index.spec.sparse && asks_for_nothing)
+        && (!asks_for_text || has_collation_of(index, query))
+        && is_partial_served(index, query)
+}

@@ -1,0 +1,85 @@
+"""The plan cache: what it keeps of trials, when it tries anew; index filters."""
+from pymongo import IndexModel
+
+
+def planner_of(c, filter, **more):
+    command = {"find": c.name, "filter": filter, **more}
+    return c.database.command("explain", command, verbosity="queryPlanner")["queryPlanner"]
+
+
+def entries(c):
+    return list(c.aggregate([{"$planCacheStats": {}}]))
+
+
+def test_the_plan_cache_keeps_what_won(c):
+    c.insert_many([{"a": n % 10, "b": n % 7} for n in range(200)])
+    c.create_indexes([IndexModel("a"), IndexModel("b")])
+    asked = {"a": 1, "b": 1}
+    assert len(list(c.find(asked))) == 3 and len(list(c.find({"a": 1}))) == 20
+    (entry,) = entries(c)
+    assert list(entry) == ["version", "queryHash", "planCacheKey", "isActive", "works", "timeOfCreation",
+                           "createdFromQuery", "cachedPlan", "creationExecStats", "candidatePlanScores",
+                           "indexFilterSet", "estimatedSizeBytes", "host"]
+    assert entry["createdFromQuery"] == {"query": asked, "sort": {}, "projection": {}}
+    assert not entry["isActive"] and entry["works"] == 21
+    assert entry["cachedPlan"]["inputStage"]["indexName"] == "a_1"
+    list(c.find({"a": 3, "b": 5}))
+    (entry,) = entries(c)
+    assert entry["isActive"]
+    planner = planner_of(c, asked)
+    assert (planner["queryHash"], planner["planCacheKey"]) == (entry["queryHash"], entry["planCacheKey"])
+    c.create_index("a", sparse=True, name="sparse")
+    assert not entries(c), "another set of indexes"
+    changed = planner_of(c, asked)
+    assert changed["queryHash"] == entry["queryHash"] and changed["planCacheKey"] != entry["planCacheKey"]
+    list(c.find(asked)), list(c.find(asked, sort=[("z", 1)]))
+    assert len(entries(c)) == 2
+    c.database.command("planCacheClear", c.name, query={"a": 9, "b": 9})
+    assert [entry["createdFromQuery"]["sort"] for entry in entries(c)] == [{"z": 1}]
+    c.database.command("planCacheClear", c.name)
+    assert not entries(c)
+
+
+def test_a_cached_plan_that_has_come_to_cost_much_is_tried_anew(c):
+    c.insert_many([{"a": "few", "b": "few"} for _ in range(5)])
+    c.insert_many([{"a": "many", "b": n} for n in range(5000)])
+    c.insert_many([{"a": n, "b": "many"} for n in range(2000)])
+    c.create_indexes([IndexModel("a"), IndexModel("b")])
+    for _ in range(3):
+        assert len(list(c.find({"a": "few", "b": "few"}))) == 5
+    assert entries(c)[0]["isActive"]
+    c.database.command("profile", 2)
+    try:
+        assert len(list(c.find({"a": "many", "b": 4000}))) == 1
+    finally:
+        c.database.command("profile", 0)
+    (record,) = c.database["system.profile"].find({"command.filter": {"a": "many", "b": 4000}})
+    assert record["keysExamined"] < 100, "the other index took over"
+    assert entries(c)[0]["cachedPlan"]["inputStage"]["indexName"] == "b_1"
+
+
+def test_an_index_filter_goes_before_a_hint(c):
+    c.insert_many([{"a": n % 10, "b": n % 7} for n in range(200)])
+    c.create_indexes([IndexModel("a"), IndexModel("b")])
+    db, asked = c.database, {"a": 1, "b": 1}
+
+    def index_of(filter, **more):
+        planner = planner_of(c, filter, **more)
+        plan = planner["winningPlan"]
+        return planner["indexFilterSet"], plan.get("inputStage", plan).get("indexName", plan["stage"])
+
+    assert index_of(asked) == (False, "a_1")
+    db.command({"planCacheSetFilter": c.name, "query": {"a": 0, "b": 0}, "indexes": [{"b": 1}]})
+    assert index_of(asked) == (True, "b_1")
+    assert index_of(asked, hint="a_1") == (True, "b_1")
+    assert index_of({"a": 1}) == (False, "a_1")
+    assert len(list(c.find(asked))) == 3
+    db.command({"planCacheSetFilter": c.name, "query": {"a": 0}, "indexes": ["none", "none"]})
+    assert index_of({"a": 1}) == (True, "COLLSCAN")
+    listed = db.command("planCacheListFilters", c.name)["filters"]
+    assert listed == [{"query": {"a": 0, "b": 0}, "sort": {}, "projection": {}, "indexes": [{"b": 1}]},
+                      {"query": {"a": 0}, "sort": {}, "projection": {}, "indexes": ["none"]}]
+    db.command({"planCacheClearFilters": c.name, "query": {"a": 5}})
+    assert index_of({"a": 1}) == (False, "a_1")
+    db.command("planCacheClearFilters", c.name)
+    assert db.command("planCacheListFilters", c.name)["filters"] == []
