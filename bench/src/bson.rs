@@ -107,19 +107,21 @@ pub(crate) fn number(doc: &[u8], name: &str) -> Option<f64> {
     }
 }
 
-/// The type and the bytes from the start of a field's value on; `None` for a missing field or broken bytes.
-pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
+/// A field of a document, its value from its start on.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'a> {
+    pub(crate) kind: u8,
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// The fields of a document in order; they end where its bytes are broken.
+pub(crate) fn fields(doc: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut at = 4;
-    loop {
+    std::iter::from_fn(move || {
         let kind = *doc.get(at)?;
-        if kind == 0 {
-            return None;
-        }
         let end = at + 1 + doc.get(at + 1..)?.iter().position(|byte| *byte == 0)?;
-        let value = doc.get(end + 1..)?;
-        if &doc[at + 1..end] == name.as_bytes() {
-            return Some((kind, value));
-        }
+        let (name, value) = (doc.get(at + 1..end)?, doc.get(end + 1..)?);
         let length = || Some(i32::from_le_bytes(value.get(..4)?.try_into().ok()?) as usize);
         at = end
             + 1
@@ -134,7 +136,14 @@ pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
                 0x10 => 4,
                 _ => return None,
             };
-    }
+        Some(Field { kind, name, value })
+    })
+}
+
+/// The type and the bytes from the start of a field's value on; `None` for a missing field or broken bytes.
+pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
+    let found = fields(doc).find(|field| field.name == name.as_bytes())?;
+    Some((found.kind, found.value))
 }
 
 /// The documents of an array of documents, from the start of the array's value on.
@@ -155,6 +164,11 @@ pub(crate) fn documents(array: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// A string field, for error messages.
 pub(crate) fn text(doc: &[u8], name: &str) -> Option<String> {
     let (2, value) = field(doc, name)? else { return None };
+    string(value)
+}
+
+/// The string that starts at `value`.
+pub(crate) fn string(value: &[u8]) -> Option<String> {
     let length = i32::from_le_bytes(value.get(..4)?.try_into().ok()?) as usize;
     Some(String::from_utf8_lossy(value.get(4..4 + length.checked_sub(1)?)?).into_owned())
 }

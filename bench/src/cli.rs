@@ -35,6 +35,8 @@ Targets, one for each --target:
   marula:PATH                   another build of it, started the same way
   mongod                        the mongod of --mongod, started on a fresh folder
   postgres                      the PostgreSQL of --postgres, started on a fresh folder
+  tokyocabinet                  Tokyo Cabinet's table database, embedded: its C library (Debian: libtokyocabinet9) is
+                                called within this program; answers news and mixed
   mongodb://[USER:WORD@]HOST:PORT
                                 a running server of MongoDB's protocol
   postgresql://USER:WORD@HOST:PORT/DATABASE

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::comparison::{Exercise, Length, Source};
+use crate::embedded;
 use crate::load::{self, Answer, Load, Traffic};
 use crate::operation::Operation;
 use crate::record::{Latency, Sample};
@@ -14,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Runs an exercise and measures it.
 pub(crate) fn run(exercise: &Exercise, target: &mut Target) -> Result<Sample, String> {
+    if let Some(engine) = target.embedded() {
+        return embedded::run(exercise, &mut engine.borrow_mut());
+    }
     let mut spoken = Spoken {
         wire: target.wire(exercise.collection, exercise.shapes, exercise.durable),
         source: (exercise.source)(),

@@ -6,7 +6,7 @@
 //! `/proc` (`process`). Nothing of the product is used: a benchmark must not share a mistake with what it measures.
 //!
 //! A comparison is steps of operations (`operation`); a step is an exercise over a wire (`wire`: MongoDB's protocol,
-//! or PostgreSQL's with JSONB) on a target (`target`); the runner takes the steps on every target in turn and keeps a
+//! or PostgreSQL's with JSONB) on a target (`target`), or calls of an engine within this process (`embedded`); the runner takes the steps on every target in turn and keeps a
 //! record, from which the pages are drawn. Start reading in `comparison`.
 
 pub mod cli;
@@ -16,6 +16,7 @@ mod bson;
 mod comparison;
 mod documents;
 mod echo;
+mod embedded;
 mod exercise;
 mod index_build;
 mod interrupt;

@@ -3,6 +3,8 @@
 //! A [`Shape`] is what stays the same over many requests; a wire compiles it once. An [`Operation`] is one request of a
 //! shape: its parameters, its documents, and what the answer must be.
 
+use std::fmt;
+
 /// A collection, or the table that stands for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collection {
@@ -89,6 +91,15 @@ pub(crate) enum Shape {
 pub(crate) enum Value {
     Text(String),
     Number(i64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => f.write_str(text),
+            Value::Number(number) => number.fmt(f),
+        }
+    }
 }
 
 /// One request.

@@ -136,3 +136,19 @@ def test_postgresql_answers_the_same(tmp_path):
     for name in ("news", "products"):
         record = json.loads((tmp_path / (name + ".json")).read_text())
         assert [target["version"].split()[0] for target in record["targets"]] == ["Marula", "PostgreSQL"]
+
+
+TOKYO_CABINET = glob.glob("/usr/lib/*/libtokyocabinet.so.9")
+
+
+@pytest.mark.skipif(not TOKYO_CABINET, reason="libtokyocabinet9 is not installed")
+def test_tokyo_cabinet_stands_beside_the_servers(tmp_path):
+    """Its gets are compared with the whole items, so a wrong column would end the run."""
+    words = ["--target", "tokyocabinet", *TINY, "--out", tmp_path, "--folder", tmp_path / "data"]
+    check(bench("run", "news", "--target", "marula", *words), 0, "report")
+    record = json.loads((tmp_path / "news.json").read_text())
+    assert record["targets"][1]["version"].startswith("Tokyo Cabinet 1.4")
+    samples = [point["samples"][1] for group in record["groups"] for point in group["points"]]
+    assert all(sample["operations"] and sample["server_cpu_us"] > 0 for runs in samples for sample in runs)
+    assert not list((tmp_path / "data").iterdir())
+    check(bench("run", "stock", *words), 1, "none unique")

@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use crate::target::Server;
 use crate::wire::mongo::MongoLogin;
 use crate::wire::postgres::Login;
 use crate::wire::scram::Credentials;
@@ -17,7 +16,7 @@ fn resolve(host: &str, port_default: u16) -> Result<SocketAddr, String> {
 }
 
 /// The server of `//user:password@host:port/database?authSource=…`.
-pub(super) fn mongodb_login(rest: &str) -> Result<Server, String> {
+pub(super) fn mongodb_login(rest: &str) -> Result<MongoLogin, String> {
     let rest = rest.trim_start_matches('/');
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -29,7 +28,7 @@ pub(super) fn mongodb_login(rest: &str) -> Result<Server, String> {
         Credentials::new(&decoded(user), &decoded(password), &decoded(source))
     });
     let address = resolve(hosts.split(',').next().unwrap_or(""), 27017)?;
-    Ok(Server::Mongo(MongoLogin { address, credentials: credentials.transpose()? }))
+    Ok(MongoLogin { address, credentials: credentials.transpose()? })
 }
 
 /// A part of a URI without its percent signs.
@@ -53,17 +52,17 @@ fn decoded(text: &str) -> String {
 }
 
 /// The server of `//user:password@host:port/database`.
-pub(super) fn postgresql_login(rest: &str) -> Result<Server, String> {
+pub(super) fn postgresql_login(rest: &str) -> Result<Login, String> {
     let rest = rest.trim_start_matches('/').split('?').next().unwrap_or("");
     let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
     let (who, host) = place.rsplit_once('@').unwrap_or(("postgres", place));
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
-    Ok(Server::Postgres(Login {
+    Ok(Login {
         address: resolve(host, 5432)?,
         user: decoded(user),
         password: decoded(password),
         database: decoded(if database.is_empty() { user } else { database }),
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -73,11 +72,11 @@ mod tests {
     #[test]
     fn addresses_are_read() {
         let check = |word: &str, wanted: &str, who: bool| match mongodb_login(word) {
-            Ok(Server::Mongo(login)) => {
+            Ok(login) => {
                 assert_eq!(login.address.to_string(), wanted, "{word}");
                 assert_eq!(login.credentials.is_some(), who, "{word}");
             }
-            _ => panic!("'{word}' is a server of MongoDB's protocol"),
+            Err(error) => panic!("{word}: {error}"),
         };
         check("//127.0.0.1:27019/?directConnection=true", "127.0.0.1:27019", false);
         check("//127.0.0.1", "127.0.0.1:27017", false);
@@ -88,15 +87,10 @@ mod tests {
 
     #[test]
     fn logins_are_read() {
-        let Ok(Server::Postgres(login)) = postgresql_login("//me:secret@127.0.0.1:5433/shop")
-        else {
-            panic!("a login")
-        };
+        let login = postgresql_login("//me:secret@127.0.0.1:5433/shop").expect("a login");
         assert_eq!(login.address.to_string(), "127.0.0.1:5433");
         assert_eq!((&*login.user, &*login.password, &*login.database), ("me", "secret", "shop"));
-        let Ok(Server::Postgres(login)) = postgresql_login("//127.0.0.1") else {
-            panic!("a login")
-        };
+        let login = postgresql_login("//127.0.0.1").expect("a login");
         assert_eq!((&*login.user, &*login.database), ("postgres", "postgres"));
     }
 }

@@ -1,8 +1,12 @@
 //! The servers that a comparison is run against: named by an address, or started on a fresh folder.
 
+use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::embedded::tokyo_cabinet::{self, TokyoAdmin, TokyoCabinet};
 use crate::operation::{Collection, Shape};
 use crate::process::{self, Clock, Written};
 use crate::wire::mongo::{MongoAdmin, MongoLogin, MongoWire};
@@ -20,6 +24,8 @@ use start::{Started, start_marula, start_mongod, start_postgres};
 enum Server {
     Mongo(MongoLogin),
     Postgres(Login),
+    /// None: a library within this process.
+    Embedded(Rc<RefCell<TokyoCabinet>>),
 }
 
 /// A server under comparison.
@@ -59,9 +65,16 @@ impl Target {
                     .ok_or("the target postgres needs --postgres BIN_DIR")?;
                 start_postgres(folder, starting)?
             }
+            None if word == "tokyocabinet" => load_tokyo_cabinet(starting)?,
             Some(("marula", path)) => start_marula(Path::new(path), starting)?,
-            Some(("mongodb", rest)) => found(mongodb_login(rest)?, word)?,
-            Some(("postgresql" | "postgres", rest)) => found(postgresql_login(rest)?, word)?,
+            Some(("mongodb", rest)) => {
+                let login = mongodb_login(rest)?;
+                found(login.address, Server::Mongo(login), word)
+            }
+            Some(("postgresql" | "postgres", rest)) => {
+                let login = postgresql_login(rest)?;
+                found(login.address, Server::Postgres(login), word)
+            }
             _ => return Err(format!("not a target: '{word}' (see marula bench run --help)")),
         };
         target.version = target.admin()?.version()?;
@@ -73,10 +86,19 @@ impl Target {
         Ok(match &self.server {
             Server::Mongo(login) => Box::new(MongoAdmin::new(login)?),
             Server::Postgres(login) => Box::new(PostgresAdmin::new(login)?),
+            Server::Embedded(engine) => Box::new(TokyoAdmin(Rc::clone(engine))),
         })
     }
 
-    /// What one load sends and expects.
+    /// The engine, where the target is one within this process and not a server.
+    pub(crate) fn embedded(&self) -> Option<Rc<RefCell<TokyoCabinet>>> {
+        match &self.server {
+            Server::Embedded(engine) => Some(Rc::clone(engine)),
+            _ => None,
+        }
+    }
+
+    /// What one load sends to the server and expects of it.
     pub(crate) fn wire(
         &self,
         collection: Collection,
@@ -90,6 +112,7 @@ impl Target {
             Server::Postgres(login) => {
                 Box::new(PostgresWire::new(login.clone(), collection, shapes, durable))
             }
+            Server::Embedded(_) => unreachable!("an embedded engine is called, not spoken to"),
         }
     }
 
@@ -118,6 +141,9 @@ impl Target {
 
     /// Bytes of the data folder without logs, where this program made the folder.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
+        if let Some(engine) = self.embedded() {
+            return Some(process::folder_bytes(engine.borrow().folder()));
+        }
         self.started.as_ref().map(|started| process::folder_bytes(&started.folder.join("data")))
     }
 
@@ -137,12 +163,22 @@ impl Target {
     }
 }
 
+/// Tokyo Cabinet's table database, on a fresh folder.
+fn load_tokyo_cabinet(starting: &Starting) -> Result<Target, String> {
+    let folder = format!("marula-bench-{}-tokyocabinet", std::process::id());
+    let engine = TokyoCabinet::load(starting.folder.join(folder))?;
+    Ok(Target {
+        name: "tokyocabinet (embedded)".into(),
+        setting: tokyo_cabinet::SETTING.into(),
+        version: String::new(),
+        server: Server::Embedded(Rc::new(RefCell::new(engine))),
+        readings: None,
+        started: None,
+    })
+}
+
 /// A server that runs already.
-fn found(server: Server, word: &str) -> Result<Target, String> {
-    let address = match &server {
-        Server::Mongo(login) => login.address,
-        Server::Postgres(login) => login.address,
-    };
+fn found(address: SocketAddr, server: Server, word: &str) -> Target {
     let pid = address.ip().is_loopback().then(|| process::listener(address.port())).flatten();
     let name = match word.split_once("://") {
         Some((scheme, rest)) => {
@@ -155,14 +191,14 @@ fn found(server: Server, word: &str) -> Result<Target, String> {
         Some(pid) => format!("was running (process {pid})"),
         None => "was running; its process cannot be read from here".into(),
     };
-    Ok(Target {
+    Target {
         name,
         setting,
         version: String::new(),
         server,
         readings: pid.map(Readings::new),
         started: None,
-    })
+    }
 }
 
 impl Readings {
@@ -185,5 +221,6 @@ mod tests {
         check("mongod", "--mongod PATH");
         check("postgres", "--postgres BIN_DIR");
         check("redis://x", "not a target");
+        check("mongodb://nowhere:x", "no address");
     }
 }

@@ -80,6 +80,7 @@ fn started(
         let tried = match &server {
             Server::Mongo(login) => MongoAdmin::new(login).map(|_| ()),
             Server::Postgres(login) => PostgresAdmin::new(login).map(|_| ()),
+            Server::Embedded(_) => return Err(format!("{name} is no server")),
         };
         if tried.is_ok() {
             break;
