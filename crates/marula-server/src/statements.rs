@@ -33,12 +33,19 @@ pub fn is_ordered(request: &Request<'_>) -> bool {
     request.arg("ordered").is_none_or(|ordered| ordered.is_truthy())
 }
 
+fn number(id: Value<'_>) -> i32 {
+    id.as_exact_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(0)
+}
+
+/// The number of a command's first statement, or of its only one: `stmtId`.
+pub fn read_id(request: &Request<'_>) -> i32 {
+    request.arg("stmtId").map_or(0, number)
+}
+
 /// The numbers of a command's `count` statements: `stmtIds`, or counted up from `stmtId`.
 pub fn read_ids(request: &Request<'_>, count: usize) -> Result<StatementIds> {
-    let number =
-        |id: Value<'_>| id.as_exact_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
     let Some(listed) = request.arg("stmtIds").and_then(|ids| ids.as_array()) else {
-        return Ok(StatementIds::From(request.arg("stmtId").map_or(0, number)));
+        return Ok(StatementIds::From(read_id(request)));
     };
     let ids: Vec<i32> = listed.values().map(number).collect();
     if ids.len() != count {

@@ -12,12 +12,10 @@ use marula_db::write::InsertReport;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
-use marula_query::stage::Pipeline;
-use marula_query::update::check_array_filters;
 
 use super::delete;
 use super::fields::{self, Field, Types};
-use super::update::sorted_multi;
+use super::update::check_update;
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::listing;
@@ -30,7 +28,6 @@ use crate::writes;
 errors! {
     unknown_operation(operation: &str) = FailedToParse, "BSON field 'bulkWrite.ops' has an entry that is none of 'insert', 'update' and 'delete': {operation}";
     no_such_namespace(position: i64) = BadValue, "BulkWrite ops entry has an invalid nsInfo index. {position}";
-    mods_type() = FailedToParse, "Update argument must be either an object or an array";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -205,18 +202,8 @@ impl<'a> Operation<'a> {
             other => return Err(unknown_operation(other)),
         };
         fields::check_doc(OPERATION_PLACE, known, fields)?;
-        let is_true = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
-        if fields.get("sort").is_some_and(|sort| !sort.is_nullish()) && is_true("multi") {
-            return Err(sorted_multi());
-        }
-        match (verb, fields.get("updateMods")) {
-            (Verb::Update, Some(Value::Array(stages))) => Pipeline::check_form(stages, version)?,
-            (Verb::Update, Some(Value::Document(_))) => {}
-            (Verb::Update, _) => return Err(mods_type()),
-            _ => {}
-        }
-        if let Some(Value::Array(filters)) = fields.get("arrayFilters") {
-            check_array_filters(OPERATION_PLACE, filters)?;
+        if verb == Verb::Update {
+            check_update(fields, "updateMods", OPERATION_PLACE, version)?;
         }
         let position = first.and_then(|first| first.value.get().as_exact_i64()).unwrap_or(-1);
         let ns = usize::try_from(position).ok().filter(|&ns| ns < namespaces);

@@ -129,11 +129,7 @@ impl<'a> Args<'a> {
             update: request.arg("update"),
             upsert: request.flag("upsert"),
             new: request.flag("new"),
-            statement: request
-                .arg("stmtId")
-                .and_then(|id| id.as_exact_i64())
-                .and_then(|id| i32::try_from(id).ok())
-                .unwrap_or(0),
+            statement: statements::read_id(request),
         };
         if let Some(filters) = args.array_filters {
             check_array_filters("findAndModify", filters)?;

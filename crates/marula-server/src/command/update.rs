@@ -18,7 +18,7 @@ use crate::writes;
 
 errors! {
     update_type() = FailedToParse, "Update argument must be either an object or an array";
-    pub(super) sorted_multi() = FailedToParse, "Cannot specify sort with multi=true";
+    sorted_multi() = FailedToParse, "Cannot specify sort with multi=true";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -72,18 +72,28 @@ fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
         return Err(update_type());
     }
     fields::check_doc_in(version, STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
+    check_update(statement, "u", STATEMENT_PLACE, version)
+}
+
+/// Checks how a statement's fields go together; the field `update_field` says how documents change.
+pub(super) fn check_update(
+    statement: Doc<'_>,
+    update_field: &str,
+    place: &str,
+    version: FeatureVersion,
+) -> Result<()> {
     if statement.get("sort").is_some_and(|sort| !sort.is_nullish())
         && statement.get("multi").is_some_and(|multi| multi.is_truthy())
     {
         return Err(sorted_multi());
     }
-    match statement.get("u") {
+    match statement.get(update_field) {
         Some(Value::Document(_)) => {}
         Some(Value::Array(stages)) => Pipeline::check_form(stages, version)?,
         _ => return Err(update_type()),
     }
     match statement.get("arrayFilters") {
-        Some(Value::Array(filters)) => check_array_filters(STATEMENT_PLACE, filters),
+        Some(Value::Array(filters)) => check_array_filters(place, filters),
         _ => Ok(()),
     }
 }

@@ -180,6 +180,12 @@ impl<S: Service> Connection<S> {
         self.flush()
     }
 
+    /// Notes that nothing can be sent any more: the connection ends without waiting for what is unsent.
+    pub(super) fn give_up(&mut self) {
+        self.closing = true;
+        self.peer_closed = true;
+    }
+
     /// Sends what is not yet sent, as far as the client takes it.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let rest = self.output.get(self.sent..).unwrap_or_default();

@@ -126,8 +126,7 @@ impl<S: Service> Worker<S> {
 
     fn send_from_pool(&self, connection: &mut Connection<S>, reply: Vec<u8>) {
         if !reply.is_empty() && connection.send_owned(reply).is_err() {
-            connection.closing = true;
-            connection.peer_closed = true;
+            connection.give_up();
         }
     }
 

@@ -55,8 +55,7 @@ impl<S: Service> Worker<S> {
             connection.in_round = false;
             let replies = round.bytes.get(start..end).unwrap_or_default();
             if connection.send(replies).is_err() {
-                connection.closing = true;
-                connection.peer_closed = true;
+                connection.give_up();
             }
             start = end;
             if connection.has_more() {

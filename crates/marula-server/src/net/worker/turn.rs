@@ -58,8 +58,7 @@ impl<S: Service> Worker<S> {
                 return Fate::Stays;
             }
             if !connection.is_drained() && connection.flush().is_err() {
-                connection.closing = true;
-                connection.peer_closed = true;
+                connection.give_up();
             }
             if connection.is_parked() {
                 return self.watch_parked(slot, connection);
@@ -211,8 +210,7 @@ impl<S: Service> Worker<S> {
             connection.send(self.reply.as_bytes())
         };
         if sent.is_err() {
-            connection.closing = true;
-            connection.peer_closed = true;
+            connection.give_up();
         }
         self.reply.clear(REPLY_BYTES_KEPT);
     }
