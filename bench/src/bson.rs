@@ -79,6 +79,15 @@ impl Doc {
         self.element(4, name, &bytes)
     }
 
+    pub(crate) fn ints(self, name: &str, values: &[i32]) -> Doc {
+        let list = values
+            .iter()
+            .enumerate()
+            .fold(Doc::new(), |list, (place, value)| list.int(&place.to_string(), *value));
+        let bytes = list.finish();
+        self.element(4, name, &bytes)
+    }
+
     pub(crate) fn strings(self, name: &str, values: &[&str]) -> Doc {
         let mut list = Doc::new();
         for (i, value) in values.iter().enumerate() {

@@ -26,6 +26,7 @@ mod lookups;
 mod message;
 mod operation;
 mod pages;
+mod pipelines;
 mod process;
 mod record;
 mod report;

@@ -9,6 +9,7 @@ use crate::index_build::{self, BuildIndex};
 use crate::load::{self, Blocking, Measured, Work};
 use crate::lookups::{self, Lookup, Lookups, SHELF};
 use crate::message::{self, Random, Template, oid};
+use crate::pipelines::{self, CUSTOMERS, ORDERS, Pipeline, Pipelines, SMALL};
 use crate::side::Side;
 
 /// What the ratio of a row compares.
@@ -43,6 +44,7 @@ enum Workload {
     IndexProducts,
     DiskProducts,
     Lookup(Lookup),
+    Pipeline(Pipeline),
 }
 
 const fn row(
@@ -203,6 +205,78 @@ pub(crate) static ROWS: &[Row] = &[
         0.3,
         Workload::Lookup(Lookup::Label),
     ),
+    row(
+        "pipeline-group",
+        "$match + $group by 100 keys, 200,000 small documents",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::MatchGroup),
+    ),
+    row(
+        "pipeline-unwind",
+        "$unwind + $group + $sort, the same",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::Unwind),
+    ),
+    row(
+        "pipeline-join",
+        "$lookup 10,000 x 10,000 by an index",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::Join),
+    ),
+    row(
+        "pipeline-top",
+        "$sort + $limit 100, 200,000 small documents",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::SortLimit),
+    ),
+    row(
+        "pipeline-order",
+        "$sort of all + $group, the same",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::SortGroup),
+    ),
+    row(
+        "pipeline-bucket",
+        "$bucket, the same",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.2,
+        Workload::Pipeline(Pipeline::Bucket),
+    ),
+    row(
+        "pipeline-facet",
+        "$facet of a group and a bucket, the same",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::Facet),
+    ),
+    row(
+        "pipeline-brand",
+        "$group by brand, 100,000 products",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Pipeline(Pipeline::Brand),
+    ),
 ];
 
 /// What one side reached in one row: the median of its runs.
@@ -347,6 +421,10 @@ fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, Str
             load_shelf(side, options.documents)?;
             timed(row, side, options, &mut Lookups::new(lookup, options.documents), None)
         }
+        Workload::Pipeline(pipeline) => {
+            load_for_pipeline(pipeline, row, side, options)?;
+            timed(row, side, options, &mut Pipelines::new(pipeline, options.documents), None)
+        }
         Workload::DiskProducts => {
             // A folder of its own: what other rows dropped may still be waiting for its removal.
             let mut fresh = side.another()?;
@@ -433,30 +511,59 @@ fn insert(collection: &str, documents: &[Vec<u8>]) -> Template {
 }
 
 fn load_records(side: &Side, documents: usize) -> Result<(), String> {
-    if count(side, "find")? == documents {
-        return Ok(());
-    }
-    let mut control = Blocking::new(side.address)?;
-    drop_collection(&mut control, "find");
-    for begin in (0..documents).step_by(1000) {
-        let batch: Vec<_> = (begin..documents.min(begin + 1000))
-            .map(|number| documents::record(number as u64))
-            .collect();
-        control.send(&insert("find", &batch).bytes)?;
-    }
-    Ok(())
+    let records = |begin, end| {
+        (begin..end).map(|number| documents::record(number as u64)).collect::<Vec<_>>()
+    };
+    fill(side, "find", documents, &[], &records)
 }
 
 fn load_shelf(side: &Side, documents: usize) -> Result<(), String> {
-    if count(side, SHELF)? == documents {
+    let of_shelf = |begin, end| lookups::documents_of(begin, end, documents);
+    fill(side, SHELF, documents, &lookups::indexes(), &of_shelf)
+}
+
+/// Loads what a pipeline reads, unless it is there.
+fn load_for_pipeline(
+    pipeline: Pipeline,
+    row: &Row,
+    side: &mut Side,
+    options: &Options,
+) -> Result<(), String> {
+    let small_count = pipelines::small_count(options.documents);
+    let join_count = pipelines::join_count(options.documents);
+    match pipeline {
+        Pipeline::Brand if count(side, "products")? != options.documents => {
+            load_products(row, side, options).map(|_| ())
+        }
+        Pipeline::Brand => Ok(()),
+        Pipeline::Join => {
+            let number = ("number", Doc::new().int("number", 1), false);
+            fill(side, CUSTOMERS, join_count, &[number], &pipelines::customers)?;
+            let orders = |begin, end| pipelines::orders(begin, end, join_count);
+            fill(side, ORDERS, join_count, &[], &orders)
+        }
+        _ => fill(side, SMALL, small_count, &[], &pipelines::small),
+    }
+}
+
+/// Makes a collection of `documents` documents, which `make` gives, unless it is there.
+fn fill(
+    side: &Side,
+    collection: &str,
+    documents: usize,
+    indexes: &[(&str, Doc, bool)],
+    make: &dyn Fn(usize, usize) -> Vec<Vec<u8>>,
+) -> Result<(), String> {
+    if count(side, collection)? == documents {
         return Ok(());
     }
     let mut control = Blocking::new(side.address)?;
-    drop_collection(&mut control, SHELF);
-    create_indexes(&mut control, SHELF, &lookups::indexes())?;
+    drop_collection(&mut control, collection);
+    if !indexes.is_empty() {
+        create_indexes(&mut control, collection, indexes)?;
+    }
     for begin in (0..documents).step_by(BATCH) {
-        let batch = lookups::documents_of(begin, documents.min(begin + BATCH), documents);
-        control.send(&insert(SHELF, &batch).bytes)?;
+        control.send(&insert(collection, &make(begin, documents.min(begin + BATCH))).bytes)?;
     }
     Ok(())
 }

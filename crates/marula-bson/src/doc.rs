@@ -36,7 +36,7 @@ pub struct Element<'a> {
 }
 
 /// How many bytes ahead of a field a search looks: four cache lines.
-const AHEAD: usize = 256;
+pub(crate) const AHEAD: usize = 256;
 
 /// How many fields a search passes before it asks whether the name is there at all.
 const PASSED_BEFORE_SEARCH: u32 = 6;

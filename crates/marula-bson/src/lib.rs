@@ -15,6 +15,7 @@ pub mod decimal128;
 pub mod directory;
 pub mod doc;
 pub mod ext_json;
+mod field_set;
 #[cfg(test)]
 mod generated;
 mod iso_date;
@@ -31,6 +32,7 @@ pub mod writer;
 pub use bstr::{BStr, ByteSlice};
 pub use decimal128::Decimal128;
 pub use doc::{Doc, DocBuf, Element};
+pub use field_set::FieldSet;
 pub use key_string::{KeyStringReader, KeyStringWriter};
 pub use object_id::ObjectId;
 pub use order::Collator;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, FieldPath, Type, Value};
+use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type, Value};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_query::projection::Projection;
@@ -43,6 +43,9 @@ pub struct Query {
     pub wanted: Wanted,
     /// What is shown of each document; `None` is all of it.
     pub shown: Option<Shown>,
+    /// The fields that whoever takes the documents looks at; `None` may be any. A stage that keeps documents for a
+    /// while need keep no others.
+    pub fields: Option<FieldSet>,
     /// Whether the score of a text search is asked for.
     pub wants_score: bool,
     /// Collation, time and variables.
@@ -156,6 +159,7 @@ impl Query {
             max: None,
             wanted: Wanted::Documents,
             shown: None,
+            fields: None,
             wants_score: false,
             context,
         }

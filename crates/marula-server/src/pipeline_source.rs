@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, FieldPath, Value};
+use marula_bson::{ArrayWriter, Doc, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
@@ -270,6 +270,7 @@ fn start_resolved(
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
+    query.fields = rest.needs();
     let mut interrupt = || surroundings.check_interrupt();
     let (db, wording) = (&surroundings.db, Wording::default());
     let chosen = choice::choose(db, &collection, query, &wording, true, &mut interrupt)?;
@@ -352,6 +353,8 @@ struct CollectionSource {
     execution: Execution,
     /// What adds distances to the documents.
     search: Option<Search>,
+    /// What of the documents the pipeline looks at, where that is not all.
+    fields: Option<FieldSet>,
     surroundings: Arc<Surroundings>,
     bytes: Vec<u8>,
     /// Where each document read ahead ends in `bytes`.
@@ -365,6 +368,7 @@ struct CollectionSource {
 impl CollectionSource {
     fn new(execution: Execution, surroundings: Arc<Surroundings>, search: Option<Search>) -> Self {
         CollectionSource {
+            fields: execution.query().fields.clone(),
             execution,
             search,
             surroundings,
@@ -382,15 +386,16 @@ impl CollectionSource {
         self.scores.clear();
         self.next = 0;
         let (bytes, ends, scores) = (&mut self.bytes, &mut self.ends, &mut self.scores);
-        let search = &self.search;
+        let (search, fields) = (&self.search, &self.fields);
         let surroundings = &self.surroundings;
         let end = self.execution.run(
             &surroundings.db,
             &mut || surroundings.check_interrupt(),
             &mut |found| {
-                match search {
-                    Some(search) => search.write(found.doc, bytes),
-                    None => bytes.extend_from_slice(found.doc.as_bytes()),
+                match (search, fields) {
+                    (Some(search), _) => search.write(found.doc, bytes),
+                    (None, Some(fields)) => fields.copy(found.doc, bytes),
+                    (None, None) => bytes.extend_from_slice(found.doc.as_bytes()),
                 }
                 ends.push(bytes.len());
                 scores.push(found.score);

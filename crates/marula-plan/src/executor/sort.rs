@@ -1,6 +1,6 @@
 //! Sorting what no index gives in order: all of it, or only the first so many.
 
-use marula_bson::Doc;
+use marula_bson::{Doc, FieldSet};
 use marula_error::Result;
 use marula_query::context::Context;
 use marula_query::sort::{DocMeta, SortPattern};
@@ -17,6 +17,8 @@ pub(super) struct Sorter {
     /// The row moved to last did not fit the last batch.
     is_held: bool,
     key: Vec<u8>,
+    /// What is kept of the document at hand.
+    kept: Vec<u8>,
     bytes: u64,
     spills: u64,
 }
@@ -29,6 +31,7 @@ impl Sorter {
             rows: Rows::Coming(sort),
             is_held: false,
             key: Vec::new(),
+            kept: Vec::new(),
             bytes: 0,
             spills: 0,
         }
@@ -38,17 +41,27 @@ impl Sorter {
         !matches!(self.rows, Rows::Coming(_))
     }
 
-    /// Adds a document.
-    pub(super) fn push(&mut self, found: Found<'_>) -> Result<()> {
+    /// Adds a document; of its fields `fields` are kept, where they are known.
+    pub(super) fn push(&mut self, found: Found<'_>, fields: Option<&FieldSet>) -> Result<()> {
         let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
         let meta = DocMeta { text_score: found.score, ..DocMeta::default() };
         self.pattern.write_key_with_meta(found.doc, &meta, &mut self.key)?;
         let score = found.score.unwrap_or(f64::NAN).to_le_bytes();
         let len =
             u32::try_from(found.record.len()).expect("a record key is of its document's size");
-        let row: [&[u8]; 4] = [&score, &len.to_le_bytes(), found.record, found.doc.as_bytes()];
         self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
-        sort.push(&self.key, &row)
+        if !sort.wants(&self.key) {
+            return Ok(());
+        }
+        let doc = match fields {
+            Some(fields) => {
+                self.kept.clear();
+                fields.copy(found.doc, &mut self.kept);
+                &self.kept
+            }
+            None => found.doc.as_bytes(),
+        };
+        sort.push(&self.key, &[&score, &len.to_le_bytes(), found.record, doc])
     }
 
     /// The bytes of documents and keys that came, and how often some of them went to the disk.

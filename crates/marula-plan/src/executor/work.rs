@@ -1,6 +1,6 @@
 //! One unit of work of each stage.
 
-use marula_bson::Doc;
+use marula_bson::{Doc, FieldSet};
 use marula_db::{Collection, Db, RecordKey};
 use marula_error::Result;
 use marula_query::context::Context;
@@ -31,6 +31,8 @@ pub(crate) struct Env<'r> {
     pub(crate) collection: &'r Collection,
     /// What every document that is given must match, whichever stage has seen to it.
     filter: &'r Filter,
+    /// What of a document is looked at in the end.
+    fields: Option<&'r FieldSet>,
     /// The surroundings of the operation.
     context: &'r Context,
     /// The newest commit when the run began.
@@ -48,8 +50,8 @@ impl<'r> Env<'r> {
     ) -> Self {
         let store = db.store();
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
-        let (filter, context) = (&query.filter, &query.context);
-        Env { store, collection, filter, context, opened: store.newest_stamp(), open }
+        let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
+        Env { store, collection, filter, fields, context, opened: store.newest_stamp(), open }
     }
 
     /// What a document must match that is read now: where a write has come since the run began, all of the filter,
@@ -215,7 +217,8 @@ impl Sort {
         let sorter = sorter
             .get_or_insert_with(|| Sorter::new(self.pattern.clone(), self.limit, env.context));
         if !sorter.is_filled() {
-            let mut take = |found: Found<'_>| sorter.push(found).map(|()| Emit::Taken);
+            let fields = env.fields;
+            let mut take = |found: Found<'_>| sorter.push(found, fields).map(|()| Emit::Taken);
             if self.input.work(env, &mut take)? == Step::Eof {
                 sorter.finish()?;
             }

@@ -24,6 +24,7 @@ use marula_error::{Result, errors};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope};
 use crate::feature_version::FeatureVersion;
+use crate::stage::needs::Needs;
 
 pub(crate) use collect::merged;
 pub(crate) use deviation::Deviation;
@@ -186,6 +187,14 @@ impl Accumulator {
     /// Computes what needs no document.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         self.argument.optimize(context)
+    }
+
+    /// Notes what is read of each document.
+    pub(crate) fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.argument);
+        if let Settings::Top(top) = &self.settings {
+            top.reads(needs);
+        }
     }
 
     /// Starts a group with this key.

@@ -7,6 +7,7 @@ use super::{Accumulator, Row, Settings, State, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
+use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
     Row { name: "$bottom", since: FeatureVersion::V6_0, parse, start: nothing },
@@ -79,6 +80,11 @@ impl Top {
     /// How many documents are kept.
     pub(super) fn count(&self) -> &Expression {
         &self.count
+    }
+
+    /// Notes what the order reads of each document.
+    pub(super) fn reads(&self, needs: &mut Needs) {
+        needs.sort(&self.sort_by);
     }
 
     /// Starts a group that keeps `count` documents.

@@ -17,6 +17,7 @@ pub(crate) mod operators;
 mod parse;
 pub mod path;
 pub(crate) mod print;
+mod ranges;
 pub mod scope;
 pub(crate) mod set;
 
@@ -27,6 +28,7 @@ pub use frame::{Arena, Frame};
 pub use number::short_double_text;
 pub use operator::{Call, Operator};
 pub use path::Path;
+pub use ranges::Ranges;
 pub use scope::Scope;
 
 use crate::context::Context;
@@ -53,6 +55,8 @@ pub enum Expression {
     Array(Box<[Expression]>),
     /// An operator and its arguments.
     Call(Call),
+    /// A `$switch` over ranges of one value.
+    Ranges(Box<Ranges>),
 }
 
 /// What a `$$` name stands for.
@@ -82,6 +86,7 @@ impl Expression {
             Expression::Field(path) => path.eval(frame.root, frame.arena),
             Expression::Constant(value) => Ok(Some(value.get())),
             Expression::Call(call) => (call.operator.eval)(&call.args, frame),
+            Expression::Ranges(ranges) => ranges.eval(frame),
             Expression::Missing => Ok(None),
             Expression::Variable(variable, path) => {
                 let value = variable.eval(frame)?;
@@ -114,7 +119,8 @@ impl Expression {
             Expression::Constant(_)
             | Expression::Missing
             | Expression::Field(_)
-            | Expression::Variable(..) => return Ok(()),
+            | Expression::Variable(..)
+            | Expression::Ranges(_) => return Ok(()),
             Expression::Object(fields) => {
                 fields.iter_mut().try_for_each(|(_, field)| field.optimize(context))?;
             }
@@ -130,9 +136,13 @@ impl Expression {
                     return Ok(());
                 }
                 if call.operator.name == "$switch" {
-                    if let Some(decided) = operators::optimize_switch(call, context)? {
-                        *self = decided;
-                    }
+                    *self = match operators::optimize_switch(call, context)? {
+                        Some(decided) => decided,
+                        None => match Ranges::of(call.take(), context) {
+                            Ok(ranges) => Expression::Ranges(Box::new(ranges)),
+                            Err(call) => Expression::Call(call),
+                        },
+                    };
                     return Ok(());
                 }
                 call.args.iter_mut().try_for_each(|arg| arg.optimize(context))?;
@@ -172,6 +182,7 @@ impl Expression {
             Expression::Object(fields) => fields.iter().for_each(|(_, field)| visit(field)),
             Expression::Array(items) => items.iter().for_each(visit),
             Expression::Call(call) => call.args.iter().for_each(visit),
+            Expression::Ranges(ranges) => ranges.call().args.iter().for_each(visit),
         }
     }
 

@@ -215,6 +215,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// The call, whose place is filled by one without arguments.
+    pub(super) fn take(&mut self) -> Call {
+        Call { operator: self.operator, args: std::mem::take(&mut self.args) }
+    }
+
     /// Computes the constants among the arguments of an operator that does not mind how they are joined: of one that
     /// does not mind the order either they all come last, of another those that are neighbours become one.
     ///

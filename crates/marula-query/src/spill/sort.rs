@@ -58,8 +58,11 @@ struct Arena {
     slots: Vec<Slot>,
 }
 
+/// Where a row is.
 #[derive(Clone, Copy)]
 struct Slot {
+    /// The first bytes of the key: they tell most rows apart without a look at their memory.
+    head: u64,
     chunk: u32,
     start: u32,
     key: u32,
@@ -79,6 +82,7 @@ impl Arena {
         let at = self.chunks.len() - 1;
         let chunk = &mut self.chunks[at];
         let slot = Slot {
+            head: head(key),
             chunk: number(at),
             start: number(chunk.len()),
             key: number(key.len()),
@@ -97,10 +101,35 @@ impl Arena {
 
     fn sort(&mut self) {
         let mut slots = std::mem::take(&mut self.slots);
-        // Stable: slots are in the order of arrival.
-        slots.sort_by(|a, b| self.row(*a).0.cmp(self.row(*b).0));
+        slots.sort_unstable_by(|a, b| {
+            a.head
+                .cmp(&b.head)
+                .then_with(|| self.compare_behind_heads(*a, *b))
+                // As they came.
+                .then_with(|| (a.chunk, a.start).cmp(&(b.chunk, b.start)))
+        });
         self.slots = slots;
     }
+
+    /// Compares the keys of rows whose heads are equal.
+    fn compare_behind_heads(&self, a: Slot, b: Slot) -> Ordering {
+        if a.key.max(b.key) as usize <= size_of::<u64>() {
+            // What one has more is in the head: zeros.
+            return a.key.cmp(&b.key);
+        }
+        self.row(a).0.cmp(self.row(b).0)
+    }
+}
+
+/// The first eight bytes of a key as a number; zeros take the place of bytes that are not there.
+#[inline]
+fn head(key: &[u8]) -> u64 {
+    if let Some(head) = key.first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut head = [0; size_of::<u64>()];
+    head[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(head)
 }
 
 struct TopRow {
@@ -148,6 +177,17 @@ impl ExternalSort {
             bytes: 0,
             pushed: 0,
             spilled: None,
+        }
+    }
+
+    /// Whether a row with this key may be among those that are given in the end.
+    #[inline]
+    pub fn wants(&self, key: &[u8]) -> bool {
+        match &self.rows {
+            Rows::All(_) => true,
+            Rows::Top(heap) => {
+                heap.len() < self.wanted || heap.peek().is_some_and(|greatest| *key < *greatest.key)
+            }
         }
     }
 

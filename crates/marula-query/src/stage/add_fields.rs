@@ -6,6 +6,7 @@ use marula_bson::{Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::fields::FieldTree;
+use super::needs::{Gives, Needs};
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
@@ -58,6 +59,11 @@ impl Stage for AddFields {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.fields.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        self.fields.reads(needs);
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -10,6 +10,7 @@ use marula_error::{Result, errors};
 use super::bucket::is_expression;
 use super::granularity::Granularity;
 use super::group::{Field, parse_field};
+use super::needs::{Gives, Needs};
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
@@ -116,6 +117,12 @@ impl Stage for BucketAuto {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.group_by.optimize(context)?;
         self.fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.optimize(context))
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.expression(&self.group_by);
+        self.fields.iter().for_each(|(_, accumulator)| accumulator.reads(needs));
+        Gives::Noted
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::pipeline::Inside;
 use super::source::check_size;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
@@ -19,7 +20,7 @@ pub(super) const ROW: Row =
     Row { name: "$facet", since: FeatureVersion::V6_0, place: Place::OutsideFacet, parse };
 
 /// How many bytes of input are read before the pipelines run over them.
-const BATCH_BYTES: usize = 1024 * 1024;
+const BATCH_BYTES: usize = 256 * 1024;
 
 errors! {
     not_object(text: &str) = 40169, "the $facet specification must be a non-empty object, but found: $facet: {text}";
@@ -81,18 +82,19 @@ impl Stage for Facet {
         self.pipelines.iter_mut().try_for_each(|(_, pipeline)| pipeline.optimize(context))
     }
 
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        self.pipelines.iter().for_each(|(_, pipeline)| needs.pipeline(pipeline));
+        Gives::Noted
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let feed = Arc::new(Mutex::new(Feed::default()));
         let outputs = self
             .pipelines
             .iter()
             .map(|(_, pipeline)| {
-                let reader = Reader {
-                    feed: Arc::clone(&feed),
-                    number: 0,
-                    batch: Arc::new(Vec::new()),
-                    at: 0,
-                };
+                let reader =
+                    Reader { feed: Arc::clone(&feed), number: 0, batch: Arc::default(), at: 0 };
                 let source = pipeline.run(Box::new(reader), env)?;
                 Ok(Output { source, documents: Vec::new() })
             })
@@ -110,12 +112,27 @@ impl Stage for Facet {
     }
 }
 
+/// Documents one behind the other.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Batch {
+    fn doc(&self, at: usize) -> Doc<'_> {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Doc::trusted(&self.bytes[start..self.ends[at]])
+    }
+}
+
 /// The batch that the pipelines read.
 #[derive(Default)]
 struct Feed {
     /// Counts batches, so that a reader sees a new one.
     number: u64,
-    batch: Arc<Vec<DocBuf>>,
+    batch: Arc<Batch>,
     is_last: bool,
 }
 
@@ -123,14 +140,14 @@ struct Feed {
 struct Reader {
     feed: Arc<Mutex<Feed>>,
     number: u64,
-    batch: Arc<Vec<DocBuf>>,
+    batch: Arc<Batch>,
     /// One past the current document.
     at: usize,
 }
 
 impl Source for Reader {
     fn advance(&mut self) -> Result<Step> {
-        if self.at < self.batch.len() {
+        if self.at < self.batch.ends.len() {
             self.at += 1;
             return Ok(Step::Document);
         }
@@ -141,7 +158,7 @@ impl Source for Reader {
         self.number = feed.number;
         self.batch = Arc::clone(&feed.batch);
         self.at = 0;
-        if self.batch.is_empty() {
+        if self.batch.ends.is_empty() {
             return Ok(if feed.is_last { Step::End } else { Step::Pause });
         }
         self.at = 1;
@@ -149,7 +166,7 @@ impl Source for Reader {
     }
 
     fn doc(&self) -> Doc<'_> {
-        self.at.checked_sub(1).and_then(|at| self.batch.get(at)).map_or(Doc::EMPTY, DocBuf::as_doc)
+        self.at.checked_sub(1).map_or(Doc::EMPTY, |at| self.batch.doc(at))
     }
 }
 
@@ -172,15 +189,13 @@ struct Faceting {
 impl Faceting {
     /// Reads a batch. Answers how the input ended: with a document it goes on.
     fn read_batch(&mut self) -> Result<Step> {
-        let mut batch = Vec::new();
-        let mut size = 0;
+        let mut batch = Batch::default();
         let step = loop {
             match self.input.advance()? {
                 Step::Document => {
-                    let doc = self.input.doc().to_buf();
-                    size += doc.len();
-                    batch.push(doc);
-                    if size >= BATCH_BYTES {
+                    batch.bytes.extend_from_slice(self.input.doc().as_bytes());
+                    batch.ends.push(batch.bytes.len());
+                    if batch.bytes.len() >= BATCH_BYTES {
                         break Step::Document;
                     }
                 }

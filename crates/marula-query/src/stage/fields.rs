@@ -8,6 +8,7 @@ use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::Needs;
 use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::{Expression, Frame, Path, Scope, print};
@@ -139,6 +140,28 @@ impl FieldTree {
             Node::Leaf(leaf) => leaf.optimize(context),
             Node::Inner(tree) => tree.optimize(context),
         })
+    }
+
+    /// Notes what the expressions read, and the fields that others are written below.
+    pub(crate) fn reads(&self, needs: &mut Needs) {
+        for (name, node) in &self.fields {
+            match node {
+                Node::Leaf(leaf) => needs.expression(leaf),
+                Node::Inner(tree) => {
+                    needs.field(name);
+                    tree.reads_below(needs);
+                }
+            }
+        }
+    }
+
+    fn reads_below(&self, needs: &mut Needs) {
+        for (_, node) in &self.fields {
+            match node {
+                Node::Leaf(leaf) => needs.expression(leaf),
+                Node::Inner(tree) => tree.reads_below(needs),
+            }
+        }
     }
 
     /// Writes the frame's document with the fields into `out`, which is cleared first.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
@@ -108,6 +109,12 @@ impl Stage for Group {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.key.optimize(context)?;
         self.fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.optimize(context))
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.expression(&self.key);
+        self.fields.iter().for_each(|(_, accumulator)| accumulator.reads(needs));
+        Gives::Noted
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
@@ -60,6 +61,10 @@ impl Stage for Limit {
 
     fn kind(&self) -> Kind<'_> {
         Kind::Limit(self.0)
+    }
+
+    fn reads(&self, _: &mut Needs) -> Gives {
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {

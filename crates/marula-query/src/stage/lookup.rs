@@ -13,6 +13,7 @@ use marula_error::{Error, Result, errors};
 use super::fields::write_with;
 use super::join_table::{self, JoinTable};
 use super::r#match::Match;
+use super::needs::{Gives, Needs};
 use super::pipeline::Inside;
 use super::source::{DOCUMENT_BYTES_MAX, check_size};
 use super::union_with::open;
@@ -192,6 +193,15 @@ impl Stage for Lookup {
             self.failure = self.pipeline.optimize(context).err();
         }
         self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.written(&self.to);
+        if let Some((local, _)) = &self.fields {
+            needs.path(local);
+        }
+        self.variables.iter().for_each(|(_, value)| needs.expression(value));
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -6,6 +6,7 @@ use bstr::ByteSlice;
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
@@ -69,6 +70,11 @@ impl Stage for Match {
 
     fn kind(&self) -> Kind<'_> {
         Kind::Match(&self.filter)
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.filter(&self.filter);
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

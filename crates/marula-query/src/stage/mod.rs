@@ -33,6 +33,7 @@ mod lookup;
 pub mod map_reduce;
 mod r#match;
 mod merge;
+pub mod needs;
 mod out;
 mod project;
 mod redact;
@@ -56,6 +57,7 @@ use marula_error::Result;
 
 pub use coll_stats::CollectionStats;
 pub use geo_near::GeoNear;
+use needs::{Gives, Needs};
 pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
 pub use source::{Source, Step};
@@ -151,6 +153,11 @@ pub trait Stage: Debug + Send + Sync {
 
     /// Says that only the first `limit` documents of the stage are wanted.
     fn limit_output(&mut self, _limit: u64) {}
+
+    /// Notes which fields of its input the stage looks at, and says what its documents are made of.
+    fn reads(&self, _needs: &mut Needs) -> Gives {
+        Gives::Unknown
+    }
 
     /// Stacks the stage upon its input.
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>>;

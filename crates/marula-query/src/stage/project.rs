@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
@@ -54,6 +55,18 @@ impl Stage for Project {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.projection.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        match (self.projection.needs(), self.projection.choice()) {
+            (Some(paths), _) => {
+                paths.iter().for_each(|path| needs.field(path.first()));
+                needs.every_field();
+                Gives::Noted
+            }
+            (None, Some((false, _))) => Gives::Input,
+            _ => Gives::Unknown,
+        }
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

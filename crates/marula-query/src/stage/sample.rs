@@ -8,6 +8,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::needs::{Gives, Needs};
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Rows};
@@ -57,6 +58,10 @@ impl Stage for Sample {
         super::pipeline::printed(|out| {
             out.append("size", i64::try_from(self.0).unwrap_or(i64::MAX));
         })
+    }
+
+    fn reads(&self, _: &mut Needs) -> Gives {
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

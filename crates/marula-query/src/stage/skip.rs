@@ -6,6 +6,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::limit::read_count;
+use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
@@ -38,6 +39,10 @@ impl Stage for Skip {
 
     fn kind(&self) -> Kind<'_> {
         Kind::Skip(self.0)
+    }
+
+    fn reads(&self, _: &mut Needs) -> Gives {
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {

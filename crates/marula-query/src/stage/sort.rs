@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::feature_version::FeatureVersion;
 use crate::sort::{DocMeta, SortPattern};
@@ -67,6 +68,11 @@ impl Stage for Sort {
         self.limit = Some(self.limit.map_or(limit, |own| own.min(limit)));
     }
 
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.sort(&self.pattern);
+        Gives::Input
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let context = &env.context;
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, self.limit);
@@ -94,6 +100,9 @@ impl Sorting {
             let text_score = self.input.text_score();
             let meta = DocMeta { text_score, ..DocMeta::default() };
             self.stage.pattern.write_key_with_meta(doc, &meta, &mut self.key)?;
+            if !sort.wants(&self.key) {
+                continue;
+            }
             let score = text_score.unwrap_or(f64::NAN).to_le_bytes();
             sort.push(&self.key, &[&score, doc.as_bytes()])?;
         }

@@ -8,6 +8,7 @@ use marula_bson::{Doc, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::fields::write_with;
+use super::needs::{Gives, Needs};
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::Path;
@@ -91,6 +92,14 @@ impl Stage for Unwind {
         })
     }
 
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.path(&self.path);
+        if let Some(index) = &self.index {
+            needs.written(index);
+        }
+        Gives::Input
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Unwinding {
             input,
@@ -110,6 +119,8 @@ struct Rest {
     /// Where the elements end.
     end: usize,
     index: i64,
+    /// Where the field begins and ends, where it stands at the top and has its name alone.
+    field: Option<(usize, usize)>,
 }
 
 struct Unwinding {
@@ -125,7 +136,7 @@ struct Unwinding {
 impl Unwinding {
     /// Writes the document for the next element of the array, where there is one.
     fn next_element(&mut self) -> bool {
-        let Some(Rest { offset, end, index }) = self.rest.take() else {
+        let Some(Rest { offset, end, index, field }) = self.rest.take() else {
             return false;
         };
         let doc = self.input.doc();
@@ -134,14 +145,19 @@ impl Unwinding {
         let Some(item) = items.next() else {
             return false;
         };
-        self.rest = Some(Rest { offset: end - items.rest().len(), end, index: index + 1 });
+        self.rest = Some(Rest { offset: end - items.rest().len(), end, index: index + 1, field });
         self.out.clear();
-        write_with(
-            doc,
-            self.stage.path.parts(),
-            Some(item.value.get()),
-            &mut DocWriter::new(&mut self.out),
-        );
+        let parts = self.stage.path.parts();
+        match (field.and_then(|field| around(doc, field)), parts) {
+            (Some((before, behind)), [name]) => {
+                let mut out = DocWriter::new(&mut self.out);
+                out.append_elements(before).append_raw(name, item.value).append_elements(behind);
+            }
+            _ => {
+                let value = Some(item.value.get());
+                write_with(doc, parts, value, &mut DocWriter::new(&mut self.out));
+            }
+        }
         self.write_index(Value::Int64(index));
         true
     }
@@ -167,7 +183,8 @@ impl Unwinding {
             let elements = items.elements_bytes();
             // The elements are part of the document's bytes, so the difference is their offset.
             let offset = elements.as_ptr().addr() - doc.as_bytes().as_ptr().addr();
-            self.rest = Some(Rest { offset, end: offset + elements.len(), index: 0 });
+            let field = field_of(doc, self.stage.path.parts(), offset);
+            self.rest = Some(Rest { offset, end: offset + elements.len(), index: 0, field });
             return false;
         }
         let is_nothing = found.is_none_or(|value| value.is_nullish() || value.as_array().is_some());
@@ -188,6 +205,26 @@ impl Unwinding {
         self.write_index(Value::Null);
         true
     }
+}
+
+/// Where the field `path` begins and ends in the document's bytes, whose array's elements begin at `offset`. `None` where
+/// it does not stand at the top or is not the only one of its name.
+fn field_of(doc: Doc<'_>, path: &[Box<[u8]>], offset: usize) -> Option<(usize, usize)> {
+    let [name] = path else { return None };
+    let array = offset - size_of::<i32>();
+    // In front of the array are its tag and its name, with a NUL.
+    let begin = array.checked_sub(name.len() + 2)?;
+    let (length, _) = doc.as_bytes().get(array..)?.split_first_chunk()?;
+    let end = array + usize::try_from(i32::from_le_bytes(*length)).ok()?;
+    let (_, behind) = around(doc, (begin, end))?;
+    let is_only = Iter::over(behind).all(|element| **element.name != **name);
+    is_only.then_some((begin, end))
+}
+
+/// The elements before and behind a part of a document's bytes.
+fn around(doc: Doc<'_>, (begin, end): (usize, usize)) -> Option<(&[u8], &[u8])> {
+    let bytes = doc.as_bytes();
+    Some((bytes.get(size_of::<i32>()..begin)?, bytes.get(end..bytes.len().checked_sub(1)?)?))
 }
 
 /// The value at a path through documents alone.

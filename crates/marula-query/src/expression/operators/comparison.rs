@@ -30,10 +30,10 @@ fn compare<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Ordering> {
 }
 
 /// Compares two values that may be missing.
-pub(super) fn compare_optional<'a>(
-    left: Option<Value<'a>>,
-    right: Option<Value<'a>>,
-    frame: &Frame<'a>,
+pub(in crate::expression) fn compare_optional(
+    left: Option<Value<'_>>,
+    right: Option<Value<'_>>,
+    frame: &Frame<'_>,
 ) -> Ordering {
     match (left, right) {
         (Some(left), Some(right)) => order::compare(left, right, frame.context.collator()),

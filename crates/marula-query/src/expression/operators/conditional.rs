@@ -25,7 +25,7 @@ errors! {
     switch_branch_unknown(name: &str) = 40063, "$switch found an unknown argument to a branch: {name}";
     switch_branch_no_case() = 40064, "$switch requires each branch have a 'case' expression";
     switch_branch_no_then() = 40065, "$switch requires each branch have a 'then' expression.";
-    switch_no_match() = 40066, "$switch could not find a matching branch for an input, and no default was specified.";
+    pub(in crate::expression) switch_no_match() = 40066, "$switch could not find a matching branch for an input, and no default was specified.";
     switch_never() = 40069, "Cannot execute a switch statement where all the cases evaluate to false without a default";
     switch_unknown(name: &str) = 40067, "$switch found an unknown argument: {name}";
     switch_no_branches() = 40068, "$switch requires at least one branch";

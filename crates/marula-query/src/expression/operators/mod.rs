@@ -38,7 +38,8 @@ use marula_error::Result;
 
 use super::{Expression, Frame, Operator};
 
-pub(super) use conditional::optimize_switch;
+pub(super) use comparison::compare_optional;
+pub(super) use conditional::{optimize_switch, switch_no_match};
 pub(super) use date::iso_text;
 
 /// Every family's table.

@@ -1,0 +1,156 @@
+//! Copying some fields of a document, found in one walk.
+//!
+//! Who needs a few fields of a large document, and several times, takes them out first: what is left fits the
+//! processor's cache, and each later look-up is short.
+
+use crate::doc::AHEAD;
+use crate::nul::find_nul;
+use crate::value::value_size;
+use crate::{Doc, DocWriter, Type};
+
+/// How many names a set holds: one bit of a word for each.
+const NAMES_MAX: usize = 32;
+
+/// Names of fields of a document, at its top.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct FieldSet {
+    names: Vec<Box<[u8]>>,
+    /// A bit for each length that a name has; the last one stands for all that are longer.
+    lengths: u64,
+    /// Whether all fields of a name are wanted, not only the first.
+    every: bool,
+}
+
+impl FieldSet {
+    /// The set without names.
+    pub fn new() -> Self {
+        FieldSet::default()
+    }
+
+    /// Adds a name; `false` where the set is full.
+    pub fn insert(&mut self, name: &[u8]) -> bool {
+        if self.names.iter().any(|known| **known == *name) {
+            return true;
+        }
+        if self.names.len() == NAMES_MAX {
+            return false;
+        }
+        self.lengths |= length_bit(name.len());
+        self.names.push(name.into());
+        true
+    }
+
+    /// From now on takes every field of a name, where a document has several.
+    pub fn want_every(&mut self) {
+        self.every = true;
+    }
+
+    /// Adds all that another set wants; `false` where the set is full.
+    pub fn extend(&mut self, other: &FieldSet) -> bool {
+        self.every |= other.every;
+        other.names.iter().all(|name| self.insert(name))
+    }
+
+    /// The names in the order in which they were added.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.iter().map(|name| &**name)
+    }
+
+    /// Appends a document to `out` that has the fields of the set, in the order of `doc`.
+    pub fn copy(&self, doc: Doc<'_>, out: &mut Vec<u8>) {
+        // Where the bytes are broken the walk ends, as it does in a look-up.
+        let _ = self.copy_elements(doc.elements_bytes(), &mut DocWriter::new(out));
+    }
+
+    /// Appends the elements of the set; `None` where the bytes end before all are found.
+    fn copy_elements(&self, mut rest: &[u8], out: &mut DocWriter<'_>) -> Option<()> {
+        let mut wanted = (1_u64 << self.names.len()) - 1;
+        while wanted != 0 {
+            let (&tag, after_tag) = rest.split_first()?;
+            // A load whose value nobody waits for: it brings what is a few fields ahead from memory meanwhile.
+            std::hint::black_box(rest.get(AHEAD).copied());
+            let kind = Type::from_tag(tag)?;
+            let name_size = find_nul(after_tag)?;
+            let size = value_size(kind, after_tag.get(name_size + 1..)?)?;
+            let (element, behind) = rest.split_at_checked(name_size + 2 + size)?;
+            rest = behind;
+            // The length tells most names apart without a look at their bytes.
+            if self.lengths & length_bit(name_size) == 0 {
+                continue;
+            }
+            let name = element.get(1..=name_size)?;
+            let Some(place) = self.names.iter().position(|wanted| **wanted == *name) else {
+                continue;
+            };
+            let bit = 1 << place;
+            if wanted & bit != 0 {
+                out.append_elements(element);
+                if !self.every {
+                    wanted &= !bit;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DocBuf, doc};
+
+    fn check(names: &[&str], every: bool, from: &DocBuf, expected: &DocBuf) {
+        let mut set = FieldSet::new();
+        names.iter().for_each(|name| assert!(set.insert(name.as_bytes())));
+        if every {
+            set.want_every();
+        }
+        let mut out = vec![7];
+        set.copy(from.as_doc(), &mut out);
+        assert_eq!(out[1..], **expected, "{names:?}");
+    }
+
+    #[test]
+    fn the_fields_come_in_the_order_of_the_document() {
+        let document = doc! { "_id": 1, "a": [1, 2], "ab": "x", "b": { "c": 1 }, "d": null };
+        check(&["b", "a"], false, &document, &doc! { "a": [1, 2], "b": { "c": 1 } });
+        check(&["d", "none"], false, &document, &doc! { "d": null });
+        check(&[], false, &document, &doc! {});
+        check(&["_id", "_id"], true, &document, &doc! { "_id": 1 });
+    }
+
+    #[test]
+    fn of_fields_of_one_name_the_first_is_taken_or_all() {
+        let document = DocBuf::build(|out| {
+            out.append("a", 1).append("b", 2).append("a", 3);
+        });
+        check(&["a"], false, &document, &doc! { "a": 1 });
+        let both = DocBuf::build(|out| {
+            out.append("a", 1).append("a", 3);
+        });
+        check(&["a"], true, &document, &both);
+    }
+
+    #[test]
+    fn broken_bytes_end_the_walk() {
+        let whole = doc! { "a": 1, "b": "text" };
+        let mut set = FieldSet::new();
+        set.insert(b"b");
+        for length in 0..whole.len() {
+            let mut out = Vec::new();
+            set.copy(Doc::trusted(&whole[..length]), &mut out);
+            assert_eq!(out, *doc! {});
+        }
+    }
+
+    #[test]
+    fn a_set_has_an_end() {
+        let mut set = FieldSet::new();
+        assert!((0..NAMES_MAX).all(|number| set.insert(number.to_string().as_bytes())));
+        assert!(!set.insert(b"one more") && set.insert(b"0"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Which fields of its input a pipeline looks at, so that no others need be carried through it.
+//!
+//! Each [`Stage`](super::Stage) notes what it reads itself and says what its documents are made of. The stages are asked in order
+//! until one makes its documents of nothing but what was noted: whatever stands behind it sees no more. Only the
+//! tops of paths count; a set that is too large is no harm. A stage that does not say anything needs the whole
+//! document, and so does a pipeline that hands its input on to its end.
+
+use marula_bson::FieldSet;
+
+use super::Pipeline;
+use crate::expression::{Expression, Path};
+use crate::filter::{Filter, Node};
+use crate::sort::{SortPart, SortPattern};
+
+/// What a stage's documents are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gives {
+    /// Of the input's fields, perhaps with others, perhaps with fewer.
+    Input,
+    /// Of what the stage has noted and nothing else.
+    Noted,
+    /// Of anything.
+    Unknown,
+}
+
+/// The fields that have been noted.
+#[derive(Debug, Default)]
+pub struct Needs {
+    fields: FieldSet,
+    /// Whether some part of a pipeline takes the document as a whole.
+    is_whole: bool,
+}
+
+impl Needs {
+    /// Notes a field at the top.
+    pub fn field(&mut self, name: &[u8]) {
+        self.is_whole |= !self.fields.insert(name);
+    }
+
+    /// Notes a path; one without parts is the whole document.
+    pub fn path(&mut self, path: &Path) {
+        match path.parts().first() {
+            Some(first) => self.field(first),
+            None => self.is_whole = true,
+        }
+    }
+
+    /// Notes the field that a value is written below; one that is written at the top replaces what is there.
+    pub fn written(&mut self, path: &Path) {
+        if path.parts().len() > 1 {
+            self.path(path);
+        }
+    }
+
+    /// Notes what an expression reads.
+    pub fn expression(&mut self, expression: &Expression) {
+        expression.for_each_path(&mut |path| self.path(path));
+    }
+
+    /// Notes what a sort reads.
+    pub fn sort(&mut self, pattern: &SortPattern) {
+        for part in pattern.parts() {
+            if let SortPart::Path { path, .. } = part {
+                self.field(path.first());
+            }
+        }
+    }
+
+    /// Notes what a filter reads.
+    pub fn filter(&mut self, filter: &Filter) {
+        self.node(filter.root());
+    }
+
+    /// Notes that each field of a name is needed where a document has several.
+    pub fn every_field(&mut self) {
+        self.fields.want_every();
+    }
+
+    fn node(&mut self, node: &Node) {
+        match node {
+            Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+                children.iter().for_each(|child| self.node(child));
+            }
+            Node::Not(child) => self.node(child),
+            Node::Path(at) => self.field(at.path.first()),
+            Node::Expr(expr) => self.expression(expr.expression()),
+            Node::AlwaysTrue | Node::AlwaysFalse => {}
+            Node::Schema(_) | Node::Where(_) | Node::Text(_) => self.is_whole = true,
+        }
+    }
+
+    /// Notes what a pipeline over the same documents reads.
+    pub fn pipeline(&mut self, pipeline: &Pipeline) {
+        match pipeline.needs() {
+            Some(fields) => self.is_whole |= !self.fields.extend(&fields),
+            None => self.is_whole = true,
+        }
+    }
+}
+
+impl Pipeline {
+    /// The fields of its input that the pipeline looks at; `None` where that may be any.
+    pub fn needs(&self) -> Option<FieldSet> {
+        let mut needs = Needs::default();
+        for stage in self.stages() {
+            match stage.reads(&mut needs) {
+                _ if needs.is_whole => return None,
+                Gives::Input => {}
+                Gives::Noted => return Some(needs.fields),
+                Gives::Unknown => return None,
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use marula_bson::{Value, ext_json};
+
+    use super::*;
+    use crate::context::Context;
+
+    /// Checks the names that a pipeline needs, in any order; `None` is any.
+    fn check(stages: &str, expected: Option<&[&str]>) {
+        let text = format!("{{\"pipeline\": {stages}}}");
+        let spec = ext_json::parse(&text).expect("it is JSON");
+        let stages = spec.as_doc().get("pipeline").and_then(|value: Value<'_>| value.as_array());
+        let stages = stages.expect("it is an array");
+        let pipeline = Pipeline::parse(stages, &Context::default()).expect("it is right");
+        let needs = pipeline.needs();
+        let names: Option<BTreeSet<&[u8]>> = needs.as_ref().map(|fields| fields.names().collect());
+        let expected: Option<BTreeSet<&[u8]>> =
+            expected.map(|names| names.iter().map(|name| name.as_bytes()).collect());
+        assert_eq!(names, expected, "{text}");
+    }
+
+    #[test]
+    fn a_group_needs_what_it_reads() {
+        check(r#"[{"$group": {"_id": "$a.b", "n": {"$sum": "$c"}}}]"#, Some(&["a", "c"]));
+        check(r#"[{"$group": {"_id": null, "n": {"$sum": 1}}}]"#, Some(&[]));
+        check(r#"[{"$count": "n"}]"#, Some(&[]));
+        check(r#"[{"$sortByCount": "$tags"}]"#, Some(&["tags"]));
+        let top = r#"{"$top": {"sortBy": {"x.y": 1}, "output": "$z"}}"#;
+        check(&format!(r#"[{{"$group": {{"_id": 1, "t": {top}}}}}]"#), Some(&["z", "x"]));
+        check(r#"[{"$group": {"_id": 1, "all": {"$push": "$$ROOT"}}}]"#, None);
+        check(
+            r#"[{"$group": {"_id": "$$CURRENT.a", "b": {"$max": "$$ROOT.b.c"}}}]"#,
+            Some(&["a", "b"]),
+        );
+    }
+
+    #[test]
+    fn what_stands_before_a_group_is_needed_too() {
+        let group = r#"{"$group": {"_id": "$k"}}"#;
+        let check = |before: &str, expected: Option<&[&str]>| {
+            check(&format!("[{before}, {group}]"), expected);
+        };
+        check(
+            r#"{"$match": {"a.b": 1, "$or": [{"c": 2}, {"$expr": {"$gt": ["$d", 1]}}]}}"#,
+            Some(&["a", "c", "d", "k"]),
+        );
+        check(r#"{"$match": {"$jsonSchema": {"required": ["a"]}}}"#, None);
+        check(r#"{"$unwind": {"path": "$a.b", "includeArrayIndex": "i"}}"#, Some(&["a", "k"]));
+        check(r#"{"$unwind": {"path": "$a", "includeArrayIndex": "i.j"}}"#, Some(&["a", "i", "k"]));
+        check(r#"{"$sort": {"x": 1}}, {"$limit": 3}, {"$skip": 1}"#, Some(&["x", "k"]));
+        check(r#"{"$addFields": {"k": "$a", "n.m": "$b"}}"#, Some(&["a", "n", "b", "k"]));
+        check(r#"{"$project": {"k": "$a", "c.d": 1}}"#, Some(&["_id", "a", "c"]));
+        check(r#"{"$project": {"c": 0}}"#, Some(&["k"]));
+        check(r#"{"$replaceRoot": {"newRoot": "$a"}}"#, None);
+        check(
+            r#"{"$lookup": {"from": "o", "localField": "a", "foreignField": "b", "as": "c"}}"#,
+            Some(&["a", "k"]),
+        );
+        check(
+            r#"{"$lookup": {"from": "o", "let": {"x": "$y"}, "pipeline": [], "as": "c.d"}}"#,
+            Some(&["c", "y", "k"]),
+        );
+    }
+
+    #[test]
+    fn facets_need_what_each_of_them_does() {
+        let group = |key: &str| format!(r#"[{{"$group": {{"_id": "{key}"}}}}]"#);
+        let facet = |a: &str, b: &str| format!(r#"[{{"$facet": {{"x": {a}, "y": {b}}}}}]"#);
+        check(&facet(&group("$a"), &group("$b")), Some(&["a", "b"]));
+        check(&facet(&group("$a"), r#"[{"$limit": 1}]"#), None);
+    }
+
+    #[test]
+    fn what_reaches_the_end_is_whole() {
+        check("[]", None);
+        check(r#"[{"$match": {"a": 1}}, {"$limit": 2}]"#, None);
+        check(r#"[{"$unwind": "$a"}]"#, None);
+    }
+}
