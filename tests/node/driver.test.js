@@ -130,3 +130,23 @@ test('a hundred operations at once', async () => {
   await Promise.all(Array.from({ length: 100 }, () => c.updateOne({ _id: 1 }, { $inc: { n: 1 } })));
   assert.equal((await c.findOne({ _id: 1 })).n, 100);
 });
+
+for (const mechanism of ['DEFAULT', 'SCRAM-SHA-1', 'SCRAM-SHA-256']) {
+  test(`a user signs in with ${mechanism}`, async () => {
+    await db.command({ createUser: 'ada.b', pwd: 'pässwörd', roles: ['readWrite'] });
+    try {
+      const options = (password) => ({ auth: { username: 'ada.b', password }, authSource: db.databaseName,
+        authMechanism: mechanism });
+      const own = await new MongoClient(server.uri, options('pässwörd')).connect();
+      const { authInfo } = await own.db('admin').command({ connectionStatus: 1 });
+      assert.deepEqual(authInfo.authenticatedUsers, [{ user: 'ada.b', db: db.databaseName }]);
+      await own.db(db.databaseName).collection('c').insertOne({ _id: 1 });
+      await own.close();
+      const stranger = new MongoClient(server.uri, options('wrong'));
+      await assert.rejects(stranger.connect(), { code: 18 });
+      await stranger.close();
+    } finally {
+      await db.command({ dropAllUsersFromDatabase: 1 });
+    }
+  });
+}

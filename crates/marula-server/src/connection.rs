@@ -6,6 +6,8 @@ use marula_bson::DocBuf;
 use marula_error::Result;
 use marula_wire::Compressor;
 
+use crate::auth::access::Access;
+use crate::auth::scram::Conversation;
 use crate::net::service::Peer;
 use crate::operation::Operation;
 use crate::session::{Lsid, Session, Sessions};
@@ -24,6 +26,10 @@ pub struct Connection {
     pub has_said_hello: bool,
     /// The compressors that both ends know, in the client's order.
     pub compressors: Vec<Compressor>,
+    /// The conversation by which the client is about to prove who it is.
+    pub(crate) conversation: Option<Box<Conversation>>,
+    /// The user that the client has proven to be.
+    pub(crate) access: Option<Box<Access>>,
     /// The session of the last command: drivers use few at a time, so that it is mostly the same again.
     session: Option<Arc<Session>>,
 }
@@ -38,6 +44,8 @@ impl Connection {
             metadata: None,
             has_said_hello: false,
             compressors: Vec::new(),
+            conversation: None,
+            access: None,
             session: None,
         }
     }

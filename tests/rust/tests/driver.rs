@@ -5,7 +5,9 @@ use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::error::{Error, ErrorKind, WriteFailure};
-use mongodb::options::{ClientOptions, Compressor, IndexOptions, ReturnDocument};
+use mongodb::options::{
+    AuthMechanism, ClientOptions, Compressor, Credential, IndexOptions, ReturnDocument,
+};
 use mongodb::sync::{Client, Collection};
 
 /// A server, which ends with the value, and an empty collection on it.
@@ -173,4 +175,32 @@ fn collections_and_sessions() {
     assert!(db.list_collection_names().run().expect("names").is_empty());
     let pong = client.database("admin").run_command(doc! { "ping": 1 }).run().expect("pong");
     assert_eq!(pong, doc! { "ok": 1.0 });
+}
+
+#[test]
+fn users_sign_in() {
+    let (server, c) = fresh();
+    let db = c.client().database("users");
+    db.run_command(doc! { "createUser": "ada", "pwd": "secret", "roles": ["readWrite"] })
+        .run()
+        .expect("created");
+    let sign_in = |mechanism: AuthMechanism, password: &str| {
+        let mut options = ClientOptions::parse(&server.uri).run().expect("the address is one");
+        let credential = Credential::builder()
+            .username("ada".to_owned())
+            .password(password.to_owned())
+            .source("users".to_owned())
+            .mechanism(mechanism);
+        options.credential = Some(credential.build());
+        let client = Client::with_options(options).expect("a client");
+        client.database("users").run_command(doc! { "connectionStatus": 1 }).run()
+    };
+    for mechanism in [AuthMechanism::ScramSha1, AuthMechanism::ScramSha256] {
+        let status = sign_in(mechanism.clone(), "secret").expect("signed in");
+        let users =
+            status.get_document("authInfo").and_then(|info| info.get_array("authenticatedUsers"));
+        assert_eq!(users.expect("users"), &[Bson::from(doc! { "user": "ada", "db": "users" })]);
+        let error = sign_in(mechanism, "wrong").expect_err("refused");
+        assert!(matches!(*error.kind, ErrorKind::Authentication { .. }), "{error}");
+    }
 }

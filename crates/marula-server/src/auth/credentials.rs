@@ -209,7 +209,6 @@ impl Credentials {
         }
     }
 
-    #[cfg(test)]
     /// Reads what a user's document has for a mechanism; `None` where it has nothing usable.
     pub(crate) fn stored(mechanism: Mechanism, user: Doc<'_>) -> Option<Self> {
         let credentials = user.get("credentials")?.as_doc()?;

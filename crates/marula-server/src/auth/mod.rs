@@ -2,8 +2,10 @@
 //!
 //! They are documents in `admin.system.users` and `admin.system.roles` ([`documents`]). A role allows actions on
 //! resources ([`privilege`]) and inherits from others ([`roles`]); some roles are built in ([`builtin`]). A user has
-//! credentials instead of a password ([`credentials`]).
+//! credentials instead of a password ([`credentials`]), by which
+//! a client proves who it is ([`scram`]); from then on its connection has that user's [`access`].
 
+pub(crate) mod access;
 pub(crate) mod action;
 pub(crate) mod args;
 pub(crate) mod builtin;
@@ -14,6 +16,7 @@ pub(crate) mod privilege;
 pub(crate) mod resource;
 pub(crate) mod restriction;
 pub(crate) mod roles;
+pub(crate) mod scram;
 
 use parking_lot::{Mutex, MutexGuard};
 

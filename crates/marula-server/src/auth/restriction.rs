@@ -5,12 +5,13 @@
 //! recorded from mongod 6.0.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use marula_bson::{ArrayWriter, ByteSlice, Doc, Type};
 use marula_error::{Result, errors};
 
 use crate::command::fields::{self, Field, Types};
+use crate::net::service::Peer;
 
 errors! {
     bad_address() = BadValue, "Invalid IP address in CIDR string";
@@ -56,6 +57,21 @@ impl Range {
             }
         };
         Ok(Range { address, bits })
+    }
+}
+
+impl Range {
+    fn contains(&self, address: IpAddr) -> bool {
+        let leading_equal = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            _ => return false,
+        };
+        leading_equal >= u32::from(self.bits)
     }
 }
 
@@ -137,6 +153,31 @@ pub(crate) struct Ranges {
     server_address: Option<Vec<Range>>,
 }
 
+/// The two ends of a connection; a Unix socket has no addresses.
+pub(crate) struct Place {
+    client: Option<IpAddr>,
+    server: Option<IpAddr>,
+}
+
+impl Place {
+    /// The ends of this connection.
+    pub(crate) fn of(peer: &Peer) -> Self {
+        let address = |end: Option<SocketAddr>| end.map(|end| end.ip().to_canonical());
+        Place { client: address(peer.remote), server: address(peer.local) }
+    }
+
+    /// Whether the connection meets a restriction.
+    pub(crate) fn meets(&self, ranges: &Ranges) -> bool {
+        let meets = |ranges: &Option<Vec<Range>>, address: Option<IpAddr>| match ranges {
+            None => true,
+            Some(ranges) => {
+                address.is_some_and(|address| ranges.iter().any(|range| range.contains(address)))
+            }
+        };
+        meets(&ranges.client_source, self.client) && meets(&ranges.server_address, self.server)
+    }
+}
+
 impl Ranges {
     /// Appends it; an address alone is shown as the range of one.
     pub(crate) fn write(&self, out: &mut ArrayWriter<'_>) {
@@ -193,6 +234,29 @@ mod tests {
         check_range("127.0.0.1/x", Err("Non-numeric length in CIDR string"));
         check_range("127.0.0.1/", Err("Non-numeric length in CIDR string"));
         check_range("127.0.0.1/+8", Err("Non-numeric length in CIDR string"));
+    }
+
+    #[test]
+    fn a_connection_meets_the_ranges_that_its_ends_lie_in() {
+        let ranges = |client: &[&str], server: Option<&[&str]>| {
+            let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+            let restriction = Restriction {
+                client_source: Some(texts(client)),
+                server_address: server.map(texts),
+            };
+            restriction.check().unwrap()
+        };
+        let place =
+            |client: &str| Place { client: client.parse().ok(), server: "127.0.0.1".parse().ok() };
+        assert!(place("10.9.8.7").meets(&ranges(&["10.0.0.0/8"], None)));
+        assert!(!place("11.9.8.7").meets(&ranges(&["10.0.0.0/8"], None)));
+        assert!(place("11.9.8.7").meets(&ranges(&["10.0.0.0/8", "0.0.0.0/0"], None)));
+        assert!(!place("11.9.8.7").meets(&ranges(&[], None)));
+        assert!(place("::1").meets(&ranges(&["::1"], Some(&["127.0.0.1"]))));
+        assert!(!place("::1").meets(&ranges(&["::1"], Some(&["127.0.0.2"]))));
+        assert!(!place("::1").meets(&ranges(&["0.0.0.0/0"], None)));
+        // A Unix socket.
+        assert!(!place("").meets(&ranges(&["0.0.0.0/0"], None)));
     }
 
     fn message(list: marula_bson::DocBuf) -> String {

@@ -5,6 +5,8 @@ use marula_error::Result;
 
 use super::fields::{Field, Types};
 use super::{Command, Fields, Outcome, Place};
+use crate::auth::documents::Documents;
+use crate::auth::name::Name;
 use crate::context::Context;
 use crate::dispatch;
 use crate::request::Request;
@@ -36,7 +38,13 @@ pub(super) static LOGOUT: Command = Command {
     name: "logout",
     help: "Forgets who is authenticated on this connection.",
     place: Place::Inline,
-    run: |_, _, _| Ok(Outcome::Done),
+    run: |ctx, request, _| {
+        // Who belongs to another database stays.
+        if ctx.connection.access.as_ref().is_some_and(|access| access.user.db == request.db) {
+            ctx.connection.access = None;
+        }
+        Ok(Outcome::Done)
+    },
     ..Command::DEFAULT
 };
 
@@ -52,14 +60,33 @@ pub(super) static GET_NONCE: Command = Command {
 };
 
 fn status(
-    _: &mut Context<'_>,
+    ctx: &mut Context<'_>,
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    let connection = &mut *ctx.connection;
+    if let Some(access) = connection.access.take() {
+        let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+        connection.access = access.renewed(&documents, &connection.peer).map(Box::new);
+    }
+    let access = connection.access.as_deref();
     let mut info = reply.begin_doc("authInfo");
-    doc_fields!(info; "authenticatedUsers": [], "authenticatedUserRoles": []);
+    let mut users = info.begin_array("authenticatedUsers");
+    if let Some(access) = access {
+        let Name { name, db } = &access.user;
+        let mut user = users.begin_doc();
+        doc_fields!(user; "user": name.as_str(), "db": db.as_str());
+    }
+    users.finish();
+    let mut roles = info.begin_array("authenticatedUserRoles");
+    access.iter().flat_map(|access| &access.roles).for_each(|role| role.write_role(&mut roles));
+    roles.finish();
     if request.flag("showPrivileges") {
-        info.begin_array("authenticatedUserPrivileges").finish();
+        let mut out = info.begin_array("authenticatedUserPrivileges");
+        access
+            .iter()
+            .flat_map(|access| &access.privileges)
+            .for_each(|privilege| privilege.write(&mut out));
     }
     Ok(Outcome::Done)
 }

@@ -15,7 +15,7 @@ use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 
 use super::build_info::DOCUMENT_BYTES_MAX;
 use super::fields::{self, Field, Fields, Types};
-use super::{Command, Outcome, Place};
+use super::{Command, Outcome, Place, sasl};
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
 use crate::net::service::Reason;
@@ -83,6 +83,7 @@ pub(super) static HELLO: Command = Command {
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Known { place: "hello", fields: FIELDS },
+    secrets: &["speculativeAuthenticate"],
     run: |context, request, reply| run(context, request, reply, "isWritablePrimary"),
     ..Command::DEFAULT
 };
@@ -93,6 +94,7 @@ pub(super) static IS_MASTER: Command = Command {
     help: "The old name of hello.",
     place: Place::Inline,
     fields: Fields::Known { place: "isMaster", fields: FIELDS },
+    secrets: &["speculativeAuthenticate"],
     run: |context, request, reply| run(context, request, reply, "ismaster"),
     ..Command::DEFAULT
 };
@@ -112,6 +114,7 @@ fn run(
         }
     }
     write(context, request, reply, primary);
+    sasl::append_to_hello(context, request, reply)?;
     let streams = request.message.exhaust_allowed() && request.arg("maxAwaitTimeMS").is_some();
     Ok(if streams { Outcome::Stream } else { Outcome::Done })
 }
@@ -134,13 +137,19 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     }
     match request.arg("saslSupportedMechs") {
         Some(Value::String(user)) if !user.contains(&b'.') => return Err(bad_user_name()),
-        _ => {}
+        Some(user) => {
+            sasl::hello_user(user)?;
+        }
+        None => {}
     }
     if request
         .arg("speculativeAuthenticate")
         .is_some_and(|value| value.as_doc() == Some(Doc::EMPTY))
     {
         return Err(empty_authenticate());
+    }
+    if let Some(Value::Document(speculation)) = request.arg("speculativeAuthenticate") {
+        sasl::check_speculation(speculation)?;
     }
     if let Some(compression) = request.arg("compression").and_then(|value| value.as_array()) {
         context.connection.compressors.clear();

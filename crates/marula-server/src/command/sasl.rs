@@ -1,56 +1,86 @@
-//! Authentication, as a server answers it that has no users: `saslStart`, `saslContinue`, `authenticate`.
+//! Authentication: `saslStart`, `saslContinue`, `authenticate`, and the part of `hello` that begins one early.
 //!
-//! There is nobody to be, so nobody can prove it; a driver with credentials is told so as mongod would.
+//! A connection has one conversation at a time; a failure ends it. Once it has succeeded the connection is that user's
+//! until `logout`.
+//! Source: driver specification "Authentication"; errors recorded from mongod 6.0.
 
-use marula_bson::{DocWriter, Value};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::{Command, Fields, Outcome, Place};
+use crate::auth::EXTERNAL;
+use crate::auth::access::Access;
+use crate::auth::credentials::Mechanism;
+use crate::auth::documents::Documents;
+use crate::auth::name::{Name, Of};
+use crate::auth::scram::{Conversation, failed};
 use crate::context::Context;
 use crate::request::Request;
 
 errors! {
-    failed() = AuthenticationFailed, "Authentication failed.";
     not_enabled(mechanism: &str) = MechanismUnavailable, "Received authentication for mechanism {mechanism} which is not enabled";
+    not_there(mechanism: &str, db: &str) = MechanismUnavailable, "Unsupported mechanism '{mechanism}' on authentication database '{db}'";
     no_conversation() = ProtocolError, "No SASL session state found";
+    other_conversation() = ProtocolError, "sasl: Mismatched conversation id";
     no_certificate() = AuthenticationFailed, "No verified subject name available from client";
+    unsupported(mechanism: &str) = BadValue, "Unsupported mechanism: {mechanism}";
+    payload_type(kind: &str) = BadValue, "Invalid SASLPayload type. Expected Base64 or BinData, got: {kind}";
+    payload_subtype(kind: &str) = BadValue, "Invalid SASLPayload subtype. Expected BinDataGeneral, got: {kind}";
+    not_base64() = 10_270, "Failed decoding SASL payload: invalid base64";
+    skip_type() = BadValue, "skipEmptyExchange must be boolean";
+    unknown_speculation(name: &str) = 51_769, "hello.speculativeAuthenticate unknown command: {name}";
 }
 
-/// The mechanisms that mongod takes unless it is told otherwise.
+/// The mechanisms that mongod takes unless it is told otherwise. Certificates need TLS.
 pub(crate) const MECHANISMS: &[&str] = &["MONGODB-X509", "SCRAM-SHA-1", "SCRAM-SHA-256"];
+
+/// There is one conversation on a connection at a time, and this is its number.
+const CONVERSATION_ID: i32 = 1;
+
+const START_FIELDS: &[Field] = &[
+    Field::required("mechanism", Types::STRING),
+    Field::required("payload", Types::Any),
+    Field::optional("autoAuthorize", Types::FLAG),
+    Field::optional("options", Types::DOCUMENT),
+];
 
 pub(super) static START: Command = Command {
     name: "saslStart",
-    help: "Begins to authenticate; there are no users, so it fails.",
+    help: "Begins a conversation by which the client proves which user it is.",
     place: Place::Inline,
     in_api_v1: true,
-    fields: Fields::Strict {
-        place: "saslStart",
-        fields: &[
-            Field::required("mechanism", Types::STRING),
-            Field::required("payload", Types::Any),
-            Field::optional("autoAuthorize", Types::Any),
-            Field::optional("options", Types::DOCUMENT),
-        ],
+    fields: Fields::Strict { place: "saslStart", fields: START_FIELDS },
+    secrets: &["payload"],
+    run: |ctx, request, reply| {
+        let start = Start {
+            mechanism: request.text("mechanism").map(|name| name.to_string()).unwrap_or_default(),
+            payload: Payload::parse(request.arg("payload"))?,
+            options: request.arg("options").and_then(|options| options.as_doc()),
+            db: request.db,
+        };
+        start.run(ctx, reply)?;
+        Ok(Outcome::Done)
     },
-    run: start,
     ..Command::DEFAULT
 };
 
 pub(super) static CONTINUE: Command = Command {
     name: "saslContinue",
-    help: "Goes on with what saslStart began; nothing can have been begun.",
+    help: "Goes on with the conversation that saslStart began.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "saslContinue",
         fields: &[
-            Field::required("conversationId", Types::NUMBER),
+            Field::required("conversationId", Types::One(Type::Int32)),
             Field::required("payload", Types::Any),
         ],
     },
-    run: |_, _, _| Err(no_conversation()),
+    secrets: &["payload"],
+    run: go_on,
     ..Command::DEFAULT
 };
 
@@ -67,17 +97,219 @@ pub(super) static AUTHENTICATE: Command = Command {
             Field::optional("db", Types::STRING),
         ],
     },
-    run: |_, _, _| Err(no_certificate()),
+    run: |_, request, _| match request.text("mechanism") {
+        Some(mechanism) if mechanism != "MONGODB-X509" => {
+            let name = mechanism.to_string();
+            let is_known = MECHANISMS.contains(&name.as_str());
+            Err(if is_known { unsupported(&name) } else { not_enabled(&name) })
+        }
+        _ => Err(no_certificate()),
+    },
     ..Command::DEFAULT
 };
 
-fn start(_: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
-    let mechanism = match request.arg("mechanism") {
-        Some(Value::String(mechanism)) => mechanism.to_string(),
-        _ => String::new(),
-    };
-    match MECHANISMS.contains(&mechanism.as_str()) {
-        true => Err(failed()),
-        false => Err(not_enabled(&mechanism)),
+/// A message of a conversation: its bytes, and whether they came as base64, as which the answer then goes too.
+struct Payload {
+    bytes: Vec<u8>,
+    is_base64: bool,
+}
+
+impl Payload {
+    fn parse(value: Option<Value<'_>>) -> Result<Self> {
+        match value {
+            Some(Value::Binary(Binary { subtype: 0, bytes })) => {
+                Ok(Payload { bytes: bytes.to_vec(), is_base64: false })
+            }
+            Some(Value::Binary(Binary { subtype, .. })) => {
+                Err(payload_subtype(subtype_name(subtype)))
+            }
+            Some(Value::String(text)) => {
+                let bytes = BASE64.decode(text.as_bytes()).map_err(|_| not_base64())?;
+                Ok(Payload { bytes, is_base64: true })
+            }
+            other => Err(payload_type(other.map_or("null", |other| other.kind().alias()))),
+        }
     }
+
+    fn append(&self, bytes: &[u8], reply: &mut DocWriter<'_>) {
+        match self.is_base64 {
+            true => reply.append("payload", BASE64.encode(bytes).as_str()),
+            false => reply.append("payload", Binary { subtype: 0, bytes }),
+        };
+    }
+}
+
+fn subtype_name(subtype: u8) -> &'static str {
+    match subtype {
+        1 => "function",
+        2 => "byte(deprecated)",
+        3 => "UUID(deprecated)",
+        4 => "UUID",
+        5 => "MD5",
+        6 => "encrypt",
+        7 => "column",
+        8 => "sensitive",
+        128 => "Custom",
+        _ => "invalid",
+    }
+}
+
+/// What `saslStart` asks for.
+struct Start<'a> {
+    mechanism: String,
+    payload: Payload,
+    options: Option<Doc<'a>>,
+    db: &'a str,
+}
+
+impl Start<'_> {
+    fn run(&self, ctx: &mut Context<'_>, reply: &mut DocWriter<'_>) -> Result<()> {
+        ctx.connection.conversation = None;
+        let name = self.mechanism.as_str();
+        let mechanism = match Mechanism::of_name(name) {
+            Some(mechanism) if self.db != EXTERNAL => mechanism,
+            _ if MECHANISMS.contains(&name) => return Err(not_there(name, self.db)),
+            _ => return Err(not_enabled(name)),
+        };
+        let skips_empty = match self.options.and_then(|options| options.get("skipEmptyExchange")) {
+            None => false,
+            Some(Value::Boolean(skips)) => skips,
+            Some(_) => return Err(skip_type()),
+        };
+        let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+        let bytes = &self.payload.bytes;
+        let begun = Conversation::begin(&documents, mechanism, self.db, bytes, skips_empty);
+        if begun.is_err() {
+            tracing::info!(
+                connection = ctx.connection.id,
+                db = self.db,
+                mechanism = name,
+                "authentication failed"
+            );
+        }
+        let (conversation, answer) = begun?;
+        ctx.connection.conversation = Some(Box::new(conversation));
+        reply.append("conversationId", CONVERSATION_ID).append("done", false);
+        self.payload.append(&answer, reply);
+        Ok(())
+    }
+}
+
+fn go_on(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    // It is put back only when it goes on: a failure ends it.
+    let mut conversation = ctx.connection.conversation.take().ok_or_else(no_conversation)?;
+    let payload = Payload::parse(request.arg("payload"))?;
+    if request.arg("conversationId") != Some(Value::Int32(CONVERSATION_ID)) {
+        return Err(other_conversation());
+    }
+    let answer = conversation.go_on(&payload.bytes).and_then(|answer| {
+        if conversation.is_done() {
+            sign_in(ctx, &conversation.user)?;
+        }
+        Ok(answer)
+    });
+    if answer.is_err() {
+        tracing::info!(connection = ctx.connection.id, user = %conversation.user, "authentication failed");
+    }
+    let answer = answer?;
+    reply.append("conversationId", CONVERSATION_ID).append("done", conversation.is_done());
+    payload.append(&answer, reply);
+    if !conversation.is_done() {
+        ctx.connection.conversation = Some(conversation);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Makes the connection this user's.
+fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
+    if let Some(access) = &ctx.connection.access {
+        access.check_same(user)?;
+    }
+    let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+    let loaded = Access::load(&documents, user, &ctx.connection.peer);
+    // Where a stored restriction cannot be read, nobody can be said to meet it.
+    let access = loaded.ok().flatten().ok_or_else(failed)?;
+    tracing::info!(connection = ctx.connection.id, user = %access.user, "authenticated");
+    ctx.connection.access = Some(Box::new(access));
+    Ok(())
+}
+
+/// Appends what `hello` tells of authentication: the mechanisms of the user that it names, and the answer to the
+/// first message of a conversation that it carries. Where that fails, it is as if it had not been there.
+pub(super) fn append_to_hello(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<()> {
+    if let Some(user) = request.arg("saslSupportedMechs") {
+        let user = hello_user(user)?;
+        let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+        if let Some(doc) = documents.find(Of::User, &user)? {
+            let credentials = doc.as_doc().get("credentials").and_then(|all| all.as_doc());
+            let has = |name: &str| credentials.is_some_and(|all| all.get(name).is_some());
+            let mut out = reply.begin_array("saslSupportedMechs");
+            Mechanism::ALL.iter().filter(|mechanism| has(mechanism.name())).for_each(|mechanism| {
+                out.push(mechanism.name());
+            });
+        }
+    }
+    let speculation = request.arg("speculativeAuthenticate").and_then(|value| value.as_doc());
+    if let Some(speculation) = speculation
+        && let Some(answer) = speculate(ctx, speculation)
+    {
+        reply.append("speculativeAuthenticate", &answer);
+    }
+    Ok(())
+}
+
+/// The user that `hello.saslSupportedMechs` names.
+///
+/// Errors: what is no name.
+pub(super) fn hello_user(value: Value<'_>) -> Result<Name> {
+    match value {
+        Value::String(name) => {
+            let name = name.to_string();
+            let (db, user) = name.split_once('.').unwrap_or_default();
+            Ok(Name::new(user, db))
+        }
+        other => Name::parse(Of::User, other, ""),
+    }
+}
+
+/// Checks that `hello.speculativeAuthenticate` is a command that authenticates.
+pub(super) fn check_speculation(speculation: Doc<'_>) -> Result<()> {
+    match speculation.iter().next() {
+        Some(first) if first.name == "saslStart" || first.name == "authenticate" => Ok(()),
+        first => {
+            let name = first.map_or_else(String::new, |first| first.name.to_string());
+            Err(unknown_speculation(&name))
+        }
+    }
+}
+
+fn speculate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
+    speculation.get("saslStart")?;
+    let fields = DocBuf::build(|out| {
+        for field in
+            speculation.iter().filter(|field| field.name != "saslStart" && field.name != "db")
+        {
+            out.append_raw(field.name, field.value);
+        }
+    });
+    fields::check_doc("saslStart", START_FIELDS, fields.as_doc()).ok()?;
+    let start = Start {
+        mechanism: speculation.get("mechanism")?.as_str()?.to_string(),
+        payload: Payload::parse(speculation.get("payload")).ok()?,
+        options: speculation.get("options").and_then(|options| options.as_doc()),
+        db: speculation.get("db")?.as_str()?.to_str().ok()?,
+    };
+    let mut answer = Vec::new();
+    let mut out = DocWriter::new(&mut answer);
+    start.run(ctx, &mut out).ok()?;
+    drop(out);
+    Some(DocBuf::trusted(answer))
 }

@@ -1,0 +1,303 @@
+//! A conversation by which a client proves that it knows a password: SCRAM, the server's side.
+//!
+//! The client names a user and sends a nonce; the server adds to the nonce and tells salt and iterations; the client
+//! sends a proof made from the password and both messages; the server checks it and proves itself in turn. What was
+//! wrong is told to nobody: every failure answers alike.
+//! Source: RFC 5802, RFC 7677; what is accepted beyond them recorded from mongod 6.0.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use marula_bson::Doc;
+use marula_error::{Result, errors};
+use subtle::ConstantTimeEq;
+
+use super::credentials::{Credentials, Mechanism};
+use super::documents::Documents;
+use super::name::{Name, Of};
+
+errors! {
+    /// A client has not proven who it is.
+    pub(crate) failed() = AuthenticationFailed, "Authentication failed.";
+}
+
+/// The longest message of a client: a name, a nonce and a proof are far shorter.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// The shortest nonce of a client.
+const NONCE_BYTES_MIN: usize = 4;
+/// Random bytes that the server adds to the nonce.
+const NONCE_BYTES: usize = 24;
+
+/// What comes next in a conversation.
+enum Next {
+    /// The client's proof.
+    Proof,
+    /// An empty message, which some clients send at the end.
+    Empty,
+    /// Nothing.
+    Nothing,
+}
+
+/// A conversation that has begun.
+pub(crate) struct Conversation {
+    /// The user whom the client claims to be.
+    pub(crate) user: Name,
+    mechanism: Mechanism,
+    credentials: Credentials,
+    /// Whether the server's proof is the last message.
+    skips_empty: bool,
+    client_first: String,
+    server_first: String,
+    nonce: String,
+    next: Next,
+}
+
+impl Conversation {
+    /// Begins with the client's first message; answers the server's.
+    ///
+    /// Errors: `failed`.
+    pub(crate) fn begin(
+        documents: &Documents<'_>,
+        mechanism: Mechanism,
+        db: &str,
+        message: &[u8],
+        skips_empty: bool,
+    ) -> Result<(Self, Vec<u8>)> {
+        let ClientFirst { user, bare, nonce } = ClientFirst::parse(message).ok_or_else(failed)?;
+        let user = Name { name: user, db: db.to_owned() };
+        let doc = documents.find(Of::User, &user)?.ok_or_else(failed)?;
+        let mut random = [0; NONCE_BYTES];
+        rand::fill(&mut random);
+        let nonce = nonce + &BASE64.encode(random);
+        let conversation =
+            Conversation::open(mechanism, user, doc.as_doc(), bare, nonce, skips_empty)?;
+        let reply = conversation.server_first.clone().into_bytes();
+        Ok((conversation, reply))
+    }
+
+    fn open(
+        mechanism: Mechanism,
+        user: Name,
+        doc: Doc<'_>,
+        client_first: String,
+        nonce: String,
+        skips_empty: bool,
+    ) -> Result<Self> {
+        let credentials = Credentials::stored(mechanism, doc).ok_or_else(failed)?;
+        let salt = BASE64.encode(&credentials.salt);
+        let server_first = format!("r={nonce},s={salt},i={}", credentials.iterations);
+        let next = Next::Proof;
+        Ok(Conversation {
+            user,
+            mechanism,
+            credentials,
+            skips_empty,
+            client_first,
+            server_first,
+            nonce,
+            next,
+        })
+    }
+
+    /// Takes the client's next message; answers the server's. [`Conversation::is_done`] says whether it was the last.
+    ///
+    /// Errors: `failed`.
+    pub(crate) fn go_on(&mut self, message: &[u8]) -> Result<Vec<u8>> {
+        match self.next {
+            Next::Proof => {
+                let reply = self.check_proof(message).ok_or_else(failed)?;
+                self.next = if self.skips_empty { Next::Nothing } else { Next::Empty };
+                Ok(reply)
+            }
+            Next::Empty => {
+                self.next = Next::Nothing;
+                Ok(Vec::new())
+            }
+            Next::Nothing => Err(failed()),
+        }
+    }
+
+    /// Whether the client has proven who it is and nothing more is to come.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.next, Next::Nothing)
+    }
+
+    /// Checks `c=…,r=<nonce>,p=<proof>`; answers the server's proof.
+    fn check_proof(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let message = text(message)?;
+        let (without_proof, proof) = message.rsplit_once(",p=")?;
+        let mut parts = without_proof.split(',');
+        parts.next()?.strip_prefix("c=")?;
+        if parts.next()?.strip_prefix("r=")? != self.nonce {
+            return None;
+        }
+        let proof = BASE64.decode(proof).ok()?;
+        let exchange = format!("{},{},{without_proof}", self.client_first, self.server_first);
+        let Credentials { stored_key, server_key, .. } = &self.credentials;
+        let signature = self.mechanism.hmac(stored_key, exchange.as_bytes());
+        if proof.len() != signature.len() {
+            return None;
+        }
+        let client_key: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        let is_known: bool = self.mechanism.hash(&client_key).ct_eq(stored_key).into();
+        let own_proof = self.mechanism.hmac(server_key, exchange.as_bytes());
+        is_known.then(|| format!("v={}", BASE64.encode(own_proof)).into_bytes())
+    }
+}
+
+/// `n,,n=<user>,r=<nonce>`: the client's first message.
+struct ClientFirst {
+    user: String,
+    /// What is behind the header.
+    bare: String,
+    nonce: String,
+}
+
+impl ClientFirst {
+    fn parse(message: &[u8]) -> Option<Self> {
+        let message = text(message)?;
+        let (binding, rest) = message.split_once(',')?;
+        let (identity, bare) = rest.split_once(',')?;
+        // Channel binding (`p=`) is not offered.
+        if !matches!(binding, "n" | "y") {
+            return None;
+        }
+        let mut parts = bare.split(',');
+        let user = unescape(parts.next()?.strip_prefix("n=")?)?;
+        let nonce = parts.next()?.strip_prefix("r=")?.to_owned();
+        // Nobody acts for another.
+        let is_other = !identity.is_empty() && unescape(identity.strip_prefix("a=")?)? != user;
+        let is_whole = !user.is_empty() && nonce.len() >= NONCE_BYTES_MIN && !is_other;
+        is_whole.then(|| ClientFirst { user, bare: bare.to_owned(), nonce })
+    }
+}
+
+fn text(message: &[u8]) -> Option<&str> {
+    let is_short = message.len() <= MESSAGE_BYTES_MAX;
+    std::str::from_utf8(message).ok().filter(|_| is_short)
+}
+
+/// A name in which comma and equals sign were written as `=2C` and `=3D`.
+fn unescape(name: &str) -> Option<String> {
+    let mut parts = name.split('=');
+    let mut text = parts.next()?.to_owned();
+    for part in parts {
+        let (sign, rest) = part.split_at_checked(2)?;
+        text.push(match sign {
+            "2C" => ',',
+            "3D" => '=',
+            _ => return None,
+        });
+        text.push_str(rest);
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::DocBuf;
+
+    use super::*;
+
+    /// The credentials of the RFCs' example: user "user", password "pencil".
+    fn user(mechanism: Mechanism, salt: &str, stored_key: &str, server_key: &str) -> DocBuf {
+        DocBuf::build(|out| {
+            let mut all = out.begin_doc("credentials");
+            let mut one = all.begin_doc(mechanism.name());
+            one.append("iterationCount", 4096).append("salt", salt);
+            one.append("storedKey", stored_key).append("serverKey", server_key);
+        })
+    }
+
+    fn converse(doc: &DocBuf, mechanism: Mechanism, nonces: (&str, &str)) -> Conversation {
+        let first = format!("n,,n=user,r={}", nonces.0);
+        let first = ClientFirst::parse(first.as_bytes()).unwrap();
+        assert_eq!(first.user, "user");
+        let nonce = first.nonce + nonces.1;
+        let name = Name::new("user", "d");
+        Conversation::open(mechanism, name, doc.as_doc(), first.bare, nonce, true).unwrap()
+    }
+
+    #[test]
+    fn the_conversations_of_the_rfcs_succeed() {
+        let doc = user(
+            Mechanism::Sha1,
+            "QSXCR+Q6sek8bf92",
+            "6dlGYMOdZcOPutkcNY8U2g7vK9Y=",
+            "D+CSWLOshSulAsxiupA+qs2/fTE=",
+        );
+        let nonces = ("fyko+d2lbbFgONRv9qkxdawL", "3rfcNHYJY1ZVvWVs7j");
+        let mut sha1 = converse(&doc, Mechanism::Sha1, nonces);
+        assert_eq!(
+            sha1.server_first,
+            "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096"
+        );
+        let proof =
+            b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=";
+        assert_eq!(sha1.go_on(proof).unwrap(), b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ=");
+        assert!(sha1.is_done());
+        assert!(sha1.go_on(b"").is_err());
+
+        let doc = user(
+            Mechanism::Sha256,
+            "W22ZaJ0SNY7soEsUEjb6gQ==",
+            "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=",
+            "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=",
+        );
+        let nonces = ("rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0");
+        let mut sha256 = converse(&doc, Mechanism::Sha256, nonces);
+        let proof = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
+        assert_eq!(sha256.go_on(proof).unwrap(), b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
+        // Another's mechanism has no credentials.
+        assert!(Credentials::stored(Mechanism::Sha1, doc.as_doc()).is_none());
+    }
+
+    #[test]
+    fn a_wrong_proof_fails() {
+        let doc = user(
+            Mechanism::Sha1,
+            "QSXCR+Q6sek8bf92",
+            "6dlGYMOdZcOPutkcNY8U2g7vK9Y=",
+            "D+CSWLOshSulAsxiupA+qs2/fTE=",
+        );
+        let nonces = ("fyko+d2lbbFgONRv9qkxdawL", "3rfcNHYJY1ZVvWVs7j");
+        for proof in [
+            "",
+            "x",
+            "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j",
+            "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Tt=",
+            "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=AAAA",
+            "c=biws,r=fyko+d2lbbFgONRv9qkxdawL,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+            "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,c=biws,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+        ] {
+            let mut conversation = converse(&doc, Mechanism::Sha1, nonces);
+            assert!(conversation.go_on(proof.as_bytes()).is_err(), "{proof}");
+            assert!(!conversation.is_done());
+        }
+    }
+
+    #[test]
+    fn first_messages_are_read_as_mongod_does() {
+        let user = |message: &str| ClientFirst::parse(message.as_bytes()).map(|first| first.user);
+        assert_eq!(user("n,,n=us=2Ce=3Dr,r=abcd").as_deref(), Some("us,e=r"));
+        assert_eq!(user("y,,n=u,r=abcd,ext=1").as_deref(), Some("u"));
+        assert_eq!(user("n,a=u,n=u,r=abcd").as_deref(), Some("u"));
+        for wrong in [
+            "",
+            "x",
+            "n",
+            "n,,",
+            "n,,n=u",
+            "n,,n=,r=abcd",
+            "n,,n=u,r=abc",
+            "n,,r=abcd,n=u",
+            "n,a=other,n=u,r=abcd",
+            "p=tls-unique,,n=u,r=abcd",
+            "n,,m=x,n=u,r=abcd",
+            "n,,n=u=2X,r=abcd",
+            "n,,n=u=2,r=abcd",
+        ] {
+            assert_eq!(user(wrong), None, "{wrong}");
+        }
+        assert!(ClientFirst::parse(b"\xff\xfe").is_none());
+    }
+}
