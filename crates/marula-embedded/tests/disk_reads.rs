@@ -1,0 +1,77 @@
+//! What a point read costs once the data are ten times the cache: blocks that are read, counted by RocksDB itself.
+
+use marula_embedded::{Embedded, EmbeddedOptions};
+use marula_storage::contract::Folder;
+use marula_storage::{Read, Space, Store};
+use rust_rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
+
+const CACHE_BYTES: usize = 3 << 20;
+const VALUE_BYTES: usize = 1_000;
+const KEYS: u64 = 10 * CACHE_BYTES as u64 / VALUE_BYTES as u64;
+const READS: u64 = 2_000;
+
+/// A cheap mixer: keys and values that neither sort nor compress.
+fn mixed(number: u64) -> u64 {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
+    state = (state ^ (state >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    state ^ (state >> 32)
+}
+
+fn value(number: u64) -> Vec<u8> {
+    (0..VALUE_BYTES as u64 / 8).flat_map(|word| mixed(number ^ word << 32).to_le_bytes()).collect()
+}
+
+/// Writes every key, in no order, and a third of them again: they lie on several levels.
+fn filled(folder: &Folder, space: Space) -> Embedded {
+    let mut options = EmbeddedOptions::new(folder.path());
+    options.cache_bytes = CACHE_BYTES;
+    options.memtable_bytes = 1 << 20;
+    let store = Embedded::open(options).expect("the store opens");
+    let numbers = (0..KEYS).chain((0..KEYS).step_by(3));
+    let numbers: Vec<u64> = numbers.collect();
+    for batch in numbers.chunks(200) {
+        let mut txn = store.begin();
+        for &number in batch {
+            txn.put(space, &mixed(number).to_be_bytes(), &value(number));
+        }
+        txn.commit().expect("it is written");
+    }
+    store
+}
+
+/// Blocks read for `READS` keys that begin at `first`, and how many of the keys are there.
+fn blocks_read(store: &Embedded, space: Space, first: u64) -> (u64, u64) {
+    let mut found = 0;
+    set_perf_stats(PerfStatsLevel::EnableCount);
+    let mut counters = PerfContext::default();
+    counters.reset();
+    for read in 0..READS {
+        // Far apart: neighbours of a block would be found in the cache.
+        let number = first + read * 7_919 % KEYS;
+        let key = mixed(number).to_be_bytes();
+        let mut visit = |bytes: &[u8]| assert!(bytes == value(number), "the value of {number}");
+        found += u64::from(store.get(space, &key, &mut visit).expect("it is read"));
+    }
+    let blocks = counters.metric(PerfMetric::BlockReadCount);
+    set_perf_stats(PerfStatsLevel::Disable);
+    (blocks, found)
+}
+
+#[test]
+fn a_read_of_a_key_costs_one_block_and_of_none_almost_nothing() {
+    for space in [Space::Records, Space::Indexes] {
+        let folder = Folder::new();
+        let store = filled(&folder, space);
+        let (blocks, found) = blocks_read(&store, space, 0);
+        println!("{space:?}: {blocks} blocks for {found} keys");
+        assert_eq!(found, READS);
+        // Filters are wrong once in a hundred for each level that does not hold the key.
+        assert!(blocks <= READS + READS / 10, "{blocks} blocks for {READS} keys of {space:?}");
+        if space == Space::Indexes {
+            let (blocks, found) = blocks_read(&store, space, KEYS);
+            println!("{space:?}: {blocks} blocks for keys that are not there");
+            assert_eq!(found, 0);
+            assert!(blocks <= READS / 10, "{blocks} blocks for {READS} keys that are not there");
+        }
+    }
+}
