@@ -1,4 +1,5 @@
 """The feature compatibility version: by default 6.0's language; once set, that of 7.0 or 8.0, over restarts, and back."""
+import datetime
 import uuid
 
 import pymongo
@@ -90,11 +91,58 @@ def use_writes(c):
     assert c.find_one({"bulk": 1})["_id"] == 2
 
 
+def use_reports(client):
+    admin = client.admin
+    assert list(admin.aggregate([{"$listSampledQueries": {}}])) == []
+    assert list(admin.aggregate([{"$listSampledQueries": {"namespace": "a.b"}}])) == []
+    assert list(admin.aggregate([{"$querySettings": {"showDebugQueryShape": True}}])) == []
+    refused(73, client.versions.c.aggregate, [{"$listSampledQueries": {}}])
+    refused(40415, admin.aggregate, [{"$querySettings": {"x": 1}}])
+    c = client.versions.c
+    for stage in ("$search", "$searchMeta", "$vectorSearch", "$listSearchIndexes"):
+        refused(31082, c.aggregate, [{stage: {}}])
+    refused(31082, c.create_search_index, {"definition": {}, "name": "x"})
+    refused(31082, c.update_search_index, "x", {})
+    refused(31082, c.drop_search_index, "x")
+    assert c.aggregate([{"$limit": 1}, {"$project": {"_id": 0, "r": "$$USER_ROLES"}}]).next() == {"r": []}
+
+
+def use_time_series(db):
+    db.drop_collection("weather")
+    db.create_collection("weather", timeseries={"timeField": "t", "metaField": "m"})
+    start = datetime.datetime(2026, 1, 1)
+    db.weather.insert_many([{"_id": n, "t": start + datetime.timedelta(seconds=n), "m": n % 2, "x": n % 5}
+                            for n in range(20)])
+    left = set(range(20))
+
+    def check(count, done, gone):
+        assert done.deleted_count == count
+        left.difference_update(gone)
+        assert {d["_id"] for d in db.weather.find()} == left
+
+    check(4, db.weather.delete_many({"x": 3}), {3, 8, 13, 18})
+    early = {"$lt": start + datetime.timedelta(seconds=6)}
+    check(2, db.weather.delete_many({"m": 1, "t": early}), {1, 5})
+    check(1, db.weather.delete_one({"x": 2, "_id": 12}), {12})
+    check(0, db.weather.delete_one({"x": 99}), set())
+    check(2, db.weather.delete_many({"$expr": {"$gt": ["$_id", 16]}}), {17, 19})
+    # What is added afterwards goes into the same buckets.
+    db.weather.insert_one({"_id": 50, "t": start, "m": 1, "x": 7})
+    left.add(50)
+    check(0, db.weather.delete_many({"x": "none"}), set())
+    validated = db.command("validate", "system.buckets.weather")
+    assert validated["valid"], validated
+    check(len(left), db.weather.delete_many({"x": {"$gte": 0}}), set(left))
+    assert db["system.buckets.weather"].count_documents({}) == 0
+
+
 def use_everything(client):
     c = client.versions.c
     use_expressions(c)
     use_stages(c)
     use_writes(c)
+    use_reports(client)
+    use_time_series(client.versions)
 
 
 def check_is_6_0(client):
@@ -111,6 +159,14 @@ def check_is_6_0(client):
     refused(40415, c.database.command, "update", c.name, updates=[{"q": {}, "u": {"$set": {"a": 1}}, "sort": {}}])
     refused(59, client.admin.command, "bulkWrite", 1, ops=[], nsInfo=[])
     refused(168, c.database.create_collection, "v", validator={"$expr": {"$bitAnd": [1, 1]}})
+    refused(40324, client.admin.aggregate, [{"$listSampledQueries": {}}])
+    refused(6047401, c.aggregate, [{"$search": {}}])
+    refused(59, c.database.command, "createSearchIndexes", c.name, indexes=[])
+    refused(17276, c.aggregate, [{"$set": {"r": "$$USER_ROLES"}}])
+    c.database.drop_collection("weather")
+    c.database.create_collection("weather", timeseries={"timeField": "t", "metaField": "m"})
+    refused(72, c.database.weather.delete_many, {"x": 1})
+    refused(20, c.database.weather.delete_one, {"m": 1})
     assert client.admin.command("hello")["maxWireVersion"] == 17
     assert client.server_info()["version"].startswith("6.0.")
 
@@ -190,3 +246,35 @@ def test_mistakes_are_told_as_6_0_tells_them(own):
         refused(13, client.test.command, set_, "6.0")
         refused(14, client.admin.command, set_, "8.0", confirm="yes")
         assert version(client) == {"version": "6.0"}
+
+
+@pytest.mark.parametrize("options", [(), ("--replSet", "rs0")], ids=["mongos", "replSet"])
+def test_a_driver_offers_what_8_0_has(options):
+    with server.Server(*options) as own, connect(own) as client:
+        with pytest.raises(pymongo.errors.InvalidOperation):
+            client.bulk_write([pymongo.InsertOne({"_id": 1}, namespace="versions.c")])
+        set_version(client, "8.0")
+        with connect(own) as newer:
+            models = [
+                *(pymongo.InsertOne({"_id": n, "x": n}, namespace="versions.c") for n in range(2000)),
+                pymongo.UpdateOne({}, {"$set": {"last": True}}, namespace="versions.c", sort={"x": -1}),
+                pymongo.UpdateMany({"x": {"$lt": 3}}, {"$inc": {"x": 1}}, namespace="versions.c"),
+                pymongo.ReplaceOne({"_id": 9}, {"new": 1}, upsert=True, namespace="versions.d"),
+                pymongo.DeleteOne({"_id": 5}, namespace="versions.c"),
+            ]
+            done = newer.bulk_write(models, verbose_results=True)
+            assert (done.inserted_count, done.modified_count, done.upserted_count, done.deleted_count) == (
+                2000, 4, 1, 1)
+            assert done.update_results[2002].upserted_id == 9
+            c = newer.versions.c
+            assert c.find_one({"last": True})["_id"] == 1999
+            assert c.update_one({}, {"$set": {"first": True}}, sort={"x": 1}).modified_count == 1
+            assert c.find_one({"first": True})["x"] == 1
+            assert c.replace_one({"first": True}, {"x": 0}, sort={"x": 1}).modified_count == 1
+            with pytest.raises(pymongo.errors.ClientBulkWriteException) as raised:
+                newer.bulk_write([pymongo.InsertOne({"_id": 1}, namespace="versions.c"),
+                                  pymongo.InsertOne({"_id": 2}, namespace="versions.e")], ordered=False)
+            assert raised.value.write_errors[0]["code"] == 11000
+            assert newer.versions.e.count_documents({}) == 1
+            # With an end of its own, as the application that waits for each result has it.
+            assert newer.bulk_write([pymongo.DeleteMany({}, namespace="versions.e")]).deleted_count == 1

@@ -1,9 +1,10 @@
 //! Time-series collections, as commands meet them: their options, checked as mongod checks them (here), their indexes
-//! (`index`), updates and deletes (`write`).
+//! (`index`), updates and deletes of whole buckets (`write`) and of single measurements (`measurements`).
 //!
 //! Source: manual "Time Series Collections"; errors recorded from mongod 6.0.
 
 pub mod index;
+mod measurements;
 pub mod write;
 
 use std::sync::atomic::Ordering;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use marula_bson::order::{canonical_class, compare};
 use marula_bson::{Collator, Doc, DocBuf, DocWriter, ObjectId, RawValue, Type, Value, ValueBuf};
+use marula_error::Result;
 
 use super::{Granularity, TimeSeries};
 
@@ -122,14 +123,20 @@ impl Bucket {
         measurement: Doc<'_>,
         time_ms: i64,
         collator: Option<&dyn Collator>,
-    ) -> Result<(), Full> {
+    ) -> std::result::Result<(), Full> {
+        if self.count > 0 {
+            self.check(options, measurement, time_ms, self.count.to_string().len())?;
+        }
+        self.add(options, measurement, collator);
+        Ok(())
+    }
+
+    /// Adds a measurement that fits.
+    fn add(&mut self, options: &TimeSeries, measurement: Doc<'_>, collator: Option<&dyn Collator>) {
         let is_meta =
             |name: &[u8]| options.meta_field.as_ref().is_some_and(|meta| meta.as_bytes() == name);
         let is_time = |name: &[u8]| options.time_field.as_bytes() == name;
         let number = self.count.to_string();
-        if self.count > 0 {
-            self.check(options, measurement, time_ms, number.len())?;
-        }
         for element in measurement {
             let name: &[u8] = element.name;
             if is_meta(name) {
@@ -163,7 +170,27 @@ impl Bucket {
             }
         }
         self.count += 1;
-        Ok(())
+    }
+
+    /// The bucket of a document with the measurements for which `keep` says so, and how many these leave out; without
+    /// a bucket where none is kept. `None`: its document is of a form that this module does not make.
+    pub fn keeping(
+        options: &TimeSeries,
+        document: Doc<'_>,
+        collator: Option<&dyn Collator>,
+        keep: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
+    ) -> Result<Option<(Option<Bucket>, usize)>> {
+        let Some((mut kept, measurements)) = taken_apart(options, document) else {
+            return Ok(None);
+        };
+        let mut removed = 0;
+        for measurement in &measurements {
+            match keep(measurement.as_doc())? {
+                true => kept.add(options, measurement.as_doc(), collator),
+                false => removed += 1,
+            }
+        }
+        Ok(Some((Some(kept).filter(|kept| kept.count > 0), removed)))
     }
 
     /// Whether a further measurement fits.
@@ -173,7 +200,7 @@ impl Bucket {
         measurement: Doc<'_>,
         time_ms: i64,
         digits: usize,
-    ) -> Result<(), Full> {
+    ) -> std::result::Result<(), Full> {
         let mut bytes = 0;
         for element in measurement {
             let name: &[u8] = element.name;
@@ -225,6 +252,43 @@ impl Bucket {
         data.finish();
         document.finish();
     }
+}
+
+/// A bucket's document as the bucket without measurements, and these.
+fn taken_apart(options: &TimeSeries, document: Doc<'_>) -> Option<(Bucket, Vec<DocBuf>)> {
+    let Some(Value::ObjectId(id)) = document.get("_id") else { return None };
+    let control = document.get("control")?.as_doc()?;
+    if control.get("version")?.as_exact_i64() != Some(1) {
+        return None;
+    }
+    let start = control.get("min")?.as_doc()?.get(&options.time_field)?;
+    let Value::DateTime(start_ms) = start else { return None };
+    let meta = document.get("meta");
+    let data = document.get("data")?.as_doc()?;
+    let times = data.get(&options.time_field)?.as_doc()?;
+    let places: HashMap<&[u8], usize> =
+        times.iter().enumerate().map(|(at, time)| (&**time.name, at)).collect();
+    let mut measurements = vec![DocBuf::new(); places.len()];
+    for column in data {
+        for element in column.value.get().as_doc()? {
+            let name: &[u8] = element.name;
+            measurements[*places.get(name)?].push(column.name, element.value.get());
+        }
+    }
+    if let (Some(name), Some(meta)) = (&options.meta_field, meta) {
+        measurements.iter_mut().for_each(|measurement| measurement.push(name, meta));
+    }
+    let bucket = Bucket {
+        id,
+        meta: meta.map(|meta| meta.to_buf()),
+        granularity: options.granularity,
+        start_ms,
+        count: 0,
+        data_bytes: 0,
+        fields: Vec::new(),
+        places: HashMap::new(),
+    };
+    Some((bucket, measurements))
 }
 
 /// How many measurements a bucket's document holds.

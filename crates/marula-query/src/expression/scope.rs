@@ -1,11 +1,12 @@
 //! The variables in sight while an expression is parsed.
 
 use bstr::ByteSlice;
-use marula_bson::Value;
+use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
 use super::{Expression, Path, Variable};
 use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 
 /// How deep expressions nest: as deep as the BSON that spells them.
 pub(crate) const DEPTH_MAX: usize = 200;
@@ -103,6 +104,14 @@ impl<'c> Scope<'c> {
             "REMOVE" => return Ok(Expression::Missing),
             "JS_SCOPE" => Variable::Unavailable("JS_SCOPE"),
             "IS_MR" => Variable::Unavailable("IS_MR"),
+            // Nobody has a role here.
+            "USER_ROLES" if self.context.version >= FeatureVersion::V7_0 => {
+                let roles = Value::Array(Doc::EMPTY);
+                let arena = super::Arena::new();
+                let roles =
+                    if path.is_empty() { Some(roles) } else { path.eval_value(roles, &arena)? };
+                return Ok(roles.map_or(Expression::Missing, Expression::from));
+            }
             "SEARCH_META" => return Err(no_search()),
             "DESCEND" | "PRUNE" | "KEEP" if self.redact => {
                 return Ok(Value::from(&*name.to_ascii_lowercase()).into());

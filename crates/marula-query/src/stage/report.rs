@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_bson::{Doc, Type, Value, ValueBuf};
+use marula_error::{Error, Result, errors};
 
 use super::coll_stats::CollectionStats;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage};
@@ -32,6 +32,10 @@ errors! {
     no_resource_consumption() = CommandNotSupported, "The aggregateOperationResourceConsumption server parameter is not set";
     /// Full-text search runs in a service beside mongod, which there is none of.
     no_search(name: &str) = 6047401, "{name} stage is only allowed on MongoDB Atlas";
+    /// The same, as later releases tell it.
+    search_not_enabled() = SearchNotEnabled, "Using $search and $vectorSearch aggregation stages requires additional configuration. Please connect to Atlas or an AtlasCLI local deployment to enable. For more information on how to connect, see https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs";
+    /// The same of the stage that tells of search indexes.
+    search_indexes_not_enabled() = SearchNotEnabled, "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage requires additional configuration. Please connect to Atlas or an AtlasCLI local deployment to enable. For more information on how to connect, see https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs";
     sharded_not_empty() = 6789100, "The $shardedDataDistribution stage specification must be an empty object";
     not_sharded() = 6789101, "The $shardedDataDistribution stage can only be run on mongoS";
 }
@@ -55,8 +59,8 @@ pub enum Report {
         /// User and database; `None` means everyone's.
         users: Option<Vec<(String, String)>>,
     },
-    /// Statistics by the shape of queries, which are not kept.
-    QueryStats,
+    /// What this server keeps nothing of: statistics by the shape of queries, sampled queries, query settings.
+    Nothing,
 }
 
 impl Report {
@@ -80,11 +84,23 @@ pub(super) const ROWS: &[Row] = &[
     row("$listSessions", list_sessions),
     row("$queryStats", query_stats),
     row("$operationMetrics", |_, _| Err(no_resource_consumption())),
-    row("$search", |_, _| Err(no_search("$search"))),
-    row("$searchMeta", |_, _| Err(no_search("$searchMeta"))),
-    row("$vectorSearch", |_, _| Err(no_search("$vectorSearch"))),
-    row("$listSearchIndexes", |_, _| Err(no_search("$listSearchIndexes"))),
+    row("$search", |_, parser| Err(search_refused("$search", parser))),
+    row("$searchMeta", |_, parser| Err(search_refused("$searchMeta", parser))),
+    row("$vectorSearch", |_, parser| Err(search_refused("$vectorSearch", parser))),
+    row("$listSearchIndexes", |_, parser| Err(search_refused("$listSearchIndexes", parser))),
     row("$shardedDataDistribution", sharded),
+    Row {
+        name: "$listSampledQueries",
+        since: FeatureVersion::V7_0,
+        place: Place::First,
+        parse: list_sampled_queries,
+    },
+    Row {
+        name: "$querySettings",
+        since: FeatureVersion::V8_0,
+        place: Place::First,
+        parse: query_settings,
+    },
 ];
 
 /// A parsed stage.
@@ -130,8 +146,51 @@ fn query_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(unknown_field(name, &first.name.to_str_lossy()));
     }
     check_admin(name, parser.context)?;
-    parser.push(Reporting::new(name, Report::QueryStats, doc));
+    parser.push(Reporting::new(name, Report::Nothing, doc));
     Ok(())
+}
+
+/// Tells of queries that are sampled to choose a shard key: there are none.
+fn list_sampled_queries(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let field = ("namespace", Type::String);
+    nothing("$listSampledQueries", field, value, parser)
+}
+
+/// Tells of settings by the shape of queries, which cannot be made.
+fn query_settings(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let field = ("showDebugQueryShape", Type::Boolean);
+    nothing("$querySettings", field, value, parser)
+}
+
+/// A stage of the database `admin` that gives nothing, with the one field that it may have.
+fn nothing(
+    name: &'static str,
+    (known, kind): (&str, Type),
+    value: Value<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<()> {
+    let doc = value.as_doc().ok_or_else(|| value_type(name, value.kind().alias()))?;
+    for element in doc {
+        let found = element.value.kind();
+        if element.name != known {
+            return Err(unknown_field(name, &element.name.to_str_lossy()));
+        }
+        if found != kind {
+            return Err(field_type(name, known, found.alias(), kind.alias()));
+        }
+    }
+    check_admin(name, parser.context)?;
+    parser.push(Reporting::new(name, Report::Nothing, doc));
+    Ok(())
+}
+
+/// Why a stage of full-text search is refused.
+fn search_refused(name: &str, parser: &Parser<'_>) -> Error {
+    match name {
+        _ if parser.context.version < FeatureVersion::V7_0 => no_search(name),
+        "$listSearchIndexes" => search_indexes_not_enabled(),
+        _ => search_not_enabled(),
+    }
 }
 
 fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {

@@ -178,6 +178,7 @@ impl Statement<'_> {
                 collation: self.collation,
                 let_variables: self.let_variables,
                 multi: self.multi,
+                number: self.number,
             };
             return match op.may_wait {
                 true => time_series::write::delete(ctx, &buckets, &statement, op).map(Some),

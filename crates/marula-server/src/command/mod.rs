@@ -61,6 +61,7 @@ mod rename_collection;
 mod replication;
 mod roles_info;
 mod sasl;
+mod search_indexes;
 mod server_status;
 mod sessions;
 mod set_feature_compatibility_version;
@@ -109,6 +110,7 @@ pub static COMMANDS: &[&Command] = &[
     &create::COMMAND,
     &create_indexes::COMMAND,
     &create_role::COMMAND,
+    &search_indexes::CREATE,
     &create_user::COMMAND,
     &current_op::CURRENT,
     &data_size::COMMAND,
@@ -124,6 +126,7 @@ pub static COMMANDS: &[&Command] = &[
     &drop_database::COMMAND,
     &drop_indexes::COMMAND,
     &drop_role::ONE,
+    &search_indexes::DROP,
     &drop_user::ONE,
     &sessions::END,
     &explain::COMMAND,
@@ -196,6 +199,7 @@ pub static COMMANDS: &[&Command] = &[
     &sessions::START,
     &update::COMMAND,
     &update_role::UPDATE,
+    &search_indexes::UPDATE,
     &update_user::COMMAND,
     &users_info::USERS,
     &validate::COMMAND,

@@ -108,10 +108,19 @@ pub(super) fn meta_path(options: &TimeSeries, path: &str) -> Option<String> {
 fn bucket_filter(options: &TimeSeries, condition: Doc<'_>) -> Result<DocBuf> {
     let context = QueryContext::default();
     let filter = Filter::parse(condition, &context)?;
-    let pipeline = Pipeline::parse(options.pipeline().as_doc(), &context)?;
+    Ok(filter_of_buckets(options, &filter, &context)?.to_doc())
+}
+
+/// The condition that the buckets of all measurements that match meet.
+pub(super) fn filter_of_buckets(
+    options: &TimeSeries,
+    filter: &Filter,
+    context: &QueryContext,
+) -> Result<Filter> {
+    let pipeline = Pipeline::parse(options.pipeline().as_doc(), context)?;
     match pipeline.stages().first().map(|stage| stage.kind()) {
-        Some(Kind::Unpack(unpack)) => Ok(unpack.bucket_filter(&filter, &context).to_doc()),
-        _ => Ok(DocBuf::new()),
+        Some(Kind::Unpack(unpack)) => Ok(unpack.bucket_filter(filter, context)),
+        _ => Ok(Filter::everything(context)),
     }
 }
 

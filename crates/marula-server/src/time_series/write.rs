@@ -1,4 +1,4 @@
-//! Updates and deletes of measurements: only whole buckets, by their meta value.
+//! Updates and deletes of measurements: whole buckets, by their meta value. Since 7.0 a delete may name any field.
 //!
 //! A statement is checked as mongod checks it, rewritten to one on the buckets, and carried out there; what is counted
 //! is the measurements of the buckets.
@@ -13,10 +13,12 @@ use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
 use marula_plan::{End, Execution, Query, planner};
+use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 use marula_query::update::{Update, UpdateOptions};
 
 use super::index::{key_of_buckets, meta_path};
+use super::measurements;
 use crate::context::Context;
 use crate::query_args;
 use crate::update_one::{Statement, Updated, change_if_matching, gather};
@@ -46,6 +48,8 @@ pub struct Delete<'a> {
     pub let_variables: Option<Value<'a>>,
     /// Whether all that match are removed.
     pub multi: bool,
+    /// The statement's number in its session.
+    pub number: i32,
 }
 
 /// Carries out an update statement; answers how many measurements it matched and changed.
@@ -128,13 +132,12 @@ pub fn delete(
 ) -> Result<i64> {
     let state = buckets.state();
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
-    if !statement.multi {
-        return Err(delete_one());
-    }
-    if options.meta_field.is_none() && !statement.query.is_empty() {
-        return Err(delete_without_meta());
-    }
-    let query = query_of_buckets(options, statement.query)?;
+    let query = match of_whole_buckets(options, statement) {
+        Err(_) if ctx.server.db.feature_version() >= FeatureVersion::V7_0 => {
+            return measurements::delete(ctx, buckets, statement, op);
+        }
+        query => query?,
+    };
     let context = query_args::query_context(
         ctx,
         Some(buckets),
@@ -164,6 +167,19 @@ pub fn delete(
             return Ok(deleted);
         }
     }
+}
+
+/// The condition on buckets that a delete of whole buckets has.
+///
+/// Errors: what is not of whole buckets.
+fn of_whole_buckets(options: &TimeSeries, statement: &Delete<'_>) -> Result<DocBuf> {
+    if !statement.multi {
+        return Err(delete_one());
+    }
+    if options.meta_field.is_none() && !statement.query.is_empty() {
+        return Err(delete_without_meta());
+    }
+    query_of_buckets(options, statement.query)
 }
 
 /// A hint with the key of the buckets' index.

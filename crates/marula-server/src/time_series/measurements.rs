@@ -1,0 +1,137 @@
+//! Deletes of single measurements, by any of their fields: their bucket is written without them.
+//!
+//! MongoDB has them since 7.0.
+//! Source: manual "Time Series Collection Limitations", of 7.0.
+
+use std::sync::Arc;
+
+use marula_bson::Doc;
+use marula_db::session::Done;
+use marula_db::time_series::bucket::Bucket;
+use marula_db::{Change, Collection, RecordKey, WriteOp};
+use marula_error::{Result, errors};
+use marula_plan::{End, Execution, Query, planner};
+use marula_query::filter::Filter;
+use marula_query::update::Touched;
+
+use super::index::filter_of_buckets;
+use super::write::{Delete, hint_of_buckets};
+use crate::context::Context;
+use crate::query_args;
+use crate::update_one::gather;
+
+errors! {
+    not_readable() = CommandNotSupported, "a bucket of another layout than this server's cannot be written anew";
+}
+
+/// Carries out a delete statement; answers how many measurements it removed.
+pub(super) fn delete(
+    ctx: &Context<'_>,
+    buckets: &Arc<Collection>,
+    statement: &Delete<'_>,
+    op: &mut WriteOp<'_>,
+) -> Result<i64> {
+    let state = buckets.state();
+    let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+    let context = query_args::query_context(
+        ctx,
+        Some(buckets),
+        statement.collation,
+        statement.let_variables,
+    )?;
+    let filter = Filter::parse(statement.query, &context)?;
+    let of_buckets = filter_of_buckets(options, &filter, &context)?;
+    let mut wanted = Query::new(of_buckets, context.clone());
+    wanted.hint = hint_of_buckets(options, statement.hint)?;
+    let (plan, wanted) = planner::plan(&state, wanted)?;
+    let mut execution = Execution::new(buckets.clone(), plan, wanted);
+    execution.give_once();
+    let number = (!statement.multi).then_some(statement.number);
+    let removal = Removal { buckets, filter: &filter, number };
+    // What a bucket looks like is this module's own care.
+    op.bypass_validation = true;
+    let mut deleted = 0;
+    loop {
+        let (records, end) = gather(ctx, &mut execution);
+        for record in &records {
+            let removed = removal.remove_from(record, op)?;
+            deleted += i64::try_from(removed).unwrap_or(i64::MAX);
+            if deleted > 0 && !statement.multi {
+                return Ok(deleted);
+            }
+            ctx.check_interrupt()?;
+        }
+        if end? == End::Exhausted {
+            break;
+        }
+    }
+    if let Some(number) = number {
+        op.record_only(&[(number, Done::Deleted(0))])?;
+    }
+    Ok(deleted)
+}
+
+/// A delete statement, parsed.
+struct Removal<'r> {
+    buckets: &'r Collection,
+    filter: &'r Filter,
+    /// The statement's number, where it removes one measurement alone.
+    number: Option<i32>,
+}
+
+impl Removal<'_> {
+    /// Removes from a bucket what matches; answers how many measurements that were.
+    fn remove_from(&self, record: &RecordKey, op: &mut WriteOp<'_>) -> Result<usize> {
+        loop {
+            let (mut removed, mut is_emptied) = (0, false);
+            let mut change = |document: Doc<'_>, out: &mut Vec<u8>| {
+                let (kept, count) = self.split(document)?;
+                removed = count;
+                is_emptied = kept.is_none();
+                match kept {
+                    Some(kept) if count > 0 => {
+                        kept.write(out);
+                        Ok(Change::Replace(Touched::All))
+                    }
+                    _ => Ok(Change::Skip),
+                }
+            };
+            let done = |_| Done::Deleted(1);
+            let statement = self.number.map(|number| (number, &done as &dyn Fn(_) -> Done));
+            op.update(self.buckets, record, &mut change, statement)?;
+            if !is_emptied {
+                return Ok(removed);
+            }
+            // Nothing would be left of it, unless another client adds to it in this moment: then it is looked at again.
+            let mut is_gone = true;
+            let mut is_wanted = |document: Doc<'_>| {
+                is_gone = false;
+                let (kept, count) = self.split(document)?;
+                removed = count;
+                Ok(kept.is_none())
+            };
+            let done = || Done::Deleted(1);
+            let statement = self.number.map(|number| (number, &done as &dyn Fn() -> Done));
+            if op.delete(self.buckets, record, &mut is_wanted, statement)? {
+                return Ok(removed);
+            }
+            if is_gone {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// What of a bucket stays, and how many measurements do not.
+    fn split(&self, document: Doc<'_>) -> Result<(Option<Bucket>, usize)> {
+        let state = self.buckets.state();
+        let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+        let mut is_done = false;
+        let mut keep = |measurement: Doc<'_>| {
+            let goes = !is_done && self.filter.matches(measurement)?;
+            is_done |= goes && self.number.is_some();
+            Ok(!goes)
+        };
+        let collator = state.options.collation.as_ref().map(|collation| collation.collator());
+        Bucket::keeping(options, document, collator, &mut keep)?.ok_or_else(not_readable)
+    }
+}
