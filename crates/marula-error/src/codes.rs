@@ -103,6 +103,7 @@ codes! {
     139 JSInterpreterFailure;
     143 CursorInUse;
     146 ExceededMemoryLimit;
+    159 DurationOverflow;
     161 IncompatibleCollationVersion;
     162 CollectionIsEmpty;
     165 ViewDepthLimitExceeded;

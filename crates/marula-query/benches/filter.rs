@@ -1,6 +1,7 @@
 //! What it costs to try a filter on a document: nanoseconds per document, by filter.
 //!
-//! The document has 40 fields and 2.6 KB. `cargo bench -p marula-query --bench filter`.
+//! The document has 40 fields and 2.6 KB; a few filters are tried on one of 100 bytes and on one of 100 KB too.
+//! `cargo bench -p marula-query --bench filter`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 
-fn document() -> DocBuf {
+/// A document of so many numbers and texts, an array, a document and a last field.
+fn document(fields: i32) -> DocBuf {
     let text = "x".repeat(78);
     DocBuf::build(|out| {
         out.append("_id", 17_i64);
-        for index in 0..36 {
+        for index in 0..fields {
             match index % 3 {
                 0 => out.append(format!("number_{index}"), index),
                 1 => out.append(format!("text_{index}"), &text),
@@ -50,7 +52,7 @@ fn measure(name: &str, mut run: impl FnMut() -> bool) {
 }
 
 fn main() {
-    let document = document();
+    let document = document(36);
     println!("document of {} bytes, {} fields", document.len(), document.as_doc().iter().count());
     let many = DocBuf::build(|out| {
         let mut operators = out.begin_doc("last");
@@ -81,6 +83,21 @@ fn main() {
         let mut name = filter.as_doc().to_string();
         name.truncate(44);
         measure(&name, || parsed.matches(black_box(document.as_doc())).unwrap_or(false));
+    }
+    for (size, fields) in [("small", 1), ("large", 1500)] {
+        let other = crate::document(fields);
+        println!("{size} document of {} bytes", other.len());
+        for filter in [
+            doc! { "_id": 17_i64 },
+            doc! { "last": { "$gt": 3, "$lt": 9 } },
+            doc! { "tags": "blue" },
+            doc! { "address.city": "Bern" },
+            doc! { "absent": 5 },
+        ] {
+            let parsed = Filter::parse(filter.as_doc(), &Context::default()).expect("it is good");
+            let name = format!("{size}: {}", filter.as_doc());
+            measure(&name, || parsed.matches(black_box(other.as_doc())).unwrap_or(false));
+        }
     }
     let filter =
         doc! { "number_18": { "$gt": 3, "$lt": 9 }, "text_1": "x", "last": { "$in": [1, 2] } };

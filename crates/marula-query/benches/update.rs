@@ -1,4 +1,4 @@
-//! What an update and a projection cost: nanoseconds per document.
+//! What an update costs: nanoseconds per document.
 //!
 //! `cargo bench -p marula-query --bench update`.
 
@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{DocBuf, Value};
 use marula_query::context::Context;
-use marula_query::projection::{Metadata, Policy, Projection};
 use marula_query::update::{Matched, Update, UpdateOptions};
 
 /// A document of `count` text fields of `bytes` bytes, with a number at the front and at the back.
@@ -53,20 +52,6 @@ fn measure_update(name: &str, doc: &DocBuf, update: &DocBuf) {
     });
 }
 
-fn measure_projection(name: &str, doc: &DocBuf, spec: &DocBuf) {
-    let context = Context::default();
-    let projection =
-        Projection::parse(spec.as_doc(), Policy::Find, &context).expect("the projection is good");
-    let mut out = Vec::new();
-    measure(name, || {
-        out.clear();
-        projection
-            .apply(doc.as_doc(), None, &Metadata::default(), &context, &mut out)
-            .expect("the projection applies");
-        out.len()
-    });
-}
-
 fn main() {
     let small = document(15, 25);
     let large = document(37, 55);
@@ -86,18 +71,14 @@ fn main() {
     measure_update("$inc of the second field of 40", &large, &inc("count"));
     measure_update("$inc of the last field of 40", &large, &inc("last"));
     measure_update("$inc of a new field of 41", &large, &inc("new"));
-    let project = |first: &str, second: &str| {
-        DocBuf::build(|spec| {
-            spec.append(first, 1).append(second, 1);
-        })
-    };
-    measure_projection("2 fields of 40, early", &large, &project("count", "field5"));
-    measure_projection("2 fields of 40, to the end", &large, &project("field5", "last"));
-    measure_projection(
-        "all but 2 fields of 40",
-        &large,
-        &DocBuf::build(|spec| {
-            spec.append("field5", 0).append("field20", 0);
-        }),
-    );
+    let huge = document(1000, 90);
+    println!("document of {} bytes", huge.len());
+    measure_update("$inc of the second field of 1003", &huge, &inc("count"));
+    measure_update("$inc of the last field of 1003", &huge, &inc("last"));
+    measure_update("$set of 15 fields of 1003", &huge, &set);
+    let push = DocBuf::build(|update| {
+        update.begin_doc("$push").append("list", 1);
+    });
+    measure_update("$push to a new array, 18 fields", &small, &push);
+    measure_update("$push to a new array, 1003 fields", &huge, &push);
 }

@@ -74,7 +74,8 @@ impl Zone {
 
     /// What the zone's clock shows at a moment.
     pub(crate) fn civil(&self, moment: i64) -> Civil {
-        Civil::of_ms(self.local_ms(moment))
+        // The reading may lie beyond what a moment can be.
+        Civil::of_wide_ms(i128::from(moment) + i128::from(self.offset_ms(moment)))
     }
 
     /// The clock's reading as milliseconds since the reading 1970-01-01T00:00.
@@ -149,8 +150,14 @@ pub(crate) fn month_length(year: i64, month: i64) -> i64 {
 impl Civil {
     /// The reading so many milliseconds after the reading 1970-01-01T00:00.
     pub(crate) fn of_ms(ms: i64) -> Civil {
-        let (year, month, day) = date_of(ms.div_euclid(DAY_MS));
-        let of_day = ms.rem_euclid(DAY_MS);
+        Civil::of_wide_ms(i128::from(ms))
+    }
+
+    fn of_wide_ms(ms: i128) -> Civil {
+        let day = i128::from(DAY_MS);
+        let part = |ms: i128| i64::try_from(ms).expect("a date and a day are within a long");
+        let (year, month, day) = date_of(part(ms.div_euclid(day)));
+        let of_day = part(ms.rem_euclid(i128::from(DAY_MS)));
         Civil {
             year,
             month,
@@ -286,7 +293,16 @@ pub(crate) fn add_units(start: i64, unit: Unit, amount: i64) -> Option<i64> {
 }
 
 /// The date so many units later: days and longer keep the clock's reading.
+///
+/// Of dates before 1970 with a fraction of a second, mongod 6.0 loses a second on the way, for every unit but
+/// milliseconds; so does this.
 pub(crate) fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
+    let has_fraction = start % SECOND_MS != 0;
+    let lost = if start < 0 && has_fraction && unit != Unit::Millisecond { SECOND_MS } else { 0 };
+    moved_exactly(start, unit, amount, zone)?.checked_sub(lost)
+}
+
+fn moved_exactly(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     if let Some(months) = unit.months() {
         let civil = zone.civil(start);
         let months =

@@ -116,13 +116,16 @@ impl Node {
 
     /// Computes what needs no document.
     pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
+        // Of several that fail, one of this level is told before those below.
         for place in 0..self.children.len() {
-            match self.children.item_mut(place) {
-                Child::Inner(inner) => inner.optimize(context)?,
-                Child::Computed(Computed::Expression(expression)) => {
-                    expression.optimize(context)?
-                }
-                _ => {}
+            if let Child::Computed(Computed::Expression(expression)) = self.children.item_mut(place)
+            {
+                expression.optimize(context)?;
+            }
+        }
+        for place in 0..self.children.len() {
+            if let Child::Inner(inner) = self.children.item_mut(place) {
+                inner.optimize(context)?;
             }
         }
         Ok(())

@@ -136,8 +136,14 @@ impl FieldTree {
 
     /// Computes what needs no document.
     pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
+        // Of several that fail, one of this level is told before those below.
+        for (_, node) in &mut self.fields {
+            if let Node::Leaf(leaf) = node {
+                leaf.optimize(context)?;
+            }
+        }
         self.fields.iter_mut().try_for_each(|(_, node)| match node {
-            Node::Leaf(leaf) => leaf.optimize(context),
+            Node::Leaf(_) => Ok(()),
             Node::Inner(tree) => tree.optimize(context),
         })
     }

@@ -115,7 +115,8 @@ fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
 
 fn subtract_from_date<'a>(ms: i64, right: Value<'a>) -> Result<Value<'a>> {
     match right {
-        Value::DateTime(other) => ms.checked_sub(other).map(Value::Int64),
+        // As in mongod, what is more than a long wraps.
+        Value::DateTime(other) => Some(Value::Int64(ms.wrapping_sub(other))),
         _ => {
             let number = Number::of(right)
                 .ok_or_else(|| subtract_wrong_types(right.kind().alias(), "Date"))?;

@@ -54,6 +54,7 @@ errors! {
     add_amount_not_integer(name: &str) = 5166405, "{name} expects integer amount of time units";
     add_amount_too_large(amount: i64, unit: &str) = 5976500, "invalid dateAdd 'amount' parameter value: {amount} {unit}";
     add_overflow(name: &str) = 5166406, "{name} overflowed";
+    duration_overflow(amount: i64, sum: i64) = DurationOverflow, "Overflow while adding {amount}ms to {sum}ms";
     date_overflow() = 5166406, "dateAdd overflowed";
     unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
     diff_not_object() = 5166301, "$dateDiff only supports an object as its argument";
@@ -74,7 +75,7 @@ errors! {
     trunc_not_date(kind: &str) = 5439012, "$dateTrunc requires 'date' to be a date, but got {kind}";
     trunc_bin_not_integer(text: &str, kind: &str) = 5439017, "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{text}' of type {kind}";
     trunc_bin_not_positive(bin: i64) = 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {bin}";
-    trunc_overflow() = 5439005, "dateTrunc overflowed";
+    trunc_overflow() = 5439000, "dateTrunc overflowed";
     parts_not_object() = 40519, "$dateFromParts only supports an object as its argument";
     parts_unknown(argument: &str) = 40518, "Unrecognized argument to $dateFromParts: {argument}";
     parts_no_year() = 40516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present";
@@ -140,7 +141,10 @@ fn add<'a>(
     if amount.unsigned_abs() > unit.amount_max().unsigned_abs() {
         return Err(add_amount_too_large(amount, &unit_name.to_string()));
     }
-    let moved = moved(start, unit, amount, &zone).ok_or_else(date_overflow)?;
+    let moved = moved(start, unit, amount, &zone).ok_or_else(|| match unit {
+        Unit::Millisecond => duration_overflow(amount, start.wrapping_add(amount)),
+        _ => date_overflow(),
+    })?;
     Ok(Some(Value::DateTime(moved)))
 }
 
@@ -320,7 +324,10 @@ fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     if size <= 0 {
         return Err(trunc_bin_not_positive(size));
     }
-    let truncated = truncated(date, unit, size, &zone, week_start).ok_or_else(trunc_overflow)?;
+    let truncated = truncated(date, unit, size, &zone, week_start).ok_or_else(|| match unit {
+        Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => trunc_overflow(),
+        _ => date_overflow(),
+    })?;
     Ok(Some(Value::DateTime(truncated)))
 }
 

@@ -365,7 +365,7 @@ fn parse_zip(
         return Err(zip_no_inputs());
     }
     if let Some(defaults) = &defaults {
-        if !longest {
+        if !longest && !defaults.is_empty() {
             return Err(zip_defaults_alone());
         }
         if !defaults.is_empty() && defaults.len() != inputs.len() {

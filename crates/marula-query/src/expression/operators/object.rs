@@ -30,6 +30,7 @@ errors! {
     to_object_pair_size(count: usize) = 40397, "$arrayToObject requires an array of size 2 arrays,found array of size: {count}";
     to_object_element(kind: &str) = 40398, "Unrecognised input type format for $arrayToObject: {kind}";
     key_has_nul() = 4940400, "Key field cannot contain an embedded null byte";
+    k_has_nul() = 4940401, "Key field cannot contain an embedded null byte";
     get_field_unknown(name: &str) = 3041701, "$getField found an unknown argument: {name}";
     get_field_no_field() = 3041702, "$getField requires 'field' to be specified";
     get_field_no_input() = 3041703, "$getField requires 'input' to be specified";
@@ -111,7 +112,7 @@ fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
             }
         };
         if key.contains(&0) {
-            return Err(key_has_nul());
+            return Err(if pairs == Some(true) { key_has_nul() } else { k_has_nul() });
         }
         // The last value of a key counts, at the place of the first.
         match fields.iter_mut().find(|(name, _)| *name == key) {
