@@ -11,6 +11,8 @@ pub(crate) const SECOND_MS: i64 = 1000;
 pub(crate) const MINUTE_MS: i64 = 60 * SECOND_MS;
 pub(crate) const HOUR_MS: i64 = 60 * MINUTE_MS;
 pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
+/// After 400 years the calendar repeats, the days of the week too.
+const CYCLE_MS: i64 = 146_097 * DAY_MS;
 
 errors! {
     unknown_zone(name: &str) = 40485, "unrecognized time zone identifier: \"{name}\"";
@@ -63,9 +65,14 @@ impl Zone {
         match self {
             Zone::Fixed(offset) => *offset,
             Zone::Named(zone) => {
-                // A day inside the library's range, whose edges have no rule of their own.
-                let (min, max) = (Timestamp::MIN.as_millisecond(), Timestamp::MAX.as_millisecond());
-                let moment = moment.clamp(min + DAY_MS, max - DAY_MS);
+                // A day inside the library's range, whose edges have no rule of their own. Beyond it the rules go
+                // on, and what they say repeats with the calendar.
+                let min = Timestamp::MIN.as_millisecond() + DAY_MS;
+                let max = Timestamp::MAX.as_millisecond() - DAY_MS;
+                let moment = match moment {
+                    late if late > max => max - CYCLE_MS + (late - max).rem_euclid(CYCLE_MS),
+                    moment => moment.max(min),
+                };
                 let at = Timestamp::from_millisecond(moment).unwrap_or(Timestamp::UNIX_EPOCH);
                 i64::from(zone.to_offset(at).seconds()) * SECOND_MS
             }
