@@ -1,4 +1,6 @@
 """Plans: which stages answer a query, and what they look at."""
+import threading
+
 import pytest
 from pymongo.errors import OperationFailure
 
@@ -127,3 +129,26 @@ def test_notablescan_refuses_what_no_index_serves(client, filled):
             assert error.value.code == 291
     finally:
         client.admin.command("setParameter", 1, notablescan=False)
+
+
+def test_the_key_of_the_index_is_shown_behind_a_sort(filled):
+    def find(**more):
+        command = {"find": filled.name, "returnKey": True, **more}
+        return filled.database.command(command)["cursor"]["firstBatch"]
+
+    first = find(filter={"a": 3}, sort={"c": -1, "tags": 1}, hint="a_1_b_1", limit=2)
+    assert first == [{"a": 3, "b": 4}, {"a": 3, "b": 1}]
+    assert find(filter={}, sort={"z": 1}, limit=2) == [{}, {}]
+
+
+def test_what_runs_tells_its_plan(filled, client):
+    slow = {"$where": "function() { let n = 0; for (let i = 0; i < 300000; i++) n += i; return n > 0 }"}
+    command = {"find": filled.name, "filter": {"a": {"$gte": 0}, **slow}, "hint": "a_1_b_1", "comment": "long"}
+    done = threading.Thread(target=lambda: filled.database.command(command))
+    done.start()
+    found = []
+    while done.is_alive() and not found:
+        operations = client.admin.command("currentOp", {"command.comment": "long"})["inprog"]
+        found = [operation for operation in operations if "planSummary" in operation]
+    done.join()
+    assert found and found[0]["planSummary"] == "IXSCAN { a: 1, b: 1 }" and found[0]["op"] == "query"

@@ -221,6 +221,8 @@ pub struct Sort {
     pub limit: Option<u64>,
     /// Whether the input's documents have been read, so that a sorted row is one.
     pub is_simple: bool,
+    /// Whether the keys of the index that led to the documents are wanted in their place.
+    pub gives_keys: bool,
     /// How many bytes it may hold in memory.
     pub bytes_max: usize,
     /// What is sorted.

@@ -6,6 +6,7 @@
 //! of slow operations and the profiler.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf};
 
@@ -28,6 +29,12 @@ pub enum Detail {
     },
 }
 
+/// Who is told of the first plan that an operation runs, as it begins.
+pub trait Listener: Send + Sync {
+    /// The plan in a line: `IXSCAN { a: 1 }`.
+    fn plan_begins(&self, summary: String);
+}
+
 /// What is told of the first plan that an operation ran.
 pub struct Told {
     /// The plan in a line: `IXSCAN { a: 1 }`.
@@ -42,7 +49,13 @@ thread_local! {
     static EXAMINED: Cell<Examined> = const { Cell::new(Examined { keys: 0, docs: 0 }) };
     static TELLS: Cell<bool> = const { Cell::new(false) };
     static DETAIL: RefCell<Detail> = const { RefCell::new(Detail::Nothing) };
+    static LISTENER: RefCell<Option<Arc<dyn Listener>>> = const { RefCell::new(None) };
     static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
+}
+
+/// Has the first plan of this thread's operation announced to `listener`. Comes behind [`start`].
+pub fn announce_to(listener: Arc<dyn Listener>) {
+    LISTENER.set(Some(listener));
 }
 
 /// Starts the tally of an operation on this thread, or of one statement of it.
@@ -53,6 +66,7 @@ pub fn start(detail: Detail) {
     if tells || TELLS.get() {
         TELLS.set(tells);
         DETAIL.set(detail);
+        LISTENER.set(None);
         TOLD.set(None);
     }
 }
@@ -66,6 +80,21 @@ pub fn examined() -> Examined {
 /// What is told of the plan, once.
 pub fn take_told() -> Option<Told> {
     TOLD.take()
+}
+
+/// Notes that a plan begins to run, or goes on.
+#[inline]
+pub(crate) fn begin(plan: &Plan) {
+    if TELLS.get() {
+        announce(plan);
+    }
+}
+
+#[cold]
+fn announce(plan: &Plan) {
+    if let Some(listener) = LISTENER.take() {
+        listener.plan_begins(plan.summary());
+    }
 }
 
 /// Adds what a run has looked at.

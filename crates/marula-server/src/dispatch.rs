@@ -112,6 +112,9 @@ fn run(
     let began = if is_first(call) { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
     tally::start(detail(request, on_pool, is_profiled));
+    if on_pool {
+        tally::announce_to(operation.clone());
+    }
     let statements = is_profiled && matches!(command.kind, Kind::Update | Kind::Delete);
     let statements = statements.then(Statements::begin);
     let origin = None;

@@ -157,17 +157,7 @@ impl Ended<'_, '_> {
     /// The record of the whole operation.
     fn entry(&self) -> DocBuf {
         DocBuf::build(|out| {
-            out.append(
-                "op",
-                match self.request.command.kind {
-                    Kind::Insert => "insert",
-                    Kind::Query => "query",
-                    Kind::Update => "update",
-                    Kind::Delete => "remove",
-                    Kind::GetMore => "getmore",
-                    Kind::Command => "command",
-                },
-            );
+            out.append("op", self.request.command.kind.name());
             out.append("ns", self.namespace().as_str());
             out.append("command", &self.request.with_shown_body(command));
             if let Some(origin) = &self.origin {
@@ -188,7 +178,7 @@ impl Ended<'_, '_> {
     fn statement_entry(&self, statement: &Statement) -> DocBuf {
         let is_update = self.request.command.kind == Kind::Update;
         DocBuf::build(|out| {
-            out.append("op", if is_update { "update" } else { "remove" });
+            out.append("op", self.request.command.kind.name());
             out.append("ns", self.namespace().as_str());
             out.append("command", &command(statement.command.as_doc()));
             match &statement.outcome {

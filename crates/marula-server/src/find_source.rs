@@ -167,6 +167,7 @@ impl Shown<'_> {
             self.scratch.extend_from_slice(found.doc.as_bytes());
         }
         if self.show_record_id
+            && !self.return_key
             && let Some(id) = record_id
         {
             let mut doc = marula_bson::DocBuf::trusted(std::mem::take(self.scratch));
@@ -219,6 +220,8 @@ impl Shown<'_> {
                     DocWriter::new(self.scratch).finish();
                 }
             }
+            // Behind a sort the key stands in the document's place.
+            None if !found.is_fetched => self.scratch.extend_from_slice(found.doc.as_bytes()),
             None => DocWriter::new(self.scratch).finish(),
         }
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, Ordering};
 
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Error, errors};
+use marula_plan::tally::Listener;
 use parking_lot::Mutex;
 
 use crate::command::Command;
@@ -107,13 +108,6 @@ impl Operation {
             Some(Detail { command, ns, body, lsid, plan_summary: None, progress: None });
     }
 
-    /// Notes what the plan is.
-    pub fn set_plan_summary(&self, summary: String) {
-        if let Some(detail) = &mut *self.detail.lock() {
-            detail.plan_summary = Some(summary);
-        }
-    }
-
     /// Notes how far the work is.
     pub fn set_progress(&self, progress: Progress) {
         if let Some(detail) = &mut *self.detail.lock() {
@@ -169,6 +163,14 @@ impl Operation {
             is_killed: self.killed.load(Ordering::Relaxed) != 0,
             detail: self.detail.lock().clone(),
             metadata: self.metadata.lock().clone(),
+        }
+    }
+}
+
+impl Listener for Operation {
+    fn plan_begins(&self, summary: String) {
+        if let Some(detail) = &mut *self.detail.lock() {
+            detail.plan_summary = Some(summary);
         }
     }
 }

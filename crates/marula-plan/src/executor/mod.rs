@@ -189,6 +189,7 @@ impl Execution {
         if self.collection.is_dropped() {
             return Err(collection_dropped());
         }
+        tally::begin(&self.plan);
         let mut end = self.run_plan(db, interrupt, emit);
         if let (Ok(None), Some(cached)) = (&end, self.plan.cached) {
             let shape = cached.shape;

@@ -1,6 +1,7 @@
 //! Sorting what no index gives in order: all of it, or only the first so many.
 
 use marula_bson::{Doc, FieldSet};
+use marula_db::index::entry;
 use marula_error::Result;
 use marula_query::context::Context;
 use marula_query::sort::{DocMeta, SortPattern};
@@ -11,6 +12,8 @@ use super::{Emit, End, Found};
 /// Documents on their way into order. Equal keys keep the order in which they came.
 pub(super) struct Sorter {
     pattern: SortPattern,
+    /// Whether a row holds the values of the index entry in place of the document: nothing where no index led to it.
+    gives_keys: bool,
     /// The score of a text search (8 bytes, not a number where there is none), the length of the record key (4 bytes), the
     /// record key, the document.
     rows: Rows,
@@ -24,10 +27,16 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    pub(super) fn new(pattern: SortPattern, wanted: Option<u64>, context: &Context) -> Self {
+    pub(super) fn new(
+        pattern: SortPattern,
+        wanted: Option<u64>,
+        gives_keys: bool,
+        context: &Context,
+    ) -> Self {
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, wanted);
         Sorter {
             pattern,
+            gives_keys,
             rows: Rows::Coming(sort),
             is_held: false,
             key: Vec::new(),
@@ -53,13 +62,21 @@ impl Sorter {
         if !sort.wants(&self.key) {
             return Ok(());
         }
-        let doc = match fields {
-            Some(fields) => {
-                self.kept.clear();
+        self.kept.clear();
+        let doc = match (fields, found.entry) {
+            (_, Some((index, entry))) if self.gives_keys => {
+                // An entry that is damaged shows as no fields; `validate` says what is wrong.
+                match entry::decode_values(index, &entry, &mut self.kept) {
+                    Some(()) => &self.kept,
+                    None => Doc::EMPTY.as_bytes(),
+                }
+            }
+            (_, None) if self.gives_keys => Doc::EMPTY.as_bytes(),
+            (Some(fields), _) => {
                 fields.copy(found.doc, &mut self.kept);
                 &self.kept
             }
-            None => found.doc.as_bytes(),
+            (None, _) => found.doc.as_bytes(),
         };
         sort.push(&self.key, &[&score, &len.to_le_bytes(), found.record, doc])
     }

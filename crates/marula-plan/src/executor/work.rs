@@ -214,8 +214,9 @@ impl Sort {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         let sorter = &mut self.sorting.sorter;
-        let sorter = sorter
-            .get_or_insert_with(|| Sorter::new(self.pattern.clone(), self.limit, env.context));
+        let sorter = sorter.get_or_insert_with(|| {
+            Sorter::new(self.pattern.clone(), self.limit, self.gives_keys, env.context)
+        });
         if !sorter.is_filled() {
             let fields = env.fields;
             let mut take = |found: Found<'_>| sorter.push(found, fields).map(|()| Emit::Taken);
@@ -225,7 +226,7 @@ impl Sort {
             return Ok(Step::NeedTime);
         }
         let mut step = Step::Eof;
-        let is_fetched = self.is_simple;
+        let is_fetched = self.is_simple && !self.gives_keys;
         // One unit of work gives one document.
         let end = sorter.drain(&mut |found| {
             let answer = out(Found { is_fetched, ..found })?;

@@ -68,6 +68,7 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
             pattern: pattern.clone(),
             limit,
             is_simple,
+            gives_keys: query.wanted == Wanted::Key,
             input: Box::new(input),
             bytes_max: query.context.limits.sort_bytes_max,
             sorting: Sorting::default(),

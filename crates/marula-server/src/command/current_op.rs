@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
-use super::{Auth, Command, Kind, Outcome, Place};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::operation::{Progress, Report};
 use crate::request::Request;
@@ -98,7 +98,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
         let running_us = (now_ms * 1_000 - report.started_us).max(0);
         out.append("secs_running", running_us / 1_000_000);
         out.append("microsecs_running", running_us);
-        out.append("op", kind_text(detail.command.kind));
+        out.append("op", detail.command.kind.name());
         out.append("ns", detail.ns.as_str());
         out.append("command", &detail.body);
         if let Some(summary) = &detail.plan_summary {
@@ -122,17 +122,6 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
 
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn kind_text(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Insert => "insert",
-        Kind::Query => "query",
-        Kind::Update => "update",
-        Kind::Delete => "remove",
-        Kind::GetMore => "getmore",
-        Kind::Command => "command",
-    }
 }
 
 fn date_text(ms: i64) -> String {

@@ -295,6 +295,20 @@ pub enum Kind {
     Command,
 }
 
+impl Kind {
+    /// What `currentOp` and the profiler call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Insert => "insert",
+            Kind::Query => "query",
+            Kind::Update => "update",
+            Kind::Delete => "remove",
+            Kind::GetMore => "getmore",
+            Kind::Command => "command",
+        }
+    }
+}
+
 /// Which levels of read concern a command takes beside `local` and `available`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadConcernLevels {
