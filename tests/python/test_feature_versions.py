@@ -136,6 +136,35 @@ def use_time_series(db):
     assert db["system.buckets.weather"].count_documents({}) == 0
 
 
+def use_custom_buckets(db):
+    db.drop_collection("custom")
+    span = {"bucketMaxSpanSeconds": 300, "bucketRoundingSeconds": 300}
+    for wrong in ({"bucketRoundingSeconds": 300}, {**span, "bucketRoundingSeconds": 60}, {**span, "granularity": "hours"}):
+        with pytest.raises(OperationFailure):
+            db.create_collection("custom", timeseries={"timeField": "t", **wrong})
+    db.create_collection("custom", timeseries={"timeField": "t", "metaField": "m", **span})
+
+    def options():
+        return db.list_collections(filter={"name": "custom"}).next()["options"]["timeseries"]
+
+    assert options() == {"timeField": "t", "metaField": "m", **span}
+    start = datetime.datetime(2026, 1, 1, 10, 2)
+    db.custom.insert_many([{"t": start + datetime.timedelta(minutes=n), "m": 1, "n": n} for n in range(10)])
+    buckets = db["system.buckets.custom"]
+    begins = sorted(b["control"]["min"]["t"].minute for b in buckets.find())
+    assert begins == [0, 5, 10]
+    later = {"$gte": start + datetime.timedelta(minutes=4)}
+    assert [d["n"] for d in db.custom.find({"t": later}).sort("t", 1)] == list(range(4, 10))
+    refused(72, db.command, "collMod", "custom", timeseries={"bucketMaxSpanSeconds": 60, "bucketRoundingSeconds": 60})
+    refused(72, db.command, "collMod", "custom", timeseries={"granularity": "hours"})
+    span = {"bucketMaxSpanSeconds": 86400, "bucketRoundingSeconds": 86400}
+    db.command("collMod", "custom", timeseries=span)
+    assert options() == {"timeField": "t", "metaField": "m", **span}
+    db.custom.insert_many([{"t": datetime.datetime(2026, 2, 1, n), "m": 2} for n in range(24)])
+    assert buckets.count_documents({}) == 4
+    assert db.custom.count_documents({"m": 2, "t": {"$lt": datetime.datetime(2026, 2, 1, 12)}}) == 12
+
+
 def use_everything(client):
     c = client.versions.c
     use_expressions(c)
@@ -143,6 +172,7 @@ def use_everything(client):
     use_writes(c)
     use_reports(client)
     use_time_series(client.versions)
+    use_custom_buckets(client.versions)
 
 
 def check_is_6_0(client):
@@ -166,6 +196,8 @@ def check_is_6_0(client):
     c.database.drop_collection("weather")
     c.database.create_collection("weather", timeseries={"timeField": "t", "metaField": "m"})
     refused(72, c.database.weather.delete_many, {"x": 1})
+    span = {"timeField": "t", "bucketMaxSpanSeconds": 300, "bucketRoundingSeconds": 300}
+    refused(40415, c.database.create_collection, "custom_6_0", timeseries=span)
     refused(20, c.database.weather.delete_one, {"m": 1})
     assert client.admin.command("hello")["maxWireVersion"] == 17
     assert client.server_info()["version"].startswith("6.0.")

@@ -10,9 +10,10 @@ pub mod write;
 use std::sync::atomic::Ordering;
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
-use marula_db::time_series::{Granularity, TimeSeries, buckets_namespace};
+use marula_db::time_series::{Granularity, SPAN_SECONDS_MAX, TimeSeries, buckets_namespace};
 use marula_db::{Collection, CollectionOptions, Namespace};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 
 use crate::command::create::bad_enumeration;
 use crate::command::fields::{self, Field, Types};
@@ -27,6 +28,13 @@ errors! {
     meta_is_time() = InvalidOptions, "'metaField' cannot be the same as 'timeField'";
     meta_is_id() = InvalidOptions, "'metaField' cannot be \"_id\"";
     span_fixed(default: i64) = 5_510_500, "Timeseries 'bucketMaxSpanSeconds' is not configurable to a value other than the default of {default} for the provided granularity";
+    not_alongside() = InvalidOptions, "Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' need to be set alongside each other";
+    not_alike() = InvalidOptions, "Timeseries 'bucketRoundingSeconds' needs to be equal to 'bucketMaxSpanSeconds'";
+    rounding_fixed(default: i64) = InvalidOptions, "Timeseries 'bucketRoundingSeconds' is not configurable to a value other than the default of {default} for the provided granularity";
+    span_too_large(field: &str, span: i64) = 51_024, "BSON field '{field}' value must be <= 31536000, actual value '{span}'";
+    /// A span that would be shorter than it is.
+    pub bad_span_transition() = InvalidOptions, "Invalid transition for timeseries.bucketMaxSpanSeconds and timeseries.bucketRoundingSeconds. They can only be set together, to one value that is not less than before.";
+    rounding_too_small(span: i64) = 51_024, "BSON field 'bucketRoundingSeconds' value must be >= 1, actual value '{span}'";
     span_too_small(span: i64) = 51_024, "BSON field 'bucketMaxSpanSeconds' value must be >= 1, actual value '{span}'";
 }
 
@@ -35,6 +43,7 @@ const FIELDS: &[Field] = &[
     Field::optional("metaField", Types::STRING),
     Field::optional("granularity", Types::STRING),
     Field::optional("bucketMaxSpanSeconds", Types::NUMBER),
+    Field::optional("bucketRoundingSeconds", Types::NUMBER).since(FeatureVersion::V7_0),
 ];
 
 /// The options of `create` that a time-series collection does not take.
@@ -52,19 +61,17 @@ const NOT_WITH: &[&str] = &[
 
 /// Checks `timeseries` and what stands beside it in a `create`.
 pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
-    fields::check_doc("create.timeseries", FIELDS, options)?;
+    fields::check_doc_in(request.version, "create.timeseries", FIELDS, options)?;
     let text =
         |name: &str| options.get(name).and_then(|text| text.as_str()).map(|text| text.to_string());
-    let granularity = text("granularity").unwrap_or_else(|| "seconds".to_owned());
-    let span = Granularity::from_name(&granularity)
-        .map(|granularity| i64::from(granularity.span_seconds()))
-        .ok_or_else(|| bad_enumeration(&granularity, "create.timeseries.granularity"))?;
-    #[allow(clippy::cast_possible_truncation)]
-    let asked =
-        options.get("bucketMaxSpanSeconds").and_then(|span| span.as_f64()).map(|span| span as i64);
-    if let Some(asked @ ..1) = asked {
-        return Err(span_too_small(asked));
-    }
+    let granularity = match text("granularity") {
+        None => None,
+        Some(name) => {
+            let known = Granularity::from_name(&name);
+            Some(known.ok_or_else(|| bad_enumeration(&name, "create.timeseries.granularity"))?)
+        }
+    };
+    let asked = seconds_of(options)?;
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted_not_allowed());
     }
@@ -86,10 +93,44 @@ pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<
             return Err(dotted(ns, "metaField"));
         }
     }
-    if asked.is_some_and(|asked| asked != span) {
-        return Err(span_fixed(span));
+    match (asked, granularity) {
+        ((Some(span), Some(rounding)), None) if span != rounding => Err(not_alike()),
+        ((Some(_), Some(_)), None) | ((None, None), _) => Ok(()),
+        ((None, Some(_)), None) => Err(not_alongside()),
+        ((span, rounding), granularity) => {
+            let granularity = granularity.unwrap_or_default();
+            let default = i64::from(granularity.span_seconds());
+            let rounding_default = i64::from(granularity.rounding_seconds());
+            match (span, rounding) {
+                (Some(span), _) if span != default => Err(span_fixed(default)),
+                (_, Some(rounding)) if rounding != rounding_default => {
+                    Err(rounding_fixed(rounding_default))
+                }
+                _ => Ok(()),
+            }
+        }
     }
-    Ok(())
+}
+
+/// `bucketMaxSpanSeconds` and `bucketRoundingSeconds`, where they are given.
+///
+/// Errors: a span that is too short, or longer than a year.
+pub fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
+    #[allow(clippy::cast_possible_truncation)]
+    let read = |name: &str| match options.get(name).and_then(|span| span.as_f64()) {
+        Some(span) if (span as i64) < 1 => Err(match name {
+            "bucketMaxSpanSeconds" => span_too_small(span as i64),
+            _ => rounding_too_small(span as i64),
+        }),
+        // 6.0 tells of a long span in other words.
+        Some(span)
+            if span as i64 > i64::from(SPAN_SECONDS_MAX) && name != "bucketMaxSpanSeconds" =>
+        {
+            Err(span_too_large(name, span as i64))
+        }
+        span => Ok(span.map(|span| span as i64)),
+    };
+    Ok((read("bucketMaxSpanSeconds")?, read("bucketRoundingSeconds")?))
 }
 
 /// The options of the buckets of a collection that is to be made, in the order that `listCollections` shows.

@@ -7,7 +7,7 @@ use marula_bson::order::{canonical_class, compare};
 use marula_bson::{Collator, Doc, DocBuf, DocWriter, ObjectId, RawValue, Type, Value, ValueBuf};
 use marula_error::Result;
 
-use super::{Granularity, TimeSeries};
+use super::{Bucketing, TimeSeries};
 
 /// The most measurements of a bucket. Source: manual "Time Series Collection Limitations" and mongod's default of
 /// `timeseriesBucketMaxCount`.
@@ -34,7 +34,7 @@ pub enum Full {
 pub struct Bucket {
     id: ObjectId,
     meta: Option<ValueBuf>,
-    granularity: Granularity,
+    bucketing: Bucketing,
     start_ms: i64,
     count: usize,
     data_bytes: usize,
@@ -54,14 +54,14 @@ struct Field {
 impl Bucket {
     /// An empty bucket that begins with a measurement at `time_ms`.
     pub fn begin(options: &TimeSeries, meta: Option<ValueBuf>, time_ms: i64) -> Self {
-        let start_ms = options.granularity.round_down(time_ms);
+        let start_ms = options.bucketing.round_down(time_ms);
         // Moments outside the range are cut to the 32 bits that an ObjectId has for them.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let seconds = start_ms.div_euclid(1_000) as u32;
         Bucket {
             id: ObjectId::generate(seconds),
             meta,
-            granularity: options.granularity,
+            bucketing: options.bucketing,
             start_ms,
             count: 0,
             data_bytes: 0,
@@ -84,7 +84,7 @@ impl Bucket {
         let mut bucket = Bucket {
             id,
             meta: document.get("meta").map(|meta| meta.to_buf()),
-            granularity: options.granularity,
+            bucketing: options.bucketing,
             start_ms,
             count: data.get(&options.time_field)?.as_doc()?.iter().count(),
             data_bytes: 0,
@@ -214,7 +214,7 @@ impl Bucket {
                 return Err(Full::Schema);
             }
         }
-        let span_ms = i64::from(self.granularity.span_seconds()) * 1_000;
+        let span_ms = i64::from(self.bucketing.span_seconds()) * 1_000;
         match time_ms {
             _ if self.count >= MEASUREMENTS_MAX => Err(Full::Count),
             _ if self.data_bytes + bytes > BYTES_MAX => Err(Full::Size),
@@ -281,7 +281,7 @@ fn taken_apart(options: &TimeSeries, document: Doc<'_>) -> Option<(Bucket, Vec<D
     let bucket = Bucket {
         id,
         meta: meta.map(|meta| meta.to_buf()),
-        granularity: options.granularity,
+        bucketing: options.bucketing,
         start_ms,
         count: 0,
         data_bytes: 0,

@@ -56,17 +56,49 @@ impl Granularity {
     }
 
     /// What the start of a bucket is rounded down to.
-    const fn rounding_ms(self) -> i64 {
+    pub const fn rounding_seconds(self) -> i32 {
         match self {
-            Granularity::Seconds => 60_000,
-            Granularity::Minutes => 3_600_000,
-            Granularity::Hours => 86_400_000,
+            Granularity::Seconds => 60,
+            Granularity::Minutes => 3_600,
+            Granularity::Hours => 86_400,
+        }
+    }
+}
+
+/// The longest span that a bucket may be given. Source: manual "Set Granularity for Time Series Data": a year.
+pub const SPAN_SECONDS_MAX: i32 = 31_536_000;
+
+/// Which span of time a bucket covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bucketing {
+    /// As a granularity has it.
+    Granularity(Granularity),
+    /// As `bucketMaxSpanSeconds` and `bucketRoundingSeconds` say, which are alike: the buckets of a meta value do not
+    /// overlap. MongoDB has it since 6.3.
+    Seconds(i32),
+}
+
+impl Bucketing {
+    /// How long a bucket spans at most.
+    pub const fn span_seconds(self) -> i32 {
+        match self {
+            Bucketing::Granularity(granularity) => granularity.span_seconds(),
+            Bucketing::Seconds(seconds) => seconds,
+        }
+    }
+
+    /// What the start of a bucket is rounded down to.
+    pub const fn rounding_seconds(self) -> i32 {
+        match self {
+            Bucketing::Granularity(granularity) => granularity.rounding_seconds(),
+            Bucketing::Seconds(seconds) => seconds,
         }
     }
 
     /// The start of a bucket whose first measurement is at `time_ms`.
-    pub const fn round_down(self, time_ms: i64) -> i64 {
-        time_ms.saturating_sub(time_ms.rem_euclid(self.rounding_ms()))
+    pub fn round_down(self, time_ms: i64) -> i64 {
+        let rounding_ms = i64::from(self.rounding_seconds()) * 1_000;
+        time_ms.saturating_sub(time_ms.rem_euclid(rounding_ms))
     }
 }
 
@@ -77,8 +109,8 @@ pub struct TimeSeries {
     pub time_field: String,
     /// The field of what is measured, where there is one.
     pub meta_field: Option<String>,
-    /// How close together measurements come.
-    pub granularity: Granularity,
+    /// Which span of time a bucket covers.
+    pub bucketing: Bucketing,
     /// Whether a bucket may begin before 1970 or after 2038: the seconds in its `_id` then say nothing.
     pub extended_range: bool,
 }
@@ -87,19 +119,26 @@ impl TimeSeries {
     /// Reads the option, already checked.
     pub fn parse(options: Doc<'_>) -> Option<Self> {
         let text = |name: &str| options.get(name)?.as_str().map(|text| text.to_string());
+        let seconds = options
+            .get("bucketRoundingSeconds")
+            .and_then(|seconds| seconds.as_exact_i64())
+            .and_then(|seconds| i32::try_from(seconds).ok())
+            .filter(|seconds| (1..=SPAN_SECONDS_MAX).contains(seconds));
+        let granularity = text("granularity").and_then(|name| Granularity::from_name(&name));
         Some(TimeSeries {
             time_field: text("timeField")?,
             meta_field: text("metaField"),
-            granularity: text("granularity")
-                .and_then(|name| Granularity::from_name(&name))
-                .unwrap_or_default(),
+            bucketing: match (granularity, seconds) {
+                (None, Some(seconds)) => Bucketing::Seconds(seconds),
+                (granularity, _) => Bucketing::Granularity(granularity.unwrap_or_default()),
+            },
             extended_range: options.get("extendedRange").is_some_and(|flag| flag.is_truthy()),
         })
     }
 
     /// The longest span of a bucket.
     pub fn span_ms(&self) -> i64 {
-        i64::from(self.granularity.span_seconds()) * 1_000
+        i64::from(self.bucketing.span_seconds()) * 1_000
     }
 
     /// The option as `listCollections` shows it.
@@ -109,8 +148,15 @@ impl TimeSeries {
             if let Some(meta) = &self.meta_field {
                 out.append("metaField", meta.as_str());
             }
-            out.append("granularity", self.granularity.name());
-            out.append("bucketMaxSpanSeconds", self.granularity.span_seconds());
+            match self.bucketing {
+                Bucketing::Granularity(granularity) => {
+                    out.append("granularity", granularity.name());
+                }
+                Bucketing::Seconds(seconds) => {
+                    out.append("bucketRoundingSeconds", seconds);
+                }
+            }
+            out.append("bucketMaxSpanSeconds", self.bucketing.span_seconds());
         })
     }
 
@@ -130,7 +176,7 @@ impl TimeSeries {
             if let Some(meta) = &self.meta_field {
                 out.append("metaField", meta.as_str());
             }
-            out.append("bucketMaxSpanSeconds", self.granularity.span_seconds());
+            out.append("bucketMaxSpanSeconds", self.bucketing.span_seconds());
             if self.extended_range {
                 out.append("usesExtendedRange", true);
             }

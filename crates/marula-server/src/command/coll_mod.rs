@@ -4,7 +4,7 @@ mod index_change;
 
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_db::collection::State;
-use marula_db::time_series::{Granularity, TimeSeries};
+use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
@@ -56,7 +56,11 @@ const FIELDS: &[Field] = &[
     Field::optional("dryRun", Types::FLAG),
 ];
 
-const TIME_SERIES_FIELDS: &[Field] = &[Field::optional("granularity", Types::STRING)];
+const TIME_SERIES_FIELDS: &[Field] = &[
+    Field::optional("granularity", Types::STRING),
+    Field::optional("bucketMaxSpanSeconds", Types::NUMBER).since(FeatureVersion::V7_0),
+    Field::optional("bucketRoundingSeconds", Types::NUMBER).since(FeatureVersion::V7_0),
+];
 
 pub(super) static COMMAND: Command = Command {
     name: "collMod",
@@ -188,15 +192,29 @@ fn changed_time_series(
     }
     let mut changed = time_series.clone();
     if let Some(Value::Document(asked)) = request.arg("timeseries") {
-        fields::check_doc("collMod.timeseries", TIME_SERIES_FIELDS, asked)?;
+        fields::check_doc_in(request.version, "collMod.timeseries", TIME_SERIES_FIELDS, asked)?;
         if let Some(name) = asked.get("granularity").and_then(|name| name.as_str()) {
             let name = name.to_string();
             let wanted = Granularity::from_name(&name)
                 .ok_or_else(|| bad_enumeration(&name, "collMod.timeseries.granularity"))?;
-            if wanted < time_series.granularity {
-                return Err(time_series::bad_transition());
+            changed.bucketing = match time_series.bucketing {
+                Bucketing::Granularity(before) if wanted >= before => {
+                    Bucketing::Granularity(wanted)
+                }
+                _ => return Err(time_series::bad_transition()),
+            };
+        }
+        match time_series::seconds_of(asked)? {
+            (None, None) => {}
+            (span, rounding) => {
+                let before = time_series.bucketing.span_seconds();
+                let seconds = span
+                    .filter(|_| span == rounding && asked.get("granularity").is_none())
+                    .and_then(|seconds| i32::try_from(seconds).ok())
+                    .filter(|seconds| (before..=SPAN_SECONDS_MAX).contains(seconds));
+                let seconds = seconds.ok_or_else(time_series::bad_span_transition)?;
+                changed.bucketing = Bucketing::Seconds(seconds);
             }
-            changed.granularity = wanted;
         }
     }
     let expire_after = match request.arg("expireAfterSeconds") {

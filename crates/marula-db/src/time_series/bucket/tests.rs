@@ -1,12 +1,13 @@
 use marula_bson::{Doc, DocBuf, Value, doc};
 
 use super::*;
+use crate::time_series::Granularity;
 
 fn options() -> TimeSeries {
     TimeSeries {
         time_field: "t".into(),
         meta_field: Some("m".into()),
-        granularity: Granularity::Seconds,
+        bucketing: Bucketing::Granularity(Granularity::Seconds),
         extended_range: false,
     }
 }
@@ -109,7 +110,9 @@ fn a_bucket_spans_an_hour_from_its_minute() {
     check(&[(start, none.clone()), late], &none, &none, Some((1, Full::TimeForward)));
     let early = (-1, none.clone());
     check(&[(start, none.clone()), early], &none, &none, Some((1, Full::TimeBackward)));
-    assert_eq!(Granularity::Seconds.round_down(-1), -60_000);
+    assert_eq!(options().bucketing.round_down(-1), -60_000);
+    assert_eq!(Bucketing::Seconds(7_200).round_down(7_199_999), 0);
+    assert_eq!(Bucketing::Seconds(7_200).round_down(-1), -7_200_000);
 }
 
 #[test]
