@@ -85,6 +85,9 @@ def use_writes(c):
     assert list(c.find({}, sort=[("_id", 1)])) == [
         {"_id": 0, "replaced": True}, {"_id": 1, "x": 1, "seen": 2}, {"_id": 2, "x": 2, "seen": 1}]
     refused(9, c.database.command, "update", c.name, updates=[{**command, "u": {"$set": {"a": 1}}, "multi": True}])
+    sorted_update = {"update": c.name, "updates": [{"q": {}, "u": {"$set": {"a": 1}}, "sort": {"x": -1}}]}
+    plan = c.database.command("explain", sorted_update, verbosity="queryPlanner")["queryPlanner"]["winningPlan"]
+    assert (plan["stage"], plan["inputStage"]["stage"]) == ("UPDATE", "SORT")
     bulk = {"update": 0, "filter": {}, "updateMods": {"$set": {"bulk": 1}}, "sort": {"_id": -1}}
     ns_info = [{"ns": c.full_name}]
     assert c.database.client.admin.command("bulkWrite", 1, ops=[bulk], nsInfo=ns_info)["nModified"] == 1

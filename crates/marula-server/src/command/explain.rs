@@ -16,11 +16,13 @@ use marula_plan::shape::{Shape, hash_text};
 use marula_plan::trial::Tried;
 use marula_plan::{Emit, Execution, Node, Plan, Query, Shown, Stage, Wanted, planner};
 use marula_query::context::Context as QueryContext;
+use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::text;
 
 use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
+use super::update::sorted_multi;
 use super::{Auth, Command, Fields, Outcome, find};
 use crate::context::Context;
 use crate::geo_near;
@@ -230,7 +232,18 @@ impl<'a> Asked<'a> {
                     false => Verb::Delete { multi: !flag("limit"), returns: false },
                 };
                 let query = statement.get("q").and_then(|query| query.as_doc()).unwrap_or(whole);
-                (query, whole, statement.get("hint"), statement.get("collation"), verb)
+                let sort = statement.get("sort").and_then(|sort| sort.as_doc());
+                let sort = sort.filter(|_| is_update && request.version >= FeatureVersion::V8_0);
+                if sort.is_some() && flag("multi") {
+                    return Err(sorted_multi());
+                }
+                (
+                    query,
+                    sort.unwrap_or(whole),
+                    statement.get("hint"),
+                    statement.get("collation"),
+                    verb,
+                )
             }
             other => return Err(not_explainable(other)),
         };

@@ -18,7 +18,7 @@ use crate::writes;
 
 errors! {
     update_type() = FailedToParse, "Update argument must be either an object or an array";
-    sorted_multi() = FailedToParse, "Cannot specify sort with multi=true";
+    pub(super) sorted_multi() = FailedToParse, "Cannot specify sort with multi=true";
 }
 
 pub(super) static COMMAND: Command = Command {
