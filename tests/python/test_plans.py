@@ -36,6 +36,9 @@ def flat(stage):
 
 
 FINDS = [
+    ({"$expr": {"$lt": ["$c", 3]}}, {}, "FETCH < IXSCAN c_-1", 3, 3),
+    ({"$expr": {"$and": [{"$eq": [4, "$b"]}, {"$gt": ["$_id", "$c"]}]}}, {}, "FETCH < IXSCAN b_1", 28, 28),
+    ({"$expr": {"$eq": ["$tags", 3]}}, {}, "COLLSCAN", 0, 200),
     ({"a": 1}, {}, "FETCH < IXSCAN a_1_b_1", 20, 20),
     ({"a": {"$in": [1, 2]}}, {}, "FETCH < IXSCAN a_1_b_1", 41, 40),
     ({"a": {"$gt": 1}, "b": 3}, {"hint": "a_1_b_1"}, "FETCH < IXSCAN a_1_b_1", 39, 23),

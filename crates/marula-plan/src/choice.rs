@@ -34,6 +34,7 @@ pub fn choose(
 ) -> Result<Option<(Plan, Query)>> {
     let state = collection.state();
     let cache = PlanCache::of(collection);
+    query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
     let mut plans = planner::plans(&state, &query)?;
     check_scan(db, collection, &query, &plans)?;
@@ -132,6 +133,7 @@ pub fn explain(
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
     let state = collection.state();
+    query.filter.add_index_conditions(&query.context);
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;
     let mut plans = planner::plans(&state, query)?;

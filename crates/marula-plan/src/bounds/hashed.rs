@@ -15,6 +15,7 @@ use super::predicate;
 pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     let intervals = match predicate {
         Predicate::Compare(compare) => equality(compare, part)?,
+        Predicate::InternalExpr(compare) if !part.is_sparse => equality(compare, part)?,
         Predicate::In(list) if list.regexes().is_empty() => {
             let mut intervals = Vec::with_capacity(list.values().len());
             for value in list.values() {

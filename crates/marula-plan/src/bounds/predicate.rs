@@ -12,6 +12,7 @@ use super::kind::{Bounds, Exactness, PartView};
 pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     match predicate {
         Predicate::Compare(compare) => comparison(compare, part),
+        Predicate::InternalExpr(compare) => expr_comparison(compare, part),
         Predicate::In(list) => in_list(list, part),
         Predicate::Regex(regex) => {
             let (intervals, exactness) = regex_bounds(regex, part);
@@ -99,6 +100,29 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
         }),
     };
     Some(Bounds { intervals: union(bounds.intervals, part.order), ..bounds })
+}
+
+/// Bounds of a comparison within `$expr`: of values of all types, and of arrays as wholes, which no entry tells.
+fn expr_comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
+    let value = compare.value.get();
+    if part.multikey != 0 || part.is_sparse || (!part.same_collation && holds_string(value)) {
+        return None;
+    }
+    let (low, high) = (Value::MinKey, Value::MaxKey);
+    // What is missing has the key of null.
+    let exactness = match (value.is_nullish(), compare.op) {
+        (false, _) | (true, CompareOp::Gt) => Exactness::Exact,
+        (true, _) => Exactness::OnDocument,
+    };
+    let intervals = match compare.op {
+        CompareOp::Eq if value.is_nullish() => nullish(),
+        CompareOp::Eq => vec![Interval::point(value)],
+        CompareOp::Lt => vec![Interval::new(low, true, value, value.is_nullish())],
+        CompareOp::Lte => vec![Interval::new(low, true, value, true)],
+        CompareOp::Gt => vec![Interval::new(value, false, high, true)],
+        CompareOp::Gte => vec![Interval::new(value, true, high, true)],
+    };
+    Some(Bounds { intervals: union(intervals, part.order), exactness })
 }
 
 /// Where null and what is missing are: undefined is the key of an empty array, too.

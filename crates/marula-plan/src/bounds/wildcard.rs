@@ -38,7 +38,8 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         Predicate::Exists => {
             Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::Exact })
         }
-        Predicate::Not(inner) if is_null(inner) => whole(),
+        // An array without such a field has no entry here, and is not null.
+        Predicate::Not(inner) if is_null(inner) && part.multikey == 0 => whole(),
         Predicate::Type(types) if types.contains(Type::Document) || types.contains(Type::Array) => {
             whole()
         }

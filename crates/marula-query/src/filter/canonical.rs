@@ -310,5 +310,6 @@ fn rank_of(predicate: &Predicate) -> u8 {
         Predicate::Geo(_) => RANK_NOT + 3,
         Predicate::AlwaysFalse => RANK_NOT + 6,
         Predicate::Near(_) => RANK_NOT + 8,
+        Predicate::InternalExpr(constant) => RANK_NOT + 9 + constant.op as u8,
     }
 }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 
+use super::expr;
 use super::in_list::InList;
 use super::node::{Bits, Node, Predicate, TypeSet};
 use super::number::narrow;
@@ -61,6 +62,9 @@ fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
     match predicate {
         Predicate::Compare(constant) => {
             out.append_raw(constant.op.name(), constant.value.as_raw());
+        }
+        Predicate::InternalExpr(constant) => {
+            out.append_raw(expr::internal_name(constant.op), constant.value.as_raw());
         }
         Predicate::In(list) => write_in(list, out),
         Predicate::Regex(regex) => {

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use marula_bson::{Doc, RawValue, Value, ValueBuf, doc};
+use marula_bson::{Doc, FieldPath, RawValue, Value, ValueBuf, doc};
 use marula_error::{Result, errors};
 
-use super::node::Node;
+use super::node::{Compare, CompareOp, Node, PathNode, Predicate};
 use crate::context::Context;
-use crate::expression::{Arena, Expression, Frame, Scope};
+use crate::expression::{Arena, Expression, Frame, Scope, Variable};
 
 errors! {
     /// The operand is no number.
@@ -72,6 +72,96 @@ impl ExprNode {
     /// The expression as it is printed.
     pub fn to_value(&self) -> ValueBuf {
         self.0.expression.print()
+    }
+}
+
+/// What a comparison of an expression with a path is called where an index may serve it.
+pub(super) fn internal_name(op: CompareOp) -> &'static str {
+    match op {
+        CompareOp::Eq => "$_internalExprEq",
+        CompareOp::Lt => "$_internalExprLt",
+        CompareOp::Lte => "$_internalExprLte",
+        CompareOp::Gt => "$_internalExprGt",
+        CompareOp::Gte => "$_internalExprGte",
+    }
+}
+
+/// The tree with, beside each `$expr`, what it says of single paths; `None` where no `$expr` says anything of the kind.
+pub(super) fn with_conditions(node: &Node) -> Option<Node> {
+    let children = |children: &[Node]| -> Option<Vec<Node>> {
+        let mut changed = Vec::new();
+        for (number, child) in children.iter().enumerate() {
+            if let Some(child) = with_conditions(child) {
+                changed.push((number, child));
+            }
+        }
+        if changed.is_empty() {
+            return None;
+        }
+        let mut all = children.to_vec();
+        changed.into_iter().for_each(|(number, child)| all[number] = child);
+        Some(all)
+    };
+    match node {
+        Node::And(list) => children(list).map(Node::And),
+        Node::Or(list) => children(list).map(Node::Or),
+        Node::Nor(list) => children(list).map(Node::Nor),
+        Node::Not(child) => with_conditions(child).map(|child| Node::Not(Box::new(child))),
+        Node::Expr(expr) => condition_of(expr.expression())
+            .map(|condition| Node::And(vec![node.clone(), condition])),
+        _ => None,
+    }
+}
+
+/// What holds of single paths where the expression is true: an `$and` says what any of its parts say, an `$or` needs them
+/// all.
+fn condition_of(expression: &Expression) -> Option<Node> {
+    let Expression::Call(call) = expression else { return None };
+    match call.operator.name {
+        "$and" => {
+            let mut found: Vec<Node> = call.args.iter().filter_map(condition_of).collect();
+            match found.len() {
+                0 | 1 => found.pop(),
+                _ => Some(Node::And(found)),
+            }
+        }
+        "$or" => call.args.iter().map(condition_of).collect::<Option<Vec<_>>>().map(Node::Or),
+        name => comparison_of(name, &call.args),
+    }
+}
+
+/// A comparison of a path with a constant. What an array holds would be compared as a whole, which no index knows.
+fn comparison_of(name: &str, args: &[Expression]) -> Option<Node> {
+    let [left, right] = args else { return None };
+    let (path, constant, is_turned) = match (path_of(left), path_of(right)) {
+        (Some(path), None) => (path, right.as_constant()?, false),
+        (None, Some(path)) => (path, left.as_constant()?, true),
+        _ => return None,
+    };
+    let op = match (name, is_turned) {
+        ("$eq", _) => CompareOp::Eq,
+        ("$lt", false) | ("$gt", true) => CompareOp::Lt,
+        ("$lte", false) | ("$gte", true) => CompareOp::Lte,
+        ("$gt", false) | ("$lt", true) => CompareOp::Gt,
+        ("$gte", false) | ("$lte", true) => CompareOp::Gte,
+        _ => return None,
+    };
+    if matches!(constant, Value::Array(_) | Value::Undefined) {
+        return None;
+    }
+    let predicate = Predicate::InternalExpr(Compare { op, value: constant.to_buf() });
+    Some(Node::Path(PathNode { path, predicate }))
+}
+
+/// The path of the document that an expression is.
+fn path_of(expression: &Expression) -> Option<FieldPath> {
+    match expression {
+        Expression::Field(path) | Expression::Variable(Variable::Root, path)
+            if !path.is_empty() =>
+        {
+            Some(FieldPath::new(path.parts().join(&b'.')))
+        }
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use marula_error::Result;
 use super::bits;
 use super::geo;
 use super::modulo;
-use super::node::{Compare, CompareOp, Node, Predicate};
+use super::node::{Compare, CompareOp, Node, PathNode, Predicate};
 
 /// What a match carries along.
 pub(super) struct Matcher<'m> {
@@ -27,6 +27,9 @@ impl Matcher<'_> {
     /// Whether the node is true of the document.
     pub(super) fn node(&mut self, node: &Node, doc: Doc<'_>) -> Result<bool> {
         match node {
+            Node::Path(PathNode { path, predicate: Predicate::InternalExpr(constant) }) => {
+                Ok(orders_at(path, constant, doc, self.collator))
+            }
             Node::Path(at) => self.path(&at.path, &at.predicate, doc),
             Node::And(children) => self.all(children, doc),
             // Which of several branches matched is not told, so none of them gives a position.
@@ -182,6 +185,9 @@ impl Matcher<'_> {
     fn single(&mut self, predicate: &Predicate, value: RawValue<'_>) -> Result<bool> {
         Ok(match predicate {
             Predicate::Compare(constant) => compares(constant, value, self.collator),
+            Predicate::InternalExpr(constant) => {
+                value.kind() == Type::Array || orders(constant, value.get(), self.collator)
+            }
             Predicate::In(list) => list.contains(value, self.collator),
             Predicate::Regex(regex) => regex.matches_value(value),
             Predicate::Exists => true,
@@ -252,7 +258,10 @@ impl Predicate {
     fn tries_elements(&self) -> bool {
         !matches!(
             self,
-            Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_)
+            Predicate::Size(_)
+                | Predicate::ElemMatchObject(_)
+                | Predicate::ElemMatchValue(_)
+                | Predicate::InternalExpr(_)
         )
     }
 }
@@ -261,9 +270,54 @@ impl Predicate {
 fn holds_for_missing(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(constant) => holds_for_nothing(constant),
+        Predicate::InternalExpr(constant) => expr_holds_for_missing(constant),
         Predicate::In(list) => list.has_null(),
         Predicate::Near(_) => true,
         _ => false,
+    }
+}
+
+/// Whether a comparison of an expression holds for what is missing, which comes before all values but MinKey.
+fn expr_holds_for_missing(constant: &Compare) -> bool {
+    match constant.op {
+        CompareOp::Eq => false,
+        CompareOp::Lt | CompareOp::Lte => true,
+        CompareOp::Gt | CompareOp::Gte => constant.value.kind() == Type::MinKey,
+    }
+}
+
+/// Whether a value stands to the constant as the operator wants, in the order of all values.
+fn orders(constant: &Compare, value: Value<'_>, collator: Option<&dyn Collator>) -> bool {
+    let order = marula_bson::order::compare(value, constant.value.get(), collator);
+    match constant.op {
+        CompareOp::Eq => order.is_eq(),
+        CompareOp::Lt => order.is_lt(),
+        CompareOp::Lte => order.is_le(),
+        CompareOp::Gt => order.is_gt(),
+        CompareOp::Gte => order.is_ge(),
+    }
+}
+
+/// As [`orders`], for the value at the end of a path.
+fn orders_at(
+    path: &FieldPath,
+    constant: &Compare,
+    mut doc: Doc<'_>,
+    collator: Option<&dyn Collator>,
+) -> bool {
+    let Some((last, way)) = path.parts().split_last() else { return true };
+    for name in way {
+        match doc.get_raw(name).map(RawValue::get) {
+            Some(Value::Document(inner)) => doc = inner,
+            // What an expression makes of it is an array.
+            Some(Value::Array(_)) => return true,
+            _ => return expr_holds_for_missing(constant),
+        }
+    }
+    match doc.get_raw(last).map(RawValue::get) {
+        Some(Value::Array(_)) => true,
+        Some(value) => orders(constant, value, collator),
+        None => expr_holds_for_missing(constant),
     }
 }
 

@@ -138,6 +138,13 @@ impl Filter {
         Filter { root: canonical::canonical(root, collator), collation, written: None }
     }
 
+    /// Adds what an `$expr` in it says of single paths, for indexes to serve: the same documents match.
+    pub fn add_index_conditions(&mut self, context: &Context) {
+        if let Some(root) = expr::with_conditions(&self.root) {
+            *self = Filter { written: self.written.take(), ..Filter::from_node(root, context) };
+        }
+    }
+
     /// The search by distance in it, if there is one, with the path that it searches.
     pub fn near(&self) -> Option<(&FieldPath, &NearTest)> {
         geo::near_of(&self.root)

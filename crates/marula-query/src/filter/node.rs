@@ -66,6 +66,9 @@ pub struct PathNode {
 pub enum Predicate {
     /// `$eq`, `$lt`, `$lte`, `$gt`, `$gte`.
     Compare(Compare),
+    /// `$_internalExprEq` and its siblings: what a comparison within `$expr` says of one path, for indexes. It holds
+    /// wherever the comparison does, and where an array stands on the path.
+    InternalExpr(Compare),
     /// `$in`.
     In(InList),
     /// `$regex`, or a regular expression in place of a value.

@@ -173,6 +173,7 @@ fn named_shape(
     let context = query_args::query_context(ctx, Some(collection), collation, None)
         .map_err(|error| error.caused_by("unable to parse collation"))?;
     let mut query = query_args::parse_query(filter, context)?;
+    query.filter.add_index_conditions(&query.context);
     query_args::apply_sort(&mut query, sort)?;
     if let Some(parsed) = find::parse_projection(projection, &query.context)? {
         query.shown = Some(Shown::of(&parsed, projection));
