@@ -9,7 +9,7 @@ import time
 
 import pymongo
 import server
-from pymongo.errors import PyMongoError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 from test_crash import GONE, Writer
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "4"))
@@ -34,6 +34,18 @@ def build(uri):
             pass
 
 
+def make_unique(uri):
+    """Builds an index, makes it unique and drops it until the server is gone."""
+    with pymongo.MongoClient(uri, serverSelectionTimeoutMS=3000) as client:
+        try:
+            while True:
+                client.t.still.create_index("u", name="u", prepareUnique=True)
+                client.t.command("collMod", "still", index={"name": "u", "unique": True})
+                client.t.still.drop_indexes()
+        except PyMongoError:
+            pass
+
+
 def test_kill_during_index_builds():
     seed = int(os.environ.get("MARULA_CRASH_SEED", random.randrange(2**32)))
     print("repeat with MARULA_CRASH_SEED=%d MARULA_CRASH_ROUNDS=%d" % (seed, ROUNDS))
@@ -45,16 +57,17 @@ def test_kill_during_index_builds():
             for start in range(0, STILL, 1000):
                 client.t.c.insert_many([{"_id": i, "u": i, "n": i, "many": [i * 31 + k for k in range(40)]}
                                         for i in range(start, start + 1000)])
+                client.t.still.insert_many([{"_id": i, "u": -i} for i in range(start, start + 1000)])
         for _ in range(ROUNDS):
             writers = [Writer(own.uri, n, {k: v for k, v in known.items() if k[0] == n}, rng.random())
                        for n in range(WRITERS)]
-            builder = threading.Thread(target=build, args=(own.uri,), daemon=True)
-            for thread in [*writers, builder]:
+            builders = [threading.Thread(target=work, args=(own.uri,), daemon=True) for work in (build, make_unique)]
+            for thread in [*writers, *builders]:
                 thread.start()
             time.sleep(rng.uniform(0.2, 2.0))
             assert own.process.poll() is None, own.tail()
             own.kill()
-            for thread in [*writers, builder]:
+            for thread in [*writers, *builders]:
                 thread.join(60)
                 assert not thread.is_alive()
             for writer in writers:
@@ -62,8 +75,24 @@ def test_kill_during_index_builds():
                 known.update(writer.known)
             own.start()
             with pymongo.MongoClient(own.uri) as client:
-                outcomes.add(check(client, writers, known))
+                outcomes.add((check(client, writers, known), check_still(client)))
     print("after a kill the indexes were %s" % outcomes)
+
+
+def check_still(client):
+    """Answers what the index is that is made unique."""
+    report = client.t.command("validate", "still", full=True)
+    assert report["valid"] and report["nrecords"] == STILL, report
+    index = {spec["name"]: spec for spec in client.t.still.list_indexes()}.get("u")
+    if index is None:
+        return "none"
+    assert index.get("unique") != index.get("prepareUnique"), index
+    assert report["keysPerIndex"]["u"] == client.t.still.count_documents({"u": {"$lte": 0}}, hint="u") == STILL
+    try:
+        client.t.still.insert_one({"_id": "twice", "u": -7})
+        raise AssertionError("an index took a key twice: %r" % index)
+    except DuplicateKeyError:
+        return "unique" if index.get("unique") else "prepared"
 
 
 def check(client, writers, known):
