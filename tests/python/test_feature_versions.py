@@ -168,6 +168,34 @@ def use_custom_buckets(db):
     assert db.custom.count_documents({"m": 2, "t": {"$lt": datetime.datetime(2026, 2, 1, 12)}}) == 12
 
 
+def use_out_to_time_series(db):
+    for name in ("source", "series", "plain"):
+        db.drop_collection(name)
+    start = datetime.datetime(2026, 1, 1)
+    db.source.insert_many([{"_id": n, "t": start + datetime.timedelta(minutes=n), "m": n % 3} for n in range(100)])
+    out = {"db": db.name, "coll": "series", "timeseries": {"timeField": "t", "metaField": "m"}}
+    db.source.aggregate([{"$out": out}])
+    shown = db.list_collections(filter={"name": "series"}).next()
+    assert (shown["type"], shown["options"]["timeseries"]["metaField"]) == ("timeseries", "m")
+    assert db.series.count_documents({}) == 100
+    # Once more it takes the place of what is there, all at once.
+    db.series.create_index("m")
+    db.source.aggregate([{"$match": {"m": 1}}, {"$out": out}])
+    assert {d["_id"] for d in db.series.find()} == set(range(1, 100, 3))
+    assert "m_1" in db.series.index_information()
+    db.series.insert_one({"_id": 500, "t": start, "m": 1})
+    assert db.series.count_documents({"m": 1}) == 34
+    bad = [{"$set": {"t": {"$cond": [{"$eq": ["$_id", 50]}, "no date", "$t"]}}}, {"$out": out}]
+    refused(2, db.source.aggregate, bad)
+    assert db.series.count_documents({}) == 34
+    db.drop_collection("series")
+    refused(2, db.source.aggregate, bad)
+    assert not [c for c in db.list_collection_names() if "series" in c or c.startswith("tmp.")]
+    db.plain.insert_one({})
+    refused(72, db.source.aggregate, [{"$out": {**out, "coll": "plain"}}])
+    refused(40414, db.source.aggregate, [{"$out": {**out, "timeseries": {}}}])
+
+
 def use_everything(client):
     c = client.versions.c
     use_expressions(c)
@@ -176,6 +204,7 @@ def use_everything(client):
     use_reports(client)
     use_time_series(client.versions)
     use_custom_buckets(client.versions)
+    use_out_to_time_series(client.versions)
 
 
 def check_is_6_0(client):
@@ -201,6 +230,7 @@ def check_is_6_0(client):
     refused(72, c.database.weather.delete_many, {"x": 1})
     span = {"timeField": "t", "bucketMaxSpanSeconds": 300, "bucketRoundingSeconds": 300}
     refused(40415, c.database.create_collection, "custom_6_0", timeseries=span)
+    refused(16994, c.aggregate, [{"$out": {"db": "versions", "coll": "o", "timeseries": {"timeField": "t"}}}])
     refused(20, c.database.weather.delete_one, {"m": 1})
     assert client.admin.command("hello")["maxWireVersion"] == 17
     assert client.server_info()["version"].startswith("6.0.")

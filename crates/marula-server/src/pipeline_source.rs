@@ -72,8 +72,13 @@ impl World for Surroundings {
         })
     }
 
-    fn replace_collection(&self, database: &str, collection: &str) -> Result<Box<dyn Replacement>> {
-        self.writer.replace(Namespace::new(database, collection)?)
+    fn replace_collection(
+        &self,
+        database: &str,
+        collection: &str,
+        time_series: Option<Doc<'_>>,
+    ) -> Result<Box<dyn Replacement>> {
+        self.writer.replace(Namespace::new(database, collection)?, time_series)
     }
 
     fn has_unique_index(

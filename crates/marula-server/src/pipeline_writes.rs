@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use marula_bson::{Doc, Value};
+use marula_db::time_series::{TimeSeries, buckets_namespace};
 use marula_db::write::{InsertReport, Written};
 use marula_db::{Collection, Db, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes, errors};
@@ -12,10 +13,13 @@ use marula_query::filter::Filter;
 use marula_query::stage::Replacement;
 use marula_query::update::{Update, UpdateOptions};
 
+use crate::time_series;
 use crate::update_one::change_if_matching;
 use crate::writes;
 
 errors! {
+    not_time_series(ns: &Namespace) = InvalidOptions, "Cannot create a time-series collection from a non time-series collection or view: {ns}";
+    other_time_series(ns: &Namespace) = InvalidOptions, "The time-series options of $out are not those of the collection {ns}";
     target_capped(ns: &Namespace) = 17152, "namespace '{ns}' is capped so it can't be used for $out";
     bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
 }
@@ -47,8 +51,15 @@ impl Writer {
     /// Begins the collection that takes the place of `target`.
     ///
     /// Errors: a target that is a view, is capped, or has a name that no collection may be created with.
-    pub fn replace(&self, target: Namespace) -> Result<Box<dyn Replacement>> {
+    pub fn replace(
+        &self,
+        target: Namespace,
+        time_series: Option<Doc<'_>>,
+    ) -> Result<Box<dyn Replacement>> {
         target.check_creatable().map_err(|error| bad_target(error.message()))?;
+        if let Some(options) = time_series {
+            return self.replace_buckets(target, options);
+        }
         if let Some(known) = self.db.collection(&target) {
             writes::check_not_view(&known)?;
             if known.state().options.capped.is_some() {
@@ -56,13 +67,56 @@ impl Writer {
             }
         }
         let collection = self.db.create_temporary(&target)?;
+        Ok(Box::new(self.beside(collection, target, None)))
+    }
+
+    /// Begins the buckets that take the place of those of a time-series collection, which is created where there is
+    /// none.
+    ///
+    /// Errors: those of the options; a target that is there and is none with such options.
+    fn replace_buckets(&self, target: Namespace, options: Doc<'_>) -> Result<Box<dyn Replacement>> {
+        time_series::check_alone(self.context.version, &target, options)?;
+        let wanted = TimeSeries::parse(options).expect("the options have been checked");
+        let known = self.db.collection(&target);
+        match known.as_ref().map(|known| known.state()) {
+            None => {
+                let options = time_series::bucket_options(None, options)?;
+                self.db.create_time_series(&target, options)?;
+            }
+            Some(state) => {
+                let known =
+                    state.options.time_series.as_ref().filter(|_| state.options.view.is_some());
+                let known = known.ok_or_else(|| not_time_series(&target))?;
+                let says_buckets = ["granularity", "bucketMaxSpanSeconds"]
+                    .iter()
+                    .any(|name| options.get(name).is_some());
+                if known.time_field != wanted.time_field
+                    || known.meta_field != wanted.meta_field
+                    || says_buckets && known.bucketing != wanted.bucketing
+                {
+                    return Err(other_time_series(&target));
+                }
+            }
+        }
+        let buckets = buckets_namespace(&target)?;
+        let collection = self.db.create_temporary(&buckets)?;
+        let made = known.is_none().then_some(target);
+        Ok(Box::new(self.beside(collection, buckets, made)))
+    }
+
+    fn beside(
+        &self,
+        collection: Arc<Collection>,
+        target: Namespace,
+        made: Option<Namespace>,
+    ) -> Beside {
         let writer = Writer {
             db: self.db.clone(),
             context: self.context.clone(),
             bypass_validation: self.bypass_validation,
         };
         let gathered = Gathered::default();
-        Ok(Box::new(Beside { writer, collection, target, gathered, is_in_place: false }))
+        Beside { writer, collection, target, made, gathered, is_in_place: false }
     }
 
     /// Whether a unique index of `ns` has exactly these fields, in any order, for every document and in the order of
@@ -189,13 +243,25 @@ struct Beside {
     writer: Writer,
     collection: Arc<Collection>,
     target: Namespace,
+    /// The time-series collection that was made for the target.
+    made: Option<Namespace>,
     gathered: Gathered,
     is_in_place: bool,
 }
 
 impl Beside {
     fn flush(&mut self) -> Result<()> {
-        self.writer.insert_into(&self.collection, &mut self.gathered.docs())?;
+        if self.collection.state().options.time_series.is_some() {
+            let mut report = InsertReport::default();
+            let mut documents = self.gathered.docs();
+            let mut op = self.writer.op();
+            op.insert_measurements(&self.collection, &mut documents, true, &mut report)?;
+            if let Some((_, error)) = report.errors.into_iter().next() {
+                return Err(error);
+            }
+        } else {
+            self.writer.insert_into(&self.collection, &mut self.gathered.docs())?;
+        }
         self.gathered.bytes.clear();
         self.gathered.ends.clear();
         Ok(())
@@ -224,12 +290,13 @@ impl Drop for Beside {
         if self.is_in_place {
             return;
         }
-        let ns = self.collection.namespace();
-        match self.writer.db.drop_collection(&ns) {
-            Err(error) if !is_gone(&error) => {
-                tracing::warn!(%error, %ns, "dropping a temporary collection failed; the next start tries again");
+        for ns in self.made.take().into_iter().chain([self.collection.namespace()]) {
+            match self.writer.db.drop_collection(&ns) {
+                Err(error) if !is_gone(&error) => {
+                    tracing::warn!(%error, %ns, "dropping a temporary collection failed; the next start tries again");
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 }

@@ -61,7 +61,34 @@ const NOT_WITH: &[&str] = &[
 
 /// Checks `timeseries` and what stands beside it in a `create`.
 pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
-    fields::check_doc_in(request.version, "create.timeseries", FIELDS, options)?;
+    let asked = read_buckets(request.version, options)?;
+    if request.arg("encryptedFields").is_some() {
+        return Err(encrypted_not_allowed());
+    }
+    if let Some(field) = NOT_WITH.iter().find(|field| request.arg(field).is_some()) {
+        return Err(not_with(ns, field));
+    }
+    check_fields(ns, options)?;
+    check_buckets(asked)
+}
+
+/// Checks `timeseries` where nothing stands beside it, as in `$out`.
+pub fn check_alone(version: FeatureVersion, ns: &Namespace, options: Doc<'_>) -> Result<()> {
+    let asked = read_buckets(version, options)?;
+    check_fields(ns, options)?;
+    check_buckets(asked)
+}
+
+/// What is said of the buckets.
+#[derive(Clone, Copy)]
+struct Buckets {
+    granularity: Option<Granularity>,
+    span: Option<i64>,
+    rounding: Option<i64>,
+}
+
+fn read_buckets(version: FeatureVersion, options: Doc<'_>) -> Result<Buckets> {
+    fields::check_doc_in(version, "create.timeseries", FIELDS, options)?;
     let text =
         |name: &str| options.get(name).and_then(|text| text.as_str()).map(|text| text.to_string());
     let granularity = match text("granularity") {
@@ -71,13 +98,13 @@ pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<
             Some(known.ok_or_else(|| bad_enumeration(&name, "create.timeseries.granularity"))?)
         }
     };
-    let asked = seconds_of(options)?;
-    if request.arg("encryptedFields").is_some() {
-        return Err(encrypted_not_allowed());
-    }
-    if let Some(field) = NOT_WITH.iter().find(|field| request.arg(field).is_some()) {
-        return Err(not_with(ns, field));
-    }
+    let (span, rounding) = seconds_of(options)?;
+    Ok(Buckets { granularity, span, rounding })
+}
+
+fn check_fields(ns: &Namespace, options: Doc<'_>) -> Result<()> {
+    let text =
+        |name: &str| options.get(name).and_then(|text| text.as_str()).map(|text| text.to_string());
     let time = text("timeField").unwrap_or_default();
     if time.contains('.') {
         return Err(dotted(ns, "timeField"));
@@ -93,7 +120,11 @@ pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<
             return Err(dotted(ns, "metaField"));
         }
     }
-    match (asked, granularity) {
+    Ok(())
+}
+
+fn check_buckets(Buckets { granularity, span, rounding }: Buckets) -> Result<()> {
+    match ((span, rounding), granularity) {
         ((Some(span), Some(rounding)), None) if span != rounding => Err(not_alike()),
         ((Some(_), Some(_)), None) | ((None, None), _) => Ok(()),
         ((None, Some(_)), None) => Err(not_alongside()),
@@ -136,22 +167,26 @@ pub fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
 /// The options of the buckets of a collection that is to be made, in the order that `listCollections` shows.
 ///
 /// Errors: those of the collation.
-pub fn bucket_options(request: &Request<'_>, options: Doc<'_>) -> Result<CollectionOptions> {
+pub fn bucket_options(
+    request: Option<&Request<'_>>,
+    options: Doc<'_>,
+) -> Result<CollectionOptions> {
+    let arg = |name: &str| request.and_then(|request| request.arg(name));
     let time_series = TimeSeries::parse(options).expect("the options have been checked");
     let document = DocBuf::build(|out| {
         for name in ["storageEngine", "indexOptionDefaults"] {
-            if let Some(Value::Document(value)) = request.arg(name)
+            if let Some(Value::Document(value)) = arg(name)
                 && !value.is_empty()
             {
                 out.append(name, value);
             }
         }
         out.append("validator", &time_series.validator());
-        if let Some(collation) = request.arg("collation") {
+        if let Some(collation) = arg("collation") {
             out.append("collation", collation);
         }
         out.append("clusteredIndex", true);
-        if let Some(seconds) = request.arg("expireAfterSeconds").and_then(|value| value.as_f64()) {
+        if let Some(seconds) = arg("expireAfterSeconds").and_then(|value| value.as_f64()) {
             #[allow(clippy::cast_possible_truncation)]
             out.append("expireAfterSeconds", seconds as i64);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Env, Kind, Parser, Place, Replacement, Row, Source, Stage, Step, World};
@@ -15,6 +15,7 @@ pub(super) const ROW: Row =
 errors! {
     wrong_type(kind: &str) = 16990, "$out only supports a string or object argument, but found {kind}";
     wrong_fields() = 16994, "If an object is passed to $out it must have exactly 2 fields: 'db' and 'coll'";
+    time_series_wrong_type(kind: &str) = TypeMismatch, "BSON field '$out.timeseries' is the wrong type '{kind}', expected type 'object'";
     field_wrong_type(name: &str, kind: &str) = 13111, "wrong type for field ({name}) {kind} != string";
     invalid_target(db: &str, coll: &str) = InvalidNamespace, "Invalid $out target namespace, {db}.{coll}";
     special_collection(name: &str) = 17385, "Can't $out to special collection: {name}";
@@ -31,14 +32,24 @@ const DATABASE_NAME_BYTES_MAX: usize = 63;
 pub(super) struct Out {
     database: String,
     collection: String,
+    /// The option `timeseries` of a target that is a time-series collection.
+    time_series: Option<DocBuf>,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let own = parser.context.database();
+    let mut time_series = None;
     let (database, collection) = match value {
         Value::String(name) => (own.to_owned(), name.to_string()),
         Value::Document(spec) => {
-            if spec.iter().count() != 2 {
+            if parser.context.version >= FeatureVersion::V7_0
+                && let Some(options) = spec.get("timeseries")
+            {
+                let kind = options.kind().alias();
+                let options = options.as_doc().ok_or_else(|| time_series_wrong_type(kind))?;
+                time_series = Some(options.to_buf());
+            }
+            if spec.iter().count() != 2 + usize::from(time_series.is_some()) {
                 return Err(wrong_fields());
             }
             let part = |name: &str| {
@@ -61,7 +72,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if collection.is_empty() || !is_database(&database, parser.context) {
         return Err(invalid_target(&database, &collection));
     }
-    parser.push(Out { database, collection });
+    parser.push(Out { database, collection, time_series });
     Ok(())
 }
 
@@ -90,6 +101,9 @@ impl Stage for Out {
         super::pipeline::printed(|out| {
             out.append("coll", &self.collection);
             out.append("db", &self.database);
+            if let Some(options) = &self.time_series {
+                out.append("timeseries", options);
+            }
         })
     }
 
@@ -123,7 +137,10 @@ impl Writing {
     fn write(&mut self) -> Result<Step> {
         let (database, collection) = (&*self.stage.database, &*self.stage.collection);
         let mut target = match std::mem::replace(&mut self.progress, Progress::Ended) {
-            Progress::NotBegun => self.world.replace_collection(database, collection)?,
+            Progress::NotBegun => {
+                let time_series = self.stage.time_series.as_ref().map(DocBuf::as_doc);
+                self.world.replace_collection(database, collection, time_series)?
+            }
             Progress::Begun(target) => target,
             Progress::Ended => return Ok(Step::End),
         };

@@ -34,11 +34,13 @@ pub trait World: Send + Sync {
         None
     }
 
-    /// Begins a collection that takes the place of `collection` when it is complete, for `$out`.
+    /// Begins a collection that takes the place of `collection` when it is complete, for `$out`; a time-series
+    /// collection where there are options of such.
     fn replace_collection(
         &self,
         _database: &str,
         _collection: &str,
+        _time_series: Option<Doc<'_>>,
     ) -> Result<Box<dyn Replacement>> {
         Err(writes_nothing("$out"))
     }

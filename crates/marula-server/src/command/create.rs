@@ -100,7 +100,7 @@ fn run(
         if request.arg("temp").is_some() {
             return Err(temp());
         }
-        let options = time_series::bucket_options(request, time_series)?;
+        let options = time_series::bucket_options(Some(request), time_series)?;
         context.server.db.create_time_series(&ns, options)?;
         return Ok(Outcome::Done);
     }
