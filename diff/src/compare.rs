@@ -96,11 +96,26 @@ fn without_own_id(text: &str) -> Option<String> {
     Some(text.replace(&id.to_string(), &"9".repeat(24)))
 }
 
-/// The same for a time of now.
+/// The same for times of now.
 fn without_own_time(text: &str, is_now: &dyn Fn(u64) -> bool) -> Option<String> {
-    let begin = text.find("Timestamp(")?;
-    let (inner, rest) = text[begin + "Timestamp(".len()..].split_once(')')?;
-    let (seconds, _) = inner.split_once(", ")?;
-    seconds.parse().ok().filter(|seconds| is_now(*seconds))?;
-    Some(format!("{}Timestamp(9){rest}", &text[..begin]))
+    let (mut known, mut rest, mut found) = (String::new(), text, false);
+    while let Some(at) = rest.find("Timestamp(").or_else(|| rest.find("new Date(")) {
+        let begin = at + rest[at..].find('(')? + 1;
+        let (inner, after) = rest[begin..].split_once(')')?;
+        let seconds = match inner.split_once(", ") {
+            Some((seconds, _)) => seconds.parse().ok(),
+            None => inner.parse().ok().map(|ms: u64| ms / 1000),
+        };
+        known.push_str(&rest[..begin]);
+        if seconds.is_some_and(is_now) {
+            known.push('9');
+            found = true;
+        } else {
+            known.push_str(inner);
+        }
+        rest = &rest[begin + inner.len()..];
+        debug_assert!(rest.ends_with(after));
+    }
+    known.push_str(rest);
+    found.then_some(known)
 }

@@ -33,6 +33,9 @@ pub struct Context {
     pub limits: Limits,
     /// Whether documents come with the score of a text search.
     pub has_text_score: bool,
+    /// Whether calls stay as they are written, as in a filter and an update: elsewhere mongod replaces some by others
+    /// that are made for constants, and whose errors have codes of their own.
+    pub keeps_calls: bool,
     /// What a pipeline runs on; `None` where there is no pipeline of a command.
     pub subject: Option<Arc<Subject>>,
 }

@@ -213,9 +213,26 @@ impl Finder<'_> {
     fn conjunction(&self, conjuncts: &[&FilterNode]) -> Option<Filter> {
         let root = match conjuncts {
             [] => return None,
-            [one] => (*one).clone(),
-            many => FilterNode::And(many.iter().map(|&node| node.clone()).collect()),
+            [one] => in_path_order((*one).clone()),
+            many => FilterNode::And(many.iter().map(|&node| in_path_order(node.clone())).collect()),
         };
         Some(Filter::of_canonical(root, &self.query.context))
+    }
+}
+
+/// The node with what it joins in mongod's order beside an index: what stands under no path, then the others by
+/// their paths.
+fn in_path_order(node: FilterNode) -> FilterNode {
+    let ordered = |children: Vec<FilterNode>| {
+        let mut children: Vec<_> = children.into_iter().map(in_path_order).collect();
+        children.sort_by(|a, b| a.path_parts().cmp(b.path_parts()));
+        children
+    };
+    match node {
+        FilterNode::And(children) => FilterNode::And(ordered(children)),
+        FilterNode::Or(children) => FilterNode::Or(ordered(children)),
+        FilterNode::Nor(children) => FilterNode::Nor(ordered(children)),
+        FilterNode::Not(child) => FilterNode::Not(Box::new(in_path_order(*child))),
+        other => other,
     }
 }

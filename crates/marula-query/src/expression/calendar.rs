@@ -320,7 +320,10 @@ fn moved_exactly(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64
     }
     let delta = amount.checked_mul(unit.ms())?;
     match unit {
-        Unit::Week | Unit::Day => Some(zone.moment(zone.local_ms(start).checked_add(delta)?)),
+        Unit::Week | Unit::Day => {
+            let local = start.checked_add(zone.offset_ms(start))?;
+            Some(zone.moment(local.checked_add(delta)?))
+        }
         _ => start.checked_add(delta),
     }
 }

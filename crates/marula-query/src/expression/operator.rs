@@ -225,7 +225,9 @@ impl Call {
     ///
     /// Errors: those of the constants, which mongod raises even where another argument is null.
     pub(super) fn gather_constants(&mut self, context: &Context) -> Result<()> {
-        let is_constant = |arg: &Expression| matches!(arg, Expression::Constant(_));
+        // `$$REMOVE` is a constant too.
+        let is_constant =
+            |arg: &Expression| matches!(arg, Expression::Constant(_) | Expression::Missing);
         let count = self.args.iter().filter(|arg| is_constant(arg)).count();
         if count == 0 || count == self.args.len() {
             return Ok(());

@@ -240,15 +240,16 @@ impl<'n> View<'n> {
         match self {
             View::Node(node) => match node {
                 Node::And(_) => 0,
-                Node::Or(_) => 1,
+                Node::Or(_) => RANK_OR,
                 Node::Not(_) => RANK_NOT,
                 Node::Nor(_) => RANK_NOT + 1,
                 Node::Text(_) => RANK_NOT + 3,
                 Node::Where(_) => RANK_NOT + 4,
                 Node::Expr(_) => RANK_NOT + 5,
                 Node::Schema(schema) if schema.is_of_names() => RANK_NOT + 8,
-                // In mongod it is a number of conditions, most of which stand before an `$expr`.
-                Node::Schema(_) => RANK_EXISTS,
+                // In mongod it is a number of conditions: of each property that one may have, an `$or`.
+                Node::Schema(schema) if schema.is_of_required() => RANK_EXISTS,
+                Node::Schema(_) => RANK_OR,
                 Node::AlwaysFalse => RANK_NOT + 6,
                 Node::AlwaysTrue => RANK_NOT + 7,
                 Node::Path(at) => rank_of(&at.predicate),
@@ -285,6 +286,7 @@ impl<'n> View<'n> {
     }
 }
 
+const RANK_OR: u8 = 1;
 const RANK_EXISTS: u8 = 12;
 const RANK_NOT: u8 = 18;
 

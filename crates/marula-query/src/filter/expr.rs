@@ -37,7 +37,8 @@ impl ExprNode {
     /// Parses the operand of `$expr`.
     pub fn parse(operand: RawValue<'_>, context: &Context) -> Result<ExprNode> {
         let expression = Expression::parse(operand.get(), &mut Scope::new(context))?;
-        Ok(ExprNode(Arc::new(Inner { expression, context: context.clone() })))
+        let context = Context { keeps_calls: true, ..context.clone() };
+        Ok(ExprNode(Arc::new(Inner { expression, context })))
     }
 
     /// Computes what needs no document.

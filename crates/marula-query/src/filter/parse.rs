@@ -454,7 +454,7 @@ fn parse_not(parser: &Parser<'_>, path: &BStr, operand: RawValue<'_>) -> Result<
 
 fn regex(operators: Doc<'_>) -> Result<Predicate> {
     let mut pattern = None;
-    let (mut options, mut are_own) = (BStr::new(""), false);
+    let mut options = BStr::new("");
     for Element { name, value } in operators {
         match (name.as_bytes(), value.get()) {
             (b"$regex", Value::String(text)) => pattern = Some(text),
@@ -464,11 +464,11 @@ fn regex(operators: Doc<'_>) -> Result<Predicate> {
                     if !options.is_empty() {
                         return Err(options_before());
                     }
-                    (options, are_own) = (own, true);
+                    options = own;
                 }
             }
             (b"$regex", _) => return Err(regex_not_a_string()),
-            (b"$options", Value::String(_)) if are_own => return Err(options_twice()),
+            (b"$options", Value::String(_)) if !options.is_empty() => return Err(options_twice()),
             (b"$options", Value::String(text)) => options = text,
             (b"$options", _) => return Err(options_not_a_string()),
             _ => {}

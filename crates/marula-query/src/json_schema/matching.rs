@@ -40,6 +40,11 @@ impl Schema {
         matches!(self, Schema::Rules(rules) if rules.iter().all(is_of_names))
     }
 
+    /// Whether the schema only says which properties must be there.
+    pub(super) fn is_of_required(&self) -> bool {
+        matches!(self, Schema::Rules(rules) if rules.iter().all(|rule| matches!(rule, Rule::Required(_))))
+    }
+
     /// Whether the value satisfies the schema.
     pub(crate) fn matches(&self, value: RawValue<'_>) -> bool {
         match self {

@@ -188,6 +188,11 @@ impl SchemaNode {
         self.0.schema.is_of_names()
     }
 
+    /// Whether the schema only says which fields must be there.
+    pub(crate) fn is_of_required(&self) -> bool {
+        self.0.schema.is_of_required()
+    }
+
     /// The schema as the client wrote it.
     pub fn text(&self) -> Doc<'_> {
         self.0.text.as_doc()

@@ -89,12 +89,20 @@ impl<'d> Least<'_, 'd> {
             return Ok(());
         }
         let mut spreads = false;
+        let mut inner: Option<Doc<'d>> = None;
         for (slot, part) in slots.iter_mut().zip(&self.pattern.parts) {
             if let (Slot::InArray(_, at), SortPart::Path { path, .. }) = (&*slot, part) {
-                match chosen_by(array, path, *at)? {
-                    Some(chosen) => *slot = chosen,
-                    None => spreads = true,
+                let Some((chosen, met)) = chosen_by(array, path, *at)? else {
+                    spreads = true;
+                    continue;
+                };
+                *slot = chosen;
+                // Arrays that indexes choose are arrays that are met, also where their path ends.
+                let Some(met) = met else { continue };
+                if inner.is_some_and(|inner| !std::ptr::eq(inner.as_bytes(), met.as_bytes())) {
+                    return Err(parallel_arrays());
                 }
+                inner = Some(met);
             }
         }
         if !spreads {
@@ -147,12 +155,17 @@ fn parts_count(part: &SortPart) -> usize {
     }
 }
 
-/// Where a path goes on that names an index of the array; `None` if it does not, or there is no such element.
-fn chosen_by<'a>(array: Doc<'a>, path: &FieldPath, at: usize) -> Result<Option<Slot<'a>>> {
+/// Where a path goes on that names an index of the array, and the array that it chooses, if it is one; `None` if it
+/// names none, or there is no such element.
+fn chosen_by<'a>(
+    array: Doc<'a>,
+    path: &FieldPath,
+    at: usize,
+) -> Result<Option<(Slot<'a>, Option<Doc<'a>>)>> {
     let Some(part) = path.parts().get(at) else { return Ok(None) };
     let Some(chosen) = chosen(array, part.as_bstr(), path.indexes()[at])? else { return Ok(None) };
     let next = at + 1;
-    Ok(Some(match chosen {
+    let slot = match chosen {
         // An array that the last part chose is one value; only an empty one is undefined.
         Value::Array(inner) if next == path.parts().len() && inner.is_empty() => {
             Slot::Found(Value::Undefined)
@@ -161,7 +174,8 @@ fn chosen_by<'a>(array: Doc<'a>, path: &FieldPath, at: usize) -> Result<Option<S
         Value::Document(inner) => Slot::InDoc(inner, next),
         Value::Array(inner) => Slot::InArray(inner, next),
         _ => Slot::Found(Value::Null),
-    }))
+    };
+    Ok(Some((slot, chosen.as_array())))
 }
 
 /// Follows the path through documents up to the value or an array.

@@ -130,7 +130,7 @@ pub(super) fn write_id_first(doc: Doc<'_>, id: Option<RawValue<'_>>, out: &mut V
 
 /// The context with the statement's constants beside the command's variables.
 fn with_constants(context: &Context, constants: Option<Doc<'_>>) -> Context {
-    let mut context = context.clone();
+    let mut context = Context { keeps_calls: true, ..context.clone() };
     if let Some(constants) = constants {
         let variables = context.let_variables.take().unwrap_or_default();
         context.let_variables = Some(DocBuf::build(|writer| {

@@ -1,6 +1,6 @@
 //! Array operators that look at an array: its elements, parts and size.
 
-use marula_bson::{Doc, Value, order};
+use marula_bson::{Collator, Doc, Value, order};
 use marula_error::{Result, errors};
 
 use super::{kind, known};
@@ -196,11 +196,16 @@ fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let Some(Value::Array(items)) = list else {
         return Err(in_not_array(kind(list)));
     };
-    let Some(wanted) = wanted else {
-        return Ok(Some(false.into()));
-    };
     let collator = frame.context.collator();
-    Ok(Some(items.values().any(|item| order::equal(item, wanted, collator)).into()))
+    Ok(Some(items.values().any(|item| is_same(item, wanted, collator)).into()))
+}
+
+/// Whether an item is what is looked for; undefined is what is missing.
+fn is_same(item: Value<'_>, wanted: Option<Value<'_>>, collator: Option<&dyn Collator>) -> bool {
+    match wanted {
+        Some(wanted) => order::equal(item, wanted, collator),
+        None => matches!(item, Value::Undefined),
+    }
 }
 
 /// The start or end index of a search, which a search that gives none leaves open.
@@ -249,7 +254,7 @@ fn index_of_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Optio
         .enumerate()
         .take(end)
         .skip(start)
-        .find(|(_, item)| wanted.is_some_and(|wanted| order::equal(*item, wanted, collator)));
+        .find(|(_, item)| is_same(*item, wanted, collator));
     let index = found.and_then(|(at, _)| i32::try_from(at).ok()).unwrap_or(-1);
     Ok(Some(index.into()))
 }

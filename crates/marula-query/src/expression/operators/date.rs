@@ -109,6 +109,14 @@ fn parse_part(
     }
 }
 
+/// As [`given`], for an argument that may not be there.
+pub(super) fn given_or_missing(
+    value: Option<Value<'_>>,
+    scope: &mut Scope<'_>,
+) -> Result<Expression> {
+    value.map_or(Ok(Expression::Missing), |value| given(value, scope))
+}
+
 /// Parses an optional argument so that one that is missing on a document is null, and is told from one
 /// that was not given.
 pub(super) fn given(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
@@ -169,17 +177,23 @@ fn parse_to_parts(
     let Value::Document(doc) = value else {
         return Err(to_parts_not_object());
     };
-    let mut date = None;
-    let (mut zone, mut iso) = (Expression::Missing, Expression::Missing);
+    let (mut date, mut zone, mut iso) = (None, None, None);
     for element in doc {
+        let value = Some(element.value.get());
         match &**element.name {
-            b"date" => date = Some(Expression::parse(element.value.get(), scope)?),
-            b"timezone" => zone = given(element.value.get(), scope)?,
-            b"iso8601" => iso = given(element.value.get(), scope)?,
+            b"date" => date = value,
+            b"timezone" => zone = value,
+            b"iso8601" => iso = value,
             _ => return Err(to_parts_unknown(&element.name.to_string())),
         }
     }
-    Ok(operator.call([date.ok_or_else(to_parts_no_date)?, zone, iso]))
+    let date = date.ok_or_else(to_parts_no_date)?;
+    // What is missing is told before what is wrong within.
+    Ok(operator.call([
+        Expression::parse(date, scope)?,
+        given_or_missing(zone, scope)?,
+        given_or_missing(iso, scope)?,
+    ]))
 }
 
 fn to_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -226,20 +240,25 @@ fn parse_to_string(
     let Value::Document(doc) = value else {
         return Err(to_string_not_object());
     };
-    let mut date = None;
-    let (mut format, mut zone) = (Expression::Missing, Expression::Missing);
-    let mut on_null = Value::Null.into();
+    let (mut date, mut format, mut zone, mut on_null) = (None, None, None, Value::Null);
     for element in doc {
+        let value = element.value.get();
         match &**element.name {
-            b"date" => date = Some(Expression::parse(element.value.get(), scope)?),
-            b"format" => format = given(element.value.get(), scope)?,
-            b"timezone" => zone = given(element.value.get(), scope)?,
-            b"onNull" => on_null = Expression::parse(element.value.get(), scope)?,
+            b"date" => date = Some(value),
+            b"format" => format = Some(value),
+            b"timezone" => zone = Some(value),
+            b"onNull" => on_null = value,
             _ => return Err(to_string_unknown(&element.name.to_string())),
         }
     }
     let date = date.ok_or_else(to_string_no_date)?;
-    Ok(operator.call([date, format, zone, on_null]))
+    // What is missing is told before what is wrong within.
+    Ok(operator.call([
+        Expression::parse(date, scope)?,
+        given_or_missing(format, scope)?,
+        given_or_missing(zone, scope)?,
+        Expression::parse(on_null, scope)?,
+    ]))
 }
 
 fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

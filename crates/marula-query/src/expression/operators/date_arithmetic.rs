@@ -3,7 +3,7 @@
 use marula_bson::Value;
 use marula_error::{Error, Result, errors};
 
-use super::date::{as_date, given, zone};
+use super::date::{as_date, given, given_or_missing, zone};
 use super::known;
 use crate::expression::calendar::{
     Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Unit, Zone, days_of, days_of_iso_week, moved,
@@ -201,22 +201,29 @@ fn parse_diff(
         return Err(diff_not_object());
     };
     let (mut start, mut end, mut unit) = (None, None, None);
-    let (mut zone, mut week_start) = (Expression::Missing, Expression::Missing);
+    let (mut zone, mut week_start) = (None, None);
     for element in doc {
-        let value = element.value.get();
+        let value = Some(element.value.get());
         match &**element.name {
-            b"startDate" => start = Some(Expression::parse(value, scope)?),
-            b"endDate" => end = Some(Expression::parse(value, scope)?),
-            b"unit" => unit = Some(Expression::parse(value, scope)?),
-            b"timezone" => zone = given(value, scope)?,
-            b"startOfWeek" => week_start = given(value, scope)?,
+            b"startDate" => start = value,
+            b"endDate" => end = value,
+            b"unit" => unit = value,
+            b"timezone" => zone = value,
+            b"startOfWeek" => week_start = value,
             _ => return Err(diff_unknown(&element.name.to_string())),
         }
     }
     let start = start.ok_or_else(diff_no_start)?;
     let end = end.ok_or_else(diff_no_end)?;
     let unit = unit.ok_or_else(diff_no_unit)?;
-    Ok(operator.call([start, end, unit, zone, week_start]))
+    // What is missing is told before what is wrong within.
+    Ok(operator.call([
+        Expression::parse(start, scope)?,
+        Expression::parse(end, scope)?,
+        Expression::parse(unit, scope)?,
+        given_or_missing(zone, scope)?,
+        given_or_missing(week_start, scope)?,
+    ]))
 }
 
 fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -277,22 +284,29 @@ fn parse_trunc(
     let Value::Document(doc) = value else {
         return Err(trunc_not_object());
     };
-    let (mut date, mut unit) = (None, None);
-    let mut bin = Value::Int32(1).into();
-    let (mut zone, mut week_start) = (Expression::Missing, Expression::Missing);
+    let (mut date, mut unit, mut bin) = (None, None, Value::Int32(1));
+    let (mut zone, mut week_start) = (None, None);
     for element in doc {
         let value = element.value.get();
         match &**element.name {
-            b"date" => date = Some(Expression::parse(value, scope)?),
-            b"unit" => unit = Some(Expression::parse(value, scope)?),
-            b"binSize" => bin = Expression::parse(value, scope)?,
-            b"timezone" => zone = given(value, scope)?,
-            b"startOfWeek" => week_start = given(value, scope)?,
+            b"date" => date = Some(value),
+            b"unit" => unit = Some(value),
+            b"binSize" => bin = value,
+            b"timezone" => zone = Some(value),
+            b"startOfWeek" => week_start = Some(value),
             _ => return Err(trunc_unknown(&element.name.to_string())),
         }
     }
     let date = date.ok_or_else(trunc_no_date)?;
-    Ok(operator.call([date, unit.ok_or_else(trunc_no_unit)?, bin, zone, week_start]))
+    let unit = unit.ok_or_else(trunc_no_unit)?;
+    // What is missing is told before what is wrong within.
+    Ok(operator.call([
+        Expression::parse(date, scope)?,
+        Expression::parse(unit, scope)?,
+        Expression::parse(bin, scope)?,
+        given_or_missing(zone, scope)?,
+        given_or_missing(week_start, scope)?,
+    ]))
 }
 
 fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

@@ -5,7 +5,7 @@ use marula_bson::Value;
 use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
-use super::date::{bad_format_character, given, unmatched_percent, zone};
+use super::date::{bad_format_character, given_or_missing, unmatched_percent, zone};
 use crate::expression::calendar::{
     Civil, DAY_MS, MINUTE_MS, Zone, days_of_iso_week, month_length, parse_offset,
 };
@@ -39,22 +39,26 @@ fn parse_operator(
     let Value::Document(doc) = value else {
         return Err(not_object(value.kind().alias()));
     };
-    let mut text = None;
-    let (mut format, mut zone) = (Expression::Missing, Expression::Missing);
-    let mut on_null = Value::Null.into();
-    let mut on_error = None;
+    let (mut text, mut format, mut zone) = (None, None, None);
+    let (mut on_null, mut on_error) = (Value::Null, None);
     for element in doc {
         let value = element.value.get();
         match &**element.name {
-            b"dateString" => text = Some(Expression::parse(value, scope)?),
-            b"format" => format = given(value, scope)?,
-            b"timezone" => zone = given(value, scope)?,
-            b"onNull" => on_null = Expression::parse(value, scope)?,
-            b"onError" => on_error = Some(Expression::parse(value, scope)?),
+            b"dateString" => text = Some(value),
+            b"format" => format = Some(value),
+            b"timezone" => zone = Some(value),
+            b"onNull" => on_null = value,
+            b"onError" => on_error = Some(value),
             _ => return Err(unknown_argument(&element.name.to_string())),
         }
     }
     let text = text.ok_or_else(no_date_string)?;
+    // What is missing is told before what is wrong within.
+    let text = Expression::parse(text, scope)?;
+    let format = given_or_missing(format, scope)?;
+    let zone = given_or_missing(zone, scope)?;
+    let on_null = Expression::parse(on_null, scope)?;
+    let on_error = on_error.map(|value| Expression::parse(value, scope)).transpose()?;
     if let Some(Value::String(format)) = format.as_constant() {
         check_format(format, scope.context.version)?;
     }

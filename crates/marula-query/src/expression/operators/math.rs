@@ -254,9 +254,8 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
         return Err(not_a_long(place.kind().alias()));
     }
     check_fits_long(place)?;
-    let Some(whole) = place.as_exact_i64() else {
-        return Err(round_place_not_integral(name));
-    };
+    let whole = place.as_exact_i64().filter(|whole| i32::try_from(*whole).is_ok());
+    let whole = whole.ok_or_else(|| round_place_not_integral(name))?;
     if !(-20..=100).contains(&whole) {
         return Err(round_place_out_of_range(name, whole));
     }

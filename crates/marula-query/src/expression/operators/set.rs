@@ -12,7 +12,9 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$allElementsTrue", 1, all_elements_true),
     Operator::exactly("$anyElementTrue", 1, any_element_true),
     Operator::exactly("$setDifference", 2, set_difference),
-    Operator::special("$setEquals", parse_set_equals, set_equals).checked(check_set_equals),
+    Operator::special("$setEquals", parse_set_equals, set_equals)
+        .checked(check_set_equals)
+        .not_foldable(),
     Operator::any("$setIntersection", set_intersection),
     Operator::exactly("$setIsSubset", 2, set_is_subset).checked(check_set_is_subset),
     Operator::any("$setUnion", set_union),
@@ -73,10 +75,16 @@ fn parse_set_equals(
 }
 
 fn check_set_equals(args: &[Expression]) -> Result<()> {
-    let constants = args.iter().enumerate().filter_map(|(at, arg)| Some((at, arg.as_constant()?)));
-    for (at, value) in constants {
-        if value.as_array().is_none() {
-            return Err(equals_constant_not_array(at + 1, value.kind().alias()));
+    for (at, arg) in args.iter().enumerate() {
+        let constant = match arg {
+            Expression::Missing => None,
+            arg => match arg.as_constant() {
+                Some(constant) => Some(constant),
+                None => continue,
+            },
+        };
+        if constant.is_none_or(|value| value.as_array().is_none()) {
+            return Err(equals_constant_not_array(at + 1, kind(constant)));
         }
     }
     Ok(())
@@ -156,7 +164,9 @@ fn set_is_subset<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     let Some(Value::Array(left)) = left else {
         // A constant set is made ready beforehand, and that way of trying has a code of its own.
         return Err(match (args[0].as_constant(), args[1].as_constant()) {
-            (None, Some(Value::Array(_))) => subset_first_of_constant(kind(left)),
+            (None, Some(Value::Array(_))) if !frame.context.keeps_calls => {
+                subset_first_of_constant(kind(left))
+            }
             _ => subset_first(kind(left)),
         });
     };

@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 
 use super::array::{exact_i32, search_index};
 use super::{kind, known};
-use crate::expression::number::double_text;
+use crate::expression::number::{check_fits_long, double_text, short_double_text};
 use crate::expression::operator::Operator as Row;
 use crate::expression::{Expression, Frame, Operator, print};
 
@@ -63,7 +63,7 @@ pub(super) fn coerced(value: Option<Value<'_>>) -> Result<Cow<'_, [u8]>> {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => Cow::Borrowed(&**text),
         Value::Int32(number) => number.to_string().into_bytes().into(),
         Value::Int64(number) => number.to_string().into_bytes().into(),
-        Value::Double(number) => double_text(number).into_bytes().into(),
+        Value::Double(number) => short_double_text(number).into_bytes().into(),
         Value::Decimal128(number) => number.to_string().into_bytes().into(),
         Value::DateTime(ms) => super::date::iso_text(ms)?.into_bytes().into(),
         Value::Timestamp(bits) => super::date::timestamp_text(bits).into_bytes().into(),
@@ -199,9 +199,11 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     let start = args[1].eval(frame)?;
     let length = args[2].eval(frame)?;
     let text = coerced(text)?;
-    let start = start.and_then(truncated).ok_or_else(|| substr_start_not_number(kind(start)))?;
-    let length =
-        length.and_then(truncated).ok_or_else(|| substr_length_not_number(kind(length)))?;
+    let is_number = |value: &Value<'_>| value.kind().is_number();
+    let number = start.filter(is_number).ok_or_else(|| substr_start_not_number(kind(start)))?;
+    let start = whole(number)?;
+    let number = length.filter(is_number).ok_or_else(|| substr_length_not_number(kind(length)))?;
+    let length = whole(number)?;
     let first = usize::try_from(start).map_err(|_| substr_start_negative(start))?;
     if !is_boundary(&text, first) {
         return Err(substr_start_inside());
@@ -216,14 +218,21 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     frame.arena.string(|out| out.extend_from_slice(part)).map(Some)
 }
 
-/// The whole part of a number of any type.
-fn truncated(value: Value<'_>) -> Option<i64> {
-    match value {
-        Value::Int32(number) => Some(number.into()),
-        Value::Int64(number) => Some(number),
-        #[allow(clippy::cast_possible_truncation)]
-        _ => Some(value.as_f64()? as i64),
-    }
+/// A number as a long: a double loses its fraction and has to fit; a decimal is rounded, and one that does not fit is
+/// the least long.
+#[allow(clippy::cast_possible_truncation)]
+fn whole(value: Value<'_>) -> Result<i64> {
+    check_fits_long(value)?;
+    Ok(match value {
+        Value::Int32(number) => number.into(),
+        Value::Int64(number) => number,
+        Value::Decimal128(number) => {
+            let rounded = number.to_f64().round_ties_even();
+            // Beyond two to the 63rd, which a double tells exactly; NaN is not within it either.
+            if rounded.abs() < 9_223_372_036_854_775_808.0 { rounded as i64 } else { i64::MIN }
+        }
+        _ => value.as_f64().unwrap_or_default() as i64,
+    })
 }
 
 fn substr_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
