@@ -47,6 +47,7 @@ pub fn query_context(
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
         limits: Limits::default(),
         has_text_score: false,
+        keeps_calls: false,
         subject: None,
     };
     if let Some(Value::Document(variables)) = let_variables {
