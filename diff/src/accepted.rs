@@ -73,6 +73,19 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A filter that names `_id` twice is looked at as a whole",
+        applies: |case, _| {
+            let is_id = |field: &&(String, Tree)| field.0 == "_id";
+            let mut is_twice = false;
+            case.command.walk(&mut |name, value| {
+                if let ("filter" | "query" | "q", Tree::Doc(fields)) = (name, value) {
+                    is_twice |= fields.iter().filter(is_id).count() > 1;
+                }
+            });
+            is_twice
+        },
+    },
+    Accepted {
         words: "A `$jsonSchema` uses no index",
         applies: |case, difference| {
             let executes = |reply: &Tree| failure(reply).1.contains("xecutor error");

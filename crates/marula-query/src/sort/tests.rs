@@ -129,3 +129,26 @@ fn wrong_patterns_are_refused_in_the_words_of_mongod() {
     assert_eq!(parse(&many(32)).unwrap().parts().len(), 32);
     assert!(parse(&doc! { "a": 1.5, "b": -1.5, "c": { "$meta": "randVal" } }).is_ok());
 }
+
+/// Recorded from mongod 6.0: elements that paths choose by number are arrays that they meet, also where they end.
+#[test]
+fn parts_that_meet_two_arrays_are_refused() {
+    let docs = [doc! { "b": [[1], 1, [2]] }, doc! { "b": [[], { "a": 1 }, []] }];
+    for (pattern, is_refused) in [
+        (doc! { "b.2": 1, "b.0": 1 }, true),
+        (doc! { "b": 1, "b.0": 1, "b.2": 1 }, true),
+        (doc! { "b.a": 1, "b.0": 1, "b.2": 1 }, true),
+        (doc! { "b.0": 1, "b.2.a": 1 }, true),
+        (doc! { "b.0": 1, "b.0.a": 1, "b.2": 1 }, true),
+        (doc! { "b.a": 1, "b.0": 1 }, false),
+        (doc! { "b.0": 1, "b.1": 1 }, false),
+        (doc! { "b.0": 1, "b.0.a": 1 }, false),
+        (doc! { "c.0": 1, "b.0": 1 }, false),
+    ] {
+        let parsed = parse(&pattern).unwrap();
+        for doc in &docs {
+            let outcome = parsed.write_key(doc.as_doc(), &mut Vec::new());
+            assert_eq!(outcome.is_err(), is_refused, "{} of {}", pattern.as_doc(), doc.as_doc());
+        }
+    }
+}
