@@ -73,6 +73,15 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "The document that an upsert's error names is shown without the `_id`",
+        applies: |_, difference| {
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && ours.split("{no id}").next() == theirs.split("{_id: ").next()
+                && ours.contains("{no id}")
+        },
+    },
+    Accepted {
         words: "A filter that names `_id` twice is looked at as a whole",
         applies: |case, _| {
             let is_id = |field: &&(String, Tree)| field.0 == "_id";

@@ -65,7 +65,10 @@ pub(super) fn coerced(value: Option<Value<'_>>) -> Result<Cow<'_, [u8]>> {
         Value::Int64(number) => number.to_string().into_bytes().into(),
         Value::Double(number) => short_double_text(number).into_bytes().into(),
         Value::Decimal128(number) => number.to_string().into_bytes().into(),
-        Value::DateTime(ms) => super::date::iso_text(ms)?.into_bytes().into(),
+        Value::DateTime(ms) => super::date::iso_text(ms)
+            .map_err(|error| error.caused_by("failed while coercing date to string"))?
+            .into_bytes()
+            .into(),
         Value::Timestamp(bits) => super::date::timestamp_text(bits).into_bytes().into(),
         _ => return Err(not_a_string(value.kind().alias())),
     })
