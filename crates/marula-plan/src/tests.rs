@@ -468,3 +468,45 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
         }
     }
 }
+
+/// An index finds what is less or greater than an array, whatever types the elements have.
+#[test]
+fn arrays_are_found_on_both_sides_of_an_array() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let constants = [
+        doc! { "v": [5] },
+        doc! { "v": [true] },
+        doc! { "v": [[true]] },
+        doc! { "v": [] },
+        doc! { "v": ["x", 1] },
+        doc! { "v": [Value::MaxKey] },
+        doc! { "v": [[5], true] },
+        doc! { "v": [Value::DateTime(7)] },
+        doc! { "v": [[Value::DateTime(7)]] },
+    ];
+    let value = |doc: &DocBuf| doc.as_doc().get_raw(b"v").map(|value| value.to_buf()).unwrap();
+    let docs: Vec<DocBuf> = constants
+        .iter()
+        .zip(1_i32..)
+        .map(|(constant, id)| doc! { "_id": id, "a": (&value(constant)) })
+        .collect();
+    let collection = collection(&db, "c", &docs, &[doc! { "a": 1 }]);
+    let mut random = Random(1);
+    for constant in &constants {
+        for op in ["$lt", "$lte", "$gt", "$gte", "$eq"] {
+            let filter = DocBuf::build(|out| {
+                out.begin_doc("a").append(op, &value(constant));
+            });
+            let context = Context::default();
+            let parsed = Filter::parse(filter.as_doc(), &context).unwrap();
+            let wanted: Vec<DocBuf> =
+                docs.iter().filter(|doc| parsed.matches(doc.as_doc()).unwrap()).cloned().collect();
+            let query = Query::new(parsed.clone(), context.clone());
+            for plan in planner::plans(&collection.state(), &query).unwrap() {
+                let query = Query::new(parsed.clone(), context.clone());
+                let found = carry_out(&db, &collection, plan, query, &mut random);
+                assert_eq!(sorted(found), sorted(wanted.clone()), "{}", filter.as_doc());
+            }
+        }
+    }
+}

@@ -76,12 +76,15 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
                     let first = Interval::point(first.unwrap_or(Value::Undefined));
                     union(vec![first, Interval::point(value)], part.order)
                 }
-                CompareOp::Lt | CompareOp::Lte => {
-                    vec![Interval::new(Value::MinKey, true, value, true)]
-                }
-                CompareOp::Gt | CompareOp::Gte => {
-                    vec![Interval::new(first.unwrap_or(Value::MinKey), true, Value::MaxKey, true)]
-                }
+                // So is one that is less, or greater; and the first element may stand on either side of arrays.
+                CompareOp::Lt | CompareOp::Lte => [Some(value), first]
+                    .into_iter()
+                    .flatten()
+                    .map(|end| Interval::new(Value::MinKey, true, end, true))
+                    .collect(),
+                CompareOp::Gt | CompareOp::Gte => [value, first.unwrap_or(Value::MinKey)]
+                    .map(|end| Interval::new(end, true, Value::MaxKey, true))
+                    .to_vec(),
             })
         }
         Value::MinKey | Value::MaxKey => inexact(vec![match compare.op {

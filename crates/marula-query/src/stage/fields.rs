@@ -193,7 +193,9 @@ impl FieldTree {
     /// Fails as the first value does that is written into `base`.
     fn first_failure(&self, base: Value<'_>, computed: &[Computed<'_>]) -> Result<()> {
         if let Value::Array(items) = base {
-            return items.values().take(1).try_for_each(|item| self.first_failure(item, computed));
+            let mut items = items.values();
+            let item = items.find(|item| takes_fields(*item));
+            return item.map_or(Ok(()), |item| self.first_failure(item, computed));
         }
         self.fields.iter().zip(computed).try_for_each(|((name, node), computed)| {
             match (node, computed) {
@@ -301,6 +303,14 @@ impl Node {
             out.push_str(&name.to_str_lossy());
             node.first_path(out);
         }
+    }
+}
+
+/// Whether fields are written into a value somewhere: an array that has no elements takes none.
+fn takes_fields(value: Value<'_>) -> bool {
+    match value {
+        Value::Array(items) => items.values().any(takes_fields),
+        _ => true,
     }
 }
 
