@@ -169,7 +169,6 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 && difference.replies.iter().any(executes)
         },
     },
-    },
 ];
 
 fn messages(difference: &Difference) -> [String; 2] {

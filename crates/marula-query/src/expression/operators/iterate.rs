@@ -15,7 +15,8 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$map", &["input", "as", "in"], parse_map, map).not_foldable(),
     Operator::named("$reduce", &["input", "initialValue", "in"], parse_reduce, reduce)
         .not_foldable(),
-    Operator::named("$sortArray", &["input", "sortBy"], parse_sort_array, sort_array).late(),
+    Operator::named("$sortArray", &["input", "sortBy"], parse_sort_array, sort_array)
+        .not_foldable(),
     Operator::named("$zip", &["inputs", "defaults", "useLongestLength"], parse_zip, zip)
         .not_foldable(),
 ];
