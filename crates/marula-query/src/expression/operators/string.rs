@@ -205,9 +205,9 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     let is_number = |value: &Value<'_>| value.kind().is_number();
     let number = start.filter(is_number).ok_or_else(|| substr_start_not_number(kind(start)))?;
     let start = whole(number)?;
+    let first = usize::try_from(start).map_err(|_| substr_start_negative(start))?;
     let number = length.filter(is_number).ok_or_else(|| substr_length_not_number(kind(length)))?;
     let length = whole(number)?;
-    let first = usize::try_from(start).map_err(|_| substr_start_negative(start))?;
     if !is_boundary(&text, first) {
         return Err(substr_start_inside());
     }
