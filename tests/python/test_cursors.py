@@ -118,3 +118,28 @@ def test_only_a_capped_collection_can_be_tailed(many):
     with pytest.raises(OperationFailure) as error:
         list(many.find(cursor_type=CursorType.TAILABLE))
     assert error.value.code == 2
+
+
+def test_a_get_more_that_waits_is_seen_and_killed(db, client):
+    db.create_collection("log", capped=True, size=4096)
+    db.log.insert_one({})
+    opened = db.command({"find": "log", "tailable": True, "awaitData": True})["cursor"]["id"]
+    failure = []
+
+    def wait():
+        try:
+            db.command({"getMore": opened, "collection": "log", "maxTimeMS": 8_000})
+        except OperationFailure as error:
+            failure.append(error.code)
+
+    waiting = threading.Thread(target=wait)
+    began = time.monotonic()
+    waiting.start()
+    found = []
+    while not found and time.monotonic() - began < 10:
+        found = client.admin.command("currentOp", **{"command.getMore": opened})["inprog"]
+    assert found and found[0]["op"] == "getmore" and found[0]["ns"] == db.name + ".log"
+    client.admin.command("killOp", op=found[0]["opid"])
+    waiting.join()
+    assert failure == [11601] and time.monotonic() - began < 15
+    assert not client.admin.command("currentOp", **{"command.getMore": opened})["inprog"]

@@ -151,7 +151,7 @@ def test_what_runs_tells_its_plan(filled, client):
     done.start()
     found = []
     while done.is_alive() and not found:
-        operations = client.admin.command("currentOp", {"command.comment": "long"})["inprog"]
+        operations = client.admin.command("currentOp", **{"command.comment": "long"})["inprog"]
         found = [operation for operation in operations if "planSummary" in operation]
     done.join()
     assert found and found[0]["planSummary"] == "IXSCAN { a: 1, b: 1 }" and found[0]["op"] == "query"

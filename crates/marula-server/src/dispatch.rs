@@ -17,7 +17,7 @@ use crate::command::{Kind, Outcome, Place as CommandPlace};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::ended::{Ended, Statements};
-use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step};
+use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step, Wake};
 use crate::request::{Request, Transaction};
 use crate::server::Server;
 use crate::write_lock::WriteLock;
@@ -98,7 +98,10 @@ fn run(
         return Step::Reply;
     }
     let on_pool = call.place == Place::Pool;
-    connection.operation.begin(server.operations.next_id(), now_ms * 1_000);
+    match is_first(call) {
+        true => connection.operation.begin(server.operations.next_id(), now_ms * 1_000),
+        false => connection.operation.resume(),
+    }
     if on_pool {
         let ns = describe_namespace(request);
         request.with_shown_body(|body| {
@@ -157,6 +160,11 @@ fn run(
         }
         Ok(Outcome::Retry(arm, deadline)) => {
             drop(body);
+            let waiting = operation.clone();
+            let arm = Box::new(move |wake: Wake| {
+                waiting.wait(wake.another());
+                arm(wake);
+            });
             Step::Retry(arm, deadline)
         }
         Err(error) => {
@@ -168,7 +176,9 @@ fn run(
         }
     };
     let Context { connection, statements, origin, .. } = context;
-    operation.end(on_pool);
+    if !matches!(step, Step::Retry(..)) {
+        operation.end(on_pool);
+    }
     if !matches!(step, Step::ToPool | Step::Retry(..)) {
         let mut examined = tally::examined();
         if let Some(statements) = &statements {
@@ -310,8 +320,11 @@ fn is_hello(request: &Request<'_>) -> bool {
 
 /// The namespace as `currentOp` shows it.
 fn describe_namespace(request: &Request<'_>) -> String {
-    match request.first.value.get() {
-        Value::String(collection) => format!("{}.{collection}", request.db),
+    let of_cursor = request.text("collection").filter(|_| request.command.kind == Kind::GetMore);
+    match (request.first.value.get(), of_cursor) {
+        (Value::String(collection), _) | (_, Some(collection)) => {
+            format!("{}.{collection}", request.db)
+        }
         _ => format!("{}.$cmd", request.db),
     }
 }

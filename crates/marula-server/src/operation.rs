@@ -14,7 +14,7 @@ use marula_plan::tally::Listener;
 use parking_lot::Mutex;
 
 use crate::command::Command;
-use crate::net::service::Peer;
+use crate::net::service::{Peer, Wake};
 use crate::session::Lsid;
 
 /// Commands longer than this are not copied for `currentOp`.
@@ -36,6 +36,8 @@ pub struct Operation {
     started_us: AtomicI64,
     killed: AtomicI32,
     yields: AtomicU32,
+    /// What has it go on, while it waits for an event.
+    waiting: Mutex<Option<Wake>>,
     detail: Mutex<Option<Detail>>,
     metadata: Mutex<Option<DocBuf>>,
 }
@@ -94,6 +96,21 @@ impl Operation {
         self.op_id.store(op_id, Ordering::Release);
     }
 
+    /// Notes that the command waits for an event; one that is told to end goes on at once, to hear of it.
+    pub fn wait(&self, wake: Wake) {
+        let mut waiting = self.waiting.lock();
+        if self.interruption().is_none() {
+            *waiting = Some(wake);
+        }
+    }
+
+    /// Notes that the command goes on after it has waited.
+    pub fn resume(&self) {
+        if let Some(wake) = self.waiting.lock().take() {
+            wake.forget();
+        }
+    }
+
     /// Notes what the command is.
     pub fn describe(
         &self,
@@ -130,7 +147,11 @@ impl Operation {
 
     /// Tells the operation to end.
     pub fn kill(&self, code: i32) {
+        let mut waiting = self.waiting.lock();
         self.killed.store(code, Ordering::Relaxed);
+        if let Some(wake) = waiting.take() {
+            wake.wake();
+        }
     }
 
     /// Why the operation must end, if it must.
@@ -192,6 +213,7 @@ impl Operations {
             started_us: AtomicI64::new(0),
             killed: AtomicI32::new(0),
             yields: AtomicU32::new(0),
+            waiting: Mutex::new(None),
             detail: Mutex::new(None),
             metadata: Mutex::new(None),
         });

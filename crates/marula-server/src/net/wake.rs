@@ -65,18 +65,29 @@ pub(super) trait Ring: Send + Sync {
 /// It may be called from any thread and at any time: when the connection is gone, it does nothing. Dropping
 /// it wakes too, so that no request is forgotten.
 pub struct Wake {
-    ring: Arc<dyn Ring>,
+    /// Nothing once it is to be silent.
+    ring: Option<Arc<dyn Ring>>,
     ticket: Ticket,
     bidding: Bidding,
 }
 
 impl Wake {
     pub(super) fn new(ring: Arc<dyn Ring>, ticket: Ticket) -> Self {
-        Wake { ring, ticket, bidding: Bidding::Continue }
+        Wake { ring: Some(ring), ticket, bidding: Bidding::Continue }
     }
 
     /// Continues the request. Dropping the value does the same; the call says it.
     pub fn wake(self) {}
+
+    /// Another that continues the same request: the first that is called does.
+    pub fn another(&self) -> Wake {
+        Wake { ring: self.ring.clone(), ticket: self.ticket, bidding: Bidding::Continue }
+    }
+
+    /// Drops it silently: the request is known to have gone on.
+    pub fn forget(mut self) {
+        self.ring = None;
+    }
 
     /// Closes the connection instead, and forgets a reply that was held back: it would not have been true.
     pub fn hang_up(mut self) {
@@ -86,6 +97,8 @@ impl Wake {
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        self.ring.ring(self.ticket, self.bidding);
+        if let Some(ring) = &self.ring {
+            ring.ring(self.ticket, self.bidding);
+        }
     }
 }
