@@ -1,12 +1,12 @@
-//! Copying some fields of a document, found in one walk.
+//! Some fields of a document, found in one walk.
 //!
 //! Who needs a few fields of a large document, and several times, takes them out first: what is left fits the
-//! processor's cache, and each later look-up is short.
+//! processor's cache, and each later look-up is short. Who needs each of them once asks for all at once.
 
 use crate::doc::AHEAD;
 use crate::nul::find_nul;
 use crate::value::value_size;
-use crate::{Doc, DocWriter, Type};
+use crate::{Doc, DocWriter, RawValue, Type};
 
 /// How many names a set holds: one bit of a word for each.
 const NAMES_MAX: usize = 32;
@@ -14,11 +14,18 @@ const NAMES_MAX: usize = 32;
 /// Names of fields of a document, at its top.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct FieldSet {
-    names: Vec<Box<[u8]>>,
+    names: Vec<Name>,
     /// A bit for each length that a name has; the last one stands for all that are longer.
     lengths: u64,
     /// Whether all fields of a name are wanted, not only the first.
     every: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Name {
+    /// The first bytes of the text, then zeros: they tell most names apart without a call.
+    word: u64,
+    text: Box<[u8]>,
 }
 
 impl FieldSet {
@@ -29,14 +36,14 @@ impl FieldSet {
 
     /// Adds a name; `false` where the set is full.
     pub fn insert(&mut self, name: &[u8]) -> bool {
-        if self.names.iter().any(|known| **known == *name) {
+        if self.place(name).is_some() {
             return true;
         }
         if self.names.len() == NAMES_MAX {
             return false;
         }
         self.lengths |= length_bit(name.len());
-        self.names.push(name.into());
+        self.names.push(Name { word: word(name, name.len()), text: name.into() });
         true
     }
 
@@ -48,22 +55,51 @@ impl FieldSet {
     /// Adds all that another set wants; `false` where the set is full.
     pub fn extend(&mut self, other: &FieldSet) -> bool {
         self.every |= other.every;
-        other.names.iter().all(|name| self.insert(name))
+        other.names().all(|name| self.insert(name))
     }
 
     /// The names in the order in which they were added.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.names.iter().map(|name| &**name)
+        self.names.iter().map(|name| &*name.text)
+    }
+
+    /// The place of a name in the order in which they were added.
+    pub fn place(&self, name: &[u8]) -> Option<usize> {
+        self.names.iter().position(|known| *known.text == *name)
     }
 
     /// Appends a document to `out` that has the fields of the set, in the order of `doc`.
     pub fn copy(&self, doc: Doc<'_>, out: &mut Vec<u8>) {
-        // Where the bytes are broken the walk ends, as it does in a look-up.
-        let _ = self.copy_elements(doc.elements_bytes(), &mut DocWriter::new(out));
+        let mut out = DocWriter::new(out);
+        self.walk(doc.elements_bytes(), |_, element, _| {
+            out.append_elements(element);
+        });
     }
 
-    /// Appends the elements of the set; `None` where the bytes end before all are found.
-    fn copy_elements(&self, mut rest: &[u8], out: &mut DocWriter<'_>) -> Option<()> {
+    /// Puts the value of each field into `found`, at the place of its name; what is not there is left as it is.
+    #[inline]
+    pub fn find<'a>(&self, doc: Doc<'a>, found: &mut [Option<RawValue<'a>>]) {
+        self.walk(doc.elements_bytes(), |place, _, value| {
+            if let Some(slot) = found.get_mut(place) {
+                *slot = Some(value);
+            }
+        });
+    }
+
+    /// Shows `take` the place of the name, the bytes and the value of each element of the set. Where the bytes are broken
+    /// the walk ends, as it does in a look-up.
+    #[inline]
+    fn walk<'a>(&self, elements: &'a [u8], take: impl FnMut(usize, &'a [u8], RawValue<'a>)) {
+        let _ = self.walk_elements(elements, take);
+    }
+
+    /// [`walk`](FieldSet::walk); `None` where the bytes end before all are found.
+    #[inline]
+    fn walk_elements<'a>(
+        &self,
+        mut rest: &'a [u8],
+        mut take: impl FnMut(usize, &'a [u8], RawValue<'a>),
+    ) -> Option<()> {
         let mut wanted = (1_u64 << self.names.len()) - 1;
         while wanted != 0 {
             let (&tag, after_tag) = rest.split_first()?;
@@ -78,19 +114,37 @@ impl FieldSet {
             if self.lengths & length_bit(name_size) == 0 {
                 continue;
             }
-            let name = element.get(1..=name_size)?;
-            let Some(place) = self.names.iter().position(|wanted| **wanted == *name) else {
-                continue;
+            let word = word(after_tag, name_size);
+            let rest_of_name = after_tag.get(WORD..name_size);
+            let is_this = |name: &Name| {
+                name.word == word
+                    && name.text.len() == name_size
+                    && (name_size <= WORD || name.text.get(WORD..) == rest_of_name)
             };
+            let Some(place) = self.names.iter().position(is_this) else { continue };
             let bit = 1 << place;
             if wanted & bit != 0 {
-                out.append_elements(element);
+                take(place, element, RawValue::new(kind, element.get(name_size + 2..)?));
                 if !self.every {
                     wanted &= !bit;
                 }
             }
         }
         Some(())
+    }
+}
+
+/// How many bytes of a name are compared at once.
+const WORD: usize = size_of::<u64>();
+
+/// The first bytes of the name that `bytes` begins with, then zeros.
+#[inline]
+fn word(bytes: &[u8], size: usize) -> u64 {
+    let unused = WORD.saturating_sub(size);
+    match bytes.first_chunk::<WORD>() {
+        // What stands behind a short name is shifted out.
+        Some(chunk) if unused < WORD => u64::from_le_bytes(*chunk) << (8 * unused) >> (8 * unused),
+        _ => bytes.iter().take(size.min(WORD)).rfold(0, |word, byte| word << 8 | u64::from(*byte)),
     }
 }
 
@@ -121,6 +175,26 @@ mod tests {
         check(&["d", "none"], false, &document, &doc! { "d": null });
         check(&[], false, &document, &doc! {});
         check(&["_id", "_id"], true, &document, &doc! { "_id": 1 });
+    }
+
+    #[test]
+    fn names_of_any_length_are_told_apart() {
+        let text = "abcdefghijklmnopqrstuvwxyz";
+        let document = DocBuf::build(|out| {
+            for length in 0..=text.len() {
+                out.append(&text[..length], length as i32);
+                out.append(format!("{}!", &text[..length]), -1);
+            }
+        });
+        for length in 0..=text.len() {
+            let mut set = FieldSet::new();
+            set.insert(b"nowhere");
+            set.insert(&text.as_bytes()[..length]);
+            let mut found = [None; 2];
+            set.find(document.as_doc(), &mut found);
+            let found = found.map(|value| value.map(RawValue::get));
+            assert_eq!(found, [None, Some(crate::Value::Int32(length as i32))]);
+        }
     }
 
     #[test]

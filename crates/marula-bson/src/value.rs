@@ -436,6 +436,13 @@ impl ValueBuf {
         self.kind
     }
 
+    /// Takes another value, in the memory of the one before.
+    pub fn set(&mut self, value: RawValue<'_>) {
+        self.kind = value.kind();
+        self.bytes.clear();
+        self.bytes.extend_from_slice(value.bytes());
+    }
+
     /// The value, borrowed and not decoded.
     pub fn as_raw(&self) -> RawValue<'_> {
         RawValue { kind: self.kind, bytes: &self.bytes }

@@ -187,7 +187,13 @@ fn find_paths(node: &Node, prefix: &mut Vec<u8>, paths: &mut Vec<FieldPath>) -> 
         match child {
             Child::Keep | Child::Slice(_) => paths.push(FieldPath::new(&*prefix)),
             Child::Drop => {}
-            Child::Inner(inner) => known = find_paths(inner, prefix, paths),
+            Child::Inner(inner) => {
+                if inner.computes {
+                    // New values are written into what is there, in its place.
+                    paths.push(FieldPath::new(&*prefix));
+                }
+                known = find_paths(inner, prefix, paths);
+            }
             Child::Computed(Computed::Meta(_)) => {}
             Child::Computed(Computed::ElemMatch { name, .. }) => paths.push(FieldPath::new(name)),
             Child::Computed(Computed::Expression(expression)) => {

@@ -1,6 +1,6 @@
 //! `$first` and `$last`.
 
-use marula_bson::{Value, ValueBuf};
+use marula_bson::{RawValue, Type, Value, ValueBuf};
 use marula_error::Result;
 
 use super::{Row, State, parse_unary};
@@ -35,16 +35,33 @@ impl State for First {
         Ok(size)
     }
 
+    fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, frame: &Frame<'a>) -> Result<usize> {
+        // Of most documents the value is not asked for.
+        if self.0.is_some() { Ok(0) } else { self.add(value.map(RawValue::get), frame) }
+    }
+
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
         self.0.as_ref().map_or(Ok(Value::Null), |value| arena.keep(value.get()))
     }
 }
+
+/// What a missing value counts as.
+const NULL: RawValue<'static> = RawValue::new(Type::Null, &[]);
 
 struct Last(Option<ValueBuf>);
 
 impl State for Last {
     fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
         self.0 = Some(value.unwrap_or(Value::Null).to_buf());
+        Ok(0)
+    }
+
+    fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, _: &Frame<'a>) -> Result<usize> {
+        let value = value.unwrap_or(NULL);
+        match &mut self.0 {
+            Some(last) => last.set(value),
+            none => *none = Some(value.to_buf()),
+        }
         Ok(0)
     }
 

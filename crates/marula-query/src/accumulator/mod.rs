@@ -18,7 +18,7 @@ pub(crate) mod sum;
 mod top;
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use crate::context::Context;
@@ -97,6 +97,11 @@ enum Settings {
 pub trait State: Send {
     /// Adds a document's value, `None` where it is missing. Answers the bytes that it now holds more.
     fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize>;
+
+    /// As [`add`](State::add), of a value that is not decoded.
+    fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, frame: &Frame<'a>) -> Result<usize> {
+        self.add(value.map(RawValue::get), frame)
+    }
 
     /// The value so far.
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>>;

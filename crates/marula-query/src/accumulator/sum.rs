@@ -3,7 +3,7 @@
 //! Integers are added exactly, doubles with a second double for what the first rounds off
 //! (double-double arithmetic), decimals apart; the total has the widest type that was added.
 
-use marula_bson::{Decimal128, Value};
+use marula_bson::{Decimal128, RawValue, Type, Value};
 use marula_error::Result;
 
 use super::{Row, State, parse_nothing, parse_unary};
@@ -110,6 +110,26 @@ impl Sum {
         self.count += 1;
     }
 
+    /// As [`add`](Sum::add), of a value that is not decoded.
+    #[inline]
+    pub(crate) fn add_raw(&mut self, value: RawValue<'_>) {
+        match value.kind() {
+            Type::Int32 => {
+                if let Some(bytes) = value.bytes().first_chunk() {
+                    self.integers += i128::from(i32::from_le_bytes(*bytes));
+                    self.count += 1;
+                }
+            }
+            Type::Double => {
+                if let Some(bytes) = value.bytes().first_chunk() {
+                    self.doubles.get_or_insert_default().add(f64::from_le_bytes(*bytes));
+                    self.count += 1;
+                }
+            }
+            _ => self.add(value.get()),
+        }
+    }
+
     /// The total; int 0 of nothing.
     pub(crate) fn total(&self) -> Number {
         if let Some(decimals) = self.decimals {
@@ -169,6 +189,13 @@ impl State for SumState {
         Ok(0)
     }
 
+    fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, _: &Frame<'a>) -> Result<usize> {
+        if let Some(value) = value {
+            self.0.add_raw(value);
+        }
+        Ok(0)
+    }
+
     fn result<'a>(&self, _: &'a Arena) -> Result<Value<'a>> {
         Ok(self.0.total().into())
     }
@@ -180,6 +207,13 @@ impl State for AverageState {
     fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
         if let Some(value) = value {
             self.0.add(value);
+        }
+        Ok(0)
+    }
+
+    fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, _: &Frame<'a>) -> Result<usize> {
+        if let Some(value) = value {
+            self.0.add_raw(value);
         }
         Ok(0)
     }

@@ -21,7 +21,7 @@ mod ranges;
 pub mod scope;
 pub(crate) mod set;
 
-use marula_bson::{Value, ValueBuf};
+use marula_bson::{RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 pub use frame::{Arena, Frame};
@@ -192,6 +192,15 @@ impl Expression {
         match self {
             Expression::Field(path) | Expression::Variable(Variable::Root, path) => visit(path),
             _ => self.for_each_child(&mut |child| child.for_each_path(visit)),
+        }
+    }
+
+    /// The value, not decoded, where the expression is a constant.
+    #[inline]
+    pub fn as_raw_constant(&self) -> Option<RawValue<'_>> {
+        match self {
+            Expression::Constant(value) => Some(value.as_raw()),
+            _ => None,
         }
     }
 

@@ -41,9 +41,15 @@ impl Ranges {
     ///
     /// Errors: `switch_no_match`, those of the expressions.
     pub(super) fn eval<'a>(&'a self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+        self.choose(frame)?.eval(frame)
+    }
+
+    /// The expression for what the value's range gives.
+    ///
+    /// Errors: `switch_no_match`, those of the value.
+    pub(crate) fn choose<'a>(&'a self, frame: &Frame<'a>) -> Result<&'a Expression> {
         let args = &self.call.args;
-        let first = range(&args[0]).expect("the cases were read before");
-        let value = first.value.eval(frame)?;
+        let value = self.value().eval(frame)?;
         // How many bounds are not above the value.
         let passed = match (&self.numbers, value.and_then(exact_double)) {
             (Some(numbers), Some(number)) => {
@@ -54,10 +60,19 @@ impl Ranges {
                 .partition_point(|bound| compare_optional(value, Some(bound.get()), frame).is_ge()),
         };
         if passed > 0 && passed < self.bounds.len() {
-            return args[2 * passed - 1].eval(frame);
+            return Ok(&args[2 * passed - 1]);
         }
-        let default = args.get(2 * (self.bounds.len() - 1));
-        default.ok_or_else(switch_no_match)?.eval(frame)
+        args.get(2 * (self.bounds.len() - 1)).ok_or_else(switch_no_match)
+    }
+
+    /// The value whose range is looked up: the first argument of the first argument of the first case.
+    #[inline]
+    fn value(&self) -> &Expression {
+        let first = |expression| match expression {
+            &Expression::Call(Call { ref args, .. }) => &args[0],
+            other => other,
+        };
+        first(first(&self.call.args[0]))
     }
 }
 

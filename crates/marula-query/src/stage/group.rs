@@ -1,7 +1,9 @@
 //! `$group`: one document per value of an expression, with what accumulators make of the group.
 //!
-//! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond.
+//! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond; `inputs` finds what
+//! goes into them.
 
+mod inputs;
 mod table;
 
 use std::sync::Arc;
@@ -165,7 +167,7 @@ impl Grouping {
     /// A table that all its rows are in is ready. Of one with rows on the disk the parts come one after another.
     fn settle(&mut self, table: Table) -> Result<Option<(Table, usize)>> {
         match table.into_parts()? {
-            Whole::Table(table) => Ok(Some((table, 0))),
+            Whole::Table(table) => Ok(Some((*table, 0))),
             Whole::Parts(parts) => {
                 self.later.extend(parts);
                 Ok(None)

@@ -168,6 +168,10 @@ mod tests {
         check(r#"{"$sort": {"x": 1}}, {"$limit": 3}, {"$skip": 1}"#, Some(&["x", "k"]));
         check(r#"{"$addFields": {"k": "$a", "n.m": "$b"}}"#, Some(&["a", "n", "b", "k"]));
         check(r#"{"$project": {"k": "$a", "c.d": 1}}"#, Some(&["_id", "a", "c"]));
+        check(
+            r#"{"$project": {"c": {"b": []}, "d": {"$add": [1, "$e"]}}}"#,
+            Some(&["_id", "c", "e"]),
+        );
         check(r#"{"$project": {"c": 0}}"#, Some(&["k"]));
         check(r#"{"$replaceRoot": {"newRoot": "$a"}}"#, None);
         check(

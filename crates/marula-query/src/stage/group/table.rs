@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use marula_bson::{Collator, Doc, DocWriter, Value, ValueBuf, order};
+use marula_bson::{Collator, Doc, DocWriter, RawValue, Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
+use super::inputs::{Input, Inputs, SLOTS};
 use super::{Field, Group};
 use crate::accumulator::State;
 use crate::context::{Context, Interrupt};
@@ -40,6 +41,7 @@ const STATE_BYTES: usize = 64;
 /// Groups, and rows of further ones.
 pub(super) struct Table {
     stage: Arc<Group>,
+    inputs: Arc<Inputs>,
     context: Arc<Context>,
     held: Held,
 }
@@ -52,7 +54,14 @@ struct Held {
     depth: u32,
     spilled: Option<Spilled>,
     row: Vec<u8>,
+    /// Groups found lately, at places that follow from the bytes of their keys.
+    recent: Vec<u32>,
 }
+
+/// How many groups found lately are remembered.
+const RECENT: usize = 256;
+/// No group.
+const NOWHERE: u32 = u32::MAX;
 
 /// The groups in the order in which they were met.
 #[derive(Default)]
@@ -74,7 +83,7 @@ struct Spilled {
 
 /// A table whose rows are all in, or the parts of one.
 pub(super) enum Whole {
-    Table(Table),
+    Table(Box<Table>),
     Parts(Vec<Part>),
 }
 
@@ -116,7 +125,8 @@ impl Groups {
 
 impl Table {
     pub(super) fn new(stage: Arc<Group>, context: Arc<Context>) -> Self {
-        Table { stage, context, held: Held::default() }
+        let inputs = Arc::new(Inputs::of(&stage.key, &stage.fields));
+        Table { stage, inputs, context, held: Held::default() }
     }
 
     /// How many groups there are.
@@ -134,32 +144,57 @@ impl Table {
         arena: &mut Arena,
     ) -> Result<()> {
         arena.reset();
-        let Table { stage, context, held } = self;
+        let Table { stage, inputs, context, held } = self;
         let frame = Frame::new(document, arena, context).with_text_score(text_score);
-        let key = match &stage.key {
-            // A key of one field is null where the field is missing; of several, the field is left out.
-            Expression::Object(fields) if fields.len() == 1 => {
-                let (name, field) = &fields[0];
-                let value = field.eval(&frame)?.unwrap_or(Value::Null);
-                arena.document([(&**name, value)])?
-            }
-            key => key.eval(&frame)?.unwrap_or(Value::Null),
+        let mut found = [None; SLOTS];
+        inputs.find(document, &mut found);
+        let known = match (inputs.key(), &stage.key) {
+            (Input::Field(slot), _) => Some(found[slot].unwrap_or(NULL)),
+            (_, Expression::Ranges(ranges)) => ranges.choose(&frame)?.as_raw_constant(),
+            _ => None,
         };
-        let hash = hash(&held.groups.hashing, key, context.collator());
-        let Some(at) = held.group_of(stage, context, hash, key)? else {
-            return held.write_row(&stage.fields, hash, key, &frame);
+        let at = match known.and_then(|key| held.recent_group(key)) {
+            Some(at) => at,
+            None => {
+                let key = match (known, &stage.key) {
+                    (Some(key), _) => key.get(),
+                    // A key of one field is null where the field is missing; of several, the field is left out.
+                    (None, Expression::Object(fields)) if fields.len() == 1 => {
+                        let (name, field) = &fields[0];
+                        let value = field.eval(&frame)?.unwrap_or(Value::Null);
+                        arena.document([(&**name, value)])?
+                    }
+                    (None, key) => key.eval(&frame)?.unwrap_or(Value::Null),
+                };
+                let hash = hash(&held.groups.hashing, key, context.collator());
+                let Some(at) = held.group_of(stage, context, hash, key)? else {
+                    return held.write_row(&stage.fields, hash, key, &frame);
+                };
+                if let Some(key) = known {
+                    held.note_group(key, at);
+                }
+                at
+            }
         };
         let mut grown = 0;
-        for ((_, accumulator), state) in stage.fields.iter().zip(held.groups.states(stage, at)) {
-            grown += accumulator.add(&mut **state, &frame)?;
+        let states = held.groups.states(stage, at);
+        for (((_, accumulator), input), state) in stage.fields.iter().zip(inputs.args()).zip(states)
+        {
+            grown += match *input {
+                Input::Field(slot) => state.add_raw(found[slot], &frame)?,
+                Input::Constant => {
+                    state.add_raw(accumulator.argument().as_raw_constant(), &frame)?
+                }
+                Input::Computed => accumulator.add(&mut **state, &frame)?,
+            };
         }
-        held.grow(context, at, grown)
+        if grown > 0 { held.grow(context, at, grown) } else { Ok(()) }
     }
 
     /// Adds a row that was written before.
     fn take_in_row(&mut self, row: Doc<'_>, arena: &mut Arena) -> Result<()> {
         arena.reset();
-        let Table { stage, context, held } = self;
+        let Table { stage, context, held, .. } = self;
         let key = row.get("k").unwrap_or(Value::Null);
         let hash = hash(&held.groups.hashing, key, context.collator());
         let Some(at) = held.group_of(stage, context, hash, key)? else {
@@ -179,12 +214,12 @@ impl Table {
     /// The table as it is, or its parts where it has rows on the disk.
     pub(super) fn into_parts(mut self) -> Result<Whole> {
         let Some(Spilled { mut file, writers }) = self.held.spilled.take() else {
-            return Ok(Whole::Table(self));
+            return Ok(Whole::Table(Box::new(self)));
         };
         let streams: Vec<Stream> =
             writers.into_iter().map(|writer| writer.finish(&mut file)).collect::<Result<_>>()?;
         let file = Arc::new(file);
-        let Table { stage, context, held } = self;
+        let Table { stage, inputs, context, held } = self;
         let Groups { keys, states, sizes, hashing, .. } = held.groups;
         let part = || Held {
             groups: Groups { hashing: hashing.clone(), ..Groups::default() },
@@ -203,7 +238,12 @@ impl Table {
         }
         // The last is taken first: the parts come in their order.
         let parts = parts.into_iter().zip(streams).rev().map(|(held, stream)| Part {
-            table: Table { stage: Arc::clone(&stage), context: Arc::clone(&context), held },
+            table: Table {
+                stage: Arc::clone(&stage),
+                inputs: Arc::clone(&inputs),
+                context: Arc::clone(&context),
+                held,
+            },
             rows: (Arc::clone(&file), stream),
         });
         Ok(Whole::Parts(parts.collect()))
@@ -226,7 +266,41 @@ impl Table {
     }
 }
 
+/// The key of documents that have none.
+const NULL: RawValue<'static> = RawValue::new(Type::Null, &[]);
+
+/// Where the group of a key is remembered: by its type, its length and its ends, which differ most often.
+#[inline]
+fn recent_place(key: RawValue<'_>) -> usize {
+    const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+    let bytes = key.bytes();
+    let ends = match (bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(first), Some(last)) => {
+            u64::from_le_bytes(*first).wrapping_mul(MIX) ^ u64::from_le_bytes(*last).rotate_left(32)
+        }
+        _ => bytes.iter().fold(0, |ends, byte| ends << 8 | u64::from(*byte)),
+    };
+    let mixed = (ends ^ u64::from(key.kind().tag())).wrapping_mul(MIX);
+    usize::try_from(mixed >> (u64::BITS - RECENT.ilog2())).unwrap_or(0)
+}
+
 impl Held {
+    /// The group of a key with exactly these bytes, where it was found lately and may grow.
+    #[inline]
+    fn recent_group(&self, key: RawValue<'_>) -> Option<usize> {
+        let at = *self.recent.get(recent_place(key))? as usize;
+        let is_it = self.groups.keys.get(at).is_some_and(|known| known.as_raw() == key);
+        (is_it && self.spilled.is_none()).then_some(at)
+    }
+
+    /// Remembers the group of a key, unless an equal key of other bytes began it.
+    fn note_group(&mut self, key: RawValue<'_>, at: usize) {
+        if self.recent.is_empty() {
+            self.recent.resize(RECENT, NOWHERE);
+        }
+        self.recent[recent_place(key)] = u32::try_from(at).unwrap_or(NOWHERE);
+    }
+
     /// The group of a key, which begins here where there is room for it; `None` sends the document to the disk.
     fn group_of(
         &mut self,
