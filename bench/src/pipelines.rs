@@ -202,15 +202,16 @@ impl Pipeline {
 /// What is looked at of a document of an answer: its `_id`, its `n` and its `total`.
 type Answer = (String, f64, f64);
 
-/// One row's request, sent again and again.
+/// One row's request, sent so often.
 pub(crate) struct Pipelines {
+    left: usize,
     pipeline: Pipeline,
     template: Template,
     expected: Vec<Answer>,
 }
 
 impl Pipelines {
-    /// Requests to the collections of a run with so many products.
+    /// One request to the collections of a run with so many products.
     pub(crate) fn new(pipeline: Pipeline, documents: usize) -> Pipelines {
         let body = Doc::new()
             .str("aggregate", pipeline.collection())
@@ -219,7 +220,12 @@ impl Pipelines {
             .str("$db", "bench");
         let mut expected = expected(pipeline, documents);
         expected.sort_by(|a, b| a.0.cmp(&b.0));
-        Pipelines { pipeline, template: Template::new(body, None), expected }
+        Pipelines { left: 1, pipeline, template: Template::new(body, None), expected }
+    }
+
+    /// From now on so many requests.
+    pub(crate) fn repeat(&mut self, times: usize) {
+        self.left = times;
     }
 }
 
@@ -316,6 +322,7 @@ fn read(array: &[u8], prefix: &str, out: &mut Vec<Answer>) {
 
 impl Work for Pipelines {
     fn request(&mut self, _: usize) -> Option<&[u8]> {
+        self.left = self.left.checked_sub(1)?;
         Some(&self.template.bytes)
     }
 
