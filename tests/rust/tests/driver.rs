@@ -179,8 +179,9 @@ fn collections_and_sessions() {
 
 #[test]
 fn users_sign_in() {
-    let (server, c) = fresh();
-    let db = c.client().database("users");
+    let server = Server::start();
+    let client = Client::with_uri_str(&server.uri).expect("the address is one");
+    let db = client.database("users");
     db.run_command(doc! { "createUser": "ada", "pwd": "secret", "roles": ["readWrite"] })
         .run()
         .expect("created");
