@@ -50,6 +50,12 @@ impl Connection {
         }
     }
 
+    /// Makes the connection a user's, or nobody's.
+    pub(crate) fn set_access(&mut self, access: Option<Access>) {
+        self.operation.set_user(access.as_ref().map(|access| access.user.clone()));
+        self.access = access.map(Box::new);
+    }
+
     /// Notes that a session is used.
     ///
     /// Errors: those of [`Sessions::touch`].

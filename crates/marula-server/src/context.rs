@@ -8,6 +8,8 @@ use marula_error::{Result, errors};
 use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
 
+use crate::auth::access::Access;
+use crate::auth::check::Need;
 use crate::concern::ReadLevel;
 use crate::connection::Connection;
 use crate::ended::Statements;
@@ -15,6 +17,7 @@ use crate::net::service::{Call, Disconnected};
 use crate::operation::Operation;
 use crate::request::Request;
 use crate::server::Server;
+use crate::session::Lsid;
 
 errors! {
     time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
@@ -40,6 +43,8 @@ pub struct Context<'a> {
     pub origin: Option<DocBuf>,
     /// Whether the operation will or may be recorded by the profiler.
     pub is_profiled: bool,
+    /// What the command needed to be allowed; nothing where access control is off.
+    pub(crate) needs: Vec<Need>,
 }
 
 impl Context<'_> {
@@ -60,6 +65,17 @@ impl Context<'_> {
             return Err(shutting_down());
         }
         Ok(())
+    }
+
+    /// What the user may do, where access control is on; `None` where everything may be done.
+    pub(crate) fn restrained(&self) -> Option<&Access> {
+        let access = self.connection.access.as_deref();
+        access.filter(|_| self.server.options.has_access_control)
+    }
+
+    /// A session's id as this user's: sessions of different users are different.
+    pub(crate) fn own_session(&self, lsid: Lsid) -> Lsid {
+        self.restrained().map_or(lsid, |access| lsid.of_user(access.digest()))
     }
 
     /// What ends this command, to keep.

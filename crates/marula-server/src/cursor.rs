@@ -13,6 +13,8 @@ use marula_db::Namespace;
 use marula_error::{Error, Result, errors};
 use parking_lot::Mutex;
 
+use crate::auth::check::Need;
+use crate::auth::name::Name;
 use crate::context::Context;
 use crate::session::Lsid;
 
@@ -116,6 +118,24 @@ pub struct Parked {
     pub no_timeout: bool,
     /// The command that opened it, for `currentOp` and the log.
     pub origin: DocBuf,
+    /// Whose it is, and what opening it needed, where access control is on.
+    pub(crate) owner: Option<Owner>,
+}
+
+/// Whose a cursor is.
+#[derive(Clone)]
+pub(crate) struct Owner {
+    /// The user.
+    pub(crate) user: Name,
+    /// What opening it needed.
+    pub(crate) needs: Vec<Need>,
+}
+
+impl Owner {
+    /// Who runs this command.
+    pub(crate) fn of(ctx: &Context<'_>) -> Option<Self> {
+        ctx.restrained().map(|access| Owner { user: access.user.clone(), needs: ctx.needs.clone() })
+    }
 }
 
 enum Entry {
@@ -127,6 +147,7 @@ enum Entry {
     Taken {
         namespace: Namespace,
         lsid: Option<Lsid>,
+        user: Option<Name>,
         is_killed: bool,
         no_timeout: bool,
     },
@@ -222,6 +243,7 @@ impl Cursors {
         let taken = Entry::Taken {
             namespace: cursor.namespace.clone(),
             lsid: cursor.lsid,
+            user: cursor.owner.as_ref().map(|owner| owner.user.clone()),
             is_killed: false,
             no_timeout: cursor.no_timeout,
         };
@@ -254,6 +276,17 @@ impl Cursors {
     /// Whether a cursor that was taken has been killed since.
     pub fn is_killed(&self, id: i64) -> bool {
         matches!(self.shard(id).lock().get(&id), None | Some(Entry::Taken { is_killed: true, .. }))
+    }
+
+    /// Whether a cursor is this user's; one that is not there is anybody's.
+    pub(crate) fn is_of(&self, id: i64, user: &Name) -> bool {
+        match self.shard(id).lock().get(&id) {
+            None => true,
+            Some(Entry::Idle { cursor, .. }) => {
+                cursor.owner.as_ref().is_some_and(|owner| owner.user == *user)
+            }
+            Some(Entry::Taken { user: owner, .. }) => owner.as_ref() == Some(user),
+        }
     }
 
     /// Closes a cursor; answers whether there was one. mongod does not look at its namespace.
@@ -361,6 +394,7 @@ mod tests {
             lsid,
             no_timeout: false,
             origin: DocBuf::new(),
+            owner: None,
         }
     }
 

@@ -13,6 +13,7 @@ use marula_plan::tally::{self, Detail};
 use marula_storage::Stamp;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
 
+use crate::auth::check;
 use crate::command::{Kind, Outcome, Place as CommandPlace};
 use crate::connection::Connection;
 use crate::context::Context;
@@ -53,9 +54,14 @@ impl Service for Frame {
         reply: &mut ReplyBuffer,
     ) -> Step {
         let server = &*self.0;
-        let request = match Request::parse(message, server.db.feature_version()) {
+        let is_controlled = server.options.has_access_control;
+        if is_controlled {
+            check::renew(server, connection);
+        }
+        let mut request = match Request::parse(message, server.db.feature_version()) {
             Ok(request) => request,
             Err(error) => {
+                let error = check::hide(server, connection, message.body(), error);
                 server.count_rejected(message, &error);
                 answer_error(server, None, &error, reply);
                 return Step::Reply;
@@ -63,6 +69,9 @@ impl Service for Frame {
         };
         if call.place == Place::Inline && request.command.place == CommandPlace::Pool {
             return Step::ToPool;
+        }
+        if is_controlled {
+            check::own_session(connection, &mut request);
         }
         run(&self.0, connection, &request, call, reply)
     }
@@ -121,14 +130,28 @@ fn run(
     let statements = is_profiled && matches!(command.kind, Kind::Update | Kind::Delete);
     let statements = statements.then(Statements::begin);
     let origin = None;
-    let mut context =
-        Context { server, connection, call, deadline, now_ms, statements, origin, is_profiled };
+    let needs = Vec::new();
+    let mut context = Context {
+        server,
+        connection,
+        call,
+        deadline,
+        now_ms,
+        statements,
+        origin,
+        is_profiled,
+        needs,
+    };
     let mut body = reply.body();
     let is_held_off = command.writes && server.write_lock.is_locked();
-    let outcome = context.check_interrupt().and_then(|()| match is_held_off {
-        true => Ok(WriteLock::wait(server, deadline)),
-        false => (command.run)(&mut context, request, &mut body),
-    });
+    let outcome = context
+        .check_interrupt()
+        .and_then(|()| check::check(&mut context, request))
+        .and_then(|()| match is_held_off {
+            true => Ok(WriteLock::wait(server, deadline)),
+            false => (command.run)(&mut context, request, &mut body),
+        });
+    check::note_changes(server, &context.needs);
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
         Ok(Outcome::DoneOnView) => {

@@ -6,7 +6,7 @@ use marula_error::{Result, errors};
 
 use crate::command::fields::{self, Field, Types};
 use crate::context::Context;
-use crate::cursor::{Documents, Filled, Parked};
+use crate::cursor::{Documents, Filled, Owner, Parked};
 use crate::request::Request;
 
 errors! {
@@ -40,6 +40,7 @@ pub fn reply(
                 lsid: request.lsid,
                 no_timeout: false,
                 origin: request.body.to_buf(),
+                owner: Owner::of(context),
             };
             context.server.cursors.open(cursor, context.now_ms)?
         }

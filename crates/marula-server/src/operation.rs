@@ -13,6 +13,7 @@ use marula_error::{Error, errors};
 use marula_plan::tally::Listener;
 use parking_lot::Mutex;
 
+use crate::auth::name::Name;
 use crate::command::Command;
 use crate::net::service::{Peer, Wake};
 use crate::session::Lsid;
@@ -40,6 +41,7 @@ pub struct Operation {
     waiting: Mutex<Option<Wake>>,
     detail: Mutex<Option<Detail>>,
     metadata: Mutex<Option<DocBuf>>,
+    user: Mutex<Option<Name>>,
 }
 
 /// What `currentOp` shows of a command on the pool.
@@ -86,6 +88,8 @@ pub struct Report {
     pub detail: Option<Detail>,
     /// What the client has said of itself.
     pub metadata: Option<DocBuf>,
+    /// Whose the connection is.
+    pub(crate) user: Option<Name>,
 }
 
 impl Operation {
@@ -145,6 +149,11 @@ impl Operation {
         *self.metadata.lock() = Some(metadata);
     }
 
+    /// Notes whose the connection is.
+    pub(crate) fn set_user(&self, user: Option<Name>) {
+        *self.user.lock() = user;
+    }
+
     /// Tells the operation to end.
     pub fn kill(&self, code: i32) {
         let mut waiting = self.waiting.lock();
@@ -184,6 +193,7 @@ impl Operation {
             is_killed: self.killed.load(Ordering::Relaxed) != 0,
             detail: self.detail.lock().clone(),
             metadata: self.metadata.lock().clone(),
+            user: self.user.lock().clone(),
         }
     }
 }
@@ -216,6 +226,7 @@ impl Operations {
             waiting: Mutex::new(None),
             detail: Mutex::new(None),
             metadata: Mutex::new(None),
+            user: Mutex::new(None),
         });
         self.by_connection.lock().insert(connection_id, operation.clone());
         operation

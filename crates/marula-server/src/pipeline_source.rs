@@ -22,7 +22,7 @@ use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::geo_near::{self, Search};
 use crate::pipeline_writes::Writer;
 use crate::query_args;
-use crate::report;
+use crate::report::{self, Sight};
 use crate::server::Server;
 use crate::time_series;
 use crate::time_series::index::key_of_buckets;
@@ -38,6 +38,7 @@ pub struct Surroundings {
     server: Arc<Server>,
     context: Arc<QueryContext>,
     writer: Writer,
+    sight: Sight,
 }
 
 impl World for Surroundings {
@@ -146,6 +147,7 @@ impl PipelineSource {
             server: ctx.server.clone(),
             context,
             writer,
+            sight: Sight::of(ctx),
         });
         let source = start(surroundings.clone(), ns, pipeline, options.hint)?;
         Ok(PipelineSource { source, surroundings, is_held: false })
@@ -342,7 +344,8 @@ impl Source for Reported {
     fn advance(&mut self) -> Result<Step> {
         if let Some((ns, wanted)) = self.wanted.take() {
             let now_ms = self.surroundings.context.now_ms;
-            let documents = report::documents(&self.surroundings.server, &ns, &wanted, now_ms)?;
+            let Surroundings { server, sight, .. } = &*self.surroundings;
+            let documents = report::documents(server, sight, &ns, &wanted, now_ms)?;
             self.documents = Documents::new(documents);
         }
         self.documents.advance()

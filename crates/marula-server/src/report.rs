@@ -9,9 +9,14 @@ use marula_error::{Result, errors};
 use marula_plan::cache::PlanCache;
 use marula_query::stage::{CollectionStats, Report};
 
+use crate::auth::access::{self, Access};
+use crate::auth::check::Target;
+use crate::auth::name::Name;
 use crate::command::{coll_stats, current_op};
+use crate::context::Context;
 use crate::host;
 use crate::server::Server;
+use crate::session::Lsid;
 
 errors! {
     no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
@@ -19,11 +24,30 @@ errors! {
     no_collection(ns: &str) = 50933, "collection '{ns}' does not exist";
 }
 
+/// Whose operations and sessions are shown: everybody's, or only those of the user who asks.
+pub(crate) struct Sight {
+    operations_of: Option<Name>,
+    sessions_of: Option<[u8; 32]>,
+}
+
+impl Sight {
+    /// What is shown to whoever runs this command.
+    pub(crate) fn of(ctx: &Context<'_>) -> Self {
+        let without =
+            |action| ctx.restrained().filter(|access| !access.may(&Target::Cluster, action));
+        Sight {
+            operations_of: without("inprog").map(|access| access.user.clone()),
+            sessions_of: without("listSessions").map(Access::digest),
+        }
+    }
+}
+
 /// The documents that a report gives of `ns` at the moment `now_ms`.
 ///
 /// Errors: a collection that is not there where one is needed; a view where its documents are asked for.
-pub fn documents(
+pub(crate) fn documents(
     server: &Arc<Server>,
+    sight: &Sight,
     ns: &Namespace,
     report: &Report,
     now_ms: i64,
@@ -44,6 +68,9 @@ pub fn documents(
         Report::CurrentOp { idle_connections } => {
             let mut found = Vec::new();
             for report in server.operations.reports() {
+                if sight.operations_of.is_some() && report.user != sight.operations_of {
+                    continue;
+                }
                 let is_active = report.op_id != 0 && report.detail.is_some();
                 if is_active || *idle_connections {
                     found.push(current_op::describe(server, &report, now_ms));
@@ -51,9 +78,13 @@ pub fn documents(
             }
             Ok(found)
         }
-        Report::Sessions { users: None } => Ok(sessions(server)),
-        // There are no users, so nobody who is named has a session.
-        Report::Sessions { users: Some(_) } | Report::Nothing => Ok(Vec::new()),
+        Report::Sessions { users } => Ok(sessions(server, &|lsid| match users {
+            None => sight.sessions_of.is_none_or(|user| lsid.uid() == Some(&user)),
+            Some(users) => users
+                .iter()
+                .any(|(user, db)| lsid.uid() == Some(&access::digest(&Name::new(user, db)))),
+        })),
+        Report::Nothing => Ok(Vec::new()),
     }
 }
 
@@ -129,8 +160,9 @@ fn unix_ms(moment: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn sessions(server: &Server) -> Vec<DocBuf> {
+fn sessions(server: &Server, is_shown: &dyn Fn(&Lsid) -> bool) -> Vec<DocBuf> {
     let mut all = server.sessions.all();
+    all.retain(|session| is_shown(&session.lsid));
     all.sort_by_key(|session| session.lsid);
     all.iter()
         .map(|session| {

@@ -44,6 +44,8 @@ pub struct Options {
     pub log_path: Option<PathBuf>,
     /// The compressors that are offered.
     pub compressors: Compressors,
+    /// Whether clients may do only what their users may.
+    pub has_access_control: bool,
 }
 
 /// What all connections share.

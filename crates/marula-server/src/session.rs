@@ -79,6 +79,13 @@ impl Lsid {
         Ok(lsid)
     }
 
+    /// The id of this user's session with the same UUID.
+    pub fn of_user(mut self, digest: [u8; UID_BYTES]) -> Self {
+        self.bytes[UUID_BYTES..].copy_from_slice(&digest);
+        self.has_uid = true;
+        self
+    }
+
     /// The UUID.
     pub fn uuid(&self) -> &[u8; UUID_BYTES] {
         self.bytes.first_chunk().expect("the UUID is the front of the id")

@@ -77,6 +77,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, alias = "replSet", value_name = "NAME")]
     pub(crate) repl_set: Option<String>,
 
+    /// Ask every client who it is, and let it do only what its roles allow
+    #[arg(long)]
+    pub(crate) auth: bool,
+
+    /// Let every client do everything, whatever the configuration file says
+    #[arg(long, hide = true)]
+    pub(crate) noauth: bool,
+
     /// The most connections at one time
     #[arg(long, alias = "maxConns", value_name = "COUNT")]
     pub(crate) max_connections: Option<usize>,
@@ -120,10 +128,6 @@ pub(crate) struct ServeArgs {
 /// Options of mongod that are known in order to be refused with a reason, or because they ask for what is so anyway.
 #[derive(Args, Debug, Default)]
 pub(crate) struct RefusedArgs {
-    #[arg(long, hide = true)]
-    pub(crate) auth: bool,
-    #[arg(long, hide = true)]
-    pub(crate) noauth: bool,
     #[arg(long, hide = true)]
     pub(crate) journal: bool,
     #[arg(long, hide = true)]

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         assert!(
-            check("security:\n  authorization: enabled\n").unwrap_err().contains("not there yet")
+            check("security:\n  javascriptEnabled: true\n").unwrap_err().contains("not there yet")
         );
         assert!(check("storage:\n  nope: 1\n").unwrap_err().contains("storage.nope"));
         assert!(check("a: [").is_err());

@@ -136,6 +136,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
         },
         log_path: settings.log_path.clone(),
         compressors: settings.compressors,
+        has_access_control: settings.has_access_control,
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) engine: EngineKind,
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
+    pub(crate) has_access_control: bool,
     pub(crate) connections_max: Option<usize>,
     pub(crate) compressors: Compressors,
     pub(crate) parameters: Vec<(String, String)>,
@@ -50,6 +51,7 @@ impl Default for Settings {
             engine: EngineKind::RocksDb,
             cache_bytes: None,
             repl_set: None,
+            has_access_control: false,
             connections_max: None,
             compressors: Compressors::DEFAULT,
             parameters: Vec::new(),
@@ -86,6 +88,8 @@ impl Settings {
             ),
             ("storage.cacheSize", args.cache_size.clone()),
             ("replication.replSetName", args.repl_set.clone()),
+            ("security.authorization", args.auth.then(|| "enabled".to_owned())),
+            ("security.authorization", args.noauth.then(|| "disabled".to_owned())),
             ("systemLog.format", args.log_format.clone()),
             ("systemLog.path", args.log_path.as_ref().map(path_text)),
             ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
@@ -161,7 +165,13 @@ impl Settings {
                 self.repl_set = Some(value.to_owned());
             }
             "security.authorization" => {
-                need(name, value, "disabled", "access control is not there yet")?;
+                self.has_access_control = match value {
+                    "enabled" => true,
+                    "disabled" => false,
+                    other => {
+                        return Err(format!("{name} '{other}' is not one of enabled, disabled"));
+                    }
+                };
             }
             "security.javascriptEnabled" => {
                 need(name, value, "false", "server-side JavaScript is not there yet")?;
@@ -265,8 +275,7 @@ const FORK_REASON: &str = "run it under a service manager, or with & in a shell"
 fn refuse(refused: &RefusedArgs) -> Result<(), Failure> {
     let no = |option: &str, reason: &str| Err(format!("{option} is refused: {reason}"));
     match refused {
-        RefusedArgs { auth: true, .. } => no("--auth", "access control is not there yet"),
-        RefusedArgs { key_file: Some(_), .. } => no("--keyFile", "access control is not there yet"),
+        RefusedArgs { key_file: Some(_), .. } => no("--keyFile", "a node stands alone; say --auth"),
         RefusedArgs { nojournal: true, .. } => no("--nojournal", "the journal is always on"),
         RefusedArgs { fork: true, .. } => no("--fork", FORK_REASON),
         RefusedArgs { shardsvr: true, .. } => no("--shardsvr", "a node stands alone"),
@@ -278,7 +287,7 @@ fn refuse(refused: &RefusedArgs) -> Result<(), Failure> {
             no("--tlsMode", "TLS is not there yet")
         }
         // What these ask for is so anyway.
-        RefusedArgs { noauth: _, journal: _, nounixsocket: _, .. } => Ok(()),
+        RefusedArgs { journal: _, nounixsocket: _, .. } => Ok(()),
     }
 }
 
@@ -369,7 +378,7 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_refused() {
         for (name, value) in [
-            ("security.authorization", "enabled"),
+            ("security.authorization", "perhaps"),
             ("net.tls.mode", "requireTLS"),
             ("storage.engine", "wiredTiger"),
             ("storage.journal.enabled", "false"),
@@ -378,6 +387,10 @@ mod tests {
         ] {
             assert!(Settings::default().set(name, value).is_err(), "{name}");
         }
-        Settings::default().set("security.authorization", "disabled").unwrap();
+        let mut settings = Settings::default();
+        settings.set("security.authorization", "enabled").unwrap();
+        assert!(settings.has_access_control);
+        settings.set("security.authorization", "disabled").unwrap();
+        assert!(!settings.has_access_control);
     }
 }

@@ -2,6 +2,7 @@
 
 use marula_bson::ValueBuf;
 use marula_error::{Result, errors};
+use sha2::{Digest, Sha256};
 
 use super::documents::Documents;
 use super::name::{Name, Of};
@@ -26,9 +27,17 @@ pub(crate) struct Access {
     pub(crate) roles: Vec<Name>,
     /// What it may do.
     pub(crate) privileges: Vec<Privilege>,
+    /// The number of the state of users and roles that this was read from.
+    pub(crate) revision: u64,
 }
 
 impl Access {
+    /// Who is no user and may do this.
+    pub(crate) fn stand_in(privileges: Vec<Privilege>) -> Self {
+        let user = Name::new("", "");
+        Access { user, id: None, roles: Vec::new(), privileges, revision: 0 }
+    }
+
     /// What a user may do who connects like this. `None` where there is no such user, or not from there.
     ///
     /// Errors: a stored restriction that is none.
@@ -55,7 +64,18 @@ impl Access {
             id: doc.get("userId").map(|id| id.to_buf()),
             roles: resolved.roles,
             privileges: resolved.privileges,
+            revision: 0,
         }))
+    }
+
+    /// The same, read from this state of users and roles.
+    pub(crate) fn of_revision(self, revision: u64) -> Self {
+        Access { revision, ..self }
+    }
+
+    /// What sessions of this user are told by.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        digest(&self.user)
     }
 
     /// What the user may do now; `None` where it is gone, or may no longer come from there.
@@ -72,4 +92,9 @@ impl Access {
             own => Err(other_database(own)),
         }
     }
+}
+
+/// What sessions of a user are told by. Source: driver specification "Sessions", "uid".
+pub(crate) fn digest(user: &Name) -> [u8; 32] {
+    Sha256::digest(user.to_string()).into()
 }

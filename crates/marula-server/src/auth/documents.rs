@@ -65,6 +65,14 @@ impl<'s> Documents<'s> {
         Ok(found)
     }
 
+    /// Whether there is any user.
+    pub(crate) fn has_users(&self) -> Result<bool> {
+        match self.collection(Of::User) {
+            None => Ok(false),
+            Some(collection) => collection.scan(self.db.store(), Direction::Forward)?.advance(),
+        }
+    }
+
     /// The documents that `is_wanted`, by name and then by database.
     pub(crate) fn list(&self, of: Of, is_wanted: &dyn Fn(&Name) -> bool) -> Result<Vec<DocBuf>> {
         let Some(collection) = self.collection(of) else { return Ok(Vec::new()) };

@@ -4,19 +4,25 @@
 //! resources ([`privilege`]) and inherits from others ([`roles`]); some roles are built in ([`builtin`]). A user has
 //! credentials instead of a password ([`credentials`]), by which
 //! a client proves who it is ([`scram`]); from then on its connection has that user's [`access`].
+//! Where access control is on, every request is compared with that before it runs ([`check`]).
 
 pub(crate) mod access;
 pub(crate) mod action;
+pub(crate) mod administration;
 pub(crate) mod args;
 pub(crate) mod builtin;
+pub(crate) mod check;
 pub(crate) mod credentials;
 pub(crate) mod documents;
 pub(crate) mod name;
+pub(crate) mod pipeline;
 pub(crate) mod privilege;
 pub(crate) mod resource;
 pub(crate) mod restriction;
 pub(crate) mod roles;
 pub(crate) mod scram;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -27,12 +33,28 @@ pub(crate) const EXTERNAL: &str = "$external";
 #[derive(Default)]
 pub struct Users {
     changes: Mutex<()>,
+    /// Counts the states of users and roles: what was read from another state is out of date.
+    revision: AtomicU64,
+    /// Whether there has been a user since the start.
+    had_one: AtomicBool,
+}
+
+/// Keeps others from changing users and roles.
+pub(crate) struct ChangeGuard<'u> {
+    users: &'u Users,
+    _lock: MutexGuard<'u, ()>,
+}
+
+impl Drop for ChangeGuard<'_> {
+    fn drop(&mut self) {
+        self.users.revision.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl Users {
     /// Keeps others from changing users and roles meanwhile: what a change decides by must still hold when it is
     /// written.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock()
+    pub(crate) fn lock(&self) -> ChangeGuard<'_> {
+        ChangeGuard { users: self, _lock: self.changes.lock() }
     }
 }

@@ -11,6 +11,7 @@ use marula_query::stage::Pipeline;
 use super::fields::{Field, Types};
 use super::find::reply_cursor;
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use crate::auth::pipeline;
 use crate::concern::ReadLevel;
 use crate::context::Context;
 use crate::pipeline_source::{PipelineOptions, PipelineSource};
@@ -62,7 +63,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("maxTimeMS", Types::NUMBER),
         ],
     },
-    auth: Auth::Collection(&["find"]),
+    auth: Auth::Content(pipeline::aggregate),
     run,
     ..Command::DEFAULT
 };

@@ -8,6 +8,7 @@ use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
 
 use super::{Auth, Command, Outcome};
+use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
 use crate::writes;
@@ -24,7 +25,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Applies entries of an oplog: inserts, deletions by _id, and entries that do nothing.",
     writes: true,
     takes_write_concern: true,
-    auth: Auth::Cluster(&["applyOps"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -105,6 +106,27 @@ fn remove(write: &mut WriteOp<'_>, collection: &marula_db::Collection, doc: Doc<
     let record = collection.find_id(write.db.store(), id, &mut Vec::new())?;
     if let Some(record) = record {
         write.delete(collection, &record, &mut |_| Ok(true), None)?;
+    }
+    Ok(())
+}
+
+/// What a user needs to apply entries: to do so at all, and what each of them does.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    check.needs(Target::Cluster, &["applyOps"]);
+    let entries = request.first.value.get().as_array().unwrap_or(Doc::EMPTY);
+    for entry in entries.values().filter_map(|entry| entry.as_doc()) {
+        let text = |name: &str| entry.get(name).and_then(|text| text.as_str());
+        let actions: &[&str] = match text("op").map(|op| op.to_string()).as_deref() {
+            // An entry takes the place of the document that has its _id.
+            Some("i") => &["insert", "update"],
+            Some("u") => &["update"],
+            Some("d") => &["remove"],
+            _ => continue,
+        };
+        if let Some(ns) = text("ns") {
+            let ns = Namespace::parse(&ns.to_str_lossy())?;
+            check.needs_on(ns.db(), ns.collection(), actions);
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 
-use super::{Command, Outcome, Place};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -29,6 +29,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Returns which server this is: the MongoDB version it behaves as, its own version, and limits.",
     place: Place::Inline,
     run,
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 

@@ -17,6 +17,8 @@ use super::delete;
 use super::fields::{self, Field, Types};
 use super::update::check_update;
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::Check;
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
@@ -54,7 +56,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("stmtIds", Types::ARRAY),
         ],
     },
-    auth: Auth::User,
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -439,4 +441,28 @@ impl Counts {
         reply.append("nUpserted", clamp(self.upserted));
         reply.append("nDeleted", clamp(self.deleted));
     }
+}
+
+/// What a user needs for the operations of a bulk: what each needs on its collection.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let namespaces = read_namespaces(request)?;
+    let bypasses = request.flag("bypassDocumentValidation");
+    for operation in request.documents("ops").into_iter().flatten() {
+        let operation = operation?;
+        let Some(verb) = operation.iter().next() else { continue };
+        let upserts = operation.get("upsert").is_some_and(|upsert| upsert.is_truthy());
+        let actions: &[&str] = match verb.name as &[u8] {
+            b"insert" => &["insert"],
+            b"update" if upserts => &["update", "insert"],
+            b"update" => &["update"],
+            b"delete" => &["remove"],
+            _ => continue,
+        };
+        let at = verb.value.get().as_f64().unwrap_or(-1.0);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        if let Some(ns) = namespaces.get(at as usize) {
+            pipeline::write(ns.db(), ns.collection(), actions, bypasses, check);
+        }
+    }
+    Ok(())
 }

@@ -14,6 +14,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::{Auth, Command, Outcome};
+use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
 use crate::writes;
@@ -41,7 +42,7 @@ pub(super) static CLONE: Command = Command {
     help: "Copies a collection's newest documents into a new capped collection.",
     writes: true,
     takes_write_concern: true,
-    auth: Auth::Collection(&["convertToCapped"]),
+    auth: Auth::Content(clone_demands),
     run: clone,
     ..Command::DEFAULT
 };
@@ -156,4 +157,15 @@ fn copy(
             return Ok(target);
         }
     }
+}
+
+/// What a user needs to copy a collection into a capped one.
+fn clone_demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let from = request.namespace()?;
+    check.needs_on(from.db(), from.collection(), &["find"]);
+    if let Some(to) = request.text("toCollection") {
+        let to = to.to_string();
+        check.needs_on(from.db(), &to, &["insert", "createIndex", "convertToCapped"]);
+    }
+    Ok(())
 }

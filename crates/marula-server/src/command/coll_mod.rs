@@ -13,6 +13,8 @@ use super::create::bad_enumeration;
 use super::create_indexes::with_progress;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::Check;
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
@@ -69,7 +71,7 @@ pub(super) static COMMAND: Command = Command {
     takes_write_concern: true,
     in_api_v1: true,
     fields: Fields::Strict { place: "collMod", fields: FIELDS },
-    auth: Auth::Collection(&["collMod"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -396,4 +398,12 @@ fn expire_after(seconds: Value<'_>) -> Result<Option<ValueBuf>> {
         Ok(whole) => Ok(Some(ValueBuf::from(i64::from(whole)))),
         Err(_) => Err(ttl_too_large()),
     }
+}
+
+/// What a user needs to change a collection; of one who could read a view, to read what it then shows.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = request.namespace()?;
+    check.needs_on(ns.db(), ns.collection(), &["collMod"]);
+    pipeline::view(request, &ns, check);
+    Ok(())
 }

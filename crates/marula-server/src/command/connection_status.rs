@@ -4,7 +4,7 @@ use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
 
 use super::fields::{Field, Types};
-use super::{Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::documents::Documents;
 use crate::auth::name::Name;
 use crate::context::Context;
@@ -20,6 +20,7 @@ pub(super) static STATUS: Command = Command {
         fields: &[Field::optional("showPrivileges", Types::BOOLEAN)],
     },
     run: status,
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -31,6 +32,7 @@ pub(super) static WHATS_MY_URI: Command = Command {
         reply.append("you", dispatch::address_text(context.connection.peer.remote).as_str());
         Ok(Outcome::Done)
     },
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -41,10 +43,11 @@ pub(super) static LOGOUT: Command = Command {
     run: |ctx, request, _| {
         // Who belongs to another database stays.
         if ctx.connection.access.as_ref().is_some_and(|access| access.user.db == request.db) {
-            ctx.connection.access = None;
+            ctx.connection.set_access(None);
         }
         Ok(Outcome::Done)
     },
+    auth: Auth::User,
     ..Command::DEFAULT
 };
 
@@ -56,6 +59,7 @@ pub(super) static GET_NONCE: Command = Command {
         reply.append("nonce", format!("{:016x}", rand::random::<u64>()).as_str());
         Ok(Outcome::Done)
     },
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -65,9 +69,10 @@ fn status(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let connection = &mut *ctx.connection;
-    if let Some(access) = connection.access.take() {
+    if let Some(access) = &connection.access {
         let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-        connection.access = access.renewed(&documents, &connection.peer).map(Box::new);
+        let renewed = access.renewed(&documents, &connection.peer);
+        connection.set_access(renewed);
     }
     let access = connection.access.as_deref();
     let mut info = reply.begin_doc("authInfo");

@@ -8,6 +8,8 @@ use marula_query::collation::Collation;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::{Check, Target};
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
@@ -80,7 +82,7 @@ pub(super) static COMMAND: Command = Command {
     takes_write_concern: true,
     in_api_v1: true,
     fields: Fields::Strict { place: "create", fields: FIELDS },
-    auth: Auth::Collection(&["createCollection"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -385,4 +387,17 @@ fn append_whole(name: &str, number: i64, out: &mut DocWriter<'_>) {
         Ok(small) => out.append(name, small),
         Err(_) => out.append(name, number),
     };
+}
+
+/// What a user needs to make a collection: to create or to insert; of one who could read a view, to read what it shows.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = request.namespace()?;
+    let target = Target::collection(ns.db(), ns.collection());
+    if request.flag("capped") {
+        check.needs(target.clone(), &["convertToCapped"]);
+    }
+    let creates = if check.may(&target, "insert") { "insert" } else { "createCollection" };
+    check.needs(target, &[creates]);
+    pipeline::view(request, &ns, check);
+    Ok(())
 }

@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::administration;
 use crate::auth::documents::{Documents, array};
 use crate::auth::name::{Name, Of};
 use crate::auth::{EXTERNAL, args, builtin, roles};
@@ -31,7 +32,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("authenticationRestrictions", Types::ARRAY),
         ],
     },
-    auth: Auth::Database(&["createRole"]),
+    auth: Auth::Content(administration::create_role),
     run,
     ..Command::DEFAULT
 };

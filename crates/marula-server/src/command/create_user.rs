@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::administration;
 use crate::auth::args;
 use crate::auth::credentials::{Credentials, Mechanism, Password};
 use crate::auth::documents::{Documents, array};
@@ -38,7 +39,7 @@ pub(super) static COMMAND: Command = Command {
         ],
     },
     secrets: &["pwd"],
-    auth: Auth::Database(&["createUser"]),
+    auth: Auth::Content(administration::create_user),
     run,
     ..Command::DEFAULT
 };

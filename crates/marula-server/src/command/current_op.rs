@@ -6,6 +6,8 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::{Auth, Command, Outcome, Place};
+use crate::auth::access::Access;
+use crate::auth::check::{self, Check, Target};
 use crate::context::Context;
 use crate::operation::{Progress, Report};
 use crate::request::Request;
@@ -22,7 +24,7 @@ pub(super) static CURRENT: Command = Command {
     name: "currentOp",
     help: "Lists the operations that run now.",
     admin_only: true,
-    auth: Auth::Cluster(&["inprog"]),
+    auth: Auth::Content(demands),
     run: current,
     ..Command::DEFAULT
 };
@@ -32,7 +34,7 @@ pub(super) static KILL: Command = Command {
     help: "Tells an operation to end.",
     admin_only: true,
     place: Place::Inline,
-    auth: Auth::Cluster(&["killop"]),
+    auth: Auth::User,
     run: kill,
     ..Command::DEFAULT
 };
@@ -51,8 +53,13 @@ fn current(
         }
     });
     let filter = Filter::parse(conditions.as_doc(), &QueryContext::default())?;
+    let own = context.restrained().filter(|_| request.flag("$ownOps"));
+    let own = own.map(|access| access.user.clone());
     let mut operations = reply.begin_array("inprog");
     for report in context.server.operations.reports() {
+        if own.is_some() && report.user != own {
+            continue;
+        }
         let is_shown = report.op_id != 0 && report.detail.is_some();
         if is_shown || shows_idle {
             let document = describe(context.server, &report, context.now_ms);
@@ -120,6 +127,13 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
     })
 }
 
+/// Whether the operation of this number is the user's.
+fn is_own(context: &Context<'_>, access: &Access, id: i64) -> bool {
+    let reports = context.server.operations.reports();
+    let user = reports.into_iter().find(|report| i64::from(report.op_id) == id);
+    user.is_some_and(|report| report.user.as_ref() == Some(&access.user))
+}
+
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -138,10 +152,25 @@ fn kill(
     let op: Value<'_> = op.value.get();
     let number = op.as_f64().ok_or_else(|| op_type(op.kind().alias()))?;
     let id = op.as_exact_i64().ok_or_else(|| op_not_whole(number))?;
+    // One's own operations one may end.
+    if let Some(access) = context.restrained()
+        && !access.may(&Target::Cluster, "killop")
+        && !is_own(context, access, id)
+    {
+        return Err(check::refusal(request));
+    }
     let is_killed = u32::try_from(id).is_ok_and(|id| context.server.operations.kill(id));
     tracing::info!(op = id, is_killed, "asked to end an operation");
     reply.append("info", "attempting to kill op");
     Ok(Outcome::Done)
+}
+
+/// What a user needs to see what runs: nothing to see what is its own.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    if !request.flag("$ownOps") {
+        check.needs(Target::Cluster, &["inprog"]);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::{Auth, Command, Outcome};
+use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
 use crate::writes;
@@ -23,7 +24,7 @@ pub(super) static COMMAND: Command = Command {
     name: "dataSize",
     aliases: &["datasize"],
     help: "Returns the bytes of a collection's documents, or of those in a range of an index.",
-    auth: Auth::Collection(&["find"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -131,4 +132,13 @@ fn append(reply: &mut DocWriter<'_>, name: &str, number: i64) {
         Ok(small) => reply.append(name, small),
         Err(_) => reply.append(name, number),
     };
+}
+
+/// What a user needs to measure a collection, which is named with its database.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    if let Value::String(name) = request.first.value.get() {
+        let ns = Namespace::parse(&name.to_string())?;
+        check.needs_on(ns.db(), ns.collection(), &["find"]);
+    }
+    Ok(())
 }

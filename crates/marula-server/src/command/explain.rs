@@ -24,6 +24,7 @@ use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
 use super::update::sorted_multi;
 use super::{Auth, Command, Fields, Outcome, find};
+use crate::auth::check::Check;
 use crate::context::Context;
 use crate::geo_near;
 use crate::pipeline_source::push_down;
@@ -50,7 +51,7 @@ pub(super) static COMMAND: Command = Command {
         place: "explain",
         fields: &[Field::optional("verbosity", Types::STRING)],
     },
-    auth: Auth::User,
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -640,4 +641,13 @@ fn first_sort(stages: Doc<'_>) -> Doc<'_> {
         .filter_map(|stage| stage.get("$sort"))
         .find_map(|sort| sort.as_doc())
         .unwrap_or(Doc::EMPTY)
+}
+
+/// What a user needs who asks how a command would be carried out: what that command needs.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let Value::Document(body) = request.first.value.get() else { return Ok(()) };
+    match request.nested(body)? {
+        Some(inner) if inner.command.name != "explain" => check.request(&inner),
+        _ => Ok(()),
+    }
 }

@@ -14,7 +14,7 @@ use marula_query::text;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
 use crate::context::Context;
-use crate::cursor::{self, Filled, Parked, Source};
+use crate::cursor::{self, Filled, Owner, Parked, Source};
 use crate::find_source::{FindSource, Tail};
 use crate::query_args;
 use crate::request::Request;
@@ -127,6 +127,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             lsid: request.lsid,
             no_timeout: args.no_cursor_timeout,
             origin: request.body.to_buf(),
+            owner: Owner::of(ctx),
         };
         ctx.server.cursors.open(parked, ctx.now_ms)?
     } else {
@@ -371,6 +372,7 @@ pub(super) fn reply_cursor(
                 lsid: request.lsid,
                 no_timeout: false,
                 origin: request.body.to_buf(),
+                owner: Owner::of(ctx),
             };
             ctx.server.cursors.open(parked, ctx.now_ms)?
         }

@@ -19,6 +19,8 @@ use marula_query::update::{Update, UpdateOptions, check_array_filters};
 use super::fields::{Field, Types};
 use super::find::parse_projection;
 use super::{Auth, Command, Fields, Outcome, Place};
+use crate::auth::check::Check;
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
@@ -68,7 +70,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
-    auth: Auth::Collection(&["find", "update", "remove"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -411,4 +413,17 @@ impl Job<'_> {
             };
         }))
     }
+}
+
+/// What a user needs to find and change or remove.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = request.namespace()?;
+    let bypasses = request.flag("bypassDocumentValidation");
+    let mut actions = vec!["find"];
+    actions.push(if request.flag("remove") { "remove" } else { "update" });
+    if request.flag("upsert") {
+        actions.push("insert");
+    }
+    pipeline::write(ns.db(), ns.collection(), &actions, bypasses, check);
+    Ok(())
 }

@@ -8,6 +8,8 @@ use marula_error::{Result, codes, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::auth::access::Access;
+use crate::auth::check;
 use crate::context::Context;
 use crate::cursor::{Filled, Parked};
 use crate::find_source::{FindSource, Tail};
@@ -21,6 +23,8 @@ const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 
 errors! {
     collection_empty() = InvalidNamespace, "Collection names cannot be empty";
+    not_its_user(id: i64) = Unauthorized, "cursor id {id} was not created by the authenticated user";
+    not_allowed(id: i64) = Unauthorized, "not authorized for getMore with cursor id {id}";
     max_time_not_awaiting() = BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
 }
 
@@ -76,6 +80,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let cursors = &ctx.server.cursors;
     let mut cursor = cursors.take(id, &ns, request.lsid.as_ref())?;
+    if let Some(access) = ctx.restrained()
+        && let Err(error) = check_owner(id, access, &cursor)
+    {
+        cursors.park(id, cursor, ctx.now_ms);
+        return Err(error);
+    }
     if let Err(error) = stable_api::check_cursor(request, cursor.origin.as_doc()) {
         cursors.park(id, cursor, ctx.now_ms);
         return Err(error);
@@ -127,6 +137,16 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     drop(out);
     let streams = stays_open && request.message.exhaust_allowed();
     Ok(if streams { Outcome::Stream } else { Outcome::Done })
+}
+
+/// Checks that a cursor is its reader's, and that what opening it needed is still allowed.
+fn check_owner(id: i64, access: &Access, cursor: &Parked) -> Result<()> {
+    match &cursor.owner {
+        Some(owner) if owner.user != access.user => Err(not_its_user(id)),
+        Some(owner) if !check::still_allows(access, &owner.needs) => Err(not_allowed(id)),
+        Some(_) => Ok(()),
+        None => Err(not_its_user(id)),
+    }
 }
 
 fn tail_of(cursor: &mut Parked) -> Tail {

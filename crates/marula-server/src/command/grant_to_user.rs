@@ -5,6 +5,7 @@ use marula_error::Result;
 use super::fields::{Field, Types};
 use super::update_user::no_such_user;
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::administration;
 use crate::auth::documents::{Documents, array};
 use crate::auth::name::{Name, Of};
 use crate::auth::{args, roles};
@@ -20,7 +21,7 @@ pub(super) static GRANT: Command = Command {
         place: "grantRolesToUser",
         fields: &[Field::optional("roles", Types::ARRAY)],
     },
-    auth: Auth::Database(&["grantRole"]),
+    auth: Auth::Content(administration::grant_roles),
     run: |ctx, request, _| {
         change(ctx, request, |roles, granted| {
             roles.extend(
@@ -40,7 +41,7 @@ pub(super) static REVOKE: Command = Command {
         place: "revokeRolesFromUser",
         fields: &[Field::optional("roles", Types::ARRAY)],
     },
-    auth: Auth::Database(&["revokeRole"]),
+    auth: Auth::Content(administration::revoke_roles),
     run: |ctx, request, _| {
         change(ctx, request, |roles, revoked| roles.retain(|role| !revoked.contains(role)))
     },

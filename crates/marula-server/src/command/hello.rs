@@ -15,7 +15,7 @@ use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 
 use super::build_info::DOCUMENT_BYTES_MAX;
 use super::fields::{self, Field, Fields, Types};
-use super::{Command, Outcome, Place, sasl};
+use super::{Auth, Command, Outcome, Place, sasl};
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
 use crate::net::service::Reason;
@@ -85,6 +85,7 @@ pub(super) static HELLO: Command = Command {
     fields: Fields::Known { place: "hello", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],
     run: |context, request, reply| run(context, request, reply, "isWritablePrimary"),
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -96,6 +97,7 @@ pub(super) static IS_MASTER: Command = Command {
     fields: Fields::Known { place: "isMaster", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],
     run: |context, request, reply| run(context, request, reply, "ismaster"),
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 

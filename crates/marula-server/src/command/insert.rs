@@ -7,6 +7,8 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::auth::check::Check;
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::request::Request;
 use crate::statements;
@@ -39,7 +41,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
-    auth: Auth::Collection(&["insert"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -132,4 +134,12 @@ fn insert_measurements(
     reply.append("n", i32::try_from(count).expect("a batch has at most 100,000 documents"));
     write_reply::write_errors(&report.errors, reply);
     Ok(Outcome::Done)
+}
+
+/// What a user needs to insert.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = request.namespace()?;
+    let bypasses = request.flag("bypassDocumentValidation");
+    pipeline::write(ns.db(), ns.collection(), &["insert"], bypasses, check);
+    Ok(())
 }

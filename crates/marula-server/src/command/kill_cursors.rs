@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
+use crate::auth::check::{self, Target};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -22,7 +23,7 @@ pub(super) static COMMAND: Command = Command {
         place: "killCursors",
         fields: &[Field::required("cursors", Types::ARRAY)],
     },
-    auth: Auth::Collection(&["killAnyCursor"]),
+    auth: Auth::User,
     run,
     ..Command::DEFAULT
 };
@@ -39,6 +40,13 @@ fn run(
             Value::Int64(id) => ids.push(id),
             other => return Err(not_an_id(element.name, other.kind().alias())),
         }
+    }
+    // One's own cursors one may close.
+    if let Some(access) = context.restrained()
+        && !access.may(&Target::Cluster, "killAnyCursor")
+        && ids.iter().any(|&id| !context.server.cursors.is_of(id, &access.user))
+    {
+        return Err(check::refusal(request));
     }
     let (killed, not_found): (Vec<i64>, Vec<i64>) =
         ids.into_iter().partition(|&id| context.server.cursors.kill(id));

@@ -10,6 +10,7 @@ use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
@@ -28,7 +29,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("authorizedCollections", Types::BOOLEAN),
         ],
     },
-    auth: Auth::Database(&["listCollections"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -45,8 +46,15 @@ fn run(
         }
         _ => None,
     };
+    let own = context.restrained().filter(|_| request.flag("authorizedCollections"));
     let mut documents = Vec::new();
     for collection in context.server.db.catalog().collections(request.db) {
+        let name = collection.namespace();
+        if let Some(access) = own
+            && !access.may_touch(name.db(), name.collection())
+        {
+            continue;
+        }
         // The filter sees what it is asked about, also when only names are shown.
         let whole = describe(&context.server.db, &collection)?;
         if let Some(filter) = &filter
@@ -99,4 +107,13 @@ fn describe(db: &Db, collection: &Arc<Collection>) -> Result<DocBuf> {
             out.append("idIndex", &id_index.spec.document);
         }
     }))
+}
+
+/// What a user needs to list collections: to list them all, or to have any of them where only those are asked for.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let asks_for_own = request.flag("nameOnly") && request.flag("authorizedCollections");
+    if !(asks_for_own && check.may_enter(request.db)) {
+        check.needs(Target::Database(request.db.to_owned()), &["listCollections"]);
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Lists the commands of this server and what each is for.",
     place: Place::Pool,
     run,
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -27,7 +28,7 @@ fn run(_: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) ->
         }
         let reads = command.read_concern != ReadConcernLevels::Local;
         entry.append("help", command.help);
-        entry.append("requiresAuth", command.auth != Auth::Anyone);
+        entry.append("requiresAuth", !matches!(command.auth, Auth::Anyone));
         entry.append("secondaryOk", !command.writes && !reads);
         entry.append("adminOnly", command.admin_only);
         if reads {

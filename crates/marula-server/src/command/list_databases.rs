@@ -1,15 +1,20 @@
 //! `listDatabases`: the databases and their sizes.
 
 use marula_bson::{DocBuf, DocWriter, Value, doc};
-use marula_error::Result;
+use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::Target;
 use crate::context::Context;
 use crate::request::Request;
 use crate::storage_size;
+
+errors! {
+    not_all() = Unauthorized, "Insufficient permissions to list all databases";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "listDatabases",
@@ -24,7 +29,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("authorizedDatabases", Types::FLAG),
         ],
     },
-    auth: Auth::Cluster(&["listDatabases"]),
+    auth: Auth::User,
     run,
     ..Command::DEFAULT
 };
@@ -40,9 +45,24 @@ fn run(
         _ => None,
     };
     let db = &context.server.db;
+    // Who may not list all is shown those in which there is something to do.
+    let own = match (context.restrained(), request.arg("authorizedDatabases")) {
+        (Some(access), asked) => {
+            let sees_all = access.may(&Target::Cluster, "listDatabases");
+            match asked.map(|asked| asked.is_truthy()) {
+                Some(false) if !sees_all => return Err(not_all()),
+                None | Some(false) if sees_all => None,
+                _ => Some(access),
+            }
+        }
+        (None, _) => None,
+    };
     let mut total = 0;
     let mut databases = reply.begin_array("databases");
     for name in db.catalog().databases() {
+        if own.is_some_and(|access| !access.may_enter(&name)) {
+            continue;
+        }
         let mut entry: DocBuf = doc! { "name": name.as_str() };
         // A filter may ask for the size even where only names are shown.
         let needs_size = !name_only || filter.is_some();

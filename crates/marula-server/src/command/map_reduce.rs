@@ -13,6 +13,8 @@ use marula_query::stage::{Pipeline, Stage};
 use super::aggregate::subject;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::{Check, texts};
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::pipeline_source::{PipelineOptions, PipelineSource};
 use crate::query_args;
@@ -67,7 +69,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("maxTimeMS", Types::NUMBER),
         ],
     },
-    auth: Auth::Collection(&["find"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -301,4 +303,36 @@ fn reduced_again(functions: &MapReduce) -> DocBuf {
     DocBuf::build(|out| {
         out.begin_doc("$set").append("value", &value);
     })
+}
+
+/// What a user needs to read the collection and to write the results.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = request.namespace()?;
+    check.needs_on(ns.db(), ns.collection(), &["find"]);
+    let bypasses = request.flag("bypassDocumentValidation");
+    match request.arg("out") {
+        Some(Value::String(to)) => {
+            pipeline::write(request.db, &to.to_string(), &["insert", "remove"], bypasses, check);
+        }
+        Some(Value::Document(out)) => {
+            let mut dbs = texts(out, "db");
+            if dbs.is_empty() {
+                dbs.push(request.db.to_owned());
+            }
+            for field in out {
+                let actions: &[&str] = match field.name.as_bytes() {
+                    b"replace" => &["insert", "remove"],
+                    b"merge" | b"reduce" => &["insert", "update"],
+                    _ => continue,
+                };
+                if let Value::String(to) = field.value.get() {
+                    for db in &dbs {
+                        pipeline::write(db, &to.to_string(), actions, bypasses, check);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }

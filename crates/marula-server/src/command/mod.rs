@@ -80,6 +80,7 @@ use marula_bson::DocWriter;
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 
+use crate::auth::check::Check;
 use crate::context::Context;
 use crate::net::service::Arm;
 use crate::request::Request;
@@ -267,7 +268,8 @@ impl Command {
         own_max_time: false,
         fields: Fields::Any,
         secrets: &[],
-        auth: Auth::Anyone,
+        // A row that says nothing is for the server's own: forgetting it lets nobody in.
+        auth: Auth::Cluster(&["internal"]),
         run: |_, _, _| Ok(Outcome::Done),
     };
 }
@@ -321,7 +323,7 @@ pub enum ReadConcernLevels {
 }
 
 /// What a user must be allowed, checked before a command runs once access control is on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub enum Auth {
     /// Nothing: the command is part of connecting.
     Anyone,
@@ -333,6 +335,8 @@ pub enum Auth {
     Database(&'static [&'static str]),
     /// These actions on the cluster.
     Cluster(&'static [&'static str]),
+    /// What the request holds decides; the function tells.
+    Content(fn(&Request<'_>, &mut Check<'_>) -> Result<()>),
 }
 
 /// How a command went, when it did not fail.
@@ -361,6 +365,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::auth::action::ACTIONS;
 
     #[test]
     fn every_file_of_the_folder_is_in_the_table() {
@@ -374,6 +379,36 @@ mod tests {
                 continue;
             }
             assert!(source.contains(&format!("&{stem}::")), "{stem}.rs is not listed in COMMANDS");
+        }
+    }
+
+    #[test]
+    fn every_row_says_who_may_send_it() {
+        // Whoever adds one lets strangers in: these are the commands by which a connection is made.
+        let for_anyone = [
+            "authenticate",
+            "buildInfo",
+            "connectionStatus",
+            "getLastError",
+            "getnonce",
+            "hello",
+            "isMaster",
+            "listCommands",
+            "ping",
+            "saslContinue",
+            "saslStart",
+            "whatsmyuri",
+        ];
+        for command in COMMANDS {
+            let actions = match command.auth {
+                Auth::Collection(list) | Auth::Database(list) | Auth::Cluster(list) => list,
+                Auth::Anyone | Auth::User | Auth::Content(_) => &[],
+            };
+            let is_for_anyone = matches!(command.auth, Auth::Anyone);
+            assert_eq!(is_for_anyone, for_anyone.contains(&command.name), "{}", command.name);
+            for action in actions {
+                assert!(ACTIONS.contains(action), "{}: {action}", command.name);
+            }
         }
     }
 

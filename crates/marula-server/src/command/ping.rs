@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -14,6 +14,7 @@ pub(super) static COMMAND: Command = Command {
     in_api_v1: true,
     fields: Fields::Strict { place: "ping", fields: &[] },
     run,
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 

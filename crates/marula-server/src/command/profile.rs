@@ -7,6 +7,7 @@ use marula_query::filter::Filter;
 
 use super::fields::{self, Types};
 use super::{Auth, Command, Outcome};
+use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::profiling::{self, Database};
 use crate::request::Request;
@@ -21,7 +22,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "profile",
     help: "Returns the level of a database's profiler, and changes it.",
-    auth: Auth::Database(&["enableProfiler"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -88,4 +89,14 @@ fn wrong_type(field: &str, value: Value<'_>) -> marula_error::Error {
 #[allow(clippy::cast_possible_truncation)]
 fn whole(field: &str, value: Value<'_>) -> Result<i64> {
     value.as_f64().map(|number| number as i64).ok_or_else(|| wrong_type(field, value))
+}
+
+/// What a user needs to set the profiler; who may read its records may ask what it is set to.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let only_asks = request.args.is_empty() && request.first.value.get().as_f64() == Some(-1.0);
+    let records = Target::collection(request.db, profiling::COLLECTION);
+    if !(only_asks && check.may(&records, "find")) {
+        check.needs(Target::Database(request.db.to_owned()), &["enableProfiler"]);
+    }
+    Ok(())
 }

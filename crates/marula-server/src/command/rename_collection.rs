@@ -7,6 +7,7 @@ use marula_error::{Error, Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
 use crate::writes;
@@ -37,7 +38,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("collectionUUID", Types::One(Type::Binary)),
         ],
     },
-    auth: Auth::Cluster(&["renameCollection"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -72,4 +73,27 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     db.rename_collection(&from, &to, request.flag("dropTarget"))?;
     context.server.cursors.kill_where(|ns, _| *ns == from || *ns == to);
     Ok(Outcome::Done)
+}
+
+/// What a user needs to give a collection another name.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let from = Namespace::parse(request.collection_name()?)?;
+    let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
+    let to = Namespace::parse(&to).map_err(|_| invalid_target(&to))?;
+    let target = |ns: &Namespace| Target::collection(ns.db(), ns.collection());
+    let drops = request.flag("dropTarget");
+    if drops {
+        check.needs(target(&to), &["dropCollection"]);
+    }
+    let database = Target::Database(from.db().to_owned());
+    // A new name must not show what the old one hid.
+    let hides = check.may(&target(&from), "find") || !check.may(&target(&to), "find");
+    let stays = from.db() == to.db() && !from.is_system() && !to.is_system();
+    if stays && hides && check.may(&database, "renameCollectionSameDB") {
+        check.needs(database, &["renameCollectionSameDB"]);
+    } else {
+        check.needs(target(&from), &["find", "dropCollection"]);
+        check.needs(target(&to), &["insert", "createIndex"]);
+    }
+    Ok(())
 }

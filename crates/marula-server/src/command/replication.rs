@@ -49,6 +49,7 @@ pub(super) static GET_RBID: Command = Command {
         reply.append("rbid", 1);
         Ok(Outcome::Done)
     },
+    auth: Auth::Cluster(&["internal"]),
     ..BASE
 };
 
@@ -79,6 +80,7 @@ pub(super) static FREEZE: Command = Command {
     name: "replSetFreeze",
     help: "Keeps a member from seeking election, which a primary does not do.",
     run: |context, _, _| refuse(context, cannot_freeze()),
+    auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 
@@ -86,6 +88,7 @@ pub(super) static MAINTENANCE: Command = Command {
     name: "replSetMaintenance",
     help: "Takes a secondary out of service, which a primary is not.",
     run: |context, _, _| refuse(context, no_maintenance()),
+    auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 
@@ -93,6 +96,7 @@ pub(super) static SYNC_FROM: Command = Command {
     name: "replSetSyncFrom",
     help: "Chooses whom a secondary follows; a primary follows nobody.",
     run: |context, _, _| refuse(context, no_sync_from()),
+    auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 
@@ -100,6 +104,7 @@ pub(super) static STEP_DOWN: Command = Command {
     name: "replSetStepDown",
     help: "Makes a primary a secondary where another member can take over; here none can.",
     run: |context, _, _| refuse(context, no_other_member()),
+    auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 
@@ -110,6 +115,7 @@ pub(super) static STEP_UP: Command = Command {
         check(context)?;
         Ok(Outcome::Done)
     },
+    auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 

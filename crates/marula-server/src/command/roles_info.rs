@@ -6,6 +6,7 @@ use marula_error::{Result, errors};
 use super::fields::{Field, Types};
 use super::users_info::is_one;
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::administration;
 use crate::auth::builtin;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
@@ -29,7 +30,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("showAuthenticationRestrictions", Types::FLAG),
         ],
     },
-    auth: Auth::Database(&["viewRole"]),
+    auth: Auth::Content(administration::roles_info),
     run,
     ..Command::DEFAULT
 };

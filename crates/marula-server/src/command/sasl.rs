@@ -10,7 +10,7 @@ use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
-use super::{Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::EXTERNAL;
 use crate::auth::access::Access;
 use crate::auth::credentials::Mechanism;
@@ -64,6 +64,7 @@ pub(super) static START: Command = Command {
         start.run(ctx, reply)?;
         Ok(Outcome::Done)
     },
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -81,6 +82,7 @@ pub(super) static CONTINUE: Command = Command {
     },
     secrets: &["payload"],
     run: go_on,
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -105,6 +107,7 @@ pub(super) static AUTHENTICATE: Command = Command {
         }
         _ => Err(no_certificate()),
     },
+    auth: Auth::Anyone,
     ..Command::DEFAULT
 };
 
@@ -234,7 +237,7 @@ fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
     // Where a stored restriction cannot be read, nobody can be said to meet it.
     let access = loaded.ok().flatten().ok_or_else(failed)?;
     tracing::info!(connection = ctx.connection.id, user = %access.user, "authenticated");
-    ctx.connection.access = Some(Box::new(access));
+    ctx.connection.set_access(Some(access));
     Ok(())
 }
 

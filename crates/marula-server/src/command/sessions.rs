@@ -9,6 +9,9 @@ use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
+use crate::auth::access::{self, Access};
+use crate::auth::documents::Documents;
+use crate::auth::name::{Name, Of};
 use crate::context::Context;
 use crate::request::Request;
 use crate::session::{Lsid, TIMEOUT_MINUTES};
@@ -57,6 +60,7 @@ pub(super) static KILL_ALL: Command = Command {
     name: "killAllSessions",
     help: "Ends the sessions of these users, or of all, with their cursors and operations.",
     run: kill_all,
+    auth: Auth::Cluster(&["killAnySession"]),
     ..SESSION
 };
 
@@ -64,6 +68,7 @@ pub(super) static KILL_ALL_BY_PATTERN: Command = Command {
     name: "killAllSessionsByPattern",
     help: "Ends the sessions that match a pattern, or all, with their cursors and operations.",
     run: kill_all_by_pattern,
+    auth: Auth::Cluster(&["killAnySession"]),
     ..SESSION
 };
 
@@ -88,7 +93,8 @@ fn start(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut uuid: [u8; 16] = rand::random();
     uuid[6] = uuid[6] & 0x0F | VERSION;
     uuid[8] = uuid[8] & 0x3F | VARIANT;
-    context.server.sessions.touch(&Lsid::of_uuid(uuid), context.now_ms)?;
+    let lsid = context.own_session(Lsid::of_uuid(uuid));
+    context.server.sessions.touch(&lsid, context.now_ms)?;
     let mut id = reply.begin_doc("id");
     id.append("id", Binary { subtype: 4, bytes: &uuid });
     drop(id);
@@ -101,14 +107,16 @@ fn refresh(
     request: &Request<'_>,
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    for lsid in lsids(request, "refreshSessions", "refreshSessions.refreshSessionsFromClient")? {
+    for lsid in
+        lsids(context, request, "refreshSessions", "refreshSessions.refreshSessionsFromClient")?
+    {
         context.server.sessions.touch(&lsid, context.now_ms)?;
     }
     Ok(Outcome::Done)
 }
 
 fn end(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ended = lsids(request, "endSessions", "endSessions.endSessionsFromClient")?;
+    let ended = lsids(context, request, "endSessions", "endSessions.endSessionsFromClient")?;
     for lsid in &ended {
         context.server.sessions.end(lsid);
     }
@@ -123,9 +131,11 @@ fn kill(
     request: &Request<'_>,
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let killed = lsids(request, "KillSessionsCmd", "KillSessionsCmd.killSessions")?;
-    // None named: all of the user's own, and without users all are everyone's.
-    kill_where(context, &|lsid| killed.is_empty() || killed.contains(lsid));
+    let killed = lsids(context, request, "KillSessionsCmd", "KillSessionsCmd.killSessions")?;
+    // None named: all of the user's own; without access control all are everyone's.
+    let digest = context.restrained().map(Access::digest);
+    let is_own = |lsid: &Lsid| digest.is_none_or(|digest| lsid.uid() == Some(&digest));
+    kill_where(context, &|lsid| killed.contains(lsid) || killed.is_empty() && is_own(lsid));
     Ok(Outcome::Done)
 }
 
@@ -135,15 +145,21 @@ fn kill_all(
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     const PLACE: &str = "KillAllSessionsCmd.killAllSessions";
-    if let Some(user) = documents(request, "KillAllSessionsCmd", PLACE)?.first() {
-        fields::check_doc(PLACE, USER_FIELDS, *user)?;
+    let users = Documents::new(&context.server.db, context.now_ms);
+    let mut digests = Vec::new();
+    for user in documents(request, "KillAllSessionsCmd", PLACE)? {
+        fields::check_doc(PLACE, USER_FIELDS, user)?;
         let text = |name: &str| {
             user.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_string()
         };
-        // There are no users yet.
-        return Err(no_user(&text("user"), &text("db")));
+        let name = Name { name: text("user"), db: text("db") };
+        if users.find(Of::User, &name)?.is_none() {
+            return Err(no_user(&name.name, &name.db));
+        }
+        digests.push(access::digest(&name));
     }
-    kill_where(context, &|_| true);
+    let is_theirs = |lsid: &Lsid| lsid.uid().is_some_and(|uid| digests.contains(uid));
+    kill_where(context, &|lsid| digests.is_empty() || is_theirs(lsid));
     Ok(Outcome::Done)
 }
 
@@ -197,9 +213,15 @@ fn close_cursors(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
 }
 
 /// The session ids in the array that is the command's value.
-fn lsids(request: &Request<'_>, place: &str, item_place: &str) -> Result<Vec<Lsid>> {
+fn lsids(
+    context: &Context<'_>,
+    request: &Request<'_>,
+    place: &str,
+    item_place: &str,
+) -> Result<Vec<Lsid>> {
     let documents = documents(request, place, item_place)?;
-    documents.into_iter().map(|lsid| Lsid::parse(item_place, lsid)).collect()
+    let own = |lsid| Ok(context.own_session(Lsid::parse(item_place, lsid)?));
+    documents.into_iter().map(own).collect()
 }
 
 /// The documents in the array that is the command's value.

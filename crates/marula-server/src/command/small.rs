@@ -57,6 +57,7 @@ pub(super) static LOCK_INFO: Command = Command {
         reply.begin_array("lockInfo").finish();
         Ok(Outcome::Done)
     },
+    auth: Auth::Cluster(&["serverStatus"]),
     ..ADMIN
 };
 
@@ -64,6 +65,7 @@ pub(super) static CONN_POOL_STATS: Command = Command {
     name: "connPoolStats",
     help: "Returns the connections that this server has opened to others, of which there are none.",
     run: conn_pool_stats,
+    auth: Auth::Cluster(&["connPoolStats"]),
     ..INLINE
 };
 
@@ -71,6 +73,7 @@ pub(super) static CONN_POOL_SYNC: Command = Command {
     name: "connPoolSync",
     help: "Closes the connections that this server has opened to others, of which there are none.",
     run: |_, _, _| Ok(Outcome::Done),
+    auth: Auth::Cluster(&["connPoolSync"]),
     ..INLINE
 };
 
@@ -78,6 +81,7 @@ pub(super) static DROP_CONNECTIONS: Command = Command {
     name: "dropConnections",
     help: "Closes the connections that this server has opened to the named hosts, of which there are none.",
     run: |_, _, _| Ok(Outcome::Done),
+    auth: Auth::Cluster(&["dropConnections"]),
     ..ADMIN
 };
 
@@ -86,6 +90,7 @@ pub(super) static GET_LAST_ERROR: Command = Command {
     aliases: &["getlasterror"],
     help: "Was how clients learned of errors; write commands say it themselves.",
     run: |_, _, _| Err(no_get_last_error()),
+    auth: Auth::Anyone,
     ..INLINE
 };
 
@@ -93,6 +98,7 @@ pub(super) static GET_DEFAULT_RW_CONCERN: Command = Command {
     name: "getDefaultRWConcern",
     help: "Returns the read and write concern of operations that name none.",
     run: get_default_rw_concern,
+    auth: Auth::Cluster(&["getDefaultRWConcern"]),
     ..ADMIN
 };
 
@@ -108,6 +114,7 @@ pub(super) static SET_DEFAULT_RW_CONCERN: Command = Command {
     },
     takes_write_concern: true,
     run: set_default_rw_concern,
+    auth: Auth::Cluster(&["setDefaultRWConcern"]),
     ..ADMIN
 };
 
@@ -129,6 +136,7 @@ pub(super) static LOG_ROTATE: Command = Command {
     help: "Opens the log file anew, after it was moved away.",
     run: log_rotate,
     place: Place::Pool,
+    auth: Auth::Cluster(&["logRotate"]),
     ..ADMIN
 };
 

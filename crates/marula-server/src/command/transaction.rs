@@ -4,7 +4,7 @@
 
 use marula_error::{Result, errors};
 
-use super::{Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Outcome, Place};
 
 errors! {
     outside(name: &str) = CommandFailed, "{name} must be run within a transaction";
@@ -31,6 +31,7 @@ const END: Command = Command {
     in_transaction: true,
     in_api_v1: true,
     fields: Fields::Any,
+    auth: Auth::User,
     ..Command::DEFAULT
 };
 

@@ -1,6 +1,6 @@
 //! `update`: changes documents, or inserts one where none matches and the statement says `upsert`.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
@@ -8,6 +8,8 @@ use marula_query::update::check_array_filters;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::auth::check::Check;
+use crate::auth::pipeline;
 use crate::context::Context;
 use crate::ended::Counts;
 use crate::request::Request;
@@ -45,7 +47,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
-    auth: Auth::Collection(&["update"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -191,4 +193,20 @@ fn counts(updated: Option<&Updated>) -> Counts {
     let Some(updated) = updated else { return Counts::default() };
     let upserted = i64::from(updated.upserted.is_some());
     Counts { matched: updated.matched - upserted, modified: updated.modified, upserted }
+}
+
+/// What a user needs to update, and to insert where nothing matches.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = request.namespace()?;
+    let bypasses = request.flag("bypassDocumentValidation");
+    pipeline::write(ns.db(), ns.collection(), &["update"], bypasses, check);
+    for statement in request.documents("updates").into_iter().flatten() {
+        let statement = statement?;
+        let inserts = |field: Element<'_>| field.name == "upsert" && field.value.get().is_truthy();
+        if statement.iter().any(inserts) {
+            check.needs_on(ns.db(), ns.collection(), &["insert"]);
+            break;
+        }
+    }
+    Ok(())
 }

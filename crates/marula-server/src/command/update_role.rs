@@ -6,6 +6,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::administration;
 use crate::auth::documents::{Documents, Edit, array};
 use crate::auth::name::{Name, Of};
 use crate::auth::privilege::{self, Privilege};
@@ -38,7 +39,7 @@ pub(super) static UPDATE: Command = Command {
             Field::optional("authenticationRestrictions", Types::ARRAY),
         ],
     },
-    auth: Auth::Database(&["updateRole"]),
+    auth: Auth::Content(administration::update_role),
     run: update,
     ..WRITE
 };
@@ -47,7 +48,7 @@ pub(super) static GRANT_PRIVILEGES: Command = Command {
     name: "grantPrivilegesToRole",
     help: "Gives privileges to a role beside those it has.",
     fields: Fields::Strict { place: "grantPrivilegesToRole", fields: PRIVILEGES },
-    auth: Auth::Database(&["grantRole"]),
+    auth: Auth::Content(administration::grant_privileges),
     run: |ctx, request, _| {
         change_privileges(ctx, request, roles::check_may_have, |list, granted| {
             granted.into_iter().for_each(|one| privilege::add(list, one));
@@ -60,7 +61,7 @@ pub(super) static REVOKE_PRIVILEGES: Command = Command {
     name: "revokePrivilegesFromRole",
     help: "Takes privileges away from a role.",
     fields: Fields::Strict { place: "revokePrivilegesFromRole", fields: PRIVILEGES },
-    auth: Auth::Database(&["revokeRole"]),
+    auth: Auth::Content(administration::revoke_privileges),
     run: |ctx, request, _| {
         change_privileges(
             ctx,
@@ -78,7 +79,7 @@ pub(super) static GRANT_ROLES: Command = Command {
     name: "grantRolesToRole",
     help: "Lets a role inherit from further roles.",
     fields: Fields::Strict { place: "grantRolesToRole", fields: ROLES },
-    auth: Auth::Database(&["grantRole"]),
+    auth: Auth::Content(administration::grant_roles),
     run: |ctx, request, _| {
         change_roles(ctx, request, roles::check_may_inherit, |list, granted| {
             let new = granted.into_iter().filter(|role| !list.contains(role)).collect::<Vec<_>>();
@@ -92,7 +93,7 @@ pub(super) static REVOKE_ROLES: Command = Command {
     name: "revokeRolesFromRole",
     help: "Lets a role no longer inherit from roles.",
     fields: Fields::Strict { place: "revokeRolesFromRole", fields: ROLES },
-    auth: Auth::Database(&["revokeRole"]),
+    auth: Auth::Content(administration::revoke_roles),
     run: |ctx, request, _| {
         change_roles(
             ctx,

@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::administration;
 use crate::auth::documents::{Documents, Edit, array};
 use crate::auth::name::{Name, Of};
 use crate::auth::{EXTERNAL, args, roles};
@@ -37,7 +38,7 @@ pub(super) static COMMAND: Command = Command {
         ],
     },
     secrets: &["pwd"],
-    auth: Auth::Database(&["updateUser"]),
+    auth: Auth::Content(administration::update_user),
     run,
     ..Command::DEFAULT
 };

@@ -7,6 +7,7 @@ use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
+use crate::auth::administration;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::auth::roles;
@@ -31,7 +32,7 @@ pub(super) static USERS: Command = Command {
             Field::optional("filter", Types::DOCUMENT),
         ],
     },
-    auth: Auth::Database(&["viewUser"]),
+    auth: Auth::Content(administration::users_info),
     run: users,
     ..Command::DEFAULT
 };

@@ -1,0 +1,414 @@
+//! Whether a request may be carried out: what it needs, compared with what its user may do.
+//!
+//! A command's row says what it needs ([`Auth`]); where that hangs on what the request holds, a function beside the
+//! command tells a [`Check`]. It is asked in one place, before the command's own code runs, and only where access control
+//! is on. Source: manual "Privilege Actions"; recorded from mongod 6.0, command by command.
+
+use std::sync::atomic::Ordering;
+
+use marula_bson::{Doc, Value};
+use marula_error::{Error, Result, errors};
+
+use super::access::Access;
+use super::action::ActionSet;
+use super::documents::Documents;
+use super::name::Name;
+use super::privilege::Privilege;
+use super::resource::Resource;
+use crate::command::Auth;
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::request::Request;
+use crate::server::Server;
+
+errors! {
+    /// A command that only users may send came from a client that is none.
+    pub(crate) requires_authentication(command: &str) = Unauthorized, "command {command} requires authentication";
+    not_authorized(db: &str, command: &str) = Unauthorized, "not authorized on {db} to execute command {command}";
+}
+
+/// The longest command that is shown in full when it is refused.
+const SHOWN_BYTES_MAX: usize = 4096;
+
+/// What something is done to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// The server.
+    Cluster,
+    /// Every database alike.
+    EveryDatabase,
+    /// A database.
+    Database(String),
+    /// A collection of a database.
+    Collection(String, String),
+}
+
+impl Target {
+    /// The collection of this name.
+    pub(crate) fn collection(db: &str, collection: &str) -> Self {
+        Target::Collection(db.to_owned(), collection.to_owned())
+    }
+}
+
+/// Actions that a request needs on a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Need {
+    target: Target,
+    actions: Vec<&'static str>,
+}
+
+impl Need {
+    /// Whether it may change who may do what.
+    fn touches_users(&self) -> bool {
+        let is_of_admin = match &self.target {
+            Target::Cluster | Target::EveryDatabase => true,
+            Target::Database(db) | Target::Collection(db, _) => db == "admin",
+        };
+        is_of_admin && self.actions.iter().any(|&action| action != "find")
+    }
+}
+
+impl Resource {
+    /// Whether what is allowed on it is allowed on `target`.
+    pub(crate) fn covers(&self, target: &Target) -> bool {
+        // "All databases" leaves out those that are the server's own.
+        let is_ordinary = |db: &str| !matches!(db, "local" | "config");
+        match (self, target) {
+            (Resource::Any, _) | (Resource::Cluster, Target::Cluster) => true,
+            (Resource::Collections { db, collection }, Target::EveryDatabase) => {
+                db.is_empty() && collection.is_empty()
+            }
+            (Resource::Collections { db, collection }, Target::Database(of)) => {
+                collection.is_empty() && (db == of || db.is_empty() && is_ordinary(of))
+            }
+            (Resource::Collections { db, collection }, Target::Collection(of, name)) => {
+                match (db.is_empty(), collection.is_empty()) {
+                    (false, false) => db == of && collection == name,
+                    (false, true) => db == of && !is_system(of, name),
+                    (true, false) => collection == name,
+                    (true, true) => is_ordinary(of) && !is_system(of, name),
+                }
+            }
+            (Resource::Buckets { db, collection }, Target::Collection(of, name)) => {
+                let Some(shown) = name.strip_prefix("system.buckets.") else { return false };
+                (db.is_empty() || db == of) && (collection.is_empty() || collection == shown)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it lies in a database.
+    fn is_in(&self, db: &str) -> bool {
+        match self {
+            Resource::Any => true,
+            Resource::Cluster => false,
+            Resource::Collections { db: own, collection } if own.is_empty() => {
+                !collection.is_empty() || !matches!(db, "local" | "config")
+            }
+            Resource::Collections { db: own, .. } => own == db,
+            Resource::Buckets { db: own, .. } => own.is_empty() || own == db,
+        }
+    }
+}
+
+/// Whether a collection is the server's own, so that only a privilege that names it covers it.
+fn is_system(db: &str, collection: &str) -> bool {
+    collection.starts_with("system.") || db == "local" && collection.starts_with("replset.")
+}
+
+impl Access {
+    /// Whether the user may do this.
+    pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
+        self.privileges
+            .iter()
+            .any(|own| own.actions.contains(action) && own.resource.covers(target))
+    }
+
+    /// Whether the user may do anything at all to a collection.
+    pub(crate) fn may_touch(&self, db: &str, collection: &str) -> bool {
+        let target = Target::collection(db, collection);
+        self.privileges.iter().any(|own| own.resource.covers(&target))
+    }
+
+    /// Whether the user may do anything at all in a database.
+    pub(crate) fn may_enter(&self, db: &str) -> bool {
+        self.privileges.iter().any(|own| own.resource.is_in(db))
+    }
+}
+
+/// What a request needs, as it is found out.
+pub struct Check<'a> {
+    /// What the user may do.
+    access: &'a Access,
+    needs: Vec<Need>,
+    is_refused: bool,
+}
+
+impl Check<'_> {
+    /// The request needs these actions on `target`.
+    pub(crate) fn needs(&mut self, target: Target, actions: &[&'static str]) {
+        self.is_refused |= !actions.iter().all(|action| self.access.may(&target, action));
+        self.needs.push(Need { target, actions: actions.to_vec() });
+    }
+
+    /// The request needs these actions on a collection.
+    pub(crate) fn needs_on(&mut self, db: &str, collection: &str, actions: &[&'static str]) {
+        self.needs(Target::collection(db, collection), actions);
+    }
+
+    /// Whether the user may do this; nothing is needed by asking.
+    pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
+        self.access.may(target, action)
+    }
+
+    /// Whether it is this user who asks.
+    pub(crate) fn is(&self, user: &Name) -> bool {
+        self.access.user == *user
+    }
+
+    /// Whether the user has this role.
+    pub(crate) fn has_role(&self, role: &Name) -> bool {
+        self.access.roles.contains(role)
+    }
+
+    /// Whether the user may do anything at all in a database.
+    pub(crate) fn may_enter(&self, db: &str) -> bool {
+        self.access.may_enter(db)
+    }
+
+    /// The request needs what its command's row says.
+    pub(crate) fn request(&mut self, request: &Request<'_>) -> Result<()> {
+        match request.command.auth {
+            Auth::Anyone | Auth::User => {}
+            Auth::Cluster(actions) => self.needs(Target::Cluster, actions),
+            Auth::Database(actions) => {
+                self.needs(Target::Database(request.db.to_owned()), actions);
+            }
+            Auth::Collection(actions) => {
+                self.needs_on(request.db, request.namespace()?.collection(), actions);
+            }
+            Auth::Content(tell) => tell(request, self)?,
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a request may be carried out, where access control is on; notes what it needed.
+///
+/// Errors: `requires_authentication`, `not_authorized`.
+pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
+    if !ctx.server.options.has_access_control || matches!(request.command.auth, Auth::Anyone) {
+        return Ok(());
+    }
+    let stand_in;
+    let access = match ctx.connection.access.as_deref() {
+        Some(access) => access,
+        None if may_be_first(ctx.server, ctx.connection)? => {
+            stand_in = first_comer();
+            &stand_in
+        }
+        None => return Err(requires_authentication(request.command.name)),
+    };
+    let mut check = Check { access, needs: Vec::new(), is_refused: false };
+    check.request(request)?;
+    if check.is_refused {
+        return Err(refusal(request));
+    }
+    ctx.needs = check.needs;
+    Ok(())
+}
+
+/// What a client hears whose request never became one: nothing of why, unless it is somebody.
+pub(crate) fn hide(server: &Server, connection: &Connection, body: Doc<'_>, error: Error) -> Error {
+    if !server.options.has_access_control || connection.access.is_some() {
+        return error;
+    }
+    let first = body
+        .iter()
+        .next()
+        .and_then(|first| crate::command::find(first.name, server.db.feature_version()));
+    match first {
+        Some((_, command)) if !matches!(command.auth, Auth::Anyone) => {
+            match may_be_first(server, connection) {
+                Ok(true) => error,
+                _ => requires_authentication(command.name),
+            }
+        }
+        _ => error,
+    }
+}
+
+/// Brings what a connection's user may do up to date.
+pub(crate) fn renew(server: &Server, connection: &mut Connection) {
+    let Some(access) = &connection.access else { return };
+    let revision = server.users.revision.load(Ordering::Acquire);
+    if access.revision != revision {
+        let documents = Documents::new(&server.db, server.now_ms());
+        let renewed = access.renewed(&documents, &connection.peer);
+        connection.set_access(renewed.map(|access| access.of_revision(revision)));
+    }
+}
+
+/// Makes the session of a request its user's own; who is no user has none.
+pub(crate) fn own_session(connection: &Connection, request: &mut Request<'_>) {
+    match (&connection.access, request.lsid) {
+        (Some(access), Some(lsid)) => request.lsid = Some(lsid.of_user(access.digest())),
+        (Some(_), None) => {}
+        (None, _) => (request.lsid, request.txn_number, request.transaction) = (None, None, None),
+    }
+}
+
+/// Notes that what was carried out may have changed users or roles.
+pub(crate) fn note_changes(server: &Server, needs: &[Need]) {
+    if needs.iter().any(Need::touches_users) {
+        server.users.revision.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Whether what opened a cursor would still be allowed.
+pub(crate) fn still_allows(access: &Access, needs: &[Need]) -> bool {
+    needs.iter().all(|need| need.actions.iter().all(|action| access.may(&need.target, action)))
+}
+
+/// The error for a request that its user may not make.
+pub(crate) fn refusal(request: &Request<'_>) -> Error {
+    let shown = request.with_shown_body(|body| {
+        let is_short = body.as_bytes().len() <= SHOWN_BYTES_MAX;
+        if is_short { body.to_string() } else { request.command.name.to_owned() }
+    });
+    not_authorized(request.db, &shown)
+}
+
+/// Whether a client may do what makes the first user: it is on this machine, and there is no user yet.
+fn may_be_first(server: &Server, connection: &Connection) -> Result<bool> {
+    let is_local =
+        connection.peer.remote.is_none_or(|remote| remote.ip().to_canonical().is_loopback());
+    if !is_local
+        || !server.parameters.flag("enableLocalhostAuthBypass")
+        || server.users.had_one.load(Ordering::Acquire)
+    {
+        return Ok(false);
+    }
+    let has_one = Documents::new(&server.db, server.now_ms()).has_users()?;
+    if has_one {
+        server.users.had_one.store(true, Ordering::Release);
+    }
+    Ok(!has_one)
+}
+
+/// What a client may do while there is no user.
+fn first_comer() -> Access {
+    let privilege = |resource, names: &[&str]| {
+        let mut actions = ActionSet::default();
+        names.iter().for_each(|name| {
+            actions.insert(name);
+        });
+        Privilege { resource, actions }
+    };
+    let cluster = ["replSetConfigure", "replSetGetConfig", "replSetGetStatus"];
+    Access::stand_in(vec![
+        privilege(Resource::collections("admin", ""), &["createUser", "grantRole"]),
+        privilege(Resource::Cluster, &cluster),
+    ])
+}
+
+/// The collections that a field names, of this database or, in a document, of another. Where a name stands twice, both
+/// count.
+pub(crate) fn named(value: Value<'_>, db: &str) -> Vec<(String, String)> {
+    match value {
+        Value::String(collection) => vec![(db.to_owned(), collection.to_string())],
+        Value::Document(doc) => {
+            let mut dbs = texts(doc, "db");
+            if dbs.is_empty() {
+                dbs.push(db.to_owned());
+            }
+            let collections = texts(doc, "coll");
+            let of = |db: &String| {
+                collections
+                    .iter()
+                    .map(|collection| (db.clone(), collection.clone()))
+                    .collect::<Vec<_>>()
+            };
+            dbs.iter().flat_map(of).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The texts of every field of this name.
+pub(crate) fn texts(doc: Doc<'_>, name: &str) -> Vec<String> {
+    let fields = doc.iter().filter(|field| field.name == name);
+    fields.filter_map(|field| Some(field.value.get().as_str()?.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collections(db: &str, collection: &str) -> Resource {
+        Resource::collections(db, collection)
+    }
+
+    fn buckets(db: &str, collection: &str) -> Resource {
+        Resource::Buckets { db: db.to_owned(), collection: collection.to_owned() }
+    }
+
+    #[track_caller]
+    fn covers(resource: &Resource, covered: &[&str], not: &[&str]) {
+        for (names, expected) in [(covered, true), (not, false)] {
+            for name in names {
+                let (db, collection) = name.split_once('.').unwrap();
+                let target = Target::collection(db, collection);
+                assert_eq!(resource.covers(&target), expected, "{resource:?} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn resources_cover_collections_as_in_mongod() {
+        let own = ["local.replset.minvalid", "local.system.replset", "d.system.js"];
+        covers(&Resource::Any, &["d.c", "local.c", "d.system.users"], &[]);
+        covers(&Resource::Cluster, &[], &["d.c"]);
+        covers(
+            &collections("", ""),
+            &["d.c", "admin.c", "d.me.system.x"],
+            &["local.c", "config.c"],
+        );
+        covers(&collections("", ""), &[], &own);
+        covers(&collections("d", ""), &["d.c", "d.e"], &["e.c", "d.system.js", "d.system.profile"]);
+        covers(&collections("local", ""), &["local.c", "local.oplog.rs"], &own);
+        covers(&collections("", "c"), &["d.c", "local.c", "config.c"], &["d.e"]);
+        covers(&collections("", "system.js"), &["d.system.js"], &["d.c"]);
+        covers(&collections("d", "c"), &["d.c"], &["d.e", "e.c"]);
+        covers(&buckets("d", "c"), &["d.system.buckets.c"], &["d.c", "d.system.buckets.e"]);
+        covers(&buckets("", ""), &["d.system.buckets.c", "e.system.buckets.e"], &["d.c"]);
+        covers(&buckets("", "c"), &["e.system.buckets.c"], &["e.system.buckets.e"]);
+    }
+
+    #[test]
+    fn resources_cover_databases_and_the_cluster() {
+        let database = |db: &str| Target::Database(db.to_owned());
+        assert!(collections("d", "").covers(&database("d")));
+        assert!(!collections("d", "c").covers(&database("d")));
+        assert!(collections("", "").covers(&database("d")));
+        assert!(!collections("", "").covers(&database("local")));
+        assert!(!collections("", "c").covers(&database("d")));
+        assert!(Resource::Any.covers(&database("local")));
+        assert!(Resource::Cluster.covers(&Target::Cluster));
+        assert!(Resource::Any.covers(&Target::Cluster));
+        assert!(!collections("", "").covers(&Target::Cluster));
+        assert!(collections("", "").covers(&Target::EveryDatabase));
+        assert!(!collections("admin", "").covers(&Target::EveryDatabase));
+    }
+
+    #[test]
+    fn the_first_comer_may_make_a_user_and_little_else() {
+        let access = first_comer();
+        let admin = Target::Database("admin".to_owned());
+        assert!(access.may(&admin, "createUser") && access.may(&admin, "grantRole"));
+        assert!(!access.may(&admin, "createRole"));
+        assert!(!access.may(&Target::collection("admin", "system.users"), "find"));
+        assert!(!access.may(&Target::Database("d".to_owned()), "createUser"));
+        assert!(!access.may(&Target::Cluster, "shutdown"));
+    }
+}

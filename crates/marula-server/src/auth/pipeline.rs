@@ -1,0 +1,156 @@
+//! What a pipeline needs: to read every collection that its stages name, and to write where it ends.
+//!
+//! The stages are looked through as they are written, before they are parsed: every field that could name a collection
+//! counts, also one that stands twice.
+
+use marula_bson::{ByteSlice, Doc, Element, Value};
+use marula_db::Namespace;
+use marula_error::Result;
+
+use super::check::{Check, Target, named};
+use crate::request::Request;
+
+/// `aggregate`.
+pub(crate) fn aggregate(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let stages = request.arg("pipeline").and_then(|stages| stages.as_array()).unwrap_or(Doc::EMPTY);
+    let collection = match request.first.value.get() {
+        Value::String(_) => Some(request.namespace()?.collection().to_owned()),
+        _ => None,
+    };
+    pipeline(request.db, collection.as_deref(), stages, request, check);
+    Ok(())
+}
+
+/// A pipeline over a collection, or over none.
+pub(crate) fn pipeline(
+    db: &str,
+    collection: Option<&str>,
+    stages: Doc<'_>,
+    request: &Request<'_>,
+    check: &mut Check<'_>,
+) {
+    let first = stages.values().next().and_then(|stage| stage.as_doc());
+    let first = first.and_then(|stage| stage.iter().next());
+    let starts_with = |name: &str| first.is_some_and(|first| first.name == name);
+    if let Some(collection) = collection {
+        // Some stages tell of the collection instead of reading it.
+        let actions: &[&str] = if starts_with("$collStats") {
+            &["collStats"]
+        } else if starts_with("$indexStats") {
+            &["indexStats"]
+        } else if starts_with("$planCacheStats") {
+            &["planCacheRead"]
+        } else if starts_with("$changeStream") {
+            &["changeStream", "find"]
+        } else {
+            &["find"]
+        };
+        check.needs_on(db, collection, actions);
+    } else if starts_with("$changeStream") {
+        check.needs(Target::Database(db.to_owned()), &["changeStream", "find"]);
+    }
+    walk(db, stages, request, check);
+}
+
+fn walk(db: &str, stages: Doc<'_>, request: &Request<'_>, check: &mut Check<'_>) {
+    let bypasses = request.flag("bypassDocumentValidation");
+    for stage in stages.values().filter_map(|stage| stage.as_doc()).flat_map(Doc::iter) {
+        let value = stage.value.get();
+        match stage.name.as_bytes() {
+            b"$lookup" | b"$graphLookup" => read(db, value, "from", request, check),
+            b"$unionWith" => match value {
+                Value::String(collection) => {
+                    check.needs_on(db, &collection.to_string(), &["find"]);
+                }
+                value => read(db, value, "coll", request, check),
+            },
+            b"$facet" => {
+                for branch in value.as_doc().into_iter().flatten() {
+                    walk(db, branch.value.get().as_array().unwrap_or(Doc::EMPTY), request, check);
+                }
+            }
+            b"$out" => {
+                for (db, collection) in named(value, db) {
+                    write(&db, &collection, &["insert", "remove"], bypasses, check);
+                }
+            }
+            b"$merge" => merge(db, value, bypasses, check),
+            b"$listSessions" | b"$listLocalSessions" if all_users(value) => {
+                check.needs(Target::Cluster, &["listSessions"]);
+            }
+            b"$currentOp" if all_users(value) => check.needs(Target::Cluster, &["inprog"]),
+            _ => {}
+        }
+    }
+}
+
+fn all_users(value: Value<'_>) -> bool {
+    value.as_doc().is_some_and(|doc| {
+        doc.iter().any(|field| field.name == "allUsers" && field.value.get().is_truthy())
+            || doc.iter().any(|field| field.name == "users")
+    })
+}
+
+/// A stage that reads another collection, and may do so through a pipeline of its own.
+fn read(db: &str, stage: Value<'_>, field: &str, request: &Request<'_>, check: &mut Check<'_>) {
+    for element in stage.as_doc().into_iter().flatten() {
+        let value = element.value.get();
+        if element.name == field {
+            for (db, collection) in named(value, db) {
+                check.needs_on(&db, &collection, &["find"]);
+            }
+        } else if element.name == "pipeline" {
+            walk(db, value.as_array().unwrap_or(Doc::EMPTY), request, check);
+        }
+    }
+}
+
+fn merge(db: &str, stage: Value<'_>, bypasses: bool, check: &mut Check<'_>) {
+    let Value::Document(stage) = stage else {
+        for (db, collection) in named(stage, db) {
+            write(&db, &collection, &["insert", "update"], bypasses, check);
+        }
+        return;
+    };
+    let fields = |name: &'static str| stage.iter().filter(move |field| field.name == name);
+    let says = |field: Element<'_>, text: &str| field.value.get() == Value::from(text);
+    // What is not said is to merge and to insert.
+    let mut matches = fields("whenMatched").peekable();
+    let matched = matches.peek().is_none() || matches.any(|field| !says(field, "fail"));
+    let mut others = fields("whenNotMatched").peekable();
+    let not_matched = others.peek().is_none() || others.any(|field| says(field, "insert"));
+    let actions: &[&str] = match (matched, not_matched) {
+        (true, true) => &["insert", "update"],
+        (true, false) => &["update"],
+        (false, true) => &["insert"],
+        (false, false) => &[],
+    };
+    for (db, collection) in fields("into").flat_map(|into| named(into.value.get(), db)) {
+        write(&db, &collection, actions, bypasses, check);
+    }
+}
+
+/// Writing to a collection, perhaps past its validator.
+pub(crate) fn write(
+    db: &str,
+    collection: &str,
+    actions: &[&'static str],
+    bypasses: bool,
+    check: &mut Check<'_>,
+) {
+    check.needs_on(db, collection, actions);
+    if bypasses {
+        check.needs_on(db, collection, &["bypassDocumentValidation"]);
+    }
+}
+
+/// A view that a request makes or changes: a user who may read the view must be one who may read what it shows, or the
+/// view would show what its maker may not see.
+pub(crate) fn view(request: &Request<'_>, ns: &Namespace, check: &mut Check<'_>) {
+    let Some(Value::String(shown)) = request.arg("viewOn") else { return };
+    if check.may(&Target::collection(ns.db(), ns.collection()), "find") {
+        let stages = request.arg("pipeline").and_then(|stages| stages.as_array());
+        let stages = stages.unwrap_or(Doc::EMPTY);
+        pipeline(request.db, Some(&shown.to_string()), stages, request, check);
+    }
+}

@@ -1,0 +1,290 @@
+"""Access control: who may do what, on a server that asks."""
+import pymongo
+import pytest
+import server
+from bson import Int64
+from pymongo.errors import OperationFailure
+
+ROOT = {"username": "root", "password": "root"}
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A server with access control and one user, who may do everything."""
+    with server.Server("--auth") as own:
+        with pymongo.MongoClient(own.uri) as client:
+            # Before there is a user, a client on this machine may make one.
+            with pytest.raises(OperationFailure) as caught:
+                client.test.c.find_one()
+            assert caught.value.code == 13
+            with pytest.raises(OperationFailure):
+                client.test.command("createUser", "root", pwd="root", roles=[])
+            client.admin.command("createUser", "root", pwd="root", roles=["root"])
+            with pytest.raises(OperationFailure, match="requires authentication"):
+                client.admin.command("createUser", "second", pwd="p", roles=["root"])
+        yield own
+        assert own.process.poll() is None, "the server ended during the tests:\n" + own.tail()
+
+
+@pytest.fixture
+def root(own):
+    with pymongo.MongoClient(own.uri, **ROOT) as client:
+        yield client
+        for name in client.list_database_names():
+            if name not in ("admin", "config", "local"):
+                client.drop_database(name)
+        for name in ("d", "e"):
+            client[name].command("dropAllUsersFromDatabase", 1)
+            client[name].command("dropAllRolesFromDatabase", 1)
+
+
+@pytest.fixture
+def user(own, root):
+    """Makes users of the database `d` and connects as them."""
+    clients = []
+
+    def make(roles=(), privileges=(), name="ada", **options):
+        roles = list(roles)
+        if privileges:
+            root.d.command("createRole", name + "'s", privileges=list(privileges), roles=[])
+            roles.append(name + "'s")
+        root.d.command("createUser", name, pwd="p", roles=roles, mechanisms=["SCRAM-SHA-256"], **options)
+        return connect(name)
+
+    def connect(name="ada"):
+        client = pymongo.MongoClient(own.uri, username=name, password="p", authSource="d", maxPoolSize=1)
+        clients.append(client)
+        return client
+
+    make.connect = connect
+    root.d.c.insert_many([{"_id": i} for i in range(10)])
+    root.d.e.insert_one({"_id": 1})
+    yield make
+    for client in clients:
+        client.close()
+
+
+def on(collection, *actions, db="d"):
+    return {"resource": {"db": db, "collection": collection}, "actions": list(actions)}
+
+
+def refused(db, *args, **kwargs):
+    """Whether a command is refused for want of a privilege."""
+    answer = db.command(*args, check=False, **kwargs)
+    return answer.get("code") == 13
+
+
+def test_strangers_may_only_come_in(own):
+    with pymongo.MongoClient(own.uri) as client:
+        for command in ("hello", "ping", "buildInfo", "connectionStatus", "listCommands", "whatsmyuri"):
+            assert client.admin.command(command)["ok"] == 1
+        for command in ("listDatabases", "serverStatus", "usersInfo", "currentOp", "startSession", "getLog", "shutdown"):
+            with pytest.raises(OperationFailure, match="command %s requires authentication" % command) as caught:
+                client.admin.command(command)
+            assert caught.value.code == 13
+        # What is wrong with a request is not told to strangers either.
+        with pytest.raises(OperationFailure, match="requires authentication"):
+            client.d.command("insert", "c", nope=1)
+        with pytest.raises(OperationFailure, match="requires authentication"):
+            client.d.command("find", "c", txnNumber=Int64(1), autocommit=False, startTransaction=True)
+
+
+def test_a_refusal_tells_the_command_and_no_secret(user):
+    client = user()
+    with pytest.raises(OperationFailure) as caught:
+        client.d.command("createUser", "bob", pwd="hush", roles=[])
+    assert caught.value.code == 13
+    message = caught.value.details["errmsg"]
+    assert message.startswith('not authorized on d to execute command { createUser: "bob", pwd: "xxx", roles: []')
+
+
+@pytest.mark.parametrize("role, may, may_not", [
+    ("read", ["find", "count", "aggregate", "listCollections", "listIndexes", "dbStats"],
+     ["insert", "update", "delete", "drop", "createUser", "out", "create", "validate"]),
+    ("readWrite", ["find", "insert", "update", "delete", "create", "createIndexes", "drop", "out"],
+     ["createUser", "validate", "profile", "collMod"]),
+    ("dbAdmin", ["create", "drop", "validate", "profile", "collMod", "dbStats", "listCollections"],
+     ["find", "insert", "update", "delete", "createUser", "out"]),
+    ("userAdmin", ["createUser", "usersInfo"], ["find", "insert", "drop", "dbStats", "listCollections"]),
+    ("dbOwner", ["find", "insert", "createUser", "drop", "profile", "out"], []),
+])
+def test_roles_of_a_database(user, role, may, may_not):
+    commands = {
+        "find": {"find": "c"}, "count": {"count": "c"}, "aggregate": {"aggregate": "c", "pipeline": [], "cursor": {}},
+        "out": {"aggregate": "c", "pipeline": [{"$out": "o"}], "cursor": {}},
+        "listCollections": {"listCollections": 1}, "listIndexes": {"listIndexes": "c"}, "dbStats": {"dbStats": 1},
+        "insert": {"insert": "c", "documents": [{}]},
+        "update": {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}]},
+        "delete": {"delete": "c", "deletes": [{"q": {"_id": 77}, "limit": 1}]}, "drop": {"drop": "nope"},
+        "create": {"create": "n"}, "createIndexes": {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}]},
+        "validate": {"validate": "c"}, "profile": {"profile": 0}, "collMod": {"collMod": "c", "validationLevel": "strict"},
+        "createUser": {"createUser": "bob", "pwd": "p", "roles": [], "mechanisms": ["SCRAM-SHA-256"]},
+        "usersInfo": {"usersInfo": 1},
+    }
+    client = user([role])
+    for name in may:
+        assert not refused(client.d, commands[name]), name
+    for name in may_not:
+        assert refused(client.d, commands[name]), name
+    for name in commands:
+        assert refused(client.other, commands[name]), name
+
+
+def test_a_privilege_covers_what_it_names(user):
+    d = user(privileges=[on("c", "find")]).d
+    assert not refused(d, {"find": "c"})
+    assert refused(d, {"find": "e"})
+    assert refused(d, {"insert": "c", "documents": [{}]})
+    # Every collection that a pipeline reads or writes counts.
+    lookup = {"$lookup": {"from": "e", "as": "x", "pipeline": []}}
+    for pipeline in ([lookup], [{"$facet": {"a": [lookup]}}], [{"$unionWith": "e"}],
+                     [{"$unionWith": {"coll": "c", "pipeline": [lookup]}}],
+                     [{"$graphLookup": {"from": "e", "startWith": "$a", "connectFromField": "a",
+                                        "connectToField": "b", "as": "x"}}],
+                     [{"$out": "o"}], [{"$merge": "c"}], [{"$merge": {"into": {"db": "f", "coll": "o"}}}]):
+        assert refused(d, {"aggregate": "c", "pipeline": pipeline, "cursor": {}}), pipeline
+        assert refused(d, {"explain": {"aggregate": "c", "pipeline": pipeline, "cursor": {}}}), pipeline
+    assert not refused(d, {"aggregate": "c", "pipeline": [{"$unionWith": "c"}], "cursor": {}})
+    assert refused(d, {"aggregate": "c", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}})
+
+
+def test_upserts_insert_and_validators_are_not_passed(user):
+    d = user(privileges=[on("c", "find", "update")]).d
+    change = {"q": {"_id": 1}, "u": {"$set": {"a": 1}}}
+    assert not refused(d, {"update": "c", "updates": [change]})
+    assert refused(d, {"update": "c", "updates": [change, {**change, "upsert": True}]})
+    assert refused(d, {"update": "c", "updates": [change], "bypassDocumentValidation": True})
+    assert not refused(d, {"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"a": 2}}})
+    assert refused(d, {"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"a": 2}}, "upsert": True})
+    assert refused(d, {"findAndModify": "c", "query": {"_id": 1}, "remove": True})
+
+
+def test_what_is_the_server_s_own_is_named_or_refused(user, root):
+    client = user([{"role": "readWriteAnyDatabase", "db": "admin"}])
+    assert not refused(client.d, {"find": "c"})
+    for db, collection in (("admin", "system.users"), ("admin", "system.version"), ("config", "system.sessions"),
+                           ("local", "startup_log"), ("d", "system.views"), ("d", "system.profile")):
+        assert refused(client[db], {"find": collection}), (db, collection)
+    assert refused(client.admin, {"insert": "system.users", "documents": [{}]})
+    assert refused(client.admin, {"drop": "system.users"})
+
+
+def test_a_view_shows_what_its_maker_may_see(user, root):
+    root.d.create_collection("v", viewOn="e", pipeline=[])
+    d = user(privileges=[on("v", "find"), on("w", "find", "createCollection")]).d
+    assert not refused(d, {"find": "v"})
+    assert refused(d, {"find": "e"})
+    assert refused(d, {"create": "w", "viewOn": "e", "pipeline": []})
+    assert not refused(d, {"create": "w", "viewOn": "v", "pipeline": []})
+
+
+def test_lists_show_what_may_be_touched(user, root):
+    client = user(privileges=[on("c", "find")])
+    assert client.list_database_names() == ["d"]
+    assert client.d.list_collection_names(authorizedCollections=True) == ["c"]
+    assert refused(client.d, {"listCollections": 1})
+    assert refused(client.admin, {"listDatabases": 1, "authorizedDatabases": False})
+    assert {"admin", "d"} <= set(root.list_database_names())
+    assert set(root.d.list_collection_names()) == {"c", "e"}
+
+
+def test_cursors_are_their_user_s(user, root):
+    ada = user(["read"])
+    bob = user(["read"], name="bob")
+    cursor = ada.d.command("find", "c", batchSize=2)["cursor"]["id"]
+    more = {"getMore": Int64(cursor), "collection": "c", "batchSize": 2}
+    assert bob.d.command(more, check=False)["ok"] == 0
+    assert refused(bob.d, {"killCursors": "c", "cursors": [Int64(cursor)]})
+    with ada.start_session() as session:
+        cursor = ada.d.command("find", "c", batchSize=2, session=session)["cursor"]["id"]
+        more = {"getMore": Int64(cursor), "collection": "c", "batchSize": 2}
+        assert len(ada.d.command(more, session=session)["cursor"]["nextBatch"]) == 2
+        root.d.command("revokeRolesFromUser", "ada", roles=["read"])
+        assert ada.d.command(more, session=session, check=False)["code"] == 13
+        assert not refused(ada.d, {"killCursors": "c", "cursors": [Int64(cursor)]})
+
+
+def test_changes_take_effect_at_once(user, root):
+    client = user(["read"])
+    assert not refused(client.d, {"find": "c"})
+    root.d.command("grantRolesToUser", "ada", roles=["readWrite"])
+    assert not refused(client.d, {"insert": "c", "documents": [{}]})
+    root.d.command("revokeRolesFromUser", "ada", roles=["readWrite", "read"])
+    assert refused(client.d, {"find": "c"})
+    root.d.command("createRole", "r", privileges=[on("c", "find")], roles=[])
+    root.d.command("grantRolesToUser", "ada", roles=["r"])
+    assert not refused(client.d, {"find": "c"})
+    root.d.command("updateRole", "r", privileges=[])
+    assert refused(client.d, {"find": "c"})
+    # Also when the documents are changed by hand; root may not, but who may restore may.
+    root.admin.command("createUser", "restorer", pwd="p", roles=["restore"])
+    try:
+        with pymongo.MongoClient(root.address[0], root.address[1], username="restorer", password="p") as restorer:
+            restorer.admin["system.users"].update_one({"_id": "d.ada"},
+                                                      {"$set": {"roles": [{"role": "read", "db": "d"}]}})
+    finally:
+        root.admin.command("dropUser", "restorer")
+    assert not refused(client.d, {"find": "c"})
+    root.d.command("dropUser", "ada")
+    with pytest.raises(OperationFailure, match="requires authentication"):
+        client.d.command("find", "c")
+
+
+def test_one_may_change_and_see_oneself(user, root):
+    client = user(privileges=[on("", "changeOwnPassword")])
+    assert client.d.command("usersInfo", "ada")["users"][0]["user"] == "ada"
+    assert refused(client.d, {"usersInfo": 1})
+    assert refused(client.d, {"usersInfo": "bob"})
+    assert refused(client.d, {"rolesInfo": 1})
+    assert client.d.command("rolesInfo", "ada's")["roles"]
+    assert not refused(client.d, {"updateUser": "ada", "pwd": "p"})
+    assert refused(client.d, {"updateUser": "ada", "customData": {}})
+    assert refused(client.d, {"updateUser": "ada", "roles": ["dbOwner"]})
+    user(name="bob")
+    assert refused(client.d, {"updateUser": "bob", "pwd": "p"})
+    assert refused(client.d, {"updateUser": "bob", "mechanisms": ["SCRAM-SHA-256"]})
+
+
+def test_roles_are_given_by_who_may_grant_them(user):
+    client = user(["userAdmin"])
+    create = lambda name, roles: {"createUser": name, "pwd": "p", "roles": roles, "mechanisms": ["SCRAM-SHA-256"]}
+    assert not refused(client.d, create("bob", ["read"]))
+    assert refused(client.d, create("eve", [{"role": "root", "db": "admin"}]))
+    assert refused(client.d, create("eve", [{"role": "read", "db": "e"}]))
+    assert refused(client.d, {"grantRolesToUser": "ada", "roles": [{"role": "root", "db": "admin"}]})
+    assert not refused(client.d, {"grantRolesToUser": "ada", "roles": ["readWrite"]})
+    assert refused(client.admin, {"createRole": "r", "privileges": [], "roles": []})
+
+
+def test_roles_of_the_cluster(user):
+    client = user([{"role": "clusterMonitor", "db": "admin"}])
+    for command in ("serverStatus", "currentOp", "hostInfo", "getCmdLineOpts", "listDatabases"):
+        assert not refused(client.admin, {command: 1}), command
+    assert refused(client.admin, {"setParameter": 1, "quiet": False})
+    assert refused(client.admin, {"shutdown": 1})
+    assert refused(client.admin, {"killAllSessions": []})
+    assert refused(client.d, {"find": "c"})
+
+
+def test_operations_are_seen_and_ended_by_whose_they_are(user):
+    client = user()
+    assert refused(client.admin, {"currentOp": 1})
+    seen = client.admin.command("currentOp", **{"$ownOps": True})["inprog"]
+    assert [op["command"].get("currentOp") for op in seen] == [1]
+    assert refused(client.admin, {"killOp": 1, "op": 999999})
+    assert not refused(client.admin, {"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}})
+    assert refused(client.admin, {"aggregate": 1, "pipeline": [{"$currentOp": {"allUsers": True}}], "cursor": {}})
+
+
+def test_the_configuration_file_asks_for_it_too(tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("security:\n  authorization: enabled\n")
+    with server.Server("--config", str(path)) as own, pymongo.MongoClient(own.uri) as client:
+        with pytest.raises(OperationFailure) as caught:
+            client.test.c.find_one()
+        assert caught.value.code == 13
+        assert client.admin.command("hello")["ok"] == 1
+    with server.Server("--config", str(path), "--setParameter", "enableLocalhostAuthBypass=false") as own, \
+            pymongo.MongoClient(own.uri) as client:
+        with pytest.raises(OperationFailure, match="requires authentication"):
+            client.admin.command("createUser", "root", pwd="root", roles=["root"])
