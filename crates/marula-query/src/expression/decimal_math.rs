@@ -1,252 +1,185 @@
-//! Trigonometry of decimal128: computed with 80 digits, rounded to 34.
+//! Trigonometry of decimal128, to the last digit as mongod's library gives it.
+//!
+//! That library goes through binary128 (see `quad`), and takes another way where the direct one would lose digits: near
+//! a zero of the function, or where binary128 has no numbers so large. Each function here takes the same ways.
 
 use marula_bson::Decimal128;
 use marula_bson::decimal128::{EXPONENT_MIN, Parts};
 
-use super::number::{Big, DecContext, big_context, decimal_with, from_big, to_big};
+use super::angle;
+use super::decimal_power::exp;
+use super::decimal_series as series;
+use super::decimal_steps::{
+    LARGE_POWER, TINY, add, constant, direct, divide, equals, fused, is_above, is_below, is_tiny,
+    least_zero, magnitude, multiply, nearly, negated, rounded, signed_as, subtract,
+};
+use super::number::{Big, DecContext, from_dec, to_big, to_dec};
+use super::quad::{Function, Quad};
 
-/// π with more digits than the inner steps have.
-const PI: &str =
-    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803";
-
-/// Digits to which series are summed, relative to their first term.
-const DIGITS: i32 = 78;
-
-type Context = dec::Context<Big>;
-
-fn pi(context: &mut Context) -> Big {
-    context.parse(PI).expect("the constant is a number")
+fn rounded_pi(numerator: i32, denominator: i32) -> Decimal128 {
+    rounded(|context| {
+        let mut pi = series::pi(context);
+        let (numerator, denominator) = (context.from_i32(numerator), context.from_i32(denominator));
+        context.mul(&mut pi, &numerator);
+        context.div(&mut pi, &denominator);
+        pi
+    })
 }
 
-fn number(context: &mut Context, integer: i32) -> Big {
-    context.from_i32(integer)
-}
-
-fn times(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut product = *a;
-    context.mul(&mut product, b);
-    product
-}
-
-fn over(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut quotient = *a;
-    context.div(&mut quotient, b);
-    quotient
-}
-
-fn plus(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut sum = *a;
-    context.add(&mut sum, b);
-    sum
-}
-
-fn minus(context: &mut Context, a: &Big, b: &Big) -> Big {
-    let mut difference = *a;
-    context.sub(&mut difference, b);
-    difference
-}
-
-fn root(context: &mut Context, a: &Big) -> Big {
-    let mut root = *a;
-    context.sqrt(&mut root);
-    root
-}
-
-fn logarithm(context: &mut Context, a: &Big) -> Big {
-    let mut logarithm = *a;
-    context.ln(&mut logarithm);
-    logarithm
-}
-
-/// The decimal power of ten of a number's leading digit.
-fn magnitude(a: &Big) -> i32 {
-    a.exponent() + i32::try_from(a.digits()).unwrap_or(0)
-}
-
-/// Applies `function` to a finite number that is not zero; zero and NaN are their own results.
-fn odd(x: Decimal128, infinity: Decimal128, function: fn(&mut Context, &Big) -> Big) -> Decimal128 {
-    if x.is_nan() || x.is_zero() {
-        return x;
-    }
-    if x.is_infinite() {
-        return if x.is_negative() { negated(infinity) } else { infinity };
-    }
-    let mut context = big_context();
-    from_big(&function(&mut context, &to_big(x)))
-}
-
-fn negated(x: Decimal128) -> Decimal128 {
-    let mut bytes = x.bytes();
-    bytes[15] ^= 0x80;
-    Decimal128::from_bytes(bytes)
-}
-
-/// The one of functions that are even: 1.000000000000000000000000000000000.
+/// The one of functions that come near it: 1.000000000000000000000000000000000.
 fn one_with_all_digits() -> Decimal128 {
-    "1.000000000000000000000000000000000".parse().expect("the constant is a number")
+    constant("1.000000000000000000000000000000000")
 }
 
-fn rounded_pi(divisor: i32) -> Decimal128 {
-    let mut context = big_context();
-    let pi = pi(&mut context);
-    let divisor = number(&mut context, divisor);
-    from_big(&over(&mut context, &pi, &divisor))
+/// A zero of `x`'s sign, its exponent less by 40: functions that mongod computes as a product have such zeros.
+fn small_zero(x: Decimal128) -> Decimal128 {
+    let Parts::Finite { negative, exponent, .. } = x.parts() else { return x };
+    let exponent = (exponent - 40).max(EXPONENT_MIN);
+    Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient: 0 }).unwrap_or(x)
 }
 
-/// Sums `first · (1 + r₁ + r₁r₂ + …)`, where a term is the one before times `square` over two integers.
-fn power_series(context: &mut Context, first: &Big, square: &Big, mut at: i32) -> Big {
-    let mut term = *first;
-    let mut sum = *first;
-    while term.is_finite() && !term.is_zero() && magnitude(&term) > magnitude(&sum) - DIGITS {
-        let divisor = number(context, at * (at + 1));
-        term = times(context, &term, square);
-        term = over(context, &term, &divisor);
-        sum = plus(context, &sum, &term);
-        at += 2;
+/// The quadrant of an angle, and the rest of it in binary128.
+fn reduced(quad: &mut Quad, x: Decimal128) -> (u8, Big) {
+    match x.parts() {
+        Parts::Finite { negative, exponent, coefficient } if exponent >= -35 => {
+            let angle = angle::reduced(negative, coefficient, exponent);
+            let fraction = quad.scaled(angle.significand, angle.exponent);
+            let one = quad.integer(1);
+            let right = quad.apply(series::right_angle, &one);
+            let mut rest = quad.multiply(&right, &fraction);
+            if angle.negative {
+                let zero = quad.integer(0);
+                rest = quad.subtract(&zero, &rest);
+            }
+            (angle.quadrant, rest)
+        }
+        _ => (0, quad.of(x)),
     }
-    sum
 }
 
-fn negative_square(context: &mut Context, x: &Big) -> Big {
-    let mut square = times(context, x, x);
-    context.minus(&mut square);
-    square
+/// The sine of a number that is so many right angles further.
+fn sine(x: Decimal128, further: u8) -> Decimal128 {
+    let mut quad = Quad::new();
+    let (quadrant, rest) = reduced(&mut quad, x);
+    let quadrant = (quadrant + further) & 3;
+    let function: Function = if quadrant & 1 == 0 { series::sin } else { series::cos };
+    let value = quad.apply(function, &rest);
+    let value = quad.decimal(&value);
+    if quadrant & 2 == 0 { value } else { negated(value) }
 }
 
-/// The angle brought to between −π and π.
-fn reduced(context: &mut Context, x: &Big) -> Big {
-    let two = number(context, 2);
-    let pi = pi(context);
-    let turn = times(context, &pi, &two);
-    let mut angle = *x;
-    context.rem_near(&mut angle, &turn);
-    angle
-}
-
-fn big_sin(context: &mut Context, x: &Big) -> Big {
-    let angle = reduced(context, x);
-    let square = negative_square(context, &angle);
-    power_series(context, &angle, &square, 2)
-}
-
-fn big_cos(context: &mut Context, x: &Big) -> Big {
-    let angle = reduced(context, x);
-    let square = negative_square(context, &angle);
-    let one = number(context, 1);
-    power_series(context, &one, &square, 1)
+/// Whether the digits of a number end so far behind the point that its sine is the number itself.
+fn ends_deep(x: Decimal128) -> bool {
+    matches!(x.parts(), Parts::Finite { exponent, .. } if exponent < -52)
 }
 
 /// The sine.
 pub(super) fn sin(x: Decimal128) -> Decimal128 {
-    odd(x, Decimal128::NAN, big_sin)
+    if x.is_nan() || x.is_zero() {
+        return x;
+    }
+    if ends_deep(x) {
+        return fused(x, negated(constant(TINY)), x);
+    }
+    sine(x, 0)
 }
 
 /// The cosine.
 pub(super) fn cos(x: Decimal128) -> Decimal128 {
-    if x.is_zero() {
+    if x.is_nan() {
+        return x;
+    }
+    if x.is_zero() || ends_deep(x) {
         return one_with_all_digits();
     }
-    odd(x, Decimal128::NAN, big_cos)
+    sine(x, 1)
 }
 
 /// The tangent.
 pub(super) fn tan(x: Decimal128) -> Decimal128 {
+    if x.is_nan() {
+        return x;
+    }
     if x.is_zero() {
-        return scaled_zero(x, -40);
+        return small_zero(x);
     }
-    odd(x, Decimal128::NAN, |context, x| {
-        let sin = big_sin(context, x);
-        let cos = big_cos(context, x);
-        over(context, &sin, &cos)
-    })
-}
-
-/// The arc tangent: the argument is halved until the series is short.
-fn big_atan(context: &mut Context, x: &Big) -> Big {
-    const HALVINGS: u32 = 6;
-    let one = number(context, 1);
-    let mut small = *x;
-    for _ in 0..HALVINGS {
-        let square = times(context, &small, &small);
-        let below = plus(context, &one, &square);
-        let below = root(context, &below);
-        let below = plus(context, &one, &below);
-        small = over(context, &small, &below);
+    if ends_deep(x) {
+        return nearly(x);
     }
-    let square = negative_square(context, &small);
-    let mut power = small;
-    let mut sum = small;
-    let mut at = 3;
-    while power.is_finite() && !power.is_zero() && magnitude(&power) > magnitude(&sum) - DIGITS {
-        power = times(context, &power, &square);
-        let divisor = number(context, at);
-        let term = over(context, &power, &divisor);
-        sum = plus(context, &sum, &term);
-        at += 2;
+    let mut quad = Quad::new();
+    let (quadrant, rest) = reduced(&mut quad, x);
+    let mut value = quad.apply(series::tan, &rest);
+    if quadrant & 1 == 1 {
+        let one = quad.integer(-1);
+        value = quad.divide(&one, &value);
     }
-    let factor = number(context, 1 << HALVINGS);
-    times(context, &sum, &factor)
+    quad.decimal(&value)
 }
 
 /// The arc tangent.
 pub(super) fn atan(x: Decimal128) -> Decimal128 {
-    odd(x, rounded_pi(2), big_atan)
+    if x.is_nan() || x.is_zero() {
+        return x;
+    }
+    if x.is_infinite() {
+        return signed_as(rounded_pi(1, 2), x);
+    }
+    if is_tiny(x) {
+        return fused(x, negated(constant(TINY)), x);
+    }
+    direct(x, series::atan)
+}
+
+/// `√(1 − x²)` in binary128, for a number near one.
+fn other_side(quad: &mut Quad, x: Decimal128) -> Big {
+    let square = negated(fused(x, x, Decimal128::from_i64(-1)));
+    let square = quad.of(square);
+    quad.apply(series::sqrt, &square)
 }
 
 /// The arc sine.
 pub(super) fn asin(x: Decimal128) -> Decimal128 {
+    if x.is_nan() {
+        return x;
+    }
     if x.is_zero() {
-        return scaled_zero(x, -40);
+        return small_zero(x);
     }
-    odd(x, Decimal128::NAN, big_asin)
-}
-
-fn big_asin(context: &mut Context, x: &Big) -> Big {
-    let one = number(context, 1);
-    let square = times(context, x, x);
-    let rest = minus(context, &one, &square);
-    if rest.is_zero() {
-        let pi = pi(context);
-        let two = number(context, 2);
-        let mut right = over(context, &pi, &two);
-        if x.is_negative() {
-            context.minus(&mut right);
-        }
-        return right;
+    if is_tiny(x) {
+        return nearly(x);
     }
-    let side = root(context, &rest);
-    let ratio = over(context, x, &side);
-    big_atan(context, &ratio)
+    if !is_above(magnitude(x), "0.7") {
+        return direct(x, series::asin);
+    }
+    let mut quad = Quad::new();
+    let side = other_side(&mut quad, x);
+    let value = quad.apply(series::acos, &side);
+    signed_as(quad.decimal(&value), x)
 }
 
 /// The arc cosine.
 pub(super) fn acos(x: Decimal128) -> Decimal128 {
-    if x.to_exact_i64() == Some(1) {
-        return least_zero(false);
-    }
     if x.is_nan() {
         return x;
     }
-    let mut context = big_context();
-    let context = &mut context;
-    let pi = pi(context);
-    let two = number(context, 2);
-    let right = over(context, &pi, &two);
-    let asin = if x.is_zero() { number(context, 0) } else { big_asin(context, &to_big(x)) };
-    from_big(&minus(context, &right, &asin))
-}
-
-/// A zero of `x`'s sign, its exponent so much greater: functions that mongod computes as a product have such zeros.
-fn scaled_zero(x: Decimal128, by: i32) -> Decimal128 {
-    let Parts::Finite { negative, exponent, .. } = x.parts() else { return x };
-    let exponent = (exponent + by).max(EXPONENT_MIN);
-    Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient: 0 }).unwrap_or(x)
-}
-
-/// The zero of the least exponent: what mongod's functions come to that are zero without being exact.
-pub(super) fn least_zero(negative: bool) -> Decimal128 {
-    let parts = Parts::Finite { negative, exponent: EXPONENT_MIN, coefficient: 0 };
-    Decimal128::from_parts(parts).unwrap_or(Decimal128::ZERO)
+    if equals(x, "1") {
+        return least_zero(false);
+    }
+    if is_tiny(x) {
+        return rounded_pi(1, 2);
+    }
+    if !is_above(magnitude(x), "0.7") {
+        return direct(x, series::acos);
+    }
+    let mut quad = Quad::new();
+    let side = other_side(&mut quad, x);
+    let mut value = quad.apply(series::asin, &side);
+    if x.is_negative() {
+        let two = quad.integer(2);
+        let half_turn = quad.apply(series::right_angle, &two);
+        value = quad.subtract(&half_turn, &value);
+    }
+    quad.decimal(&value)
 }
 
 /// The angle of a point, by quadrant.
@@ -254,164 +187,190 @@ pub(super) fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
     if y.is_nan() || x.is_nan() {
         return Decimal128::NAN;
     }
-    let mut owned = big_context();
-    let context = &mut owned;
-    let pi = pi(context);
-    let of_pi = |context: &mut Context, numerator: i32, denominator: i32| {
-        let numerator = number(context, numerator);
-        let denominator = number(context, denominator);
-        let product = times(context, &pi, &numerator);
-        over(context, &product, &denominator)
-    };
-    let magnitude = match (y.is_infinite(), x.is_infinite()) {
-        (true, true) if x.is_negative() => of_pi(context, 3, 4),
-        (true, true) => of_pi(context, 1, 4),
-        (true, false) => of_pi(context, 1, 2),
-        (false, true) if x.is_negative() => pi,
-        (false, true) => number(context, 0),
-        _ if y.is_zero() && x.is_negative() => pi,
-        _ if y.is_zero() => number(context, 0),
-        _ if x.is_zero() => of_pi(context, 1, 2),
-        _ => {
-            let mut ratio = over(context, &to_big(y), &to_big(x));
-            context.abs(&mut ratio);
-            let angle = big_atan(context, &ratio);
-            if x.is_negative() { minus(context, &pi, &angle) } else { angle }
+    let flat = |y| {
+        if x.is_negative() {
+            signed_as(rounded_pi(1, 1), y)
+        } else {
+            least_zero(Decimal128::is_negative(y))
         }
     };
-    let angle = from_big(&magnitude);
-    if angle.is_zero() {
-        return least_zero(y.is_negative());
+    match (y.is_infinite(), x.is_infinite()) {
+        (true, true) if x.is_negative() => return signed_as(rounded_pi(3, 4), y),
+        // The library's own constant has a digit less.
+        (true, true) => return signed_as(constant("0.785398163397448309615660845819876"), y),
+        (true, false) => return signed_as(rounded_pi(1, 2), y),
+        (false, true) => return flat(y),
+        _ if y.is_zero() => return flat(y),
+        _ if x.is_zero() => return signed_as(rounded_pi(1, 2), y),
+        _ => {}
     }
-    if y.is_negative() { negated(angle) } else { angle }
-}
-
-fn exponentials(context: &mut Context, x: &Big) -> (Big, Big) {
-    let mut up = *x;
-    context.exp(&mut up);
-    let mut down = *x;
-    context.minus(&mut down);
-    context.exp(&mut down);
-    (up, down)
-}
-
-fn big_sinh(context: &mut Context, x: &Big) -> Big {
-    // Of small numbers the difference of exponentials would lose the digits.
-    if magnitude(x) <= 0 {
-        let square = times(context, x, x);
-        return power_series(context, x, &square, 2);
+    let ratio = divide(y, x);
+    let steep = magnitude(ratio);
+    if is_above(steep, "1E+36") {
+        return signed_as(rounded_pi(1, 2), y);
     }
-    let (up, down) = exponentials(context, x);
-    let difference = minus(context, &up, &down);
-    let two = number(context, 2);
-    over(context, &difference, &two)
+    if is_below(steep, "1E-36") {
+        return if x.is_negative() { signed_as(rounded_pi(1, 1), y) } else { ratio };
+    }
+    let angle = direct(steep, series::atan);
+    let angle = if x.is_negative() { subtract(rounded_pi(1, 1), angle) } else { angle };
+    signed_as(angle, y)
 }
 
-fn big_cosh(context: &mut Context, x: &Big) -> Big {
-    let (up, down) = exponentials(context, x);
-    let sum = plus(context, &up, &down);
-    let two = number(context, 2);
-    over(context, &sum, &two)
+/// `(e^x + sign · e^−x) / 2` of a number beyond one.
+fn half_exponentials(x: Decimal128, sign: &str) -> Decimal128 {
+    let half = constant("0.5");
+    if !is_above(x, "64") {
+        let up = exp(x);
+        let down = divide(Decimal128::from_i64(1), up);
+        return fused(up, half, multiply(constant(sign), multiply(half, down)));
+    }
+    if is_above(x, "15000") {
+        return Decimal128::INFINITY;
+    }
+    let mut quad = Quad::new();
+    let whole = from_dec(DecContext::default().round(to_dec(x)));
+    let mut argument = quad.of(whole);
+    let is_large = is_above(whole, "11000");
+    let limit = quad.integer(LARGE_POWER);
+    if is_large {
+        argument = quad.subtract(&argument, &limit);
+    }
+    let power = quad.apply(series::exp, &argument);
+    let rest = quad.of(subtract(x, whole));
+    let rest = quad.apply(series::exp, &rest);
+    let product = quad.multiply(&power, &rest);
+    let half = quad.of(half);
+    let value = quad.multiply(&product, &half);
+    let value = quad.decimal(&value);
+    if is_large { multiply(value, rounded(|context| series::exp(context, &limit))) } else { value }
 }
 
 /// The hyperbolic sine.
 pub(super) fn sinh(x: Decimal128) -> Decimal128 {
-    if x.is_zero() {
-        return scaled_zero(x, -40);
+    if x.is_nan() || x.is_infinite() {
+        return x;
     }
-    odd(x, Decimal128::INFINITY, big_sinh)
+    if x.is_zero() {
+        return small_zero(x);
+    }
+    if is_tiny(x) {
+        return nearly(x);
+    }
+    if is_above(magnitude(x), "1") {
+        return signed_as(half_exponentials(magnitude(x), "-1"), x);
+    }
+    direct(x, series::sinh)
 }
 
 /// The hyperbolic cosine.
 pub(super) fn cosh(x: Decimal128) -> Decimal128 {
-    if x.is_zero() {
-        return one_with_all_digits();
+    if x.is_nan() {
+        return x;
     }
     if x.is_infinite() {
         return Decimal128::INFINITY;
     }
-    odd(x, Decimal128::INFINITY, big_cosh)
+    if x.is_zero() || is_tiny(x) {
+        return one_with_all_digits();
+    }
+    if is_above(magnitude(x), "1") {
+        return half_exponentials(magnitude(x), "1");
+    }
+    direct(x, series::cosh)
 }
 
 /// The hyperbolic tangent.
 pub(super) fn tanh(x: Decimal128) -> Decimal128 {
-    odd(x, Decimal128::from_i64(1), |context, x| {
-        // Beyond a hundred the result is one in all its digits.
-        if magnitude(x) > 2 {
-            return number(context, if x.is_negative() { -1 } else { 1 });
-        }
-        let sinh = big_sinh(context, x);
-        let cosh = big_cosh(context, x);
-        over(context, &sinh, &cosh)
-    })
+    if x.is_nan() || x.is_zero() {
+        return x;
+    }
+    if is_tiny(x) {
+        return fused(x, negated(constant(TINY)), x);
+    }
+    // All digits of the result are one's long before.
+    if is_above(magnitude(x), "1000") {
+        return signed_as(Decimal128::from_i64(1), x);
+    }
+    direct(x, series::tanh)
+}
+
+/// `ln(2x)` of a number whose coefficient stands far left of the point: the exponent is taken out.
+fn large_area(x: Decimal128) -> Option<Decimal128> {
+    let Parts::Finite { exponent, coefficient, .. } = x.parts() else { return None };
+    if exponent <= 34 {
+        return None;
+    }
+    let mut quad = Quad::new();
+    let coefficient = quad.scaled(coefficient, 0);
+    let coefficient = quad.nearest(&coefficient);
+    let double = quad.add(&coefficient, &coefficient);
+    let ten = quad.integer(10);
+    let ten = quad.apply(series::ln, &ten);
+    let places = quad.integer(exponent);
+    let part = quad.multiply(&places, &ten);
+    let value = quad.apply(series::ln, &double);
+    let value = quad.add(&value, &part);
+    Some(signed_as(quad.decimal(&value), x))
 }
 
 /// The inverse hyperbolic sine.
 pub(super) fn asinh(x: Decimal128) -> Decimal128 {
+    if x.is_nan() || x.is_infinite() {
+        return x;
+    }
     if x.is_zero() {
         return least_zero(x.is_negative());
     }
-    odd(x, Decimal128::INFINITY, |context, x| {
-        let mut size = *x;
-        context.abs(&mut size);
-        let one = number(context, 1);
-        let square = times(context, &size, &size);
-        let hypotenuse = plus(context, &square, &one);
-        let hypotenuse = root(context, &hypotenuse);
-        let sum = plus(context, &size, &hypotenuse);
-        let mut result = logarithm(context, &sum);
-        if x.is_negative() {
-            context.minus(&mut result);
-        }
-        result
-    })
+    large_area(x).unwrap_or_else(|| direct(x, series::asinh))
 }
 
-/// The inverse hyperbolic cosine.
+/// The inverse hyperbolic cosine of a number from one on.
 pub(super) fn acosh(x: Decimal128) -> Decimal128 {
-    odd(x, Decimal128::INFINITY, |context, x| {
-        let one = number(context, 1);
-        let square = times(context, x, x);
-        let side = minus(context, &square, &one);
-        let side = root(context, &side);
-        let sum = plus(context, x, &side);
-        logarithm(context, &sum)
-    })
+    if x.is_nan() || x.is_infinite() {
+        return x;
+    }
+    if is_below(x, "1.03125") {
+        let square = fused(x, x, Decimal128::from_i64(-1));
+        let side = rounded(|context| series::sqrt(context, &to_big(square)));
+        return direct(side, series::asinh);
+    }
+    large_area(x).unwrap_or_else(|| direct(x, series::acosh))
 }
 
 /// The inverse hyperbolic tangent; infinite at one.
 pub(super) fn atanh(x: Decimal128) -> Decimal128 {
+    if x.is_nan() {
+        return x;
+    }
     if x.is_zero() {
         return least_zero(x.is_negative());
     }
-    match x.to_exact_i64() {
-        Some(1) => return Decimal128::INFINITY,
-        Some(-1) => return Decimal128::NEG_INFINITY,
-        _ => {}
+    if matches!(x.parts(), Parts::Finite { exponent, .. } if exponent <= -51) {
+        return x;
     }
-    odd(x, Decimal128::NAN, |context, x| {
-        let one = number(context, 1);
-        let above = plus(context, &one, x);
-        let below = minus(context, &one, x);
-        let ratio = over(context, &above, &below);
-        let logarithm = logarithm(context, &ratio);
-        let two = number(context, 2);
-        over(context, &logarithm, &two)
-    })
+    let size = magnitude(x);
+    let rest = subtract(Decimal128::from_i64(1), size);
+    if rest.is_zero() {
+        return signed_as(Decimal128::INFINITY, x);
+    }
+    let ratio = divide(size, rest);
+    let ratio = add(ratio, ratio);
+    let mut quad = Quad::new();
+    let ratio = quad.of(ratio);
+    let value = quad.apply(series::ln_1p, &ratio);
+    let half = quad.of(constant("0.5"));
+    let value = quad.multiply(&value, &half);
+    signed_as(quad.decimal(&value), x)
 }
 
 /// Degrees as radians.
 pub(super) fn to_radians(x: Decimal128) -> Decimal128 {
     // π/180 with 34 digits: the product is rounded once more, as mongod's is.
-    scaled(x, "0.01745329251994329576923690768488613")
+    multiply(x, constant("0.01745329251994329576923690768488613"))
 }
 
 /// Radians as degrees.
 pub(super) fn to_degrees(x: Decimal128) -> Decimal128 {
-    scaled(x, "57.29577951308232087679815481410517")
-}
-
-fn scaled(x: Decimal128, factor: &str) -> Decimal128 {
-    let factor = factor.parse().expect("the constant is a number");
-    decimal_with(x, factor, DecContext::mul)
+    multiply(x, constant("57.29577951308232087679815481410517"))
 }

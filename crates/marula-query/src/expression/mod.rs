@@ -8,8 +8,12 @@
 //! Each file below `operators` is one family of the manual: a table of rows and a function per row.
 //! Start with [`scope`], then [`frame`], then [`operator`].
 
+mod angle;
 pub(crate) mod calendar;
 mod decimal_math;
+mod decimal_power;
+mod decimal_series;
+mod decimal_steps;
 pub mod frame;
 pub(crate) mod number;
 pub mod operator;
@@ -17,6 +21,7 @@ pub(crate) mod operators;
 mod parse;
 pub mod path;
 pub(crate) mod print;
+mod quad;
 mod ranges;
 pub mod scope;
 pub(crate) mod set;
@@ -145,7 +150,13 @@ impl Expression {
                     };
                     return Ok(());
                 }
-                call.args.iter_mut().try_for_each(|arg| arg.optimize(context))?;
+                for at in 0..call.args.len() {
+                    call.args[at].optimize(context)?;
+                    // A constant of the wrong type is told of before what is wrong with those behind it.
+                    if let (Some(check), "$setEquals") = (call.operator.check, call.operator.name) {
+                        check(&call.args[..=at])?;
+                    }
+                }
                 call.gather_constants(context)?;
                 if let Some(decided) = call.decided() {
                     *self = decided;

@@ -7,12 +7,12 @@ use marula_error::{Error, Result, errors};
 
 use super::arithmetic::only_number;
 use super::{kind, known};
-use crate::expression::decimal_math;
 use crate::expression::number::{
-    Big, DecContext, Number, big_context, check_fits_long, decimal_with, exact_decimal, from_big,
-    from_dec, to_big, to_dec,
+    Big, DecContext, Number, big_context, check_fits_long, exact_decimal, from_big, from_dec,
+    to_big, to_dec,
 };
 use crate::expression::{Expression, Frame, Operator, print};
+use crate::expression::{decimal_power, decimal_steps};
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$exp", 1, exp),
@@ -73,15 +73,7 @@ fn check_positive(number: Number, error: fn(&str) -> Error) -> Result<()> {
 
 fn exp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let number = only_number("$exp", args, frame)?;
-    Ok(Some(number.map_or(Value::Null, |number| {
-        apply(number, f64::exp, |decimal| {
-            // One in all digits, and then it is written as one.
-            if decimal.to_f64().abs() < 1e-40 {
-                return Decimal128::from_i64(1);
-            }
-            big(decimal, |context, value| context.exp(value))
-        })
-    })))
+    Ok(Some(number.map_or(Value::Null, |number| apply(number, f64::exp, decimal_power::exp))))
 }
 
 fn ln<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -92,7 +84,7 @@ fn ln<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>
         return Ok(Some(f64::NAN.into()));
     }
     check_positive(number, ln_not_positive)?;
-    Ok(Some(apply(number, f64::ln, |decimal| big(decimal, |context, value| context.ln(value)))))
+    Ok(Some(apply(number, f64::ln, decimal_power::ln)))
 }
 
 fn log10<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -103,9 +95,7 @@ fn log10<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
         return Ok(Some(f64::NAN.into()));
     }
     check_positive(number, log10_not_positive)?;
-    Ok(Some(apply(number, f64::log10, |decimal| {
-        big(decimal, |context, value| context.log10(value))
-    })))
+    Ok(Some(apply(number, f64::log10, decimal_power::log10)))
 }
 
 fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -126,8 +116,7 @@ fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     }
     Ok(Some(match (argument, base) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
-            let ln = |number: Number| big(number.to_decimal(), |context, value| context.ln(value));
-            decimal_with(ln(argument), ln(base), DecContext::div).into()
+            decimal_power::log(argument.to_decimal(), base.to_decimal()).into()
         }
         _ => (argument.to_f64().ln() / base.to_f64().ln()).into(),
     }))
@@ -148,15 +137,9 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     Ok(Some(match (base, exponent) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             let (base, exponent) = (base.to_decimal(), exponent.to_decimal());
-            let power = match exponent.is_zero() {
-                true => Decimal128::from_i64(1),
-                false => {
-                    let exponent = to_big(exponent);
-                    big(base, |context, value| context.pow(value, &exponent))
-                }
-            };
+            let power = decimal_power::pow(base, exponent);
             match power.is_zero() {
-                true => decimal_math::least_zero(false).into(),
+                true => decimal_steps::least_zero(false).into(),
                 false => padded(power).into(),
             }
         }

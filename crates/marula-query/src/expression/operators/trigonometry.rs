@@ -15,7 +15,7 @@ pub(super) static OPERATORS: &[Operator] = &[
         function("$acos", Domain::UNIT, f64::acos, decimal::acos, args, frame)
     }),
     Operator::exactly("$acosh", 1, |args, frame| {
-        function("$acosh", Domain::FROM_ONE, libm::acosh, decimal::acosh, args, frame)
+        function("$acosh", Domain::FROM_ONE, acosh, decimal::acosh, args, frame)
     }),
     Operator::exactly("$asin", 1, |args, frame| {
         function("$asin", Domain::UNIT, f64::asin, decimal::asin, args, frame)
@@ -129,6 +129,20 @@ fn function<'a>(
         return Err(out_of_domain(name, &text, domain.text));
     }
     Ok(Some(apply(number, double, decimal)))
+}
+
+/// The inverse hyperbolic cosine by the steps of the C library, of which each may round.
+fn acosh(x: f64) -> f64 {
+    /// From here on the smaller of the two terms is nothing beside the other.
+    const LARGE: f64 = 268_435_456.0;
+    if x >= LARGE {
+        return x.ln() + std::f64::consts::LN_2;
+    }
+    if x > 2.0 {
+        return (2.0 * x - 1.0 / (x + (x * x - 1.0).sqrt())).ln();
+    }
+    let beyond = x - 1.0;
+    (beyond + (2.0 * beyond + beyond * beyond).sqrt()).ln_1p()
 }
 
 fn atan2<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

@@ -1,0 +1,194 @@
+//! Arithmetic of IEEE binary128, whose numbers have 113 bits, on numbers of 80 decimal digits.
+//!
+//! mongod's library for decimals computes logarithms, powers and trigonometry in binary128 and rounds what comes out
+//! to 34 digits. 113 bits are hardly more than 34 digits, so the last digit tells how it was come by: each step here
+//! is computed with 80 digits and rounded to 113 bits, as binary128 rounds it.
+
+use dec::Rounding;
+use marula_bson::Decimal128;
+use marula_bson::decimal128::{COEFFICIENT_MAX, Parts};
+
+use super::number::{Big, big_context, from_big, reduce, to_big};
+
+/// Bits of a significand.
+const BITS: i32 = 113;
+/// The power of two of the last bit of the smallest numbers.
+const EXPONENT_MIN: i32 = -16_494;
+
+/// A function of one number, to 80 digits.
+pub(super) type Function = fn(&mut dec::Context<Big>, &Big) -> Big;
+
+/// The steps of one computation. A `Big` that comes from here has at most 113 bits.
+pub(super) struct Quad {
+    context: dec::Context<Big>,
+    /// 2¹¹² and 2¹¹³: between them are the significands.
+    range: [Big; 2],
+}
+
+impl Quad {
+    pub(super) fn new() -> Quad {
+        let mut context = big_context();
+        let range = [BITS - 1, BITS].map(|bits| context.from_u128(1 << bits));
+        Quad { context, range }
+    }
+
+    /// The nearest number of 113 bits.
+    pub(super) fn of(&mut self, x: Decimal128) -> Big {
+        self.nearest(&to_big(x))
+    }
+
+    /// The number cut off after 113 bits, and the rest.
+    pub(super) fn split(&mut self, x: Decimal128) -> (Big, Big) {
+        let whole = to_big(x);
+        let high = self.rounded(&whole, Rounding::Down);
+        let mut low = whole;
+        self.context.sub(&mut low, &high);
+        (high, self.nearest(&low))
+    }
+
+    /// An integer times a power of two.
+    pub(super) fn scaled(&mut self, significand: u128, exponent: i32) -> Big {
+        let significand = self.context.from_u128(significand);
+        self.times_power(&significand, exponent)
+    }
+
+    /// The nearest number of 113 bits.
+    pub(super) fn nearest(&mut self, x: &Big) -> Big {
+        self.rounded(x, Rounding::HalfEven)
+    }
+
+    /// A function's value.
+    pub(super) fn apply(&mut self, function: Function, x: &Big) -> Big {
+        let value = function(&mut self.context, x);
+        self.nearest(&value)
+    }
+
+    pub(super) fn add(&mut self, x: &Big, y: &Big) -> Big {
+        let mut sum = *x;
+        self.context.add(&mut sum, y);
+        self.nearest(&sum)
+    }
+
+    pub(super) fn subtract(&mut self, x: &Big, y: &Big) -> Big {
+        let mut difference = *x;
+        self.context.sub(&mut difference, y);
+        self.nearest(&difference)
+    }
+
+    pub(super) fn multiply(&mut self, x: &Big, y: &Big) -> Big {
+        let mut product = *x;
+        self.context.mul(&mut product, y);
+        self.nearest(&product)
+    }
+
+    pub(super) fn divide(&mut self, x: &Big, y: &Big) -> Big {
+        let mut quotient = *x;
+        self.context.div(&mut quotient, y);
+        self.nearest(&quotient)
+    }
+
+    pub(super) fn integer(&mut self, integer: i32) -> Big {
+        self.context.from_i32(integer)
+    }
+
+    /// The number as mongod's library converts it: all 34 digits, or as few as an exact number needs.
+    pub(super) fn decimal(&mut self, x: &Big) -> Decimal128 {
+        let rounded = from_big(x);
+        let is_exact =
+            self.context.partial_cmp(&to_big(rounded), x).is_some_and(|order| order.is_eq());
+        if is_exact { shortest(rounded) } else { rounded }
+    }
+
+    fn rounded(&mut self, x: &Big, rounding: Rounding) -> Big {
+        if x.is_zero() || !x.is_finite() {
+            return *x;
+        }
+        // The estimate of the magnitude may be one off, either way; a number a hair below a power of two may be it.
+        let mut exponent = (self.binary_magnitude(x) - BITS).max(EXPONENT_MIN);
+        let mut significand = self.times_power(x, -exponent);
+        if exponent > EXPONENT_MIN && !self.reaches(&significand, 0) {
+            exponent -= 1;
+            significand = self.times_power(x, -exponent);
+        }
+        if self.reaches(&significand, 1) {
+            exponent += 1;
+            significand = self.times_power(x, -exponent);
+        }
+        self.context.set_rounding(rounding);
+        self.context.round(&mut significand);
+        self.context.set_rounding(Rounding::HalfEven);
+        self.times_power(&significand, exponent)
+    }
+
+    /// Whether a number is, by its size, at least the least significand or the first beyond all.
+    fn reaches(&mut self, x: &Big, bound: usize) -> bool {
+        let mut size = *x;
+        self.context.abs(&mut size);
+        self.context.partial_cmp(&size, &self.range[bound]).is_some_and(|order| order.is_ge())
+    }
+
+    /// `x` times a power of two: exact where 80 digits hold it.
+    fn times_power(&mut self, x: &Big, exponent: i32) -> Big {
+        let mut power = self.context.from_i32(2);
+        let size = self.context.from_i32(exponent.abs());
+        self.context.pow(&mut power, &size);
+        let mut result = *x;
+        if exponent < 0 {
+            self.context.div(&mut result, &power);
+        } else {
+            self.context.mul(&mut result, &power);
+        }
+        result
+    }
+
+    /// About how many bits the integer part has.
+    fn binary_magnitude(&mut self, x: &Big) -> i32 {
+        let digits = i32::try_from(x.digits()).unwrap_or(0);
+        let mut leading = *x;
+        leading.set_exponent(-digits);
+        let leading = self.context.try_into_f64(leading).unwrap_or(1.0).abs();
+        let bits = leading.log2() + f64::from(x.exponent() + digits) * std::f64::consts::LOG2_10;
+        #[allow(clippy::cast_possible_truncation)]
+        let bits = bits.floor() as i32;
+        bits + 1
+    }
+}
+
+/// The number without zeros behind the point that need not be there.
+fn shortest(number: Decimal128) -> Decimal128 {
+    let reduced = reduce(number);
+    let Parts::Finite { negative, mut exponent, mut coefficient } = reduced.parts() else {
+        return reduced;
+    };
+    if coefficient == 0 {
+        exponent = 0;
+    }
+    while exponent > 0 && coefficient <= COEFFICIENT_MAX / 10 {
+        coefficient *= 10;
+        exponent -= 1;
+    }
+    Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient }).unwrap_or(reduced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let mut quad = Quad::new();
+        let number = quad.of(text.parse().expect("a decimal"));
+        assert_eq!(quad.decimal(&number), expected.parse().expect("a decimal"));
+    }
+
+    #[test]
+    fn what_has_113_bits_stays_and_is_written_short() {
+        check("1", "1");
+        check("-0.5", "-0.5");
+        check("10384593717069655257060992658440191", "10384593717069655257060992658440191");
+        check("1.50", "1.5");
+        check("1E+3", "1000");
+        check("1E-6000", "0");
+        check("0.1", "0.1000000000000000000000000000000000");
+    }
+}
