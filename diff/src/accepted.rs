@@ -18,8 +18,23 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "A field that one stage takes away and a later one sets again stands at the end",
         applies: |case, difference| {
-            let sets = ["$set", "$addFields", "$project", "$unset", "$replaceRoot", "$replaceWith"];
-            let changes = count(&case.command, &|name| sets.contains(&name));
+            let sets = [
+                "$set",
+                "$addFields",
+                "$project",
+                "$unset",
+                "$replaceRoot",
+                "$replaceWith",
+                "$fill",
+                "$setWindowFields",
+                "$lookup",
+                "$graphLookup",
+                "$unwind",
+            ];
+            let of_view = Tree::Array(case.view.to_vec());
+            let changes =
+                [&case.command, &of_view].map(|part| count(part, &|name| sets.contains(&name)));
+            let changes: usize = changes.iter().sum();
             let [ours, theirs] = difference.replies.clone().map(sorted);
             difference.class == "results" && changes > 1 && ours == theirs
         },
@@ -159,6 +174,18 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                     let mut has = false;
                     document.walk(&mut |_, value| has |= is_symbol(value));
                     has
+                })
+        },
+    },
+    Accepted {
+        words: "Where several documents or fields of `$setWindowFields` and `$fill` fail, another failure may be told",
+        applies: |case, difference| {
+            let windows =
+                count(&case.command, &|name| matches!(name, "$setWindowFields" | "$fill"));
+            windows > 0
+                && difference.replies.iter().all(|reply| {
+                    let (code, text) = failure(reply);
+                    code != 0 && text.starts_with("PlanExecutor error")
                 })
         },
     },

@@ -22,6 +22,8 @@ pub(crate) struct Case {
     pub(crate) others: Rc<Vec<Tree>>,
     /// Key patterns of indexes on the collection `c`.
     pub(crate) indexes: Rc<Vec<Tree>>,
+    /// The stages of the view `v` of the collection `c`; none, and there is no view.
+    pub(crate) view: Rc<Vec<Tree>>,
     pub(crate) command: Tree,
 }
 
@@ -41,15 +43,24 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
         "indexed" => indexes(&mut maker),
         _ => Vec::new(),
     };
+    let view = match kind {
+        "aggregate" if maker.random.percent(30) => maker.view(),
+        _ => Vec::new(),
+    };
     let (documents, others, indexes) = (Rc::new(documents), Rc::new(others), Rc::new(indexes));
+    let view = Rc::new(view);
     let case = |maker: &mut Maker| Case {
         kind,
         documents: documents.clone(),
         others: others.clone(),
         indexes: indexes.clone(),
+        view: view.clone(),
         command: match kind {
-            "expression" => aggregate(maker.expression_pipeline()),
-            "aggregate" => aggregate(maker.pipeline()),
+            "expression" => {
+                let pipeline = maker.expression_pipeline();
+                aggregate(Tree::of("c"), pipeline)
+            }
+            "aggregate" => pipeline(maker, !view.is_empty()),
             "indexed" => find(maker, true),
             _ => find(maker, false),
         },
@@ -73,7 +84,14 @@ fn write_case(maker: &mut Maker, kind: &'static str) -> Case {
             _ => {}
         }
     }
-    Case { kind, documents, others: Rc::default(), indexes: Rc::default(), command }
+    Case {
+        kind,
+        documents,
+        others: Rc::default(),
+        indexes: Rc::default(),
+        view: Rc::default(),
+        command,
+    }
 }
 
 fn find(maker: &mut Maker, unordered: bool) -> Tree {
@@ -124,8 +142,37 @@ fn find_and_modify(maker: &mut Maker) -> Tree {
     Tree::Doc(fields)
 }
 
-fn aggregate(pipeline: Tree) -> Tree {
-    tree! { "aggregate" => "c", "pipeline" => pipeline, "cursor" => tree! { "batchSize" => 1000 } }
+fn aggregate(on: Tree, pipeline: Tree) -> Tree {
+    tree! { "aggregate" => on, "pipeline" => pipeline, "cursor" => tree! { "batchSize" => 1000 } }
+}
+
+/// An `aggregate` with what stands beside its pipeline.
+fn pipeline(maker: &mut Maker, has_view: bool) -> Tree {
+    // A variable of a command may not read documents: most often it is a constant.
+    let variable = maker.random.percent(8).then(|| match maker.random.percent(90) {
+        true => Tree::field("$literal", maker.value(1)),
+        false => maker.expression("any", 1),
+    });
+    let names: &[&'static str] = if variable.is_some() { &["l"] } else { &[] };
+    let mut pipeline = maker.with(names, Maker::pipeline);
+    let mut on = Tree::of(if has_view && maker.random.percent(60) { "v" } else { "c" });
+    if maker.random.percent(4) {
+        on = Tree::of(1);
+        let documents = maker.document_list();
+        if let Tree::Array(stages) = &mut pipeline {
+            stages.insert(0, tree! { "$documents" => documents });
+        }
+    }
+    let mut command = aggregate(on, pipeline);
+    if let Tree::Doc(fields) = &mut command {
+        if let Some(variable) = variable {
+            fields.push(("let".to_owned(), tree! { "l" => variable }));
+        }
+        if maker.random.percent(8) {
+            fields.push(("collation".to_owned(), maker.collation()));
+        }
+    }
+    command
 }
 
 fn indexes(maker: &mut Maker) -> Vec<Tree> {
@@ -153,6 +200,9 @@ impl Case {
     /// Commands that bring both collections to the case's state. `fresh` drops what was there, indexes included.
     pub(crate) fn setup(&self, fresh: bool) -> Vec<DocBuf> {
         let mut commands = Vec::new();
+        if self.kind == "aggregate" {
+            commands.push(tree! { "drop" => "v" });
+        }
         for (name, documents) in [("c", &self.documents), ("other", &self.others)] {
             let clear = if fresh {
                 tree! { "drop" => name }
@@ -178,6 +228,10 @@ impl Case {
                 });
             }
         }
+        if !self.view.is_empty() {
+            let view = Tree::Array(self.view.to_vec());
+            commands.push(tree! { "create" => "v", "viewOn" => "c", "pipeline" => view });
+        }
         commands.iter().map(Tree::to_doc).collect()
     }
 
@@ -197,6 +251,11 @@ impl Case {
     /// Whether the order of what is found is open.
     pub(crate) fn is_unordered(&self) -> bool {
         !self.indexes.is_empty() && self.command.get("sort").is_none()
+    }
+
+    /// Whether a pipeline takes the first documents only.
+    fn stops_early(&self) -> bool {
+        count(&self.command, "$limit") + count(&self.command, "$skip") > 0
     }
 
     /// The names of all operators and stages of the command, and the names of its options.
@@ -225,6 +284,8 @@ impl Case {
                 determined &= stages_are_determined(stages);
             }
         });
+        let multiplies = self.view.iter().any(|stage| stage.get("$unwind").is_some());
+        determined &= !(multiplies && self.stops_early());
         // mongod 6.0.27 aborts on a positional projection beside a filter with bits.
         let positional = ["projection", "fields"].iter().any(|name| {
             let fields = self.command.get(name).map_or(&[][..], Tree::fields);
@@ -258,11 +319,19 @@ fn stages_are_determined(stages: &[Tree]) -> bool {
                 next.get("$sort").is_some_and(|sort| sort.get("count").is_some())
             }),
             // The windows' own sort makes one before it void.
+            "$densify" | "$fill" => next.is_some_and(|next| name(next) == "$sort"),
+            "$graphLookup" => next.is_some_and(|next| count(next, "$sortArray") > 0),
             "$setWindowFields" => {
                 stage.fields()[0].1.get("sortBy").is_some()
                     && next.is_some_and(|next| name(next) == "$sort")
             }
-            "$limit" | "$skip" => index > 0 && name(&stages[index - 1]) == "$sort",
+            // Documents that one became have its `_id`, and may come in any order behind a sort that stops early.
+            "$limit" | "$skip" => {
+                let multiplies = ["$unwind", "$unionWith", "$densify"];
+                index > 0
+                    && name(&stages[index - 1]) == "$sort"
+                    && !stages[..index].iter().any(|it| multiplies.contains(&name(it).as_str()))
+            }
             _ => true,
         }
     })

@@ -162,6 +162,31 @@ const OPERATORS: &[(&str, &str, &str)] = &[
     ("$dateFromParts", "date", "{isoWeekYear:year isoWeek?:int isoDayOfWeek?:int}"),
     ("$dateToString", "str", "{date:date format?:format timezone?:zone onNull?:any}"),
     ("$dateFromString", "date", "{dateString:str timezone?:zone onError?:any onNull?:any}"),
+    ("$dateFromString", "date", "{dateString:dated timezone?:zone onError?:any}"),
+    ("$dateFromString", "date", "{dateString:dated format:format timezone?:zone onError?:any}"),
+    ("$dateToString", "str", "{date:date timezone?:zone}"),
+    (
+        "$dateFromParts",
+        "date",
+        "{year:year month?:int day?:int hour?:int minute?:num second?:int millisecond?:num timezone?:zone}",
+    ),
+    ("$toDate", "date", "dated"),
+    ("$convert", "date", "{input:dated to:type onError?:any}"),
+    ("$setUnion", "arr", "[arr*]"),
+    ("$setIntersection", "arr", "[arr*]"),
+    ("$setEquals", "bool", "[arr arr arr]"),
+    ("$regexMatch", "bool", "{input:str regex:str options?:options}"),
+    ("$regexFindAll", "arr", "{input:str regex:str options?:options}"),
+    ("$indexOfBytes", "num", "[str str int int]"),
+    ("$ltrim", "str", "{input:str chars?:str}"),
+    ("$concatArrays", "arr", "[arr arr arr]"),
+    ("$literal", "any", "any"),
+    ("$toObjectId", "any", "any"),
+    ("$ifNull", "any", "[any]"),
+    ("$max", "num", "nums"),
+    ("$min", "num", "[num num num]"),
+    ("$stdDevPop", "num", "[num*]"),
+    ("$stdDevSamp", "num", "nums"),
     ("$dateAdd", "date", "{startDate:date unit:unit amount:int timezone?:zone}"),
     ("$dateSubtract", "date", "{startDate:date unit:unit amount:int}"),
     ("$dateDiff", "num", "{startDate:date endDate:date unit:unit timezone?:zone startOfWeek?:day}"),
@@ -205,6 +230,25 @@ const FORMATS: [&str; 8] =
 const TARGETS: [&str; 14] = [
     "double", "string", "objectId", "bool", "date", "int", "long", "decimal", "int", "array",
     "null", "regex", "missing", "x",
+];
+const DATED: [&str; 17] = [
+    "2020-02-29",
+    "2021-03-04T05:06:07",
+    "2021-03-04T05:06:07.8Z",
+    "2021-03-04T05:06:07.123456+02:30",
+    "2021-03-04 05:06",
+    "20210304",
+    "20210304T050607",
+    "2021-W09-4",
+    "2021-063",
+    "04/03/2021 %",
+    "Mar 4 2021",
+    "4 March 2021 05:06:07 EST",
+    "2021-02-30",
+    "2021-13-01",
+    "05:06",
+    "1969-12-31T23:59:59.999Z",
+    "yesterday noon x",
 ];
 const DAYS: [&str; 6] = ["mon", "monday", "Sun", "fri", "sunday", "x"];
 
@@ -261,6 +305,9 @@ impl Maker {
                     fields.push((name.trim_end_matches('?').to_owned(), value));
                 }
             }
+            if self.random.percent(1) {
+                fields.push(("z".to_owned(), Tree::of(1)));
+            }
             return Tree::Doc(fields);
         }
         self.expression(form, depth)
@@ -280,6 +327,7 @@ impl Maker {
             "type" if self.random.percent(10) => self.small(),
             "type" => text(self, &TARGETS),
             "day" => text(self, &DAYS),
+            "dated" => text(self, &DATED),
             "flag" => Tree::of(self.random.percent(70)),
             "options" => text(self, &["i", "", "m", "s", "z"]),
             "name" => {
@@ -405,6 +453,11 @@ impl Maker {
     fn scoped(&mut self, wish: &str, depth: usize) -> Tree {
         let inner = depth - 1;
         match self.random.below(6) {
+            0 if self.random.percent(30) => {
+                let input = self.expression("arr", inner);
+                let body = self.with(&["v"], |maker| maker.expression(wish, inner));
+                tree! { "$map" => tree! { "input" => input, "as" => "v", "in" => body } }
+            }
             0 => {
                 let input = self.expression("arr", inner);
                 let body = self.with(&["this"], |maker| maker.expression("any", inner));
@@ -470,7 +523,12 @@ impl Maker {
         )
     }
 
-    fn with(&mut self, names: &[&'static str], make: impl FnOnce(&mut Maker) -> Tree) -> Tree {
+    /// What `make` makes where these variables are in scope.
+    pub(crate) fn with(
+        &mut self,
+        names: &[&'static str],
+        make: impl FnOnce(&mut Maker) -> Tree,
+    ) -> Tree {
         let outside = self.variables.len();
         self.variables.extend(names);
         let made = make(self);

@@ -5,10 +5,12 @@
 //! seed, so that a round can be run again. Start reading in `case`, then `values`.
 
 mod accepted;
+mod accumulators;
 mod case;
 mod compare;
 mod expressions;
 mod filters;
+mod joins;
 mod pipelines;
 mod projections;
 mod random;
@@ -19,6 +21,7 @@ mod shrink;
 mod tree;
 mod updates;
 mod values;
+mod windows;
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -20,6 +20,10 @@ pub(crate) fn text(case: &Case) -> String {
             let _ = writeln!(out, "db.{name}.insertMany([\n  {}\n]);", list.join(",\n  "));
         }
     }
+    if !case.view.is_empty() {
+        let stages = Tree::Array(case.view.to_vec());
+        let _ = writeln!(out, "db.v.drop(); db.createView(\"v\", \"c\", {});", value(&stages));
+    }
     let _ = writeln!(out, "db.runCommand({});", value(&case.command));
     if case.writes() {
         out.push_str("db.c.find();\n");

@@ -37,17 +37,16 @@ fn candidates(case: &Case) -> Vec<Case> {
         change(&mut other);
         found.push(other);
     };
-    for lists in [list_edits(&case.documents), list_edits(&case.others), list_edits(&case.indexes)]
-        .into_iter()
-        .enumerate()
-    {
-        let (which, lists) = lists;
+    let lists =
+        [&case.documents, &case.others, &case.indexes, &case.view].map(|list| list_edits(list));
+    for (which, lists) in lists.into_iter().enumerate() {
         for list in lists {
             let list = Rc::new(list);
             with(&|case| match which {
                 0 => case.documents = list.clone(),
                 1 => case.others = list.clone(),
-                _ => case.indexes = list.clone(),
+                2 => case.indexes = list.clone(),
+                _ => case.view = list.clone(),
             });
         }
     }
@@ -66,6 +65,7 @@ fn size(case: &Case) -> usize {
     sizes(&case.documents)
         + sizes(&case.others)
         + 3 * sizes(&case.indexes)
+        + 2 * sizes(&case.view)
         + 2 * case.command.size()
 }
 
@@ -161,6 +161,7 @@ mod tests {
             ),
             others: Rc::default(),
             indexes: Rc::default(),
+            view: Rc::default(),
             command: tree! {
                 "find" => "c",
                 "filter" => tree! { "a" => tree! { "$gt" => 3 }, "b" => tree! { "$ne" => 5 } },

@@ -39,12 +39,26 @@ PIPELINES = [
     [{"$bucketAuto": {"groupBy": "$a", "buckets": 7, "output": {"n": {"$sum": 1}, "ids": {"$push": "$_id"}}}}],
     [{"$setWindowFields": {"partitionBy": "$g", "sortBy": {"a": 1}, "output": {"r": {"$rank": {}}}}}, {"$sort": {"_id": 1}}],
     [{"$sortByCount": "$g"}, {"$sort": {"_id": 1}}],
+    [{"$setWindowFields": {"sortBy": {"a": 1}, "output": {
+        "sum": {"$sum": "$_id", "window": {"documents": [-3, 2]}}, "near": {"$push": "$g", "window": {"documents": [-1, 1]}}}}},
+     {"$sort": {"_id": 1}}],
+    [{"$facet": {
+        "sorted": [{"$sort": {"a": 1}}, {"$project": {"s": 0}}],
+        "grouped": [{"$group": {"_id": "$_id", "s": {"$first": "$s"}}}, {"$sort": {"_id": 1}}, {"$project": {"s": 0}}],
+        "buckets": [{"$bucketAuto": {"groupBy": "$a", "buckets": 5, "output": {"s": {"$push": "$s"}, "ids": {"$push": "$_id"}}}},
+                    {"$project": {"output.s": 0, "s": 0}}],
+        "windows": [{"$setWindowFields": {"partitionBy": "$g", "sortBy": {"a": -1}, "output": {"n": {"$documentNumber": {}}}}},
+                    {"$sort": {"_id": 1}}, {"$project": {"s": 0}}]}}],
 ]
 
 
 def test_answers_are_those_of_enough_memory(client, full):
     expected = [list(full.aggregate(p)) for p in PIPELINES]
     found = list(full.find({}, {"s": 0}).sort([("g", 1), ("a", -1)]))
+    one_megabyte = {name: 1_000_000 for name in SMALL}
+    with limits(client, **one_megabyte):
+        for pipeline, answer in zip(PIPELINES, expected):
+            assert list(full.aggregate(pipeline, allowDiskUse=True)) == answer, pipeline
     with limits(client, **SMALL):
         for pipeline, answer in zip(PIPELINES, expected):
             assert list(full.aggregate(pipeline)) == answer, pipeline
