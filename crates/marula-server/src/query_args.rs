@@ -23,6 +23,7 @@ errors! {
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
     natural_in_compound(sort: &str) = BadValue, "Cannot include '$natural' in compound sort: {sort}";
     no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
+    let_reads_document() = 4_890_500, "Command let Expression tried to access a field, but this is not allowed because Command let Expressions run before the query examines any documents.";
     hint_with_natural_sort() = BadValue, "index hint not allowed with $natural sort order";
 }
 
@@ -90,6 +91,11 @@ fn evaluate_let(variables: Doc<'_>, context: &QueryContext) -> Result<DocBuf> {
         // A variable may refer to those before it.
         let known = QueryContext { let_variables: Some(values.clone()), ..context.clone() };
         let expression = Expression::parse(element.value.get(), &mut Scope::new(&known))?;
+        let mut reads = false;
+        expression.for_each_path(&mut |_| reads = true);
+        if reads {
+            return Err(let_reads_document());
+        }
         let frame = Frame::new(Doc::EMPTY, &arena, &known);
         if let Some(value) = expression.eval(&frame)? {
             values.push(element.name, value);

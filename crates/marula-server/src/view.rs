@@ -85,7 +85,7 @@ fn check_stages(definition: &Definition<'_>, version: FeatureVersion) -> Result<
     }
     let collation = definition.collation.clone();
     let context = QueryContext { version, collation, ..QueryContext::default() };
-    Pipeline::parse(definition.pipeline, &context).map(|_| ())
+    Pipeline::parse_lazily(definition.pipeline, &context).map(|_| ())
 }
 
 /// The views of a database, by name, with what each depends on.

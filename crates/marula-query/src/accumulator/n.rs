@@ -140,9 +140,17 @@ impl State for Kept {
                     return Ok(0);
                 };
                 let collator = frame.context.collator();
-                let at = self.values.partition_point(|kept| {
-                    let order = order::compare(kept.get(), value, collator);
-                    if self.keep == Keep::Least { order.is_le() } else { order.is_ge() }
+                let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
+                // Of equals the one that came first is the least; it is also the one that stays.
+                if full
+                    && self.keep == Keep::Greatest
+                    && self.values.back().is_none_or(|least| compare(least).is_ge())
+                {
+                    return Ok(0);
+                }
+                let at = self.values.partition_point(|kept| match self.keep {
+                    Keep::Least => compare(kept).is_le(),
+                    _ => compare(kept).is_gt(),
                 });
                 if at >= self.count {
                     return Ok(0);

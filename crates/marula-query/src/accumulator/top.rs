@@ -120,7 +120,12 @@ impl State for TopState {
         self.sort_by.write_key(frame.root, &mut self.key)?;
         let at = self.kept.partition_point(|(key, _)| **key <= *self.key);
         let full = self.kept.len() >= self.count;
-        if full && (if self.bottom { at == 0 } else { at == self.kept.len() }) {
+        // Of equal documents those that came first stay.
+        let is_beyond = match (self.bottom, self.kept.first()) {
+            (true, Some((least, _))) => *self.key <= **least,
+            _ => at == self.kept.len(),
+        };
+        if full && is_beyond {
             return Ok(0);
         }
         let value = value.unwrap_or(Value::Null).to_buf();

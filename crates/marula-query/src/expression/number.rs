@@ -333,6 +333,7 @@ pub fn short_double_text(number: f64) -> String {
 
 fn special_text(number: f64) -> &'static str {
     match number {
+        number if number.is_nan() && number.is_sign_negative() => "-nan",
         number if number.is_nan() => "nan",
         number if number < 0.0 => "-inf",
         _ => "inf",

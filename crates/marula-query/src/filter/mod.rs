@@ -78,6 +78,13 @@ impl Draft {
         &self.node
     }
 
+    /// Computes the constant expressions.
+    ///
+    /// Errors: theirs, with mongod's prefix for each level of the tree.
+    pub fn optimize(&mut self, context: &Context) -> Result<()> {
+        optimize(&mut self.node, context)
+    }
+
     /// Computes the constant expressions and brings the filter into its canonical shape.
     ///
     /// Errors: those of the constant expressions, with mongod's prefix for each level of the tree.

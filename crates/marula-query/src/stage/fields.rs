@@ -346,3 +346,47 @@ pub(crate) fn write_with(
         write(Doc::EMPTY, out);
     }
 }
+
+/// Copies `doc` into `out` with `value` at `path`, as `$addFields` sets it: arrays on the way are gone through, and
+/// each of their elements gets the value.
+pub(crate) fn write_through(
+    doc: Doc<'_>,
+    path: &[Box<[u8]>],
+    value: Value<'_>,
+    out: &mut DocWriter<'_>,
+) {
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
+    let mut found = false;
+    for element in doc {
+        if **element.name != **first {
+            out.append_raw(element.name, element.value);
+            continue;
+        }
+        found = true;
+        match element.value.get() {
+            _ if rest.is_empty() => {
+                out.append(first, value);
+            }
+            Value::Array(items) => write_items(items, rest, value, &mut out.begin_array(first)),
+            Value::Document(inner) => write_through(inner, rest, value, &mut out.begin_doc(first)),
+            _ => write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first)),
+        }
+    }
+    if !found && rest.is_empty() {
+        out.append(first, value);
+    } else if !found {
+        write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first));
+    }
+}
+
+fn write_items(items: Doc<'_>, path: &[Box<[u8]>], value: Value<'_>, out: &mut ArrayWriter<'_>) {
+    for item in items.values() {
+        match item {
+            Value::Array(nested) => write_items(nested, path, value, &mut out.begin_array()),
+            Value::Document(inner) => write_through(inner, path, value, &mut out.begin_doc()),
+            _ => write_through(Doc::EMPTY, path, value, &mut out.begin_doc()),
+        }
+    }
+}

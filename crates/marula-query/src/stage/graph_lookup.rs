@@ -11,7 +11,6 @@ use super::lookup::{collect, equal_to_any};
 use super::r#match::Match;
 use super::source::check_size;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
-use crate::context::Context;
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
@@ -65,7 +64,11 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"restrictSearchWithMatch" => {
                 let doc = value.as_doc().ok_or_else(|| restrict_not_object(kind))?;
                 // Parsed here so that its errors come early.
-                Filter::parse(doc, parser.context)?;
+                Filter::parse(doc, parser.context).map_err(|error| {
+                    error.caused_by(
+                        "Failed to parse 'restrictSearchWithMatch' option to $graphLookup",
+                    )
+                })?;
                 restrict = Some(doc.to_buf());
             }
             b"from" => {
@@ -134,10 +137,6 @@ impl Stage for GraphLookup {
                 out.append("restrictSearchWithMatch", restrict);
             }
         })
-    }
-
-    fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.start_with.optimize(context)
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use crate::context::Context;
 use crate::feature_version::FeatureVersion;
-use crate::filter::Filter;
+use crate::filter::{Filter, Purpose};
 use crate::validation::allowed::near_not_allowed;
 
 pub(super) const ROW: Row =
@@ -24,12 +25,14 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Match {
     filter: Filter,
+    /// What a constant expression of the filter fails with: told when the whole pipeline is parsed.
+    failure: Option<Error>,
 }
 
 impl Match {
     /// A stage that takes what `filter` takes.
     pub(super) fn new(filter: Filter) -> Self {
-        Match { filter }
+        Match { filter, failure: None }
     }
 }
 
@@ -40,11 +43,17 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if has_where(doc) {
         return Err(where_not_allowed());
     }
-    let filter = Filter::parse(doc, parser.context)?;
+    let mut draft = Filter::draft(doc, Purpose::Any, parser.context)?;
+    if let Err(error) = draft.optimize(parser.context) {
+        let filter = Filter::everything(parser.context);
+        parser.push(Match { filter, failure: Some(error) });
+        return Ok(());
+    }
+    let filter = draft.finish(parser.context)?;
     if filter.near().is_some() {
         return Err(near_not_allowed());
     }
-    parser.push(Match { filter });
+    parser.push(Match::new(filter));
     Ok(())
 }
 
@@ -66,6 +75,10 @@ impl Stage for Match {
 
     fn print(&self) -> ValueBuf {
         Value::Document(self.filter.to_doc().as_doc()).to_buf()
+    }
+
+    fn optimize(&mut self, _: &Context) -> Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     fn kind(&self) -> Kind<'_> {

@@ -71,8 +71,9 @@ impl Pipeline {
         parser.finish()
     }
 
-    /// Parses the array of stages of an update: as in mongod nothing is computed of it before a document meets it.
-    pub(crate) fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
+    /// Parses the array of stages of an update or of a view's definition: as in mongod nothing is computed of it before
+    /// it is used.
+    pub fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
         let mut parser = Parser::new(context, Inside::Nothing, 0);
         parser.parse_all(array)?;
         Ok(parser.unoptimized())

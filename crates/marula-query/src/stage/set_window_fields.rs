@@ -3,6 +3,7 @@
 //! All documents are taken in and sorted by partition and `sortBy`; then one partition after another is
 //! computed.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -10,7 +11,7 @@ use marula_bson::key_string::encode_part;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::fields::write_with;
+use super::fields::write_through;
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
@@ -125,7 +126,8 @@ impl Stage for SetWindowFields {
     }
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.partition_by.iter_mut().try_for_each(|expression| expression.optimize(context))
+        self.partition_by.iter_mut().try_for_each(|expression| expression.optimize(context))?;
+        self.output.iter_mut().try_for_each(|(_, function)| function.optimize(context))
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
@@ -133,6 +135,7 @@ impl Stage for SetWindowFields {
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, None);
         Ok(Box::new(Windowing {
             input,
+            met_decimals: vec![Cell::new(false); self.output.len()],
             stage: self,
             context: Arc::clone(context),
             rows: Rows::Coming(sort),
@@ -155,6 +158,8 @@ struct Windowing {
     arena: Arena,
     key: Vec<u8>,
     order: Vec<u8>,
+    /// What the functions of the output remember of earlier partitions.
+    met_decimals: Vec<Cell<bool>>,
     /// The partition that has been computed.
     ready: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
@@ -223,9 +228,10 @@ impl Windowing {
         if documents.is_empty() {
             return Ok(false);
         }
-        let partition = Partition { documents: &documents, context: &self.context };
         let mut columns = Vec::with_capacity(self.stage.output.len());
-        for (_, function) in &self.stage.output {
+        for ((_, function), met_decimal) in self.stage.output.iter().zip(&self.met_decimals) {
+            let partition =
+                Partition { documents: &documents, context: &self.context, met_decimal };
             columns.push(function.values(&partition)?);
         }
         let mut ready = Vec::with_capacity(documents.len());
@@ -233,8 +239,13 @@ impl Windowing {
             let mut result = document.clone();
             for ((path, _), column) in self.stage.output.iter().zip(&columns) {
                 let mut bytes = Vec::with_capacity(result.len() + 32);
-                let value = Some(column[at].get());
-                write_with(result.as_doc(), path.parts(), value, &mut DocWriter::new(&mut bytes));
+                let value = column[at].get();
+                write_through(
+                    result.as_doc(),
+                    path.parts(),
+                    value,
+                    &mut DocWriter::new(&mut bytes),
+                );
                 check_size(bytes.len())?;
                 result = DocBuf::trusted(bytes);
             }

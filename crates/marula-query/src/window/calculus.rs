@@ -4,7 +4,9 @@ use marula_bson::{Decimal128, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Row, Spec, bounds, only_sort_field, shown};
+use super::removable::Totals;
 use super::{Bounds, Partition, SortBy, text};
+use crate::context::Context;
 use crate::expression::calendar::Unit;
 use crate::expression::number::{DecContext, Number, decimal_with};
 use crate::expression::{Expression, Scope};
@@ -18,6 +20,7 @@ pub(super) static ROWS: &[Row] = &[
 
 errors! {
     needs_sort(name: &str) = FailedToParse, "{name} requires a sortBy";
+    needs_one_field(name: &str) = FailedToParse, "{name} requires a non-compound sortBy";
     needs_window(name: &str) = FailedToParse, "{name} requires explicit window bounds";
     not_object(name: &str, kind: &str, shown: &str) = FailedToParse, "{name} expects an object, but got a {kind}: {shown}";
     no_input(name: &str) = FailedToParse, "{name} requires an 'input' expression";
@@ -45,7 +48,11 @@ struct Slope {
 fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
     let name = spec.name;
     let is_integral = name == "$integral";
-    let sort_by = only_sort_field(spec.sort, || needs_sort(name))?;
+    let is_sorted = spec.sort.is_some_and(|sort| !sort.is_empty());
+    let sort_by = only_sort_field(spec.sort, || match is_sorted {
+        true => needs_one_field(name),
+        false => needs_sort(name),
+    })?;
     if spec.window.is_none() && !is_integral {
         return Err(needs_window(name));
     }
@@ -157,6 +164,10 @@ impl Slope {
 }
 
 impl Function for Slope {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.input.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let times = partition.sort_values(&self.sort_by)?;
         let inputs = partition.values(&self.input)?;
@@ -190,44 +201,66 @@ fn parse_covariance(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Fu
 }
 
 /// The two numbers of an input that is an array of two numbers.
-fn pair(input: &Option<ValueBuf>) -> Option<(f64, f64)> {
+fn pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
     let items = input.as_ref()?.get().as_array()?;
     let mut values = items.values();
     match (values.next(), values.next(), values.next()) {
-        (Some(x), Some(y), None) => Some((x.as_f64()?, y.as_f64()?)),
+        (Some(x), Some(y), None) => Some((Number::of(x)?, Number::of(y)?)),
         _ => None,
     }
 }
 
-/// Means and the sum of products of the pairs so far, by Welford's method.
-#[derive(Clone, Copy, Default)]
+/// The sums of the pairs so far, and that of the products of their distances from the means.
+#[derive(Default)]
 struct Moments {
-    count: f64,
-    mean_x: f64,
-    mean_y: f64,
-    products: f64,
+    count: i64,
+    x: Totals,
+    y: Totals,
+    products: Totals,
 }
 
 impl Moments {
-    fn add(&mut self, (x, y): (f64, f64)) {
-        self.count += 1.0;
-        let delta = x - self.mean_x;
-        self.mean_x += delta / self.count;
-        self.mean_y += (y - self.mean_y) / self.count;
-        self.products += delta * (y - self.mean_y);
+    fn means(&self) -> (Number, Number) {
+        match self.count {
+            0 => (Number::Int(0), Number::Int(0)),
+            count => {
+                let count = Number::Long(count);
+                (self.x.total().divide(count), self.y.total().divide(count))
+            }
+        }
     }
 
-    /// Takes a pair out again, in the reverse order of [`Moments::add`], as mongod does.
-    fn remove(&mut self, (x, y): (f64, f64)) {
-        self.count -= 1.0;
-        if self.count < 1.0 {
+    /// Adds a pair: its product is of the distance from the mean of x before it and from the mean of y with it.
+    fn add(&mut self, (x, y): (Number, Number)) {
+        let (before, _) = self.means();
+        self.count += 1;
+        self.x.change(x.into(), 1);
+        self.y.change(y.into(), 1);
+        let (_, after) = self.means();
+        let product = x.subtract(before).multiply(y.subtract(after));
+        self.products.change(product.into(), 1);
+    }
+
+    /// Takes a pair out again, in the reverse order of [`Moments::add`].
+    fn remove(&mut self, (x, y): (Number, Number)) {
+        let (_, before) = self.means();
+        self.count -= 1;
+        if self.count == 0 {
             *self = Moments::default();
             return;
         }
-        let delta = y - self.mean_y;
-        self.mean_x -= (x - self.mean_x) / self.count;
-        self.products -= (x - self.mean_x) * delta;
-        self.mean_y -= delta / self.count;
+        self.x.change(x.into(), -1);
+        self.y.change(y.into(), -1);
+        let (after, _) = self.means();
+        let product = x.subtract(after).multiply(y.subtract(before));
+        self.products.change(product.into(), -1);
+    }
+
+    fn covariance(&self, is_sample: bool) -> Value<'static> {
+        match if is_sample { self.count - 1 } else { self.count } {
+            ..=0 => Value::Null,
+            divisor => self.products.total().divide(Number::Long(divisor)).into(),
+        }
     }
 }
 
@@ -238,20 +271,14 @@ fn has_decimal(input: &Option<ValueBuf>) -> bool {
         && items.is_some_and(|items| items.values().any(|item| item.kind() == Type::Decimal128))
 }
 
-/// The two numbers as decimals.
-fn decimal_pair(input: &Option<ValueBuf>) -> Option<(Decimal128, Decimal128)> {
-    pair(input)?;
-    let mut numbers = input.as_ref()?.get().as_array()?.values().filter_map(Number::of);
-    Some((numbers.next()?.to_decimal(), numbers.next()?.to_decimal()))
-}
-
 impl Covariance {
     /// The covariance of pairs among which are decimals: it is one.
     fn in_decimals(&self, inputs: &[Option<ValueBuf>]) -> Value<'static> {
         use DecContext as Dec;
         let zero = Decimal128::ZERO;
         let (mut count, mut sum_x, mut sum_y, mut products) = (0i64, zero, zero, zero);
-        for (x, y) in inputs.iter().filter_map(decimal_pair) {
+        for (x, y) in inputs.iter().filter_map(pair) {
+            let (x, y) = (x.to_decimal(), y.to_decimal());
             count += 1;
             sum_x = decimal_with(sum_x, x, Dec::add);
             sum_y = decimal_with(sum_y, y, Dec::add);
@@ -269,6 +296,10 @@ impl Covariance {
 }
 
 impl Function for Covariance {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.input.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let inputs = partition.values(&self.input)?;
         let mut decimals = 0usize;
@@ -289,14 +320,11 @@ impl Function for Covariance {
             decimals += count(&is_decimal[held.end..window.end]);
             decimals -= count(&is_decimal[held.start..window.start]);
             held = window;
-            if decimals > 0 {
-                values.push(self.in_decimals(&inputs[held.clone()]).to_buf());
-                continue;
-            }
-            let divisor = if self.is_sample { moments.count - 1.0 } else { moments.count };
-            let value = match divisor > 0.0 {
-                true => Value::Double(moments.products / divisor),
-                false => Value::Null,
+            // Decimals cannot be taken out again without a trace: their window is gone through anew.
+            let value = if decimals > 0 {
+                self.in_decimals(&inputs[held.clone()])
+            } else {
+                moments.covariance(self.is_sample)
             };
             values.push(value.to_buf());
         }

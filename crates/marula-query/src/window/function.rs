@@ -33,6 +33,9 @@ pub(super) struct Spec<'s> {
 pub(super) trait Function: std::fmt::Debug + Send + Sync {
     /// One value per document.
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>>;
+
+    /// Computes what needs no document.
+    fn optimize(&mut self, context: &Context) -> Result<()>;
 }
 
 /// A window function that a user can name and that is not an accumulator: its row.
@@ -111,6 +114,11 @@ impl WindowFunction {
         self.function.values(partition)
     }
 
+    /// Computes what needs no document.
+    pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.function.optimize(context)
+    }
+
     /// The function as it was given.
     pub(crate) fn print(&self) -> ValueBuf {
         self.spec.clone()
@@ -143,6 +151,10 @@ impl Accumulated {
 }
 
 impl Function for Accumulated {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.accumulator.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let windows = self.bounds.windows(partition)?;
         if (self.bounds.start_moves() || self.accumulator.percentiles().is_some())

@@ -12,6 +12,8 @@ mod rank;
 mod removable;
 mod smooth;
 
+use std::cell::Cell;
+
 use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::Result;
@@ -28,6 +30,8 @@ pub(crate) struct Partition<'p> {
     pub(crate) documents: &'p [DocBuf],
     /// The surroundings of the operation.
     pub(crate) context: &'p Context,
+    /// Whether `$expMovingAvg` has met a decimal, in this partition or an earlier one.
+    pub(crate) met_decimal: &'p Cell<bool>,
 }
 
 /// What `sortBy` says, as far as functions ask.

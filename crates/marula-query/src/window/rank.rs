@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::function::{Function, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy, or_null};
+use crate::context::Context;
 use crate::expression::{Expression, Scope};
 
 pub(super) static ROWS: &[Row] = &[
@@ -58,6 +59,10 @@ fn parse_rank(spec: &Spec<'_>, _: &mut Scope<'_>) -> Result<Box<dyn Function>> {
 }
 
 impl Function for Rank {
+    fn optimize(&mut self, _: &Context) -> Result<()> {
+        Ok(())
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let collator = partition.context.collator();
         let sorted = partition.sort_values(&self.sort_by)?;
@@ -124,6 +129,10 @@ fn parse_shift(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
 }
 
 impl Function for Shift {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.output.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let values = partition.values(&self.output)?;
         let shifted = (0..values.len()).map(|at| {

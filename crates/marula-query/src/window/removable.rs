@@ -83,7 +83,7 @@ fn ends(
 
 /// How many numbers there are that no sum comes back from, and the sum of the others.
 #[derive(Default)]
-struct Totals {
+pub(super) struct Totals {
     is_mean: bool,
     count: i64,
     integers: i128,
@@ -98,7 +98,7 @@ struct Totals {
 
 impl Totals {
     /// Adds a value, or takes it out where `sign` is negative.
-    fn change(&mut self, value: Value<'_>, sign: i64) {
+    pub(super) fn change(&mut self, value: Value<'_>, sign: i64) {
         let Some(number) = Number::of(value) else { return };
         self.count += sign;
         match number {
@@ -140,7 +140,8 @@ impl Totals {
         }
     }
 
-    fn total(&self) -> Number {
+    /// The sum.
+    pub(super) fn total(&self) -> Number {
         let is_nan =
             self.nans > 0 || (self.positive_infinities > 0 && self.negative_infinities > 0);
         let special = match (is_nan, self.positive_infinities, self.negative_infinities) {

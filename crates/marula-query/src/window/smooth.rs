@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::function::{Function, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
+use crate::context::Context;
 use crate::expression::number::{DecContext, Number, decimal_with};
 use crate::expression::{Expression, Scope};
 
@@ -82,10 +83,15 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
 }
 
 impl Function for MovingAverage {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.input.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        // It is carried on in decimals, as mongod does; a double unless a decimal was among the values.
+        // It is carried on in decimals, as mongod does; a double unless a decimal was among the values. That one was,
+        // mongod remembers for the partitions that follow.
         let mut average: Option<Decimal128> = None;
-        let mut is_decimal = false;
+        let mut is_decimal = partition.met_decimal.get();
         let mut values = Vec::new();
         for input in partition.values(&self.input)? {
             if let Some(number) = input.and_then(|input| Number::of(input.get())) {
@@ -102,6 +108,7 @@ impl Function for MovingAverage {
             };
             values.push(value.to_buf());
         }
+        partition.met_decimal.set(is_decimal);
         Ok(values)
     }
 }
@@ -147,6 +154,10 @@ fn place(value: &Option<ValueBuf>) -> Option<Number> {
 }
 
 impl Function for LinearFill {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.input.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let inputs = partition.values(&self.input)?;
         let places = partition.sort_values(&self.sort_by)?;
@@ -211,6 +222,10 @@ fn parse_locf(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function
 }
 
 impl Function for LastObserved {
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.input.optimize(context)
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let mut last = Value::Null.to_buf();
         let mut values = Vec::new();

@@ -59,9 +59,6 @@ fn parse_operator(
     let zone = given_or_missing(zone, scope)?;
     let on_null = Expression::parse(on_null, scope)?;
     let on_error = on_error.map(|value| Expression::parse(value, scope)).transpose()?;
-    if let Some(Value::String(format)) = format.as_constant() {
-        check_format(format, scope.context.version)?;
-    }
     let mut args = vec![text, format, zone, on_null];
     args.extend(on_error);
     Ok(operator.call(args))

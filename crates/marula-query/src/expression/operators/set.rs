@@ -93,7 +93,6 @@ fn check_set_equals(args: &[Expression]) -> Result<()> {
 fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
     let mut first: Option<BorrowedSet<'_, '_>> = None;
-    let mut all_equal = true;
     for (at, arg) in args.iter().enumerate() {
         let value = arg.eval(frame)?;
         let Some(Value::Array(items)) = value else {
@@ -102,13 +101,17 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         let set = BorrowedSet::new(items.values(), collator);
         match &first {
             None => first = Some(set),
-            Some(first) => {
-                all_equal &= first.values().len() == set.values().len()
-                    && set.values().iter().all(|value| first.contains(*value));
+            // Arguments behind the first that differs are not looked at.
+            Some(first)
+                if first.values().len() != set.values().len()
+                    || !set.values().iter().all(|value| first.contains(*value)) =>
+            {
+                return Ok(Some(false.into()));
             }
+            Some(_) => {}
         }
     }
-    Ok(Some(all_equal.into()))
+    Ok(Some(true.into()))
 }
 
 fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
