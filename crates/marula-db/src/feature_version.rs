@@ -4,7 +4,7 @@
 //! makes what stands there count before the next start.
 
 use marula_bson::{Doc, Value, doc};
-use marula_error::{Result, errors};
+use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::update::Touched;
 
@@ -19,14 +19,9 @@ const COLLECTION: &str = "system.version";
 /// The document's `_id`.
 const ID: &str = "featureCompatibilityVersion";
 
-errors! {
-    not_a_version(found: &str) = UnsupportedFormat, "the feature compatibility version stored in admin.system.version is not one of 6.0, 7.0 and 8.0: {found}";
-}
-
 impl Db {
-    /// Reads the stored version.
-    ///
-    /// Errors: `not_a_version`.
+    /// Reads the stored version. A document that says none, written by hand, is told of and passed over: it must not
+    /// keep a server from starting.
     pub(crate) fn load_feature_version(&self) -> Result<()> {
         let Some(collection) = self.collection(&Namespace::new(DATABASE, COLLECTION)?) else {
             return Ok(());
@@ -34,11 +29,13 @@ impl Db {
         let mut scratch = Vec::new();
         let found = collection.find_id(self.store(), Value::from(ID), &mut scratch)?;
         let Some(record) = found else { return Ok(()) };
-        let mut version = Ok(FeatureVersion::default());
-        collection.get(self.store(), record.as_bytes(), &mut scratch, &mut |doc| {
-            version = read(doc);
+        collection.get(self.store(), record.as_bytes(), &mut scratch, &mut |doc| match read(doc) {
+            Some(version) => self.use_feature_version(version),
+            None => tracing::error!(
+                found = %doc,
+                "admin.system.version holds no feature compatibility version that is known: it is 6.0 until it is set anew"
+            ),
         })?;
-        self.use_feature_version(version?);
         Ok(())
     }
 
@@ -73,9 +70,9 @@ impl Db {
 }
 
 /// The version that a stored document says.
-fn read(doc: Doc<'_>) -> Result<FeatureVersion> {
+fn read(doc: Doc<'_>) -> Option<FeatureVersion> {
     let name = doc.get("version").and_then(|version| version.as_str()).unwrap_or_default();
-    FeatureVersion::from_name(name.as_ref()).ok_or_else(|| not_a_version(&doc.to_string()))
+    FeatureVersion::from_name(name.as_ref())
 }
 
 #[cfg(test)]
@@ -108,10 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_says_no_version_is_told_of() {
-        for document in [doc! { "_id": ID }, doc! { "version": 8 }, doc! { "version": "9.9" }] {
-            assert!(read(document.as_doc()).is_err(), "{document:?}");
+    fn a_document_that_says_no_version_does_not_count() {
+        for document in [
+            doc! { "_id": ID },
+            doc! { "_id": ID, "version": 8 },
+            doc! { "_id": ID, "version": "9.9" },
+        ] {
+            let store = Arc::new(Memory::new());
+            let db = Db::open(store.clone()).unwrap();
+            let namespace = Namespace::new(DATABASE, COLLECTION).unwrap();
+            let collection = db.collection_or_create(&namespace).unwrap();
+            WriteOp::new(&db, 0).upsert(&collection, document.as_doc(), None).unwrap();
+            drop((collection, db));
+            let db = Db::open(store).unwrap();
+            assert_eq!(db.feature_version(), FeatureVersion::V6_0, "{document:?}");
+            db.set_feature_version(FeatureVersion::V8_0, 0).unwrap();
+            assert_eq!(db.feature_version(), FeatureVersion::V8_0);
         }
-        assert_eq!(read(doc! { "version": "7.0" }.as_doc()), Ok(FeatureVersion::V7_0));
     }
 }

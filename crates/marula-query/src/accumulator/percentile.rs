@@ -17,16 +17,16 @@ pub(super) static ROWS: &[Row] = &[
 ];
 
 errors! {
-    median_not_object(text: &str) = 7436100, "specification must be an object; found {text}";
-    percentile_not_object(text: &str) = 7429703, "specification must be an object; found {text}";
+    median_not_object(text: &str) = 7436100, "$median takes an object, not {text}";
+    percentile_not_object(text: &str) = 7429703, "$percentile takes an object, not {text}";
     unknown_field(name: &str, field: &str) = IDLUnknownField, "BSON field '{name}.{field}' is an unknown field.";
     missing_field(name: &str, field: &str) = IDLFailedToParse, "BSON field '{name}.{field}' is missing but a required field";
     method_type(name: &str, kind: &str) = TypeMismatch, "BSON field '{name}.method' is the wrong type '{kind}', expected type 'string'";
-    bad_method() = BadValue, "Currently only 'approximate' can be used as percentile 'method'.";
-    p_not_constant(text: &str) = 7750300, "The $percentile 'p' field must be an array of constant values, but found value: {text}.";
-    p_empty() = 7750301, "The $percentile 'p' field must be a non-empty array of numbers from [0.0, 1.0].";
-    p_not_number(text: &str) = 7750302, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found: {text}";
-    p_out_of_range(text: &str) = 7750303, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found: {text}";
+    bad_method() = BadValue, "the 'method' of a percentile is 'approximate'; there is no other";
+    p_not_constant(text: &str) = 7750300, "'p' of $percentile is an array of constants, not {text}";
+    p_empty() = 7750301, "'p' of $percentile needs at least one number from 0 to 1";
+    p_not_number(text: &str) = 7750302, "'p' of $percentile is made of numbers, not of {text}";
+    p_out_of_range(text: &str) = 7750303, "'p' of $percentile is made of numbers from 0 to 1, and {text} is none";
 }
 
 /// The only method there is.

@@ -20,7 +20,7 @@ use crate::writes;
 
 errors! {
     update_type() = FailedToParse, "Update argument must be either an object or an array";
-    pub(super) sorted_multi() = FailedToParse, "Cannot specify sort with multi=true";
+    pub(super) sorted_multi() = FailedToParse, "a sort chooses the one document to change: it does not go with multi: true";
 }
 
 pub(super) static COMMAND: Command = Command {

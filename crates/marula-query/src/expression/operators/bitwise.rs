@@ -22,8 +22,8 @@ pub(super) static OPERATORS: &[Operator] = &[
 ];
 
 errors! {
-    not_whole(name: &str) = TypeMismatch, "{name} only supports int and long operands.";
-    not_whole_alone(kind: &str) = TypeMismatch, "$bitNot only supports int and long, not: {kind}.";
+    not_whole(name: &str) = TypeMismatch, "{name} takes values of the types int and long alone";
+    not_whole_alone(kind: &str) = TypeMismatch, "$bitNot takes a value of the type int or long, not {kind}";
 }
 
 /// Joins the operands from left to right, beginning with what changes nothing; null where one is null.
