@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use marula_bson::{Doc, Value, key_string};
 use marula_error::{Result, errors};
-use marula_storage::{Cursor, Direction, KeyRange, Read, Space};
+use marula_storage::{Cursor, Direction, KeyRange, Looked, Read, Space, Values};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::build::Build;
@@ -244,6 +244,22 @@ impl Collection {
         store.get(Space::Records, scratch, &mut |bytes| visit(Doc::trusted(bytes))).for_client()
     }
 
+    /// Reads the documents of several records at once.
+    pub fn get_many<'r, 'k>(
+        &self,
+        store: &'r dyn Read,
+        records: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Result<Documents<'r>> {
+        let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+        for record in records {
+            bytes.extend_from_slice(&self.ident.bytes());
+            bytes.extend_from_slice(record);
+            ends.push(bytes.len());
+        }
+        let keys: Vec<&[u8]> = ends.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect();
+        store.get_many(Space::Records, &keys).for_client().map(Documents)
+    }
+
     /// The record key of the document with this `_id`.
     pub fn find_id(
         &self,
@@ -399,6 +415,20 @@ impl Collection {
     }
 }
 
+/// Documents that were read at once, held where the store has them: see [`Collection::get_many`].
+pub struct Documents<'r>(Box<dyn Values + 'r>);
+
+impl Documents<'_> {
+    /// The document of the record at `place`; `None` where there is none, or [`Collection::get`] must be asked.
+    #[inline]
+    pub fn get(&self, place: usize) -> Option<Doc<'_>> {
+        match self.0.get(place) {
+            Looked::Found(bytes) => Some(Doc::trusted(bytes)),
+            Looked::Absent | Looked::Unread => None,
+        }
+    }
+}
+
 /// Walks documents in record order.
 pub struct RecordCursor<'r> {
     cursor: Box<dyn Cursor + 'r>,
@@ -464,7 +494,22 @@ impl EntryCursor<'_> {
     /// Errors: `corrupt_index`.
     #[inline]
     pub fn entry(&self) -> Result<Entry<'_>> {
-        entry::decode(&self.index, self.shape, self.cursor.key(), self.cursor.value())
+        let (key, value) = self.stored();
+        self.decode(key, value)
+    }
+
+    /// The entry's key and value as they are stored.
+    #[inline]
+    pub fn stored(&self) -> (&[u8], &[u8]) {
+        (self.cursor.key(), self.cursor.value())
+    }
+
+    /// The entry of the index that is stored so.
+    ///
+    /// Errors: `corrupt_index`.
+    #[inline]
+    pub fn decode<'a>(&self, key: &'a [u8], value: &'a [u8]) -> Result<Entry<'a>> {
+        entry::decode(&self.index, self.shape, key, value)
             .ok_or_else(|| corrupt_index(&self.index.spec.name))
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use marula_storage::latch::Latches;
 use marula_storage::{
-    Caps, Cursor, Direction, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn,
+    Caps, Cursor, Direction, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn, Values,
 };
 use parking_lot::Mutex;
 use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions};
@@ -15,6 +15,7 @@ use crate::error::{closed, from_rocksdb};
 use crate::estimate::Estimates;
 use crate::folder::Folder;
 use crate::health::Health;
+use crate::many;
 use crate::options::{EmbeddedOptions, name_of};
 use crate::scan::{OwnedView, View, open_cursor};
 use crate::statistics;
@@ -82,7 +83,7 @@ impl Embedded {
             db,
             cache,
             health,
-            read_options: ReadOptions::default(),
+            read_options: many::read_options(),
             write_options: WriteOptions::default(),
             spaces,
             compaction: Mutex::default(),
@@ -140,36 +141,15 @@ pub(crate) fn get_with(
     Ok(found.is_some())
 }
 
-/// Shows the value of each key. One by one: each costs the same lookups, and nothing is gathered on the heap.
-pub(crate) fn get_many_with(
-    engine: &Engine,
-    options: &ReadOptions,
-    space: Space,
-    keys: &[&[u8]],
-    visit: &mut dyn FnMut(usize, Option<&[u8]>),
-) -> Result<()> {
-    let column = engine.column(space);
-    for (index, key) in keys.iter().enumerate() {
-        let found = engine.db.get_pinned_cf_opt(column, key, options).map_err(from_rocksdb)?;
-        visit(index, found.as_deref());
-    }
-    Ok(())
-}
-
 impl Read for Embedded {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.check_open()?;
         get_with(&self.engine, &self.engine.read_options, space, key, visit)
     }
 
-    fn get_many(
-        &self,
-        space: Space,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
         self.check_open()?;
-        get_many_with(&self.engine, &self.engine.read_options, space, keys, visit)
+        many::get_many_with(&self.engine, &self.engine.read_options, space, keys)
     }
 
     fn cursor<'r>(

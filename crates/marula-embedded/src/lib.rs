@@ -12,6 +12,7 @@ mod error;
 mod estimate;
 mod folder;
 mod health;
+mod many;
 mod options;
 mod prefetch;
 mod scan;

@@ -23,7 +23,11 @@
 //! - A bloom filter over the memtable: updates and gets the same, inserts 10% dearer. Off.
 //! - Blocks of 4 or 8 KB, restart interval 16, a hash index in blocks, LRU in place of the clock cache, pipelined
 //!   writes, no concurrent memtable writes: no difference beyond noise.
-//! - Multi-get in place of single gets for random keys: 5%, and it gathers on the heap. Not used.
+//! - Keys apart from values in the blocks of records, whose documents a search for a key would step across: look-ups
+//!   5 to 12% cheaper, scans the same. On. For index entries, small themselves, RocksDB advises against it.
+//! - Multi-get of 32 records in key order: a fifth to a third less than single gets where records lie near each other,
+//!   5% for random ones. On top of it, search paths of the memtable kept from key to key
+//!   (`memtable_batch_lookup_optimization`) and interpolation search in the tables' indexes: no difference beyond noise.
 
 use std::fs;
 use std::path::PathBuf;
@@ -145,7 +149,7 @@ impl EmbeddedOptions {
         options.set_strict_max_successive_merges(true);
         // A record is looked up when an index knows it: a filter on the last level never says no.
         options.set_optimize_filters_for_hits(space == Space::Records);
-        options.set_block_based_table_factory(&self.table(cache));
+        options.set_block_based_table_factory(&self.table(space, cache));
         options
     }
 
@@ -157,11 +161,13 @@ impl EmbeddedOptions {
         options
     }
 
-    fn table(&self, cache: &Cache) -> BlockBasedOptions {
+    fn table(&self, space: Space, cache: &Cache) -> BlockBasedOptions {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(cache);
         table.set_block_size(16 << 10);
         table.set_block_restart_interval(8);
+        // The keys of a block lie side by side, not a document apart: searching one touches a line or two of memory.
+        table.set_separate_key_value_in_data_block(space == Space::Records);
         table.set_bloom_filter(10.0, false);
         let is_tiny = self.cache_bytes < CACHE_BYTES_TINY;
         table.set_cache_index_and_filter_blocks(is_tiny);

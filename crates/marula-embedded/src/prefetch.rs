@@ -26,3 +26,25 @@ pub(crate) fn behind(value: &[u8]) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
+
+/// Lines of a value that are worth fetching ahead; behind them the processor has seen which way it goes.
+#[cfg(target_arch = "x86_64")]
+const WHOLE_LINES_MAX: usize = 44;
+
+/// Begins to fetch `value`, which is looked at soon.
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) fn whole(value: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for line in 0..value.len().div_ceil(LINE_BYTES).min(WHOLE_LINES_MAX) {
+            // SAFETY: as in `behind`.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(value.as_ptr().wrapping_add(line * LINE_BYTES).cast());
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use marula_storage::{Cursor, Direction, KeyRange, Read, Result, Space};
+use marula_storage::{Cursor, Direction, KeyRange, Read, Result, Space, Values};
 use rust_rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 
-use crate::engine::{Embedded, Engine, get_many_with, get_with};
+use crate::engine::{Embedded, Engine, get_with};
 use crate::error::from_rocksdb;
+use crate::many;
 use crate::prefetch;
 
 /// A cursor over one range.
@@ -18,6 +19,8 @@ pub(crate) struct EmbeddedCursor<'r> {
     range: KeyRange,
     direction: Direction,
     position: Position,
+    /// Whether entries are large and most often lie behind one another, so that the next is worth fetching ahead.
+    fetches_ahead: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,7 @@ pub(crate) fn open_cursor<'r>(
         range: range.clone(),
         direction,
         position: Position::Before,
+        fetches_ahead: space == Space::Records && direction == Direction::Forward,
     })
 }
 
@@ -74,7 +78,7 @@ impl Cursor for EmbeddedCursor<'_> {
             (Position::Before, Direction::Backward) => self.iterator.seek_to_last(),
         }
         let is_on = self.settle()?;
-        if is_on && self.direction == Direction::Forward {
+        if is_on && self.fetches_ahead {
             prefetch::behind(self.value());
         }
         Ok(is_on)
@@ -127,7 +131,7 @@ pub(crate) struct View<'s> {
 impl<'s> View<'s> {
     pub(crate) fn new(engine: &'s Engine) -> Self {
         let snapshot = engine.db.snapshot();
-        let mut options = ReadOptions::default();
+        let mut options = many::read_options();
         options.set_snapshot(&snapshot);
         View { engine, options, snapshot }
     }
@@ -138,13 +142,8 @@ impl Read for View<'_> {
         get_with(self.engine, &self.options, space, key, visit)
     }
 
-    fn get_many(
-        &self,
-        space: Space,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        get_many_with(self.engine, &self.options, space, keys, visit)
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
+        many::get_many_with(self.engine, &self.options, space, keys)
     }
 
     fn cursor<'r>(
@@ -182,13 +181,8 @@ impl Read for OwnedView {
         self.view.get(space, key, visit)
     }
 
-    fn get_many(
-        &self,
-        space: Space,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        self.view.get_many(space, keys, visit)
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
+        self.view.get_many(space, keys)
     }
 
     fn cursor<'r>(

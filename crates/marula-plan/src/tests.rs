@@ -234,6 +234,11 @@ fn carry_out(
     let mut found = Vec::new();
     loop {
         let mut room = 1 + random.below(40);
+        match random.below(3) {
+            0 => execution.expect(room),
+            1 => execution.expect(usize::MAX),
+            _ => {}
+        }
         let end = execution
             .run(db, &mut || Ok(()), &mut |document| {
                 if room == 0 {
@@ -246,6 +251,45 @@ fn carry_out(
             .unwrap();
         if end == End::Exhausted {
             return found;
+        }
+    }
+}
+
+/// What the stages of a plan have counted when they have given `count` documents, or all.
+fn counted(
+    db: &Db,
+    collection: &Arc<Collection>,
+    (plan, query): (Plan, Query),
+    expected: usize,
+    count: usize,
+) -> String {
+    let mut execution = Execution::new(collection.clone(), plan, query);
+    execution.expect(expected);
+    let mut given = 0;
+    execution
+        .run(db, &mut || Ok(()), &mut |_| {
+            given += 1;
+            Ok(if given < count { Emit::Taken } else { Emit::Enough })
+        })
+        .unwrap();
+    let mut counted = String::new();
+    execution.plan().root.walk(&mut |node| counted += &format!("{:?}\n", node.stats));
+    counted
+}
+
+/// Who reads documents ahead counts as who reads each in its turn.
+fn check_counts(db: &Db, collection: &Arc<Collection>, make: &dyn Fn() -> Query, what: &str) {
+    let state = collection.state();
+    let plans = || planner::plans(&state, &make()).unwrap();
+    for number in 0..plans().len() {
+        for count in [1, 7, usize::MAX] {
+            let counted = |expected| {
+                let plan = plans().swap_remove(number);
+                counted(db, collection, (plan, make()), expected, count)
+            };
+            let one_by_one = counted(1);
+            assert_eq!(counted(usize::MAX), one_by_one, "{count} of {what}, plan {number}");
+            assert_eq!(counted(count), one_by_one, "expecting {count} of {what}, plan {number}");
         }
     }
 }
@@ -322,6 +366,9 @@ fn check(seed: u64) {
                     Some(_) => assert!(found == wanted, "{what}"),
                     None => assert!(sorted(found) == sorted(wanted.clone()), "{what}"),
                 }
+            }
+            if number % 10 == 0 {
+                check_counts(&db, collection, &make, &what);
             }
             check_chosen(&db, collection, make(), wanted.len(), &what);
             check_covered(&db, collection, make(), &wanted, &what, &mut random);

@@ -15,6 +15,6 @@ pub mod memory;
 pub mod contract;
 
 pub use store::{
-    Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, RangeStats, Read, Result, Space, Stamp,
-    Store, Txn,
+    Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, Looked, RangeStats, Read, Result, Space,
+    Stamp, Store, Txn, Values,
 };

@@ -148,15 +148,11 @@ pub trait Read: Send + Sync {
     /// Shows the value of `key`; answers whether there is one.
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Shows the value of each key, in the order of `keys`: the index of the key, and its value or `None`.
+    /// Reads the values of several keys at once and holds them, by the places of `keys`.
     ///
-    /// One call may be one round trip; engines that gain nothing by it call [`Read::get`].
-    fn get_many(
-        &self,
-        space: Space,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()>;
+    /// Keys may come in any order and twice; in ascending order they cost least. An engine bounds the memory that it
+    /// holds: it reads one value whatever its size, and may leave others [`Looked::Unread`].
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>>;
 
     /// Opens a cursor over `range`, before its first key. The cursor sees one moment.
     fn cursor<'r>(
@@ -165,6 +161,24 @@ pub trait Read: Send + Sync {
         range: &KeyRange,
         direction: Direction,
     ) -> Result<Box<dyn Cursor + 'r>>;
+}
+
+/// The values that [`Read::get_many`] has read. They stay where the engine holds them (pinned cache blocks) until this is
+/// dropped: let it go soon.
+pub trait Values {
+    /// What was found of the key at `place`. Panics when there was no such key.
+    fn get(&self, place: usize) -> Looked<'_>;
+}
+
+/// What looking up one of several keys has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Looked<'v> {
+    /// Its value.
+    Found(&'v [u8]),
+    /// It is not stored.
+    Absent,
+    /// It was not read, because it would have taken too much memory or failed: ask [`Read::get`], which tells why.
+    Unread,
 }
 
 /// Walks a range in key order. Key and value stay where the engine holds them until the next move.

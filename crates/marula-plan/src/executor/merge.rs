@@ -76,8 +76,14 @@ impl SortMerge {
         }
         let doc = Doc::trusted(&row.doc);
         let record = row.record.as_bytes();
-        let answer =
-            out(Found { doc, record, entry: None, is_fetched: row.is_fetched, score: None })?;
+        let answer = out(Found {
+            doc,
+            record,
+            entry: None,
+            is_fetched: row.is_fetched,
+            ahead: None,
+            score: None,
+        })?;
         if answer != Emit::Full
             && let Head::Row(row) = std::mem::replace(&mut heads[number], Head::Unknown)
         {

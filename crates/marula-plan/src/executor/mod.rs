@@ -14,6 +14,7 @@ mod near;
 mod scan;
 mod sort;
 mod text;
+mod walk;
 mod work;
 
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct Found<'a> {
     pub entry: Option<(&'a Index, Entry<'a>)>,
     /// Whether `doc` has been read from the collection.
     pub is_fetched: bool,
+    /// The record's document, where it has been read ahead for the stage that reads documents.
+    pub(crate) ahead: Option<Doc<'a>>,
     /// How well it meets a text search, where that was asked for.
     pub score: Option<f64>,
 }
@@ -91,6 +94,8 @@ pub struct Execution {
     query: Query,
     /// How many stages have a place in the store.
     place_count: usize,
+    /// How many documents the next run is about to take, at most.
+    wanted: u64,
     is_exhausted: bool,
     /// What of its work is in the thread's tally already.
     tallied: Examined,
@@ -113,6 +118,7 @@ impl Execution {
             plan,
             query,
             place_count,
+            wanted: u64::MAX,
             is_exhausted: false,
             tallied: Examined::default(),
             gives_once: false,
@@ -161,6 +167,11 @@ impl Execution {
             Stage::Fetch(stage) => stage.is_unread = true,
             _ => {}
         }
+    }
+
+    /// Says how many documents each run is about to take, at most: so many are worth reading ahead.
+    pub fn expect(&mut self, documents: usize) {
+        self.wanted = documents as u64;
     }
 
     /// Whether the execution stands at the end for good. One over a capped collection may get more later:
@@ -216,6 +227,7 @@ impl Execution {
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<End>> {
         let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
+        work::expect(&mut self.plan.root, self.wanted);
         let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
         let end = run_node(&mut self.plan.root, &mut env, barren_works_max, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);

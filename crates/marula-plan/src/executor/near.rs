@@ -123,7 +123,14 @@ impl GeoNear {
             && let Some(row) = self.search.rows.pop()
         {
             let (doc, record) = (Doc::trusted(&row.doc), &*row.record);
-            let answer = out(Found { doc, record, entry: None, is_fetched: true, score: None })?;
+            let answer = out(Found {
+                doc,
+                record,
+                entry: None,
+                is_fetched: true,
+                ahead: None,
+                score: None,
+            })?;
             if answer == Emit::Full {
                 self.search.rows.push(row);
             } else {

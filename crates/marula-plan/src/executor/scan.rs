@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use marula_bson::Doc;
 use marula_bson::key_string::{part_length, successor};
-use marula_db::collection::{EntryCursor, RecordCursor};
+use marula_db::collection::RecordCursor;
+use marula_db::index::entry::Entry;
 use marula_db::{Index, RecordKey};
 use marula_error::{Result, errors};
 use marula_query::filter::Node as FilterNode;
-use marula_storage::Direction;
+use marula_storage::{Direction, Read};
 
 use super::entry_doc;
+use super::walk::Walk;
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::bounds::{KeyBounds, Verdict};
@@ -27,7 +29,7 @@ const PASSED_OVER_MAX: u32 = 8;
 pub(crate) enum Open<'r> {
     Closed,
     Records(RecordCursor<'r>),
-    Entries(EntryCursor<'r>),
+    Entries(Walk<'r>),
 }
 
 /// Where a stage stands, within a run and between two.
@@ -47,6 +49,8 @@ pub(crate) struct Standing {
     must_seek: bool,
     /// A document made of an entry's values.
     shown: Vec<u8>,
+    /// How many documents the stage above reads from here on, at most; none where it does not read what this one gives.
+    pub(super) wanted: u64,
 }
 
 /// Where a stage stands between runs.
@@ -87,7 +91,7 @@ impl Standing {
         match open {
             Open::Closed => {}
             Open::Records(cursor) => self.position = Position::At(cursor.record().to_vec()),
-            Open::Entries(cursor) => self.position = Position::At(cursor.position().to_vec()),
+            Open::Entries(walk) => self.position = Position::At(walk.position().to_vec()),
         }
     }
 }
@@ -116,6 +120,7 @@ impl IdHack {
                 record,
                 entry: None,
                 is_fetched: false,
+                ahead: None,
                 score: None,
             })?);
         } else {
@@ -125,6 +130,7 @@ impl IdHack {
                 record,
                 entry: None,
                 is_fetched: true,
+                ahead: None,
                 score: None,
             }) {
                 Ok(given) => answer = Some(given),
@@ -202,8 +208,14 @@ impl Collscan {
             let doc = cursor.doc();
             if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {
                 let record = cursor.record();
-                let answer =
-                    out(Found { doc, record, entry: None, is_fetched: true, score: None })?;
+                let answer = out(Found {
+                    doc,
+                    record,
+                    entry: None,
+                    is_fetched: true,
+                    ahead: None,
+                    score: None,
+                })?;
                 standing.is_held = answer == Emit::Full;
                 return Ok(Step::Advanced(answer));
             }
@@ -237,7 +249,14 @@ impl Ixscan {
                 return Ok(Step::Eof);
             };
             let (doc, record) = (Doc::EMPTY, record.as_bytes());
-            let answer = out(Found { doc, record, entry: None, is_fetched: false, score: None })?;
+            let answer = out(Found {
+                doc,
+                record,
+                entry: None,
+                is_fetched: false,
+                ahead: None,
+                score: None,
+            })?;
             if answer != Emit::Full {
                 stats.seeks += 1;
                 stats.keys += 1;
@@ -277,10 +296,10 @@ impl Ixscan {
                 }
             }
         }
-        let record = RecordKey::new(entry.record);
-        if let Some(given) = &standing.given {
+        let record = standing.given.is_some().then(|| RecordKey::new(entry.record));
+        if let (Some(given), Some(record)) = (&standing.given, &record) {
             stats.dups_tested += u64::from(!was_held);
-            if given.contains(&record) {
+            if given.contains(record) {
                 stats.dups_dropped += 1;
                 return Ok(Step::NeedTime);
             }
@@ -300,13 +319,14 @@ impl Ixscan {
             record: entry.record,
             entry: Some((index, entry)),
             is_fetched: false,
+            ahead: cursor.document(),
             score: None,
         })?;
         if answer == Emit::Full {
             standing.is_held = true;
             return Ok(Step::Advanced(answer));
         }
-        if let Some(given) = &mut standing.given {
+        if let (Some(given), Some(record)) = (&mut standing.given, record) {
             given.insert(record);
         }
         if let ScanUse::Distinct(field) = *used_for {
@@ -348,14 +368,29 @@ impl Ixscan {
                 stats.seeks += 1;
                 return cursor.seek(&standing.place);
             }
-            return cursor.advance();
+            if standing.wanted == 0 {
+                return cursor.advance();
+            }
+            let mut is_inside = |entry: &Entry<'_>| match &bounds.keys {
+                KeyBounds::Fields(fields) => {
+                    let verdict = fields.check(entry.key_string, *direction, &mut standing.place);
+                    verdict == Some(Verdict::Inside)
+                }
+                _ => true,
+            };
+            let from: (&dyn Read, _) = (env.store, env.collection);
+            let there_is_one = cursor.advance_reading(from, standing.wanted, &mut is_inside)?;
+            standing.wanted -= 1;
+            return Ok(there_is_one);
         }
         if bounds.keys == KeyBounds::Nothing {
             return Ok(false);
         }
         stats.seeks += 1;
         let range = bounds.keys.walked();
-        let mut cursor = env.collection.scan_index(env.store, index.clone(), &range, *direction)?;
+        let cursor = env.collection.scan_index(env.store, index.clone(), &range, *direction)?;
+        let mut cursor = Walk::new(cursor);
+        standing.wanted = standing.wanted.saturating_sub(1);
         let there_is_one = match (&standing.position, &bounds.keys) {
             _ if std::mem::replace(&mut standing.must_seek, false) => {
                 cursor.seek(&standing.place)?

@@ -159,6 +159,9 @@ impl Fetch {
                 // Counted as the documents that are there already.
                 stats.dups_tested += 1;
                 see(found.doc);
+            } else if let Some(doc) = found.ahead {
+                stats.docs += 1;
+                see(doc);
             } else if collection.get(store, found.record, key, &mut see)? {
                 stats.docs += 1;
             }
@@ -288,6 +291,26 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
     let mut next = 0;
     number(root, &mut next);
     next
+}
+
+/// Tells walks whose documents the stage above reads how many are wanted of them, at most.
+pub(super) fn expect(node: &mut Node, wanted: u64) {
+    match &mut node.stage {
+        Stage::Projection(stage) => expect(&mut stage.input, wanted),
+        Stage::Limit(stage) => expect(&mut stage.input, wanted.min(stage.left)),
+        Stage::Skip(stage) => expect(&mut stage.input, wanted.saturating_add(stage.left)),
+        Stage::Fetch(stage) if !stage.is_unread => {
+            // Of what does not match, nobody knows how much comes.
+            let wanted = if stage.filter.is_some() { u64::MAX } else { wanted };
+            match &mut stage.input.stage {
+                Stage::Ixscan(scan) if !scan.covers && scan.filter.is_none() => {
+                    scan.standing.wanted = wanted;
+                }
+                _ => expect(&mut stage.input, u64::MAX),
+            }
+        }
+        _ => node.inputs_mut().iter_mut().for_each(|input| expect(input, u64::MAX)),
+    }
 }
 
 /// Ends a run: notes where each stage stands, and lets go of the store.

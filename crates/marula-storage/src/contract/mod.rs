@@ -23,7 +23,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::{Direction, KeyRange, Read, Space, Stamp, Store, Txn};
+use crate::store::{Direction, KeyRange, Looked, Read, Space, Stamp, Store, Txn};
 
 pub use durability::{
     close_ends_it, commits_survive_reopening, on_sync_calls_back, stamps_ascend, sync_returns,
@@ -36,7 +36,8 @@ pub use guards::{
 pub use model::random_writes_match_a_model;
 pub use reads::{
     cursors_go_both_ways, cursors_keep_to_their_range, cursors_see_one_moment, cursors_seek,
-    get_many_answers_in_order, keys_are_ordered_bytes, snapshots_are_isolated, spaces_are_apart,
+    get_many_answers_by_place, get_many_holds_what_it_read, keys_are_ordered_bytes,
+    snapshots_are_isolated, spaces_are_apart,
 };
 pub use upkeep::{
     check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_when_told,
@@ -53,7 +54,8 @@ pub use writes::{
 macro_rules! for_each_promise {
     ($callback:ident) => {
         $callback! {
-            keys_are_ordered_bytes spaces_are_apart get_many_answers_in_order
+            keys_are_ordered_bytes spaces_are_apart get_many_answers_by_place
+            get_many_holds_what_it_read
             cursors_go_both_ways cursors_keep_to_their_range cursors_seek cursors_see_one_moment
             snapshots_are_isolated
             commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should

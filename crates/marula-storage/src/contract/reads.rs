@@ -29,26 +29,52 @@ pub fn spaces_are_apart(open: Open) {
     assert_eq!(get(&*store, Space::Indexes, "k").as_deref(), Some(&b"Indexes"[..]));
 }
 
-/// `get_many` shows every key once, in the caller's order, duplicates and missing ones too.
-pub fn get_many_answers_in_order(open: Open) {
+/// `get_many` finds every key at its place, in the caller's order, duplicates and missing ones too.
+pub fn get_many_answers_by_place(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "b", "d"]);
     let asked: [&[u8]; 6] = [b"d", b"c", b"a", b"a", b"", b"b"];
+    let mut sorted = asked;
+    sorted.sort();
     let snapshot = store.snapshot().expect("a snapshot opens");
     for read in [&*store as &dyn Read, &*snapshot] {
-        let mut shown = Vec::new();
-        read.get_many(Space::Records, &asked, &mut |index, value| {
-            shown.push((index, value.map(<[u8]>::to_vec)));
-        })
-        .expect("a read succeeds");
-        let wanted: Vec<(usize, Option<Vec<u8>>)> = asked
-            .iter()
-            .map(|key| (b"abd".windows(1).any(|one| one == *key)).then(|| key.to_vec()))
-            .enumerate()
-            .collect();
-        assert_eq!(shown, wanted);
-        read.get_many(Space::Records, &[], &mut |_, _| panic!("nothing was asked"))
-            .expect("a read of nothing succeeds");
+        for asked in [&asked[..], &sorted, &asked[..1], &asked[1..2], &[]] {
+            let values = read.get_many(Space::Records, asked).expect("a read succeeds");
+            for (place, key) in asked.iter().enumerate() {
+                let is_there = b"abd".windows(1).any(|one| one == *key);
+                let wanted = if is_there { Looked::Found(key) } else { Looked::Absent };
+                assert_eq!(values.get(place), wanted, "{place} of {asked:?}");
+            }
+        }
+    }
+}
+
+/// What `get_many` has read stays as it was while others write; what it leaves unread is found by `get`.
+pub fn get_many_holds_what_it_read(open: Open) {
+    let store = Fixture::new(open);
+    let keys: Vec<String> = (0..100).map(|n| format!("key{n:03}")).collect();
+    let value = |key: &str| key.repeat(20_000).into_bytes();
+    let write = |of: &dyn Fn(&str) -> Vec<u8>| {
+        for part in keys.chunks(10) {
+            commit(&*store, |txn| {
+                part.iter().for_each(|key| txn.put(Space::Records, key.as_bytes(), &of(key)));
+            });
+        }
+    };
+    write(&value);
+    let asked: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+    let values = store.get_many(Space::Records, &asked).expect("a read succeeds");
+    let is_found = |place| matches!(values.get(place), Looked::Found(_));
+    assert!((0..keys.len()).any(is_found), "one is read whatever its size");
+    write(&|key| key.as_bytes().to_vec());
+    for (place, key) in keys.iter().enumerate() {
+        match values.get(place) {
+            Looked::Found(found) => assert!(found == value(key), "{key} has changed"),
+            Looked::Absent => panic!("{key} is there"),
+            Looked::Unread => {
+                assert_eq!(get(&*store, Space::Records, key).as_deref(), Some(key.as_bytes()));
+            }
+        }
     }
 }
 

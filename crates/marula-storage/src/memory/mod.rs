@@ -15,7 +15,8 @@ use parking_lot::RwLock;
 use self::tree::{Bytes, Place, Tree, Weight};
 use crate::latch::{Held, Latches};
 use crate::store::{
-    Caps, Cursor, Direction, Error, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn,
+    Caps, Cursor, Direction, Error, KeyRange, Looked, RangeStats, Read, Result, Space, Stamp,
+    Store, Txn, Values,
 };
 
 /// A store in memory.
@@ -123,11 +124,9 @@ impl State {
         value.is_some()
     }
 
-    fn get_many(&self, space: Space, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) {
+    fn get_many(&self, space: Space, keys: &[&[u8]]) -> MemoryValues {
         let tree = self.tree(space);
-        for (index, key) in keys.iter().enumerate() {
-            visit(index, tree.get(key).map(|value| &**value));
-        }
+        MemoryValues(keys.iter().map(|key| tree.get(key).cloned()).collect())
     }
 
     fn apply(&mut self, write: Write) {
@@ -145,6 +144,15 @@ impl State {
     }
 }
 
+/// Values of several keys, shared with the trees that hold them.
+struct MemoryValues(Vec<Option<Bytes>>);
+
+impl Values for MemoryValues {
+    fn get(&self, place: usize) -> Looked<'_> {
+        self.0[place].as_deref().map_or(Looked::Absent, Looked::Found)
+    }
+}
+
 impl Read for Memory {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let state = self.state.read();
@@ -152,16 +160,10 @@ impl Read for Memory {
         Ok(state.get(space, key, visit))
     }
 
-    fn get_many(
-        &self,
-        space: Space,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
         let state = self.state.read();
         state.check_open()?;
-        state.get_many(space, keys, visit);
-        Ok(())
+        Ok(Box::new(state.get_many(space, keys)))
     }
 
     fn cursor<'r>(
@@ -181,14 +183,8 @@ impl Read for Snapshot {
         Ok(self.state.get(space, key, visit))
     }
 
-    fn get_many(
-        &self,
-        space: Space,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        self.state.get_many(space, keys, visit);
-        Ok(())
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
+        Ok(Box::new(self.state.get_many(space, keys)))
     }
 
     fn cursor<'r>(
