@@ -78,6 +78,7 @@ impl Source for FindSource {
             return Ok(Filled::More);
         }
         let Self { execution, projection, position_filter, scratch, .. } = self;
+        execution.expect(documents_max);
         if self.tail != Tail::No && execution.is_exhausted() {
             execution.reopen();
         }
@@ -110,7 +111,10 @@ impl Source for FindSource {
             if batch.count() > 0 && batch.size() + bytes.len() > BATCH_BYTES_MAX {
                 return Ok(Emit::Full);
             }
-            batch.push_with(Type::Document, |out| out.extend_from_slice(bytes));
+            batch.push_with(Type::Document, |out| {
+                make_room(out, bytes.len());
+                out.extend_from_slice(bytes);
+            });
             Ok(if batch.count() < documents_max { Emit::Taken } else { Emit::Enough })
         })?;
         Ok(match end {
@@ -121,6 +125,18 @@ impl Source for FindSource {
 
     fn as_any(&mut self) -> &mut dyn std::any::Any {
         self
+    }
+}
+
+/// From this size on a reply gets room for the largest batch at once. Growing by doubling would copy what is there and
+/// have memory cleared for it again and again, while room that is not written to costs nothing.
+const LARGE_REPLY_BYTES: usize = 512 << 10;
+
+/// Makes room in a reply for a document of `size` bytes.
+#[inline]
+fn make_room(out: &mut Vec<u8>, size: usize) {
+    if out.capacity() - out.len() < size && out.len() >= LARGE_REPLY_BYTES {
+        out.reserve(size.max(BATCH_BYTES_MAX.saturating_sub(out.len()) + LARGE_REPLY_BYTES));
     }
 }
 
