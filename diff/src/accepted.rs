@@ -75,7 +75,9 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         applies: |_, difference| {
             let [ours, theirs] = &difference.replies;
             let [our_text, their_text] = messages(difference);
-            let is_in_text = our_text.len() == their_text.len()
+            let digits = our_text.rsplit(|part: char| !part.is_ascii_digit()).next();
+            let is_in_text = digits.is_some_and(|digits| digits.len() >= 30)
+                && our_text.len() == their_text.len()
                 && our_text.get(..our_text.len().saturating_sub(2))
                     == their_text.get(..their_text.len().saturating_sub(2));
             match difference.class.as_str() {
@@ -92,6 +94,25 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             let is_early =
                 |(code, text): &(i32, String)| *code != 0 && !text.contains("xecutor error");
             difference.class.starts_with("code") && shows > 0 && codes.iter().all(is_early)
+        },
+    },
+    Accepted {
+        words: "Of two arrays in which such a number is ambiguous (16746), another may be told",
+        applies: |_, difference| difference.class == "message 16746",
+    },
+    Accepted {
+        words: "A sort by an element's number (`a.0`) beside a projection of the same field",
+        applies: |case, difference| {
+            let mut by_number = false;
+            case.command.walk(&mut |name, value| {
+                if let ("sort", Tree::Doc(fields)) = (name, value) {
+                    let is_number = |part: &str| part.parse::<u32>().is_ok();
+                    by_number |= fields.iter().any(|(path, _)| path.split('.').any(is_number));
+                }
+            });
+            difference.class == "results"
+                && by_number
+                && count(&case.command, &|name| name == "projection") > 0
         },
     },
     Accepted {

@@ -125,13 +125,7 @@ impl Shown {
         match &self.kept {
             Kept::Only(paths) => paths.iter().any(|kept| path.starts_with(kept)),
             Kept::AllBut(paths) => {
-                // An index in the path is passed over by the other: `a.b` is gone from `a.0` too.
-                let has_index = path.indexes().iter().any(Option::is_some);
-                let meets = |gone: &FieldPath| match has_index {
-                    true => gone.first() == path.first(),
-                    false => path.starts_with(gone) || gone.starts_with(path),
-                };
-                !paths.iter().any(meets)
+                !paths.iter().any(|gone| path.starts_with(gone) || gone.starts_with(path))
             }
         }
     }

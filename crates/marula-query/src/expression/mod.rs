@@ -150,7 +150,10 @@ impl Expression {
                     };
                     return Ok(());
                 }
-                for at in 0..call.args.len() {
+                // What `$let` yields comes first among its arguments, and is looked at last.
+                let count = call.args.len();
+                let first = usize::from(call.operator.name == "$let");
+                for at in (first..count).chain(0..first) {
                     call.args[at].optimize(context)?;
                     // A constant of the wrong type is told of before what is wrong with those behind it.
                     if let (Some(check), "$setEquals") = (call.operator.check, call.operator.name) {

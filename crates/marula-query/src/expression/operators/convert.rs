@@ -322,7 +322,8 @@ fn to_date(input: Value<'_>, no: &dyn Fn() -> Error) -> Result<i64> {
     match input {
         Value::DateTime(ms) | Value::Int64(ms) => Ok(ms),
         Value::Double(_) | Value::Decimal128(_) => to_integer(input, no, i64::MIN, i64::MAX),
-        Value::ObjectId(id) => Ok(i64::from(id.unix_seconds()) * 1000),
+        // As in mongod, the seconds have a sign.
+        Value::ObjectId(id) => Ok(i64::from(id.unix_seconds().cast_signed()) * 1000),
         Value::Timestamp(bits) => Ok(i64::try_from(bits >> 32).unwrap_or(0) * 1000),
         Value::String(text) => super::date_text::parse(&text.to_string()),
         _ => Err(no()),

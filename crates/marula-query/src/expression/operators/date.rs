@@ -71,7 +71,8 @@ pub(super) fn as_date(value: Value<'_>) -> Option<i64> {
     match value {
         Value::DateTime(ms) => Some(ms),
         Value::Timestamp(bits) => Some(i64::try_from(bits >> 32).unwrap_or(0) * 1000),
-        Value::ObjectId(id) => Some(i64::from(id.unix_seconds()) * 1000),
+        // As in mongod, the seconds have a sign.
+        Value::ObjectId(id) => Some(i64::from(id.unix_seconds().cast_signed()) * 1000),
         _ => None,
     }
 }
