@@ -204,10 +204,10 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     let text = coerced(text)?;
     let is_number = |value: &Value<'_>| value.kind().is_number();
     let number = start.filter(is_number).ok_or_else(|| substr_start_not_number(kind(start)))?;
+    let length = length.filter(is_number).ok_or_else(|| substr_length_not_number(kind(length)))?;
     let start = whole(number)?;
     let first = usize::try_from(start).map_err(|_| substr_start_negative(start))?;
-    let number = length.filter(is_number).ok_or_else(|| substr_length_not_number(kind(length)))?;
-    let length = whole(number)?;
+    let length = whole(length)?;
     if !is_boundary(&text, first) {
         return Err(substr_start_inside());
     }
