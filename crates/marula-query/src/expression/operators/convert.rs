@@ -429,9 +429,6 @@ fn parse_decimal(text: &str) -> Result<Decimal128> {
     if text.is_empty() {
         return Err(bad_number(text, "Empty string"));
     }
-    if text.starts_with(|c: char| c.is_ascii_whitespace()) {
-        return Err(bad_number(text, "Leading whitespace"));
-    }
     text.parse::<Decimal128>().map_err(|error| {
         bad_number(
             text,

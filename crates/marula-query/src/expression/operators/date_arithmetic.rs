@@ -54,6 +54,7 @@ errors! {
     add_amount_not_integer(name: &str) = 5166405, "{name} expects integer amount of time units";
     add_amount_too_large(amount: i64, unit: &str) = 5976500, "invalid dateAdd 'amount' parameter value: {amount} {unit}";
     add_overflow(name: &str) = 5166406, "{name} overflowed";
+    parts_too_long() = DurationOverflow, "Overflow casting from a lower-precision duration to a higher-precision duration";
     duration_overflow(amount: i64, sum: i64) = DurationOverflow, "Overflow while adding {amount}ms to {sum}ms";
     date_overflow() = 5166406, "dateAdd overflowed";
     unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
@@ -431,6 +432,10 @@ fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         }
     }
     check_year(is_iso, if is_iso { parts[7] } else { parts[0] })?;
+    // In mongod a moment is counted a thousand times finer than these two are given.
+    if parts[5..7].iter().any(|part| part.unsigned_abs() > i64::MAX.unsigned_abs() / 1000) {
+        return Err(parts_too_long());
+    }
     let [year, month, day, hour, minute, second, millisecond, iso_year, iso_week, iso_day] = parts;
     let days = if is_iso {
         days_of_iso_week(iso_year, iso_week, iso_day)

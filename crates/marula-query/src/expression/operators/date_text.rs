@@ -6,9 +6,7 @@ use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
 use super::date::{bad_format_character, given_or_missing, unmatched_percent, zone};
-use crate::expression::calendar::{
-    Civil, DAY_MS, MINUTE_MS, Zone, days_of_iso_week, month_length, parse_offset,
-};
+use crate::expression::calendar::{Civil, DAY_MS, MINUTE_MS, Zone, days_of_iso_week, month_length};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
 
@@ -325,8 +323,11 @@ impl<'t> Reader<'t> {
             return Err(self.fail("Empty string"));
         }
         self.read_date()?;
-        if self.take(b"Tt ") {
-            while self.take(b" ") {}
+        let behind_date = self.rest().len();
+        let has_time = self.take(b"Tt");
+        while self.take(b" ") {}
+        let is_at_zone = matches!(self.rest().first(), None | Some(b'+' | b'-'));
+        if has_time || !is_at_zone && self.rest().len() < behind_date {
             self.read_time()?;
         }
         while self.take(b" ") {}
@@ -344,6 +345,9 @@ impl<'t> Reader<'t> {
             self.parts.year = self.digits(4, 4);
             self.parts.month = self.digits(2, 2);
             self.parts.day = self.digits(2, 2);
+            return Ok(());
+        }
+        if self.read_iso_week() {
             return Ok(());
         }
         if leading == 4 && matches!(rest.get(4), Some(b'-' | b'/')) {
@@ -371,6 +375,27 @@ impl<'t> Reader<'t> {
         }
         let is_word = rest.iter().all(u8::is_ascii_alphanumeric);
         Err(if is_word { incomplete(self.text) } else { self.fail("Unexpected character") })
+    }
+
+    /// Reads `2021-W09-4` and `2021W09`, if the text goes on so: a day of a week, or its Monday. Day 0 is the Sunday before.
+    fn read_iso_week(&mut self) -> bool {
+        let start = self.at;
+        let year = self.digits(4, 4);
+        self.take(b"-");
+        let is_week = self.take(b"W");
+        let week = self.digits(2, 2).filter(|week| is_week && (1..=53).contains(week));
+        if week.is_none() {
+            self.at = start;
+            return false;
+        }
+        let behind_week = self.at;
+        self.take(b"-");
+        let day = self.digits(1, 1).filter(|&day| day <= 7);
+        if day.is_none() {
+            self.at = behind_week;
+        }
+        (self.parts.iso_year, self.parts.iso_week, self.parts.iso_day) = (year, week, day);
+        true
     }
 
     fn read_year_first(&mut self) -> Result<()> {
@@ -460,18 +485,34 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
+    /// Reads `Z`, `+5`, `+05`, `+530`, `+0530`, `+5:30` or `+05:30`: milliseconds ahead of UTC.
     fn offset(&mut self) -> Option<i64> {
         if self.take(b"Z") {
             return Some(0);
         }
-        let rest = self.text.get(self.at..)?;
-        for length in [6, 5, 3] {
-            if let Some(offset) = rest.get(..length).and_then(parse_offset) {
-                self.at += length;
-                return Some(offset);
+        let start = self.at;
+        let is_behind = self.rest().first() == Some(&b'-');
+        if !self.take(b"+-") {
+            return None;
+        }
+        let first = self.at;
+        let Some(number) = self.digits(1, 4) else {
+            self.at = start;
+            return None;
+        };
+        let (hours, mut minutes) = match self.at - first {
+            1 | 2 => (number, 0),
+            _ => (number / 100, number % 100),
+        };
+        let behind_hours = self.at;
+        if behind_hours - first <= 2 && self.take(b":") {
+            match self.digits(2, 2) {
+                Some(given) => minutes = given,
+                None => self.at = behind_hours,
             }
         }
-        None
+        let offset = (hours * 60 + minutes) * MINUTE_MS;
+        Some(if is_behind { -offset } else { offset })
     }
 
     fn read_zone(&mut self) -> Result<()> {

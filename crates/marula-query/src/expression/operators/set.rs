@@ -92,23 +92,23 @@ fn check_set_equals(args: &[Expression]) -> Result<()> {
 
 fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
-    let mut first: Option<BorrowedSet<'_, '_>> = None;
-    for (at, arg) in args.iter().enumerate() {
-        let value = arg.eval(frame)?;
+    let set = |at: usize| {
+        let value = args[at].eval(frame)?;
         let Some(Value::Array(items)) = value else {
             return Err(equals_not_array(at + 1, kind(value)));
         };
-        let set = BorrowedSet::new(items.values(), collator);
-        match &first {
-            None => first = Some(set),
-            // Arguments behind the first that differs are not looked at.
-            Some(first)
-                if first.values().len() != set.values().len()
-                    || !set.values().iter().all(|value| first.contains(*value)) =>
-            {
-                return Ok(Some(false.into()));
-            }
-            Some(_) => {}
+        Ok(BorrowedSet::new(items.values(), collator))
+    };
+    let first = set(0)?;
+    // Constants are ready beforehand, so they are compared first; behind the first that differs nothing is looked at.
+    let (constants, others): (Vec<usize>, Vec<usize>) =
+        (1..args.len()).partition(|&at| args[at].as_constant().is_some());
+    for at in constants.into_iter().chain(others) {
+        let other = set(at)?;
+        if first.values().len() != other.values().len()
+            || !other.values().iter().all(|value| first.contains(*value))
+        {
+            return Ok(Some(false.into()));
         }
     }
     Ok(Some(true.into()))
