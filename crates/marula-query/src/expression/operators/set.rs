@@ -100,10 +100,9 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         Ok(BorrowedSet::new(items.values(), collator))
     };
     let first = set(0)?;
-    // Constants are ready beforehand, so they are compared first; behind the first that differs nothing is looked at.
-    let (constants, others): (Vec<usize>, Vec<usize>) =
-        (1..args.len()).partition(|&at| args[at].as_constant().is_some());
-    for at in constants.into_iter().chain(others) {
+    // The first constant is ready beforehand, so it is compared first. Behind a set that differs nothing is looked at.
+    let ready = args.iter().position(|arg| arg.as_constant().is_some()).filter(|&at| at > 0);
+    for at in ready.into_iter().chain((1..args.len()).filter(|&at| Some(at) != ready)) {
         let other = set(at)?;
         if first.values().len() != other.values().len()
             || !other.values().iter().all(|value| first.contains(*value))
