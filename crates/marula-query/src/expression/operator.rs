@@ -233,12 +233,13 @@ impl Call {
             return Ok(());
         }
         let args = std::mem::take(&mut self.args);
-        let runs: Vec<Vec<Expression>> = if COMMUTATIVE.contains(&self.operator.name) {
+        let name = self.operator.name;
+        let runs: Vec<Vec<Expression>> = if is_commutative(name, context) {
             let (constants, mut args): (Vec<_>, Vec<_>) = args.into_iter().partition(is_constant);
             let mut runs: Vec<_> = args.drain(..).map(|arg| vec![arg]).collect();
             runs.push(constants);
             runs
-        } else if ASSOCIATIVE.contains(&self.operator.name) {
+        } else if ASSOCIATIVE.contains(&name) || COMMUTATIVE.contains(&name) {
             let mut runs: Vec<Vec<Expression>> = Vec::new();
             for arg in args {
                 match runs.last_mut() {
@@ -305,6 +306,11 @@ impl Call {
 const COMMUTATIVE: &[&str] = &["$add", "$and", "$multiply", "$or", "$setIntersection", "$setUnion"];
 /// Operators that do not mind how their arguments are joined.
 const ASSOCIATIVE: &[&str] = &["$concat", "$concatArrays"];
+
+/// Of sets whose values a collation takes for the same, a union keeps those of the first.
+fn is_commutative(name: &str, context: &Context) -> bool {
+    COMMUTATIVE.contains(&name) && (name != "$setUnion" || context.collation.is_none())
+}
 
 /// Parses an operator's list of arguments: an array, or the only argument.
 pub(super) fn parse_list(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Vec<Expression>> {

@@ -341,8 +341,7 @@ fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
                 let sign = if offset < 0 { '-' } else { '+' };
                 write!(text, "{sign}{:02}{:02}", offset.abs() / 60, offset.abs() % 60)
             }
-            Some(b'Z') if offset == 0 => write!(text, "0"),
-            Some(b'Z') => write!(text, "{offset:+}"),
+            Some(b'Z') => write!(text, "{offset}"),
             _ => write!(text, "%"),
         };
         out.extend_from_slice(text.as_bytes());
