@@ -100,8 +100,10 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         Ok(BorrowedSet::new(items.values(), collator))
     };
     let first = set(0)?;
-    // The first constant is ready beforehand, so it is compared first. Behind a set that differs nothing is looked at.
-    let ready = args.iter().position(|arg| arg.as_constant().is_some()).filter(|&at| at > 0);
+    // In a pipeline the first constant is made ready beforehand, and is compared first. Behind a set that differs nothing
+    // is looked at.
+    let is_constant = |arg: &Expression| !frame.context.keeps_calls && arg.as_constant().is_some();
+    let ready = args.iter().position(is_constant).filter(|&at| at > 0);
     for at in ready.into_iter().chain((1..args.len()).filter(|&at| Some(at) != ready)) {
         let other = set(at)?;
         if first.values().len() != other.values().len()
@@ -152,11 +154,18 @@ fn sorted<'a>(mut values: Vec<Value<'a>>, frame: &Frame<'a>) -> Result<Option<Va
 }
 
 fn check_set_is_subset(args: &[Expression]) -> Result<()> {
-    match (args[0].as_constant(), args[1].as_constant()) {
-        (None, Some(right)) if right.as_array().is_none() => {
-            Err(subset_second_constant(right.kind().alias()))
-        }
-        _ => Ok(()),
+    let right = match (&args[0], &args[1]) {
+        (Expression::Missing, _) => return Ok(()),
+        (left, _) if left.as_constant().is_some() => return Ok(()),
+        (_, Expression::Missing) => None,
+        (_, right) => match right.as_constant() {
+            Some(right) => Some(right),
+            None => return Ok(()),
+        },
+    };
+    match right.is_none_or(|right| right.as_array().is_none()) {
+        true => Err(subset_second_constant(kind(right))),
+        false => Ok(()),
     }
 }
 
