@@ -152,6 +152,17 @@ impl<'s> Documents<'s> {
         let Some(record) = record else { return Ok(false) };
         WriteOp::new(self.db, self.now_ms).delete(&collection, &record, &mut |_| Ok(true), None)
     }
+
+    /// Removes the documents of all users, or all roles, of a database; answers how many.
+    pub(crate) fn remove_all(&self, of: Of, db: &str) -> Result<i32> {
+        let mut removed = 0;
+        for doc in self.list(of, &|name| name.db == db)? {
+            if let Some(name) = name_of(of, doc.as_doc()) {
+                removed += i32::from(self.remove(of, &name)?);
+            }
+        }
+        Ok(removed)
+    }
 }
 
 /// The user or role that a document is of.

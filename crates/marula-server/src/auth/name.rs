@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use marula_bson::{ArrayWriter, Doc, Value, doc_fields};
+use marula_bson::{ArrayWriter, Doc, Value, ValueBuf, doc_fields};
 use marula_error::{Result, errors};
+
+use super::documents::array;
 
 errors! {
     not_a_name(kind: &str) = BadValue, "{kind} must be either a string or an object";
@@ -101,6 +103,11 @@ impl Name {
     /// The `_id` of the document that holds it.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.db, self.name)
+    }
+
+    /// The array of `{ role, db }` that stored documents have.
+    pub(crate) fn array_of_roles(roles: &[Name]) -> ValueBuf {
+        array(|out| roles.iter().for_each(|role| role.write_role(out)))
     }
 
     /// Appends `{ role, db }`.

@@ -2,11 +2,12 @@
 //!
 //! Source: manual "Privileges"; errors recorded from mongod 6.0.
 
-use marula_bson::{ArrayWriter, ByteSlice, Doc, Element, Type, Value};
+use marula_bson::{ArrayWriter, ByteSlice, Doc, Element, Type, Value, ValueBuf};
 use marula_db::namespace::is_database_name;
 use marula_error::{Error, Result, errors};
 
 use super::action::ActionSet;
+use super::documents::array;
 use super::resource::Resource;
 
 errors! {
@@ -192,6 +193,11 @@ fn check_database(db: String) -> Result<String, Error> {
 fn check_collection(collection: String) -> Result<String, Error> {
     let is_name = !collection.starts_with('.') && !collection.contains(['$', '\0']);
     if is_name { Ok(collection) } else { Err(bad_collection(&collection)) }
+}
+
+/// The array of privileges that stored roles have.
+pub(crate) fn array_of(privileges: &[Privilege]) -> ValueBuf {
+    array(|out| privileges.iter().for_each(|privilege| privilege.write(out)))
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use marula_bson::{ArrayWriter, ByteSlice, Doc, Type};
+use marula_bson::{ArrayWriter, ByteSlice, Doc, Type, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::documents::{Edit, array};
 use crate::command::fields::{self, Field, Types};
 use crate::net::service::Peer;
 
@@ -208,6 +209,17 @@ fn addresses(place: &str, restriction: Doc<'_>, name: &str) -> Result<Option<Vec
         addresses.extend(address.value.get().as_str().map(|text| text.to_str_lossy().into_owned()));
     }
     Ok(Some(addresses))
+}
+
+/// The array of restrictions that stored users and roles have.
+pub(crate) fn array_of(restrictions: &[Restriction]) -> ValueBuf {
+    array(|out| restrictions.iter().for_each(|one| one.write(out)))
+}
+
+/// The change of a stored user or role to these restrictions; without any, the field goes.
+pub(crate) fn edit(restrictions: &[Restriction]) -> Edit {
+    let list = (!restrictions.is_empty()).then(|| array_of(restrictions));
+    ("authenticationRestrictions", list)
 }
 
 #[cfg(test)]

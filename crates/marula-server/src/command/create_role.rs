@@ -6,9 +6,9 @@ use marula_error::{Result, errors};
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
-use crate::auth::documents::{Documents, array};
+use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
-use crate::auth::{EXTERNAL, args, builtin, roles};
+use crate::auth::{EXTERNAL, args, builtin, privilege, restriction, roles};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -61,12 +61,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     let doc = DocBuf::build(|out| {
         out.append("_id", role.id().as_str());
         out.append("role", role.name.as_str()).append("db", role.db.as_str());
-        let list = array(|out| privileges.iter().for_each(|privilege| privilege.write(out)));
-        out.append_raw("privileges", list.as_raw());
-        let list = array(|out| inherited.iter().for_each(|role| role.write_role(out)));
-        out.append_raw("roles", list.as_raw());
+        out.append_raw("privileges", privilege::array_of(&privileges).as_raw());
+        out.append_raw("roles", Name::array_of_roles(&inherited).as_raw());
         if !restrictions.is_empty() {
-            let list = array(|out| restrictions.iter().for_each(|one| one.write(out)));
+            let list = restriction::array_of(&restrictions);
             out.append_raw("authenticationRestrictions", list.as_raw());
         }
     });

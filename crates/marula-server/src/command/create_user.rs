@@ -1,6 +1,6 @@
 //! `createUser`: adds a user to a database.
 
-use marula_bson::{Binary, DocBuf, DocWriter};
+use marula_bson::{Binary, DocBuf, DocWriter, uuid};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
@@ -8,9 +8,9 @@ use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
 use crate::auth::args;
 use crate::auth::credentials::{Credentials, Mechanism, Password};
-use crate::auth::documents::{Documents, array};
+use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
-use crate::auth::{EXTERNAL, roles};
+use crate::auth::{EXTERNAL, restriction, roles};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -71,23 +71,20 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     roles::check_exist(&documents, &granted)?;
-    let mut id: [u8; 16] = rand::random();
-    id[6] = id[6] & 0x0F | 0x40;
-    id[8] = id[8] & 0x3F | 0x80;
+    let id = uuid::generate();
     let doc = DocBuf::build(|out| {
         out.append("_id", user.id().as_str());
         out.append("userId", Binary { subtype: 4, bytes: &id });
         out.append("user", user.name.as_str()).append("db", user.db.as_str());
         out.append("credentials", &credentials);
         if !restrictions.is_empty() {
-            let list = array(|out| restrictions.iter().for_each(|one| one.write(out)));
+            let list = restriction::array_of(&restrictions);
             out.append_raw("authenticationRestrictions", list.as_raw());
         }
         if let Some(data) = request.arg("customData") {
             out.append("customData", data);
         }
-        let list = array(|out| granted.iter().for_each(|role| role.write_role(out)));
-        out.append_raw("roles", list.as_raw());
+        out.append_raw("roles", Name::array_of_roles(&granted).as_raw());
     });
     match documents.insert(Of::User, doc.as_doc())? {
         true => Ok(Outcome::Done),

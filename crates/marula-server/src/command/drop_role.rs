@@ -4,7 +4,7 @@ use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
 use super::{Auth, Command, Fields, Outcome};
-use crate::auth::documents::{Documents, array, name_of};
+use crate::auth::documents::{Documents, name_of};
 use crate::auth::name::{Name, Of};
 use crate::auth::{args, builtin};
 use crate::context::Context;
@@ -66,13 +66,7 @@ fn drop_all(
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     // As mongod 6.0 does: other roles lose them, users keep their names.
     take_away(&documents, Of::Role, &|granted| granted.db == request.db)?;
-    let mut dropped = 0;
-    for role in documents.list(Of::Role, &|role| role.db == request.db)? {
-        if let Some(role) = name_of(Of::Role, role.as_doc()) {
-            dropped += i32::from(documents.remove(Of::Role, &role)?);
-        }
-    }
-    reply.append("n", dropped);
+    reply.append("n", documents.remove_all(Of::Role, request.db)?);
     Ok(Outcome::Done)
 }
 
@@ -84,8 +78,7 @@ fn take_away(documents: &Documents<'_>, of: Of, is_taken: &dyn Fn(&Name) -> bool
             continue;
         };
         roles.retain(|role| !is_taken(role));
-        let list = array(|out| roles.iter().for_each(|role| role.write_role(out)));
-        documents.edit(of, &name, &[("roles", Some(list))])?;
+        documents.edit(of, &name, &[("roles", Some(Name::array_of_roles(&roles)))])?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::args;
-use crate::auth::documents::{Documents, name_of};
+use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::context::Context;
 use crate::request::Request;
@@ -56,12 +56,6 @@ fn drop_all(
 ) -> Result<Outcome> {
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-    let mut dropped = 0;
-    for user in documents.list(Of::User, &|user| user.db == request.db)? {
-        if let Some(user) = name_of(Of::User, user.as_doc()) {
-            dropped += i32::from(documents.remove(Of::User, &user)?);
-        }
-    }
-    reply.append("n", dropped);
+    reply.append("n", documents.remove_all(Of::User, request.db)?);
     Ok(Outcome::Done)
 }

@@ -6,7 +6,7 @@ use super::fields::{Field, Types};
 use super::update_user::no_such_user;
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
-use crate::auth::documents::{Documents, array};
+use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::auth::{args, roles};
 use crate::context::Context;
@@ -63,7 +63,6 @@ fn change(
     roles::check_exist(&documents, &named)?;
     let mut its_roles = Name::stored_roles(doc.as_doc());
     change(&mut its_roles, &named);
-    let list = array(|out| its_roles.iter().for_each(|role| role.write_role(out)));
-    documents.edit(Of::User, &user, &[("roles", Some(list))])?;
+    documents.edit(Of::User, &user, &[("roles", Some(Name::array_of_roles(&its_roles)))])?;
     Ok(Outcome::Done)
 }

@@ -7,11 +7,11 @@ use marula_error::{Result, errors};
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
-use crate::auth::documents::{Documents, Edit, array};
+use crate::auth::documents::{Documents, Edit};
 use crate::auth::name::{Name, Of};
 use crate::auth::privilege::{self, Privilege};
 use crate::auth::roles::{self, Role};
-use crate::auth::{args, builtin};
+use crate::auth::{args, builtin, restriction};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -122,16 +122,14 @@ fn update(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -
     let mut edits: Vec<Edit> = Vec::new();
     if let Some(inherited) = &inherited {
         roles::check_may_inherit(&documents, &role, inherited)?;
-        edits.push(("roles", Some(array_of_roles(inherited))));
+        edits.push(("roles", Some(Name::array_of_roles(inherited))));
     }
     if let Some(privileges) = &privileges {
         roles::check_may_have(&role.db, privileges)?;
-        edits.push(("privileges", Some(array_of_privileges(privileges))));
+        edits.push(("privileges", Some(privilege::array_of(privileges))));
     }
     if let Some(restrictions) = &restrictions {
-        let list = array(|out| restrictions.iter().for_each(|one| one.write(out)));
-        let list = Some(list).filter(|_| !restrictions.is_empty());
-        edits.push(("authenticationRestrictions", list));
+        edits.push(restriction::edit(restrictions));
     }
     match documents.edit(Of::Role, &role, &edits)? {
         true => Ok(Outcome::Done),
@@ -156,7 +154,7 @@ fn change_privileges(
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     let mut list = stored(&documents, &role)?.privileges;
     change(&mut list, named);
-    documents.edit(Of::Role, &role, &[("privileges", Some(array_of_privileges(&list)))])?;
+    documents.edit(Of::Role, &role, &[("privileges", Some(privilege::array_of(&list)))])?;
     Ok(Outcome::Done)
 }
 
@@ -177,19 +175,11 @@ fn change_roles(
     check(&documents, &role, &named)?;
     let mut list = stored(&documents, &role)?.roles;
     change(&mut list, named);
-    documents.edit(Of::Role, &role, &[("roles", Some(array_of_roles(&list)))])?;
+    documents.edit(Of::Role, &role, &[("roles", Some(Name::array_of_roles(&list)))])?;
     Ok(Outcome::Done)
 }
 
 fn stored(documents: &Documents<'_>, role: &Name) -> Result<Role> {
     let doc = documents.find(Of::Role, role)?.ok_or_else(|| not_found(role))?;
     Ok(Role::stored(doc.as_doc()))
-}
-
-fn array_of_privileges(list: &[Privilege]) -> marula_bson::ValueBuf {
-    array(|out| list.iter().for_each(|privilege| privilege.write(out)))
-}
-
-fn array_of_roles(list: &[Name]) -> marula_bson::ValueBuf {
-    array(|out| list.iter().for_each(|role| role.write_role(out)))
 }

@@ -6,9 +6,9 @@ use marula_error::{Result, errors};
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
-use crate::auth::documents::{Documents, Edit, array};
+use crate::auth::documents::{Documents, Edit};
 use crate::auth::name::{Name, Of};
-use crate::auth::{EXTERNAL, args, roles};
+use crate::auth::{EXTERNAL, args, restriction, roles};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -71,9 +71,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     // New fields go behind those that are there, by name.
     let mut edits: Vec<Edit> = Vec::new();
     if let Some(restrictions) = &restrictions {
-        let list = array(|out| restrictions.iter().for_each(|one| one.write(out)));
-        let list = Some(list).filter(|_| !restrictions.is_empty());
-        edits.push(("authenticationRestrictions", list));
+        edits.push(restriction::edit(restrictions));
     }
     match (new_credentials, mechanisms) {
         (Some(credentials), _) => edits.push(("credentials", Some(ValueBuf::from(&credentials)))),
@@ -89,8 +87,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     }
     if let Some(granted) = &granted {
         roles::check_exist(&documents, granted)?;
-        let list = array(|out| granted.iter().for_each(|role| role.write_role(out)));
-        edits.push(("roles", Some(list)));
+        edits.push(("roles", Some(Name::array_of_roles(granted))));
     }
     match documents.edit(Of::User, &user, &edits)? {
         true => Ok(Outcome::Done),
