@@ -6,7 +6,7 @@ use crate::comparison::{Exercise, Length, Source};
 use crate::embedded;
 use crate::load::{self, Answer, Load, Traffic};
 use crate::operation::Operation;
-use crate::record::{Latency, Sample};
+use crate::record::Sample;
 use crate::target::Target;
 use crate::wire::Wire;
 
@@ -40,19 +40,12 @@ pub(crate) fn run(exercise: &Exercise, target: &mut Target) -> Result<Sample, St
     let written = target.written_bytes().zip(written).map(|(after, before)| after - before);
 
     let operations = driven.operations.max(1) as f64;
-    let latencies = exercise
-        .classes
-        .iter()
-        .zip(&driven.waits)
-        .filter(|(_, waits)| !waits.is_empty())
-        .map(|(class, waits)| ((*class).to_owned(), Latency::of(waits)))
-        .collect();
     Ok(Sample {
         operations: driven.operations,
         seconds: driven.seconds,
         server_cpu_us: target.is_read().then(|| driven.cpu_ns as f64 / 1000.0 / operations),
         client_cpu_us: driven.client_ns as f64 / 1000.0 / operations,
-        latencies,
+        latencies: driven.waits.by_name(exercise.classes),
         memory_bytes: target.memory_bytes(),
         written_bytes: written,
         ..Sample::default()

@@ -34,6 +34,7 @@ mod rows;
 mod runner;
 mod side;
 mod target;
+mod waits;
 mod wire;
 
 pub(crate) use table::Options;

@@ -8,13 +8,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::bson::Doc;
 use crate::interrupt;
 use crate::message::{self, Template};
+use crate::waits::Waits;
 
 /// What a row sends and expects back: one request, one reply of MongoDB's protocol.
 pub(crate) trait Work {
@@ -79,7 +79,7 @@ pub(crate) struct Driven {
     pub(crate) cpu_ns: u64,
     /// CPU of this thread, the load generator, within the measured time.
     pub(crate) client_ns: u64,
-    pub(crate) waits: Vec<Histogram<u64>>,
+    pub(crate) waits: Waits,
 }
 
 struct Connection {
@@ -89,13 +89,6 @@ struct Connection {
     reply: Vec<u8>,
     sent: Instant,
     done: bool,
-}
-
-/// The longest wait that latencies tell apart.
-const WAIT_NS_MAX: u64 = 3_600_000_000_000;
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, WAIT_NS_MAX, 3).expect("the bounds are fixed and fit")
 }
 
 /// Sends `work` over `connections` until the time is over or the work is done. `cpu` reads the server's CPU clock.
@@ -111,7 +104,7 @@ pub(crate) fn run(
     let connect = || connect(address);
     let load = Load { connect: &connect, connections, warm_up, time, patience };
     let driven = drive(&load, &mut OneReply(work), cpu)?;
-    let p99_ns = driven.waits.first().map_or(0, |waits| waits.value_at_quantile(0.99));
+    let p99_ns = driven.waits.quantile(0, 0.99);
     Ok(Measured {
         operations: driven.operations,
         seconds: driven.seconds,
@@ -171,7 +164,8 @@ pub(crate) fn drive(
     }
 
     let mut chunk = vec![0; 1 << 16];
-    let mut driven = Driven { operations: 0, seconds: 0.0, cpu_ns: 0, client_ns: 0, waits: vec![] };
+    let mut driven =
+        Driven { operations: 0, seconds: 0.0, cpu_ns: 0, client_ns: 0, waits: Waits::default() };
     let mut open = 0;
     let begin = Instant::now();
     // Before the warm-up ends nothing counts.
@@ -222,10 +216,7 @@ pub(crate) fn drive(
                     if counted.is_some() {
                         driven.operations += count;
                         let wait = connection.sent.elapsed().as_nanos() as u64;
-                        if driven.waits.len() <= class {
-                            driven.waits.resize_with(class + 1, histogram);
-                        }
-                        driven.waits[class].saturating_record(wait.max(1));
+                        driven.waits.record(class, wait);
                     }
                     connection.reply.clear();
                     let request = if over { None } else { traffic.request(index) };

@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::comparison::{Exercise, Length};
 use crate::interrupt;
 use crate::operation::{Condition, Operation, Shape};
-use crate::record::{Latency, Sample};
+use crate::record::Sample;
+use crate::waits::Waits;
 
 pub(crate) mod tokyo_cabinet;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(exercise: &Exercise, engine: &mut TokyoCabinet) -> Result<Samp
     }
     let mut source = (exercise.source)();
     let mut operation = Operation::default();
-    let mut waits: Vec<Histogram<u64>> = Vec::new();
+    let mut waits = Waits::default();
     let (mut operations, mut cpu, mut calls) = (0, Duration::ZERO, 0u64);
     let begin = Instant::now();
     let limit = match exercise.length {
@@ -45,12 +45,7 @@ pub(crate) fn run(exercise: &Exercise, engine: &mut TokyoCabinet) -> Result<Samp
         let (sent, before) = (Instant::now(), thread_cpu());
         perform(engine, shape, &mut operation)?;
         cpu += thread_cpu().saturating_sub(before);
-        let wait = sent.elapsed().as_nanos() as u64;
-        if waits.len() <= operation.class {
-            let empty = || Histogram::new(3).expect("three digits are allowed");
-            waits.resize_with(operation.class + 1, empty);
-        }
-        waits[operation.class].record(wait.max(1)).map_err(|error| error.to_string())?;
+        waits.record(operation.class, sent.elapsed().as_nanos() as u64);
         operations += operation.weight();
         calls += 1;
         if calls.is_multiple_of(LOOK_EVERY) {
@@ -60,12 +55,11 @@ pub(crate) fn run(exercise: &Exercise, engine: &mut TokyoCabinet) -> Result<Samp
             }
         }
     }
-    let classes = exercise.classes.iter().zip(&waits).filter(|(_, waits)| !waits.is_empty());
     Ok(Sample {
         operations,
         seconds: begin.elapsed().as_secs_f64(),
         server_cpu_us: Some(cpu.as_secs_f64() * 1e6 / operations.max(1) as f64),
-        latencies: classes.map(|(class, waits)| ((*class).into(), Latency::of(waits))).collect(),
+        latencies: waits.by_name(exercise.classes),
         ..Sample::default()
     })
 }

@@ -79,11 +79,17 @@ impl<'a> Directory<'a> {
 
 /// Appends `doc` to `out` as it is stored: behind a directory where one pays.
 pub fn write_record(doc: Doc<'_>, out: &mut Vec<u8>) {
-    let document = doc.as_bytes();
-    if (DOCUMENT_BYTES_MIN..=DOCUMENT_BYTES_MAX).contains(&document.len()) {
-        write_directory(doc, out);
+    append_directory(doc, out);
+    out.extend_from_slice(doc.as_bytes());
+}
+
+/// Makes a document what is stored: puts a directory in front of it where one pays. `scratch` is room for that.
+pub fn make_record(document: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+    scratch.clear();
+    append_directory(Doc::trusted(document), scratch);
+    if !scratch.is_empty() {
+        document.splice(..0, scratch.iter().copied());
     }
-    out.extend_from_slice(document);
 }
 
 /// Whether the directory that `doc` is stored with, if it is, says where its fields are.
@@ -96,8 +102,11 @@ pub fn is_sound(doc: Doc<'_>) -> bool {
     stored == doc.as_bytes() || stored == wanted
 }
 
-/// Appends the directory of `doc`, which is small enough for one; nothing where its fields are too few or too many.
-fn write_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
+/// Appends the directory of `doc`; nothing where the document, or the number of its fields, is too small or too large.
+fn append_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
+    if !(DOCUMENT_BYTES_MIN..=DOCUMENT_BYTES_MAX).contains(&doc.as_bytes().len()) {
+        return;
+    }
     let start = out.len();
     let mut anchors = [0; FIELDS_MAX.div_ceil(STEP) * ANCHOR_BYTES];
     let mut free = anchors.chunks_exact_mut(ANCHOR_BYTES);
@@ -150,6 +159,9 @@ mod tests {
     /// The record shows the same document, and finds the same fields.
     fn check(doc: Doc<'_>, has_directory: bool) {
         let bytes = record(doc);
+        let mut made = doc.as_bytes().to_vec();
+        make_record(&mut made, &mut vec![7; 9]);
+        assert_eq!(made, bytes);
         let stored = Doc::trusted(&bytes);
         assert_eq!(Directory::of(&bytes).is_some(), has_directory, "{doc:?}");
         assert_eq!(bytes.len() > doc.as_bytes().len(), has_directory);

@@ -25,6 +25,7 @@ pub mod object_id;
 pub mod order;
 pub mod path;
 pub mod shell_text;
+pub mod uuid;
 pub mod validate;
 pub mod value;
 pub mod writer;

@@ -75,7 +75,7 @@ impl Db {
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
         ns.check_creatable()?;
-        let uuid = new_uuid();
+        let uuid = marula_bson::uuid::generate();
         check_place(ns, &uuid, &options)?;
         if let Some(known) = self.catalog().differing_in_case(ns.db()) {
             return Err(differs_in_case(&known, ns.db()));
@@ -287,12 +287,4 @@ pub(super) fn drop_index(txn: &mut dyn Txn, index: &Index) {
         &marula_storage::KeyRange::prefix(&multikey_prefix(index.ident)),
     );
     txn.put(Space::Catalog, &keys::dropped(Space::Indexes, index.ident), &[]);
-}
-
-/// A random UUID, version 4.
-pub(super) fn new_uuid() -> entry::Uuid {
-    let mut uuid: entry::Uuid = rand::random();
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
-    uuid
 }

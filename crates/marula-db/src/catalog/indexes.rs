@@ -12,7 +12,7 @@ use marula_bson::Doc;
 use marula_error::{Result, errors};
 use marula_storage::Space;
 
-use super::ddl::{allocate, drop_index, new_uuid};
+use super::ddl::{allocate, drop_index};
 use crate::build::{Build, BuildOptions, Builder, Phase, Progress};
 use crate::collection::{Collection, State};
 use crate::db::Db;
@@ -161,7 +161,7 @@ impl Db {
             .map(|spec| Arc::new(Index::new(allocate(next_ident, &mut *txn), spec)))
             .collect();
         let scratch = allocate(next_ident, &mut *txn);
-        let build = Arc::new(Build::new(new_uuid(), indexes, scratch));
+        let build = Arc::new(Build::new(marula_bson::uuid::generate(), indexes, scratch));
         for ident in build.idents() {
             txn.put(Space::Catalog, &keys::dropped(Space::Indexes, ident), &[]);
         }

@@ -85,8 +85,8 @@ pub(crate) struct Buffers {
     new_keys: Vec<KeySet>,
     key: Vec<u8>,
     document: Vec<u8>,
-    /// `document` as it is stored.
-    record: Vec<u8>,
+    /// What is stored in front of `document`.
+    directory: Vec<u8>,
     entries: EntryWriter,
     /// For indexes that are being built.
     notes: Notes,

@@ -1,7 +1,7 @@
 //! Changing one document: guard, read, compute, write what differs.
 
 use marula_bson::Doc;
-use marula_bson::directory::write_record;
+use marula_bson::directory::make_record;
 use marula_error::Result;
 use marula_query::update::Touched;
 use marula_storage::{GUARD_WAIT, Space, Txn};
@@ -86,12 +86,11 @@ impl WriteOp<'_> {
         if !state.building.is_empty() {
             self.buffers.notes.put(&mut *txn);
         }
-        keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
-        self.buffers.record.clear();
-        write_record(Doc::trusted(&self.buffers.document), &mut self.buffers.record);
-        txn.put(Space::Records, &self.buffers.key, &self.buffers.record);
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
         let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
+        keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
+        make_record(&mut self.buffers.document, &mut self.buffers.directory);
+        txn.put(Space::Records, &self.buffers.key, &self.buffers.document);
         let done = match statements {
             Some(statements) if self.numbered.is_some() => statements(Written::Changed),
             _ => Vec::new(),

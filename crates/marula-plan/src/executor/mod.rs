@@ -58,6 +58,13 @@ pub struct Found<'a> {
     pub score: Option<f64>,
 }
 
+impl<'a> Found<'a> {
+    /// A document that has been read from the collection.
+    pub(crate) fn fetched(doc: Doc<'a>, record: &'a [u8]) -> Self {
+        Found { doc, record, entry: None, is_fetched: true, ahead: None, score: None }
+    }
+}
+
 /// What the taker of documents answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emit {

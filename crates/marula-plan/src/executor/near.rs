@@ -123,14 +123,7 @@ impl GeoNear {
             && let Some(row) = self.search.rows.pop()
         {
             let (doc, record) = (Doc::trusted(&row.doc), &*row.record);
-            let answer = out(Found {
-                doc,
-                record,
-                entry: None,
-                is_fetched: true,
-                ahead: None,
-                score: None,
-            })?;
+            let answer = out(Found::fetched(doc, record))?;
             if answer == Emit::Full {
                 self.search.rows.push(row);
             } else {

@@ -125,14 +125,9 @@ impl IdHack {
             })?);
         } else {
             let mut result = Ok(());
-            env.collection.get(env.store, record, key, &mut |doc| match out(Found {
-                doc,
-                record,
-                entry: None,
-                is_fetched: true,
-                ahead: None,
-                score: None,
-            }) {
+            env.collection.get(env.store, record, key, &mut |doc| match out(Found::fetched(
+                doc, record,
+            )) {
                 Ok(given) => answer = Some(given),
                 Err(error) => result = Err(error),
             })?;
@@ -208,14 +203,7 @@ impl Collscan {
             let doc = cursor.doc();
             if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {
                 let record = cursor.record();
-                let answer = out(Found {
-                    doc,
-                    record,
-                    entry: None,
-                    is_fetched: true,
-                    ahead: None,
-                    score: None,
-                })?;
+                let answer = out(Found::fetched(doc, record))?;
                 standing.is_held = answer == Emit::Full;
                 return Ok(Step::Advanced(answer));
             }

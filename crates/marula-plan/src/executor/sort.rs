@@ -105,7 +105,7 @@ impl Sorter {
             let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
             let (record, doc) = rest.split_at(len as usize);
             let doc = Doc::trusted(doc);
-            match take(Found { doc, record, entry: None, is_fetched: true, ahead: None, score })? {
+            match take(Found { score, ..Found::fetched(doc, record) })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),
                 Emit::Full => {

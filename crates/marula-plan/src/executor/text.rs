@@ -84,10 +84,7 @@ impl TextOr {
         env.collection.get(env.store, record, &mut scoring.key, &mut |doc| {
             let matches = whole.map_or(Ok(true), |filter| filter.matches(doc));
             let shown = matches.and_then(|matches| match matches {
-                true => {
-                    out(Found { doc, record, entry: None, is_fetched: true, ahead: None, score })
-                        .map(Some)
-                }
+                true => out(Found { score, ..Found::fetched(doc, record) }).map(Some),
                 false => Ok(None),
             });
             match shown {

@@ -289,13 +289,7 @@ fn expr_holds_for_missing(constant: &Compare) -> bool {
 /// Whether a value stands to the constant as the operator wants, in the order of all values.
 fn orders(constant: &Compare, value: Value<'_>, collator: Option<&dyn Collator>) -> bool {
     let order = marula_bson::order::compare(value, constant.value.get(), collator);
-    match constant.op {
-        CompareOp::Eq => order.is_eq(),
-        CompareOp::Lt => order.is_lt(),
-        CompareOp::Lte => order.is_le(),
-        CompareOp::Gt => order.is_gt(),
-        CompareOp::Gte => order.is_ge(),
-    }
+    constant.op.holds(order)
 }
 
 /// As [`orders`], for the value at the end of a path.
@@ -370,13 +364,7 @@ pub(crate) fn compares(
             && !matches!(constant.op, CompareOp::Lt | CompareOp::Gt);
     }
     let order = compare(value, wanted, collator);
-    match constant.op {
-        CompareOp::Eq => order.is_eq(),
-        CompareOp::Lt => order.is_lt(),
-        CompareOp::Lte => order.is_le(),
-        CompareOp::Gt => order.is_gt(),
-        CompareOp::Gte => order.is_ge(),
-    }
+    constant.op.holds(order)
 }
 
 /// Whether values of the type that differ in a byte differ.

@@ -4,6 +4,7 @@
 //! reaches in it. The tree holds constants as BSON values and everything else decoded, so that neither
 //! matching nor planning looks at the filter's text again.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use marula_bson::{FieldPath, Type, ValueBuf};
@@ -125,6 +126,18 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
+    /// Whether values that stand so to each other are as the operator wants.
+    #[inline]
+    pub(crate) fn holds(self, order: Ordering) -> bool {
+        match self {
+            CompareOp::Eq => order.is_eq(),
+            CompareOp::Lt => order.is_lt(),
+            CompareOp::Lte => order.is_le(),
+            CompareOp::Gt => order.is_gt(),
+            CompareOp::Gte => order.is_ge(),
+        }
+    }
+
     /// The operator's name, such as `$gte`.
     pub const fn name(self) -> &'static str {
         match self {

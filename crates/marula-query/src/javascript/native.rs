@@ -62,10 +62,7 @@ fn object_id(ctx: Ctx<'_>) -> Result<String> {
 }
 
 fn uuid() -> String {
-    let mut bytes: [u8; 16] = rand::random();
-    bytes[6] = bytes[6] & 0x0F | 0x40;
-    bytes[8] = bytes[8] & 0x3F | 0x80;
-    to_js::hex(&bytes)
+    to_js::hex(&marula_bson::uuid::generate())
 }
 
 fn base64_of_hex(hex: String) -> String {

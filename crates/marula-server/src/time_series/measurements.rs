@@ -10,12 +10,12 @@ use marula_db::session::Done;
 use marula_db::time_series::bucket::Bucket;
 use marula_db::{Change, Collection, RecordKey, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{End, Execution, Query, planner};
+use marula_plan::End;
 use marula_query::filter::Filter;
 use marula_query::update::Touched;
 
 use super::index::filter_of_buckets;
-use super::write::{Delete, hint_of_buckets};
+use super::write::{Delete, execution_of};
 use crate::context::Context;
 use crate::query_args;
 use crate::update_one::gather;
@@ -41,10 +41,7 @@ pub(super) fn delete(
     )?;
     let filter = Filter::parse(statement.query, &context)?;
     let of_buckets = filter_of_buckets(options, &filter, &context)?;
-    let mut wanted = Query::new(of_buckets, context.clone());
-    wanted.hint = hint_of_buckets(options, statement.hint)?;
-    let (plan, wanted) = planner::plan(&state, wanted)?;
-    let mut execution = Execution::new(buckets.clone(), plan, wanted);
+    let mut execution = execution_of(&state, buckets, &of_buckets, statement.hint, &context)?;
     execution.give_once();
     let number = (!statement.multi).then_some(statement.number);
     let removal = Removal { buckets, filter: &filter, number };

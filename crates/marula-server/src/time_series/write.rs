@@ -8,11 +8,13 @@
 use std::sync::Arc;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Element, Value};
+use marula_db::collection::State;
 use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
 use marula_plan::{End, Execution, Query, planner};
+use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 use marula_query::update::{Update, UpdateOptions};
@@ -92,10 +94,7 @@ pub fn update(
     };
     let update = Update::parse(Value::Document(modifiers.as_doc()), &update_options, &context)?;
     let filter = Filter::parse(query.as_doc(), &context)?;
-    let mut wanted = Query::new(filter.clone(), context.clone());
-    wanted.hint = hint_of_buckets(options, statement.hint)?;
-    let (plan, wanted) = planner::plan(&state, wanted)?;
-    let mut execution = Execution::new(buckets.clone(), plan, wanted);
+    let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
     execution.give_once();
     let mut updated = Updated::default();
     loop {
@@ -145,10 +144,7 @@ pub fn delete(
         statement.let_variables,
     )?;
     let filter = Filter::parse(query.as_doc(), &context)?;
-    let mut wanted = Query::new(filter.clone(), context);
-    wanted.hint = hint_of_buckets(options, statement.hint)?;
-    let (plan, wanted) = planner::plan(&state, wanted)?;
-    let mut execution = Execution::new(buckets.clone(), plan, wanted);
+    let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
     let mut deleted = 0;
     loop {
         let (records, end) = gather(ctx, &mut execution);
@@ -180,6 +176,21 @@ fn of_whole_buckets(options: &TimeSeries, statement: &Delete<'_>) -> Result<DocB
         return Err(delete_without_meta());
     }
     query_of_buckets(options, statement.query)
+}
+
+/// The execution that finds the buckets of a statement.
+pub(super) fn execution_of(
+    state: &State,
+    buckets: &Arc<Collection>,
+    filter: &Filter,
+    hint: Option<Value<'_>>,
+    context: &QueryContext,
+) -> Result<Execution> {
+    let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+    let mut wanted = Query::new(filter.clone(), context.clone());
+    wanted.hint = hint_of_buckets(options, hint)?;
+    let (plan, wanted) = planner::plan(state, wanted)?;
+    Ok(Execution::new(buckets.clone(), plan, wanted))
 }
 
 /// A hint with the key of the buckets' index.
