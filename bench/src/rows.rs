@@ -154,7 +154,7 @@ pub(crate) static ROWS: &[Row] = &[
     row(
         "lookup-none",
         "find by index, no match",
-        1,
+        32,
         Measure::Cpu,
         0.4,
         0.2,

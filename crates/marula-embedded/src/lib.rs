@@ -16,6 +16,7 @@ mod many;
 mod options;
 mod prefetch;
 mod scan;
+mod settle;
 mod statistics;
 mod sync;
 mod txn;

@@ -3,7 +3,7 @@
 //! A commit has handed its log to the operating system; a *sync* makes it survive a power failure. The thread
 //! syncs when somebody waits, and otherwise at least every interval when there is something new. All
 //! who asked before a sync started are answered by it. The same thread tries to resume writing after a background error,
-//! such as a full disk.
+//! such as a full disk, and has memtables flushed that have settled.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -17,6 +17,7 @@ use tracing::{debug, error};
 
 use crate::engine::Engine;
 use crate::error::{closed, from_rocksdb, is_full};
+use crate::settle::Settle;
 
 /// What a waiter has done when its sync has ended.
 type Done = Box<dyn FnOnce(Result<()>) + Send>;
@@ -118,6 +119,7 @@ impl Drop for Sync {
 impl Shared {
     fn run(&self) {
         let mut resume_at = Instant::now();
+        let mut settle = Settle::new();
         loop {
             let (waiters, is_stopping, is_failing) = self.next_round();
             if (is_failing || self.engine.health.error().is_some()) && Instant::now() >= resume_at {
@@ -132,6 +134,7 @@ impl Shared {
             if is_stopping {
                 return;
             }
+            settle.look(&self.engine);
         }
     }
 

@@ -1,0 +1,118 @@
+//! Moving what was written from memory to files once writes have become few.
+//!
+//! A look-up or a step of a scan in RocksDB's memtable waits for memory at each level of a skip list; in a file's
+//! blocks, keys lie side by side. A store that was loaded and is now read would pay for that until the next load fills
+//! the memtable. So a memtable of more than a few keys that has all but stopped growing is flushed. The log is let go
+//! with it, so that a restart has little to replay.
+
+use std::time::{Duration, Instant};
+
+use marula_storage::Space;
+use rust_rocksdb::{FlushOptions, properties};
+use tracing::debug;
+
+use crate::engine::Engine;
+
+/// How often is looked.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A memtable with fewer keys fits the processor's caches: looking there is as quick as in a file.
+const KEYS_MIN: u64 = 4096;
+
+/// A memtable has all but stopped growing when it grows by less than this part of it between two looks. Whatever the
+/// rate of the writes, they then fill files no more often than every minute.
+const GROWTH_PART: u64 = 64;
+
+/// What was seen of the memtables at the last look.
+pub(crate) struct Settle {
+    looked_at: Instant,
+    keys: [u64; Space::ALL.len()],
+}
+
+impl Settle {
+    pub(crate) fn new() -> Self {
+        Settle { looked_at: Instant::now(), keys: [0; Space::ALL.len()] }
+    }
+
+    /// Has settled memtables flushed in the background, if it is time to look.
+    pub(crate) fn look(&mut self, engine: &Engine) {
+        if self.looked_at.elapsed() < INTERVAL {
+            return;
+        }
+        self.looked_at = Instant::now();
+        for space in Space::ALL {
+            let column = engine.column(space);
+            let property = properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;
+            let keys =
+                engine.db.property_int_value_cf(column, property).ok().flatten().unwrap_or(0);
+            let before = std::mem::replace(&mut self.keys[space as usize], keys);
+            if !has_settled(before, keys) {
+                continue;
+            }
+            let mut options = FlushOptions::new();
+            options.set_wait(false);
+            // Whoever writes meanwhile has room: a memtable is handed over as one that is full would be.
+            options.set_allow_write_stall(true);
+            if let Err(cause) = engine.db.flush_cf_opt(column, &options) {
+                debug!("{space:?} cannot be flushed now: {cause}");
+            }
+        }
+    }
+}
+
+/// Whether a memtable that had `before` keys and now has `keys` is worth a flush.
+fn has_settled(before: u64, keys: u64) -> bool {
+    // One that was flushed in between has fewer.
+    keys >= KEYS_MIN && before <= keys && keys - before < keys / GROWTH_PART
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use marula_storage::contract::Folder;
+    use marula_storage::{Read, Store};
+
+    use super::*;
+    use crate::{Embedded, EmbeddedOptions};
+
+    #[test]
+    fn what_was_loaded_lies_in_files_soon_after() {
+        let folder = Folder::new("settle");
+        let store = Embedded::open(EmbeddedOptions::new(folder.path())).expect("the store opens");
+        let mut txn = store.begin();
+        for key in 0..2 * KEYS_MIN {
+            txn.put(Space::Indexes, &key.to_be_bytes(), b"entry");
+        }
+        txn.put(Space::Records, b"few", b"stay");
+        txn.commit().expect("it is written");
+        let in_memory = |space| {
+            let column = store.engine.column(space);
+            let property = properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;
+            store.engine.db.property_int_value_cf(column, property).expect("it is known")
+        };
+        let begin = Instant::now();
+        while in_memory(Space::Indexes) != Some(0) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the memtable is never flushed");
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(in_memory(Space::Records), Some(1));
+        let is_there = |key: u64| store.get(Space::Indexes, &key.to_be_bytes(), &mut |_| {});
+        assert!((0..2 * KEYS_MIN).all(|key| is_there(key).expect("it is read")));
+    }
+
+    #[test]
+    fn a_memtable_settles_when_it_is_large_and_grows_slowly() {
+        for (before, keys, expected) in [
+            (0, 0, false),
+            (KEYS_MIN - 1, KEYS_MIN - 1, false),
+            (KEYS_MIN, KEYS_MIN, true),
+            (0, KEYS_MIN, false),
+            (100_000, 101_000, true),
+            (100_000, 102_000, false),
+            (200_000, 100_000, false),
+        ] {
+            assert_eq!(has_settled(before, keys), expected, "{before} keys, then {keys}");
+        }
+    }
+}
