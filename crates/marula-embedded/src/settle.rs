@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_was_loaded_lies_in_files_soon_after() {
-        let folder = Folder::new("settle");
+        let folder = Folder::new();
         let store = Embedded::open(EmbeddedOptions::new(folder.path())).expect("the store opens");
         let mut txn = store.begin();
         for key in 0..2 * KEYS_MIN {
