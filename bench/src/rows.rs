@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::Options;
-use crate::bson::{self, Doc};
-use crate::documents;
+use crate::bson::Doc;
+use crate::fill::{BATCH, count, create_indexes, drop_collection, fill};
+use crate::fill::{load_hot, load_records, load_shelf};
 use crate::index_build::{self, BuildIndex};
 use crate::load::{self, Blocking, Measured, Work};
-use crate::lookups::{self, Lookup, Lookups, SHELF};
-use crate::message::{self, Random, Template, oid};
+use crate::lookups::{Lookup, Lookups};
 use crate::pipelines::{self, CUSTOMERS, ORDERS, Pipeline, Pipelines, SMALL};
+use crate::requests::{FindById, InsertOrders, InsertProducts, ScanProducts, UpdateHot};
 use crate::side::Side;
 
 /// What the ratio of a row compares.
@@ -482,50 +483,6 @@ fn reached(measured: &Measured, each: u64) -> Reached {
     }
 }
 
-fn drop_collection(control: &mut Blocking, name: &str) {
-    // A collection that is not there is as good as dropped.
-    let _ = control.command(Doc::new().str("drop", name).str("$db", "bench"));
-}
-
-fn create_indexes(
-    control: &mut Blocking,
-    collection: &str,
-    indexes: &[(&str, Doc, bool)],
-) -> Result<(), String> {
-    let indexes = indexes.iter().map(|(name, key, unique)| {
-        let index = Doc::new().doc("key", key.clone()).str("name", name);
-        if *unique { index.bool("unique", true) } else { index }
-    });
-    let command = Doc::new()
-        .str("createIndexes", collection)
-        .array("indexes", indexes.collect())
-        .str("$db", "bench");
-    control.command(command).map(|_| ())
-}
-
-fn count(side: &Side, collection: &str) -> Result<usize, String> {
-    let reply = Blocking::new(side.address)?
-        .command(Doc::new().str("count", collection).str("$db", "bench"))?;
-    Ok(bson::number(&reply, "n").unwrap_or(0.0) as usize)
-}
-
-fn insert(collection: &str, documents: &[Vec<u8>]) -> Template {
-    let body = Doc::new().str("insert", collection).bool("ordered", true).str("$db", "bench");
-    Template::new(body, Some(("documents", documents)))
-}
-
-fn load_records(side: &Side, documents: usize) -> Result<(), String> {
-    let records = |begin, end| {
-        (begin..end).map(|number| documents::record(number as u64)).collect::<Vec<_>>()
-    };
-    fill(side, "find", documents, &[], &records)
-}
-
-fn load_shelf(side: &Side, documents: usize) -> Result<(), String> {
-    let of_shelf = |begin, end| lookups::documents_of(begin, end, documents);
-    fill(side, SHELF, documents, &lookups::indexes(), &of_shelf)
-}
-
 /// Loads what a pipeline reads, unless it is there.
 fn load_for_pipeline(
     pipeline: Pipeline,
@@ -550,48 +507,12 @@ fn load_for_pipeline(
     }
 }
 
-/// Makes a collection of `documents` documents, which `make` gives, unless it is there.
-fn fill(
-    side: &Side,
-    collection: &str,
-    documents: usize,
-    indexes: &[(&str, Doc, bool)],
-    make: &dyn Fn(usize, usize) -> Vec<Vec<u8>>,
-) -> Result<(), String> {
-    if count(side, collection)? == documents {
-        return Ok(());
-    }
-    let mut control = Blocking::new(side.address)?;
-    drop_collection(&mut control, collection);
-    if !indexes.is_empty() {
-        create_indexes(&mut control, collection, indexes)?;
-    }
-    for begin in (0..documents).step_by(BATCH) {
-        control.send(&insert(collection, &make(begin, documents.min(begin + BATCH))).bytes)?;
-    }
-    Ok(())
-}
-
-const HOT_DOCUMENTS: usize = 1000;
-
-fn load_hot(side: &Side) -> Result<(), String> {
-    if count(side, "hot")? == HOT_DOCUMENTS {
-        return Ok(());
-    }
-    let mut control = Blocking::new(side.address)?;
-    create_indexes(&mut control, "hot", &[("code", Doc::new().int("code", 1), true)])?;
-    let batch: Vec<_> = (0..HOT_DOCUMENTS).map(documents::hot).collect();
-    control.send(&insert("hot", &batch).bytes).map(|_| ())
-}
-
-const BATCH: usize = 1000;
-
 /// Drops and loads the products; the time is the load's, the CPU that of the load and the flushing it causes.
 fn load_products(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, String> {
     drop_collection(&mut Blocking::new(side.address)?, "products");
     side.pin(2);
     side.settle(Duration::from_secs(if options.smoke { 0 } else { 10 }));
-    let mut work = InsertProducts { next: 0, documents: options.documents, request: Vec::new() };
+    let mut work = InsertProducts::new(options.documents);
     let before = side.cpu_ns();
     let address = side.address;
     let mut measured =
@@ -603,204 +524,4 @@ fn load_products(row: &Row, side: &mut Side, options: &Options) -> Result<Reache
     measured.cpu_ns = side.cpu_ns() - before;
     side.pin(if row.connections == 1 && row.workload != Workload::InsertProducts { 1 } else { 2 });
     Ok(reached(&measured, BATCH.min(options.documents) as u64))
-}
-
-/// The session that a driver names in each command: one per connection.
-fn session(connection: usize) -> [u8; 16] {
-    let mut id = [0x5E; 16];
-    id[8..].copy_from_slice(&(connection as u64).to_be_bytes());
-    id[6] = 0x4E;
-    id[8] = 0x80;
-    id
-}
-
-const SESSION_MARK: [u8; 16] = [0xDA; 16];
-const OID_MARK: [u8; 12] = [0xEE; 12];
-
-fn with_session(body: Doc) -> Doc {
-    body.doc("lsid", Doc::new().uuid("id", SESSION_MARK)).str("$db", "bench")
-}
-
-struct FindById {
-    template: Template,
-    random: Random,
-    documents: usize,
-    id: usize,
-    session: usize,
-}
-
-impl FindById {
-    fn new(documents: usize) -> FindById {
-        let filter = Doc::new().oid("_id", OID_MARK);
-        let body = Doc::new()
-            .str("find", "find")
-            .doc("filter", filter)
-            .int("limit", 1)
-            .bool("singleBatch", true);
-        let template = Template::new(with_session(body), None);
-        let (id, session) = (template.places(&OID_MARK)[0], template.places(&SESSION_MARK)[0]);
-        FindById { template, random: Random::new(1), documents, id, session }
-    }
-}
-
-impl Work for FindById {
-    fn request(&mut self, connection: usize) -> Option<&[u8]> {
-        let number = self.random.below(self.documents) as u64;
-        self.template.put(self.id, &oid(number));
-        self.template.put(self.session, &session(connection));
-        Some(&self.template.bytes)
-    }
-
-    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
-        message::succeeded(reply)?;
-        // A reply without the document is shorter than the document.
-        if reply.len() < 300 { Err("find did not return the document".into()) } else { Ok(()) }
-    }
-}
-
-struct UpdateHot {
-    template: Template,
-    random: Random,
-    code: usize,
-    session: usize,
-    values: Vec<usize>,
-}
-
-impl UpdateHot {
-    fn new() -> UpdateHot {
-        let set = documents::HOT_FIELDS
-            .iter()
-            .fold(Doc::new(), |set, field| set.str(field, "VALUEVAL in this field now"));
-        let update = Doc::new()
-            .doc("q", Doc::new().str("code", "CODECODE"))
-            .doc("u", Doc::new().doc("$set", set))
-            .finish();
-        let body = Doc::new().str("update", "hot").bool("ordered", true);
-        let template = Template::new(with_session(body), Some(("updates", &[update])));
-        let (code, session) = (template.places(b"CODECODE")[0], template.places(&SESSION_MARK)[0]);
-        let values = template.places(b"VALUEVAL");
-        UpdateHot { template, random: Random::new(2), code, session, values }
-    }
-}
-
-impl Work for UpdateHot {
-    fn request(&mut self, connection: usize) -> Option<&[u8]> {
-        let code = documents::code(self.random.below(HOT_DOCUMENTS));
-        self.template.put(self.code, code.as_bytes());
-        self.template.put(self.session, &session(connection));
-        for place in &self.values {
-            let letters = self.random.letters();
-            self.template.bytes[*place..*place + 8].copy_from_slice(&letters);
-        }
-        Some(&self.template.bytes)
-    }
-
-    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
-        expect_n(message::succeeded(reply)?, 1)
-    }
-}
-
-fn expect_n(reply: &[u8], n: usize) -> Result<(), String> {
-    match bson::number(reply, "n") {
-        Some(got) if got as usize == n => Ok(()),
-        got => Err(format!("n is {got:?}, not {n}")),
-    }
-}
-
-struct InsertOrders {
-    template: Template,
-    random: Random,
-    next: u64,
-    id: usize,
-    session: usize,
-    customer: usize,
-    created: usize,
-    total: usize,
-}
-
-impl InsertOrders {
-    fn new() -> InsertOrders {
-        let body = Doc::new().str("insert", "orders").bool("ordered", true);
-        let template =
-            Template::new(with_session(body), Some(("documents", &[documents::order().finish()])));
-        InsertOrders {
-            id: template.places(&OID_MARK)[0],
-            session: template.places(&SESSION_MARK)[0],
-            customer: template.places(b"CCCCCCCC")[0],
-            created: template.places(&0x0DDD_DDDD_DDDD_DDDDi64.to_le_bytes())[0],
-            total: template.places(&[0xEF; 8])[0],
-            template,
-            random: Random::new(3),
-            next: 0,
-        }
-    }
-}
-
-impl Work for InsertOrders {
-    fn request(&mut self, connection: usize) -> Option<&[u8]> {
-        self.next += 1;
-        let template = &mut self.template;
-        template.put(self.id, &oid(self.next));
-        template.put(self.session, &session(connection));
-        template.put(self.customer, format!("{:08}", self.random.below(50_000)).as_bytes());
-        template.put(self.created, &(1_700_000_000_000 + self.next as i64).to_le_bytes());
-        template.put(self.total, &(self.random.below(1_000_000) as f64 / 100.0).to_le_bytes());
-        Some(&template.bytes)
-    }
-
-    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
-        expect_n(message::succeeded(reply)?, 1)
-    }
-}
-
-struct InsertProducts {
-    next: usize,
-    documents: usize,
-    request: Vec<u8>,
-}
-
-impl Work for InsertProducts {
-    fn request(&mut self, _: usize) -> Option<&[u8]> {
-        if self.next >= self.documents {
-            return None;
-        }
-        let end = self.documents.min(self.next + BATCH);
-        let batch: Vec<_> =
-            (self.next..end).map(|number| documents::product(number as u64)).collect();
-        self.next = end;
-        self.request = insert("products", &batch).bytes;
-        Some(&self.request)
-    }
-
-    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
-        let reply = message::succeeded(reply)?;
-        expect_n(reply, BATCH.min(self.documents))
-    }
-}
-
-struct ScanProducts {
-    template: Template,
-    left: usize,
-}
-
-impl ScanProducts {
-    fn new(times: usize) -> ScanProducts {
-        // A field in the middle of the document, with a value of the usual length.
-        let body = Doc::new()
-            .str("find", "products")
-            .doc("filter", Doc::new().str("colour", "no such colour"));
-        ScanProducts { template: Template::new(body.str("$db", "bench"), None), left: times }
-    }
-}
-
-impl Work for ScanProducts {
-    fn request(&mut self, _: usize) -> Option<&[u8]> {
-        self.left = self.left.checked_sub(1)?;
-        Some(&self.template.bytes)
-    }
-
-    fn check(&mut self, reply: &[u8]) -> Result<(), String> {
-        message::succeeded(reply)?;
-        if reply.len() > 300 { Err("the scan found something".into()) } else { Ok(()) }
-    }
 }
