@@ -90,6 +90,8 @@ pub struct Progress {
 pub struct BuildOptions<'a> {
     /// Bytes of entries that are sorted in memory; more are sorted in parts and merged.
     pub memory_bytes_max: usize,
+    /// Whether the collection was made for the indexes.
+    pub is_collection_new: bool,
     /// Told of the progress every few hundred documents; its error ends the build.
     pub watch: &'a mut dyn FnMut(Progress) -> Result<()>,
 }
@@ -170,14 +172,19 @@ impl Build {
 
     /// The error that ended the build, as the client sees it.
     pub(crate) fn failure(&self, collection: &Collection, cause: &Error) -> Error {
-        let ns = collection.namespace();
-        let context = format!(
-            "Index build failed: {}: Collection {ns} ( {} )",
-            uuid_text(&self.uuid),
-            uuid_text(collection.uuid())
-        );
-        cause.clone().caused_by(&context)
+        failure(&self.uuid, collection, cause)
     }
+}
+
+/// The error that ended the build with this identity, or kept it from beginning, as the client sees it.
+pub(crate) fn failure(build: &Uuid, collection: &Collection, cause: &Error) -> Error {
+    let ns = collection.namespace();
+    let context = format!(
+        "Index build failed: {}: Collection {ns} ( {} )",
+        uuid_text(build),
+        uuid_text(collection.uuid())
+    );
+    cause.clone().caused_by(&context)
 }
 
 /// The work of one build.

@@ -88,7 +88,11 @@ fn build(
     memory_bytes_max: usize,
     write: &mut dyn FnMut(Progress) -> marula_error::Result<()>,
 ) -> marula_error::Result<(usize, usize)> {
-    db.build_indexes(collection, specs, BuildOptions { memory_bytes_max, watch: write })
+    db.build_indexes(
+        collection,
+        specs,
+        BuildOptions { memory_bytes_max, is_collection_new: false, watch: write },
+    )
 }
 
 #[track_caller]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use marula_bson::Doc;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_storage::Space;
 
 use super::ddl::{allocate, drop_index};
-use crate::build::{Build, BuildOptions, Builder, Phase, Progress};
+use crate::build::{self, Build, BuildOptions, Builder, Phase, Progress};
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::{INDEXES_MAX, Index, IndexKind, IndexSpec};
@@ -77,7 +77,11 @@ impl Db {
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(usize, usize)> {
         let mut watch = |_: Progress| go_on();
-        let options = BuildOptions { memory_bytes_max: BUILD_BYTES_MAX, watch: &mut watch };
+        let options = BuildOptions {
+            memory_bytes_max: BUILD_BYTES_MAX,
+            is_collection_new: false,
+            watch: &mut watch,
+        };
         self.build_indexes(collection, &specs, options)
     }
 
@@ -99,7 +103,7 @@ impl Db {
             }
             let state = collection.state();
             let before = state.indexes.len() + building(&state).count();
-            match wanted(&state, specs, collection.count() == 0)? {
+            match wanted(collection, &state, specs, options.is_collection_new)? {
                 Wanted::Nothing => return Ok((before, before)),
                 Wanted::Wait(other) => {
                     drop(next_ident);
@@ -289,9 +293,29 @@ fn building(state: &State) -> impl Iterator<Item = &Arc<Index>> {
     state.building.iter().flat_map(|build| &build.indexes)
 }
 
-/// What of `specs` is to be built. `is_empty` says that there are no documents: then each index is made by itself, and the
-/// second of two that are alike finds the first.
-fn wanted(state: &State, specs: &[IndexSpec], is_empty: bool) -> Result<Wanted> {
+/// What of `specs` is to be built.
+///
+/// Errors: a conflict with what exists; or of two specifications, which is one of the build that would be, but in a
+/// collection that is made for the indexes. Without documents each index is made by itself, and the second of two
+/// that are alike finds the first.
+fn wanted(
+    collection: &Collection,
+    state: &State,
+    specs: &[IndexSpec],
+    is_collection_new: bool,
+) -> Result<Wanted> {
+    let is_empty = collection.count() == 0;
+    let within = |error: Error| {
+        if is_collection_new {
+            return error;
+        }
+        let uuid = uuid_text(collection.uuid());
+        let cause = match is_empty {
+            true => error.caused_by(&format!("index build on empty collection failed: {uuid}")),
+            false => error,
+        };
+        build::failure(&marula_bson::uuid::generate(), collection, &cause)
+    };
     let mut wanted: Vec<IndexSpec> = Vec::new();
     let mut awaited = None;
     for spec in specs {
@@ -307,8 +331,8 @@ fn wanted(state: &State, specs: &[IndexSpec], is_empty: bool) -> Result<Wanted> 
                 awaited = Some(build.clone());
             }
         }
-        if exists_already(spec, wanted.iter())? {
-            return Err(if is_empty { identical(&spec.name) } else { two_identical() });
+        if exists_already(spec, wanted.iter()).map_err(within)? {
+            return Err(within(if is_empty { identical(&spec.name) } else { two_identical() }));
         }
         wanted.push(spec.clone());
     }
@@ -325,7 +349,7 @@ fn exists_already<'s>(
     existing: impl Iterator<Item = &'s IndexSpec>,
 ) -> Result<bool> {
     for other in existing {
-        let texts = || (spec.document.as_doc().to_string(), other.document.as_doc().to_string());
+        let texts = || (spec.quoted().as_doc().to_string(), other.quoted().as_doc().to_string());
         if spec.same_signature(other) {
             // Asking for the `_id` index again is never an error.
             let is_same = spec.same_options(other);

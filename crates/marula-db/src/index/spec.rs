@@ -30,6 +30,7 @@ errors! {
     engine_empty() = CannotCreateIndex, "Empty \"storageEngine\" options are invalid. Please remove the field or include valid options.";
     engine_type() = CannotCreateIndex, "\"storageEngine\" options must be a document if present";
     engine_unknown(name: &str) = InvalidOptions, "{name} is not a registered storage engine for this server";
+    original_empty() = BadValue, "The field 'originalSpec' cannot be an empty object.";
     collation_empty() = BadValue, "The field 'collation' cannot be an empty object.";
     version_fraction(version: &Value<'_>) = BadValue, "Index version must be representable as a 32-bit integer, but got {version}";
     id_key(key: &Doc<'_>) = BadValue, "The field 'key' for an _id index must be {{_id: 1}}, but got {key}";
@@ -119,6 +120,9 @@ const OPTIONS: &[&str] = &[
     "originalSpec",
 ];
 
+/// The options that stand in front where an error quotes an index.
+const QUOTED_FIRST: &[&str] = &["v", "unique", "hidden", "prepareUnique"];
+
 /// The options in the order in which `listIndexes` shows them; what is not here comes behind.
 const LISTED: &[&str] = &[
     "v",
@@ -163,7 +167,10 @@ impl IndexSpec {
     /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`.
     /// Errors: this module's rows, and those of `pattern` and of the kind.
     pub fn parse(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
-        let draft = Draft::read(spec, default_collation)?;
+        let mut draft = Draft::read(spec, default_collation)?;
+        if let Some(failure) = draft.collation_failure.take() {
+            return Err(failure);
+        }
         check_id(draft.key, spec)?;
         let index = draft.resolve(spec)?;
         index.kind.check_build(&index)?;
@@ -181,8 +188,19 @@ impl IndexSpec {
         if spec.get("expireAfterSeconds").is_some_and(|value| !value.kind().is_number()) {
             check_ttl(spec)?;
         }
-        let draft = Draft::read(spec, default_collation).map_err(|error| within(error, spec))?;
+        let mut draft =
+            Draft::read(spec, default_collation).map_err(|error| within(error, spec))?;
         check_ttl(spec)?;
+        if let Some(failure) = draft.collation_failure.take() {
+            let mut versioned = spec.to_buf();
+            if spec.get("v").is_none() {
+                versioned.push("v", 2);
+            }
+            return Err(failure.caused_by(&format!(
+                "failed to add collation information to index spec for index creation: {}",
+                versioned.as_doc()
+            )));
+        }
         let completed = draft.completed(spec);
         check_id(draft.key, completed.as_doc())?;
         let index = draft.resolve(spec).map_err(|error| within(error, completed.as_doc()))?;
@@ -208,6 +226,22 @@ impl IndexSpec {
                 if !LISTED.iter().any(|name| option.name == *name) {
                     out.append_raw(option.name, option.value);
                 }
+            }
+        })
+    }
+
+    /// The specification as errors quote it.
+    pub fn quoted(&self) -> DocBuf {
+        let spec = self.document.as_doc();
+        let is_first = |name: &[u8]| QUOTED_FIRST.iter().any(|first| name == first.as_bytes());
+        DocBuf::build(|out| {
+            for name in QUOTED_FIRST {
+                if let Some(value) = spec.get_raw(name.as_bytes()) {
+                    out.append_raw(*name, value);
+                }
+            }
+            for option in spec.iter().filter(|option| !is_first(option.name)) {
+                out.append_raw(option.name, option.value);
             }
         })
     }
@@ -281,6 +315,8 @@ pub(super) struct Draft<'s> {
     pub partial: Option<Filter>,
     /// As in [`IndexSpec`].
     pub collation: Option<Collation>,
+    /// Why the collation is none. It comes up behind what is wrong with other options.
+    pub collation_failure: Option<Error>,
     /// As in [`IndexSpec`].
     pub expire_after_seconds: Option<i64>,
 }
@@ -299,8 +335,6 @@ impl<'s> Draft<'s> {
         };
         let pattern = Pattern::parse(key)?;
         let name = match spec.get("name") {
-            Some(Value::String(name)) if name.is_empty() => return Err(name_empty()),
-            Some(Value::String(name)) if name.contains(&0) => return Err(name_nul()),
             Some(Value::String(name)) => name.to_string(),
             Some(other) => return Err(wrong_type("name", other.kind().alias(), "a string")),
             None => return Err(missing_name()),
@@ -328,18 +362,26 @@ impl<'s> Draft<'s> {
                 Some(other) => Err(not_boolean(field, &other)),
             }
         };
-        flag("background")?;
+        for field in FLAGS {
+            flag(field)?;
+        }
+        check_original(spec)?;
         let hidden = match spec.get("hidden") {
             None => false,
             Some(Value::Boolean(hidden)) => hidden,
             // mongod names the wrong field here.
             Some(other) => return Err(wrong_type("name", other.kind().alias(), "a bool")),
         };
+        let mut collation_failure = None;
         let collation = match spec.get("collation") {
             Some(Value::Document(collation)) if collation.is_empty() => {
                 return Err(collation_empty());
             }
-            Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
+            Some(Value::Document(collation)) => Collation::parse(collation, "collation")
+                .unwrap_or_else(|failure| {
+                    collation_failure = Some(failure);
+                    None
+                }),
             Some(other) => return Err(wrong_type("collation", other.kind().alias(), "an object")),
             None => default_collation.cloned(),
         };
@@ -383,6 +425,7 @@ impl<'s> Draft<'s> {
             hidden,
             partial,
             collation,
+            collation_failure,
             expire_after_seconds,
         })
     }
@@ -404,6 +447,13 @@ impl<'s> Draft<'s> {
 
     /// The index, once its kind agrees with its options.
     fn resolve(self, spec: Doc<'_>) -> Result<IndexSpec> {
+        if self.name.is_empty() {
+            return Err(name_empty());
+        }
+        if self.name.contains('\0') {
+            return Err(name_nul());
+        }
+        check_engine(spec)?;
         let is_id = is_id_pattern(self.key);
         let (kind, key, parts) = IndexKind::resolve(&self, spec)?;
         if self.sparse && self.partial.is_some() {
@@ -464,13 +514,16 @@ fn check_ttl(spec: Doc<'_>) -> Result<()> {
     }
 }
 
+/// Options without further meaning that must be flags.
+const FLAGS: &[&str] = &["background", "finestIndexedLevel", "coarsestIndexedLevel", "dropDups"];
+
 /// Options of some kinds of indexes: checked as numbers, and not kept by others.
 const NUMBERS_NOT_KEPT: &[&str] =
     &["min", "max", "bits", "2dsphereIndexVersion", "textIndexVersion"];
 
 /// Checks the options that only some kinds of indexes have.
 fn check_other_options(spec: Doc<'_>, pattern: &Pattern) -> Result<()> {
-    for field in NUMBERS_NOT_KEPT {
+    for field in NUMBERS_NOT_KEPT.iter().chain(&["bucketSize"]) {
         if let Some(value) = spec.get(field)
             && !value.kind().is_number()
         {
@@ -513,10 +566,17 @@ fn check_other_options(spec: Doc<'_>, pattern: &Pattern) -> Result<()> {
     }
     match spec.get("clustered") {
         None => {}
+        Some(value) if !(value.kind().is_number() || value.kind() == Type::Boolean) => {
+            return Err(not_boolean("clustered", &value));
+        }
         Some(value) if !value.is_truthy() => return Err(clustered_false()),
         Some(_) if spec.get("unique").is_none() => return Err(clustered_needs_unique()),
         Some(_) => return Err(clustered_later()),
     }
+    Ok(())
+}
+
+fn check_engine(spec: Doc<'_>) -> Result<()> {
     match spec.get("storageEngine") {
         None => Ok(()),
         Some(Value::Document(engines)) if engines.is_empty() => Err(engine_empty()),
@@ -529,10 +589,24 @@ fn check_other_options(spec: Doc<'_>, pattern: &Pattern) -> Result<()> {
     }
 }
 
-/// The seconds of `expireAfterSeconds`: what is no number is the most.
+/// Checks the specification that an index is said to have had once.
+///
+/// Validated BSON bounds how deep one lies within another.
+fn check_original(spec: Doc<'_>) -> Result<()> {
+    match spec.get("originalSpec") {
+        None => Ok(()),
+        Some(Value::Document(original)) if original.is_empty() => Err(original_empty()),
+        Some(Value::Document(original)) => Draft::read(original, None).map(|_| ()),
+        Some(other) => Err(wrong_type("originalSpec", other.kind().alias(), "an object")),
+    }
+}
+
+/// The seconds of `expireAfterSeconds`: what is no number is the most. A decimal is rounded, others are cut.
 fn expire_seconds(value: Value<'_>) -> i64 {
     match value.as_f64() {
         Some(seconds) if !seconds.is_nan() => {
+            let is_decimal = value.kind() == Type::Decimal128;
+            let seconds = if is_decimal { seconds.round_ties_even() } else { seconds };
             #[allow(clippy::cast_possible_truncation)]
             let seconds = seconds as i64;
             seconds
@@ -590,6 +664,7 @@ fn check_version(spec: Doc<'_>) -> Result<()> {
         Some(value) => match value.as_exact_i64() {
             Some(1) if spec.get("collation").is_some() => Err(bad_version(&spec, 1)),
             Some(1 | 2) => Ok(()),
+            Some(version) if i32::try_from(version).is_err() => Err(version_fraction(&value)),
             Some(version) => Err(bad_version(&spec, version)),
             None if value.kind().is_number() => Err(version_fraction(&value)),
             None => Err(wrong_type("v", value.kind().alias(), "a number")),
@@ -652,7 +727,8 @@ fn canonical_document(
                     };
                 }
                 b"bucketSize" => {
-                    out.append("bucketSize", element.value.get().as_f64().unwrap_or(0.0));
+                    let size = element.value.get().as_f64().filter(|size| !size.is_nan());
+                    out.append("bucketSize", size.unwrap_or(0.0));
                 }
                 b"sparse" | b"background" if element.value.get().is_truthy() => {
                     out.append(element.name, true);
@@ -662,9 +738,9 @@ fn canonical_document(
                     out.append("unique", true);
                 }
                 b"sparse" | b"hidden" | b"background" if !element.value.get().is_truthy() => {
-                    // listIndexes shows `sparse: false` and `background: false` as given, hidden never.
+                    // listIndexes shows `sparse: false` and `background: false`, hidden never.
                     if element.name != "hidden" {
-                        out.append_raw(element.name, element.value);
+                        out.append(element.name, false);
                     }
                 }
                 b"name" => {
@@ -687,3 +763,6 @@ fn canonical_document(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,6 +99,7 @@ fn run(
         None => server.db.collection_or_create(&ns)?,
     };
     let (before, after) = with_progress(context, &ns, |options| {
+        let options = BuildOptions { is_collection_new: is_new, ..options };
         server.db.build_indexes(&collection, &specs, options)
     })?;
     let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
@@ -145,7 +146,7 @@ pub(super) fn with_progress<T>(
         }
         context.check_interrupt()
     };
-    build(BuildOptions { memory_bytes_max, watch: &mut watch })
+    build(BuildOptions { memory_bytes_max, is_collection_new: false, watch: &mut watch })
 }
 
 /// What `currentOp` and the log say of a build.

@@ -52,7 +52,11 @@ fn make_unique(db: &Db, collection: &Collection) -> marula_error::Result<()> {
     db.check_unique(collection, &index, &mut || Ok(()))?;
     let spec = doc! { "key": { "a": 1 }, "name": "a", "unique": true };
     let spec = IndexSpec::parse(spec.as_doc(), None).unwrap();
-    let options = BuildOptions { memory_bytes_max: 1 << 20, watch: &mut |_| Ok(()) };
+    let options = BuildOptions {
+        memory_bytes_max: 1 << 20,
+        is_collection_new: false,
+        watch: &mut |_| Ok(()),
+    };
     db.make_unique(collection, &index, spec, options)?;
     assert!(index.is_dropped());
     Ok(())
@@ -129,7 +133,8 @@ fn an_index_dropped_meanwhile_does_not_come_back() {
         }
         Ok(())
     };
-    let options = BuildOptions { memory_bytes_max: 1 << 20, watch: &mut watch };
+    let options =
+        BuildOptions { memory_bytes_max: 1 << 20, is_collection_new: false, watch: &mut watch };
     let error = db.make_unique(&collection, &index, spec, options).unwrap_err();
     assert_eq!(error.code(), codes::IndexNotFound);
     assert_eq!(collection.state().indexes.len(), 1);

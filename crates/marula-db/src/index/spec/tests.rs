@@ -1,0 +1,134 @@
+//! What is wrong with a specification is told at mongod's stage and in its words. Read from mongod 6.0.27.
+
+use marula_bson::{DocBuf, Value, doc};
+
+use super::IndexSpec;
+
+const STAGE: &str = "Error in specification ";
+
+fn parse(option: &str, value: &DocBuf) -> marula_error::Result<IndexSpec> {
+    let mut spec = doc! { "key": { "a": 1 }, "name": "n" };
+    spec.push(option, value.as_doc().get("v").unwrap());
+    IndexSpec::parse_new(spec.as_doc(), None)
+}
+
+#[track_caller]
+fn check_error(option: &str, value: DocBuf, code: i32, message: &str) {
+    let error = parse(option, &value).err().expect("the option is refused");
+    let message = match message.strip_prefix('!') {
+        Some(whole) => whole.to_owned(),
+        None => format!("{STAGE}{message}"),
+    };
+    assert_eq!((error.code().number(), error.message()), (code, message.as_str()));
+}
+
+#[test]
+fn odd_values_are_refused_in_mongods_words() {
+    let quoted =
+        |option: &str| format!("{{ key: {{ a: 1 }}, name: \"n\", {option} }} :: caused by :: ");
+    for (option, value, code, shown, reason) in [
+        (
+            "v",
+            doc! { "v": 2_147_483_648_i64 },
+            2,
+            "v: 2147483648",
+            "Index version must be representable as a 32-bit integer, but got 2147483648",
+        ),
+        (
+            "storageEngine",
+            doc! { "v": true },
+            67,
+            "storageEngine: true, v: 2",
+            "\"storageEngine\" options must be a document if present",
+        ),
+        (
+            "bucketSize",
+            doc! { "v": "x" },
+            14,
+            "bucketSize: \"x\"",
+            "The field 'bucketSize' must be a number, but got string",
+        ),
+        (
+            "clustered",
+            doc! { "v": "x" },
+            14,
+            "clustered: \"x\"",
+            "The field 'clustered has value clustered: \"x\", which is not convertible to bool",
+        ),
+        (
+            "dropDups",
+            doc! { "v": [1] },
+            14,
+            "dropDups: [ 1 ]",
+            "The field 'dropDups has value dropDups: [ 1 ], which is not convertible to bool",
+        ),
+        (
+            "finestIndexedLevel",
+            doc! { "v": null },
+            14,
+            "finestIndexedLevel: null",
+            "The field 'finestIndexedLevel has value finestIndexedLevel: null, which is not convertible to bool",
+        ),
+        (
+            "originalSpec",
+            doc! { "v": 1 },
+            14,
+            "originalSpec: 1",
+            "The field 'originalSpec' must be an object, but got int",
+        ),
+        (
+            "originalSpec",
+            doc! { "v": {} },
+            2,
+            "originalSpec: {}",
+            "The field 'originalSpec' cannot be an empty object.",
+        ),
+        (
+            "originalSpec",
+            doc! { "v": { "a": 1 } },
+            197,
+            "originalSpec: { a: 1 }",
+            "The field 'a' is not valid for an index specification. Specification: { a: 1 }",
+        ),
+    ] {
+        check_error(option, value, code, &format!("{}{reason}", quoted(shown)));
+    }
+    check_error(
+        "collation",
+        doc! { "v": { "a": 1 } },
+        40_415,
+        "!failed to add collation information to index spec for index creation: { key: { a: 1 }, name: \"n\", collation: { a: 1 }, v: 2 } :: caused by :: BSON field 'collation.a' is an unknown field.",
+    );
+    let unnamed = doc! { "key": { "a": 1 }, "name": "" };
+    let error = IndexSpec::parse_new(unnamed.as_doc(), None).err().unwrap();
+    assert_eq!(
+        error.message(),
+        "Error in specification { key: { a: 1 }, name: \"\", v: 2 } :: caused by :: index name cannot be empty"
+    );
+}
+
+#[test]
+fn options_are_shown_as_mongod_keeps_them() {
+    for (option, value, wanted) in [
+        ("sparse", doc! { "v": 0 }, "false"),
+        ("background", doc! { "v": (-0.0) }, "false"),
+        ("bucketSize", doc! { "v": (f64::NAN) }, "0.0"),
+        ("expireAfterSeconds", doc! { "v": 1.5 }, "1"),
+    ] {
+        let spec = parse(option, &value).unwrap();
+        let shown = spec.document.as_doc().get(option).unwrap();
+        assert_eq!(shown.to_string(), wanted, "{option}");
+    }
+    let decimal = "1.5".parse().expect("a decimal");
+    let spec = parse("expireAfterSeconds", &doc! { "v": (Value::Decimal128(decimal)) }).unwrap();
+    assert_eq!(spec.expire_after_seconds, Some(2));
+}
+
+#[test]
+fn errors_quote_the_flags_first() {
+    let spec =
+        doc! { "key": { "a": 1 }, "name": "n", "sparse": true, "hidden": true, "unique": true };
+    let spec = IndexSpec::parse_new(spec.as_doc(), None).unwrap();
+    let wanted = "{ v: 2, unique: true, hidden: true, key: { a: 1 }, name: \"n\", sparse: true }";
+    assert_eq!(spec.quoted().as_doc().to_string(), wanted);
+}
