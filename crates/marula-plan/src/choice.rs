@@ -2,7 +2,7 @@
 //!
 //! A query with one plan is not held up. Of several plans, one that leads to at most a few documents of a unique index
 //! is taken as it is. Otherwise the plan that the [`cache`](crate::cache) has for the query's shape is taken, or all are
-//! tried ([`crate::trial`]) and the cache is told.
+//! tried ([`crate::trial`]) and the cache is told. The branches of an `$or` choose one by one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,6 +11,7 @@ use marula_error::{Result, errors};
 
 use crate::cache::PlanCache;
 use crate::plan::{Plan, Stage};
+use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
 use crate::shape::Shape;
 use crate::{planner, trial};
@@ -36,11 +37,22 @@ pub fn choose(
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
+    if let Some(branches) = subplan::branches(&state, &query) {
+        let memory = Memory { cache: &cache, wording, may_wait };
+        match choose_branches(db, collection, branches, &query, Some(&memory), interrupt)? {
+            Chosen::Plan(plan) => {
+                return Ok((may_wait || plan.is_short()).then_some((*plan, query)));
+            }
+            Chosen::Unknown => return Ok(None),
+            Chosen::Whole => {}
+        }
+    }
     let mut plans = planner::plans(&state, &query)?;
     check_scan(db, collection, &query, &plans)?;
-    if plans.len() == 1 || plans[0].is_short() {
-        let plan = plans.swap_remove(0);
-        return Ok((may_wait || plan.is_short()).then_some((plan, query)));
+    let short = plans.iter().position(Plan::is_short);
+    if plans.len() == 1 || short.is_some() {
+        let plan = plans.swap_remove(short.unwrap_or(0));
+        return Ok((may_wait || short.is_some()).then_some((plan, query)));
     }
     let shape = Shape::of(&query, &state);
     let known = cache.find(shape, &state).and_then(|(wanted, cached)| {
@@ -57,6 +69,91 @@ pub fn choose(
         }
     };
     Ok((may_wait || plan.is_short()).then_some((plan, query)))
+}
+
+/// What is remembered of plans, and may be.
+struct Memory<'m> {
+    cache: &'m PlanCache,
+    /// How the client put the whole.
+    wording: &'m Wording<'m>,
+    may_wait: bool,
+}
+
+/// How the branches of an `$or` are answered.
+enum Chosen {
+    /// By this plan.
+    Plan(Box<Plan>),
+    /// Not on their own.
+    Whole,
+    /// By what a trial would tell, for which there is no time.
+    Unknown,
+}
+
+/// Chooses a plan for each branch of an `$or`. Without a memory nothing is remembered and nothing known is relied on.
+///
+/// Errors: as of [`trial::run`].
+fn choose_branches(
+    db: &Db,
+    collection: &Collection,
+    branches: Branches,
+    query: &Query,
+    memory: Option<&Memory<'_>>,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<Chosen> {
+    let state = collection.state();
+    let branches = match branches {
+        Branches::Joined(plan) => return Ok(Chosen::Plan(plan)),
+        Branches::Several(branches) => branches,
+    };
+    let mut numbers = Vec::with_capacity(branches.len());
+    for Branch { query: branch, plans, joinable } in branches {
+        let number = match plans.len() {
+            1 => 0,
+            _ => match choose_branch(db, collection, &branch, plans, memory, interrupt)? {
+                Some(number) => number,
+                None => return Ok(Chosen::Unknown),
+            },
+        };
+        if number >= joinable {
+            return Ok(Chosen::Whole);
+        }
+        numbers.push(number);
+    }
+    let plan = subplan::join(&state, query, &numbers);
+    Ok(plan.map_or(Chosen::Whole, |plan| Chosen::Plan(Box::new(plan))))
+}
+
+/// Chooses one of several plans of a branch; `None` where it takes a trial for which there is no time.
+fn choose_branch(
+    db: &Db,
+    collection: &Collection,
+    branch: &Query,
+    plans: Vec<Plan>,
+    memory: Option<&Memory<'_>>,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<Option<usize>> {
+    let Some(Memory { cache, wording, may_wait }) = memory else {
+        return Ok(Some(trial::run(db, collection, branch, plans, interrupt)?.winner));
+    };
+    if let Some(short) = plans.iter().position(Plan::is_short) {
+        return Ok(Some(short));
+    }
+    let state = collection.state();
+    let shape = Shape::of(branch, &state);
+    let known = cache.find(shape, &state);
+    let known =
+        known.and_then(|(wanted, _)| plans.iter().position(|plan| signature(plan) == wanted));
+    if known.is_some() || !may_wait {
+        return Ok(known);
+    }
+    let trial = trial::run(db, collection, branch, plans, interrupt)?;
+    // One of several that did as well is not worth remembering for a branch.
+    if trial.is_clear() {
+        let signature = signature(&trial.tried[trial.winner].plan);
+        let wording = Wording { filter: None, ..**wording };
+        cache.record(shape, &state, branch, Some(&wording), &trial, signature);
+    }
+    Ok(Some(trial.winner))
 }
 
 /// Tries the plans of a query whose cached plan has come to cost too much; answers the one that wins now.
@@ -117,7 +214,7 @@ fn check_scan(db: &Db, collection: &Collection, query: &Query, plans: &[Plan]) -
 pub struct Choice {
     /// The plan that is carried out.
     pub plan: Plan,
-    /// The others, the better first.
+    /// The others. As in mongod the first of them all stands in the winner's place.
     pub rejected: Vec<Plan>,
     /// What all of them have done when they were tried, the winner first; empty where there was nothing to choose.
     pub tried: Vec<trial::Tried>,
@@ -136,25 +233,21 @@ pub fn explain(
     query.filter.add_index_conditions(&query.context);
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;
+    if let Some(branches) = subplan::branches(&state, query)
+        && let Chosen::Plan(plan) =
+            choose_branches(db, collection, branches, query, None, interrupt)?
+    {
+        return Ok(Choice { plan: *plan, rejected: Vec::new(), tried: Vec::new() });
+    }
     let mut plans = planner::plans(&state, query)?;
     check_scan(db, collection, query, &plans)?;
     if plans.len() == 1 {
         return Ok(Choice { plan: plans.remove(0), rejected: Vec::new(), tried: Vec::new() });
     }
     let tried = trial::run(db, collection, query, planner::plans(&state, query)?, interrupt)?;
-    let mut all: Vec<(bool, Plan, trial::Tried)> = plans
-        .into_iter()
-        .zip(tried.tried)
-        .enumerate()
-        .map(|(number, (plan, found))| (number == tried.winner, plan, found))
-        .collect();
-    all.sort_by(|a, b| b.0.cmp(&a.0).then(b.2.score.total_cmp(&a.2.score)));
-    let mut plans = Vec::with_capacity(all.len());
-    let mut tried = Vec::with_capacity(all.len());
-    for (_, plan, found) in all {
-        plans.push(plan);
-        tried.push(found);
-    }
+    let trial::Trial { winner, mut tried } = tried;
+    plans.swap(0, winner);
+    tried.swap(0, winner);
     Ok(Choice { plan: plans.remove(0), rejected: plans, tried })
 }
 

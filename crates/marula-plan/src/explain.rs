@@ -97,7 +97,10 @@ fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
             (Stage::TextOr(_), [input]) => {
                 out.append("inputStage", &stage(input, printed));
             }
-            (Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_), inputs) => {
+            (
+                Stage::AndSorted(_) | Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_),
+                inputs,
+            ) => {
                 let mut array = out.begin_array("inputStages");
                 inputs.iter().for_each(|input| {
                     array.push(&stage(input, printed));
@@ -118,6 +121,7 @@ fn name(stage: &Stage) -> &'static str {
         Stage::Ixscan(scan) => scan.stage_name(),
         Stage::Fetch(_) => "FETCH",
         Stage::GeoNear(search) => search.stage_name(),
+        Stage::AndSorted(_) => "AND_SORTED",
         Stage::Or(_) => "OR",
         Stage::TextOr(_) => "TEXT_OR",
         Stage::TextMatch(_) => "TEXT_MATCH",
@@ -189,6 +193,11 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
         Stage::Fetch(_) => {
             docs(out);
             count(out, "alreadyHasObj", |stats| stats.dups_tested);
+        }
+        Stage::AndSorted(stage) => {
+            for number in (0..stage.inputs.len()).filter(|_| stats.is_some()) {
+                append_count(out, &format!("failedAnd_{number}"), stage.meeting.failed(number));
+            }
         }
         Stage::Or(_) => dups(out),
         Stage::TextOr(_) => docs(out),

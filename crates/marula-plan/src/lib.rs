@@ -18,6 +18,7 @@ pub mod planner;
 pub mod query;
 pub mod shape;
 pub mod tally;
+mod tie_break;
 pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found};

@@ -15,7 +15,8 @@ use marula_storage::Direction;
 use crate::bounds::{IndexBounds, Interval, KeyBounds};
 use crate::cache::Cached;
 use crate::clustered::ClusteredScan;
-use crate::executor::{Merging, Scoring, Searching, Sorting, Standing};
+use crate::executor::{Meeting, Merging, Scoring, Searching, Sorting, Standing};
+use crate::planner::Rank;
 
 /// How a query is answered.
 pub struct Plan {
@@ -25,6 +26,10 @@ pub struct Plan {
     pub is_subplan: bool,
     /// That it was taken from the plan cache, untried.
     pub(crate) cached: Option<Cached>,
+    /// How promising it looks.
+    pub(crate) rank: Rank,
+    /// Whether there are more pairs of indexes for the query than were looked at.
+    pub has_more_meetings: bool,
 }
 
 /// A stage and what it has done.
@@ -72,6 +77,8 @@ pub enum Stage {
     Fetch(Fetch),
     /// What an index on places leads to, the nearest first.
     GeoNear(GeoNear),
+    /// What all inputs give, which are in record order.
+    AndSorted(AndSorted),
     /// What any input gives, once.
     Or(Or),
     /// What any input gives, once, in the order that all inputs have.
@@ -176,6 +183,13 @@ pub struct GeoNear {
     pub(crate) search: Searching,
 }
 
+/// Inputs that are in record order, side by side.
+pub struct AndSorted {
+    /// The inputs.
+    pub inputs: Vec<Node>,
+    pub(crate) meeting: Meeting,
+}
+
 /// One input after the other.
 pub struct Or {
     /// The inputs.
@@ -270,7 +284,8 @@ impl Node {
     pub fn inputs(&self) -> &[Node] {
         match &self.stage {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &[],
-            Stage::Or(Or { inputs, .. })
+            Stage::AndSorted(AndSorted { inputs, .. })
+            | Stage::Or(Or { inputs, .. })
             | Stage::SortMerge(SortMerge { inputs, .. })
             | Stage::TextOr(TextOr { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
@@ -287,7 +302,8 @@ impl Node {
     pub fn inputs_mut(&mut self) -> &mut [Node] {
         match &mut self.stage {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &mut [],
-            Stage::Or(Or { inputs, .. })
+            Stage::AndSorted(AndSorted { inputs, .. })
+            | Stage::Or(Or { inputs, .. })
             | Stage::SortMerge(SortMerge { inputs, .. })
             | Stage::TextOr(TextOr { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
@@ -333,6 +349,11 @@ impl Node {
         Node::new(Stage::Collscan(Collscan { direction, filter, records, standing }))
     }
 
+    /// A stage that gives what all of `inputs` give; each of them is in record order.
+    pub fn and_sorted(inputs: Vec<Node>) -> Node {
+        Node::new(Stage::AndSorted(AndSorted { inputs, meeting: Meeting::default() }))
+    }
+
     /// A stage that gives what any of `inputs` gives, once.
     pub fn or(inputs: Vec<Node>) -> Node {
         Node::new(Stage::Or(Or { inputs, current: 0, given: Default::default() }))
@@ -345,6 +366,17 @@ impl Node {
 }
 
 impl Ixscan {
+    /// Whether another walk comes to the same entries and shows as much of them.
+    pub(crate) fn walks_as(&self, other: &Ixscan) -> bool {
+        let is_plain = self.filter.is_none() && other.filter.is_none();
+        let fields = self.bounds.fields.as_ref().zip(other.bounds.fields.as_ref());
+        is_plain
+            && Arc::ptr_eq(&self.index, &other.index)
+            && self.wildcard == other.wildcard
+            && self.direction == other.direction
+            && fields.is_some_and(|(ours, theirs)| ours == theirs)
+    }
+
     /// A walk over the part of an index that `keys` tells.
     pub fn new(index: Arc<Index>, bounds: ScanBounds, direction: Direction) -> Self {
         Ixscan {
@@ -363,7 +395,8 @@ impl Ixscan {
 impl Plan {
     /// A plan of this tree.
     pub fn new(root: Node) -> Self {
-        Plan { root, is_subplan: false, cached: None }
+        let rank = Rank::default();
+        Plan { root, is_subplan: false, cached: None, rank, has_more_meetings: false }
     }
 
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.

@@ -5,6 +5,8 @@
 //! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan that is considered
 //! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
 
+mod like_mongod;
+
 use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc};

@@ -4,6 +4,8 @@
 //! a limit. What a trial costs is so many times the cheapest plan's first batch as there are plans.
 //! Source: manual "Query Plans", and the scores that mongod 6.0 shows for all plans in `explain`.
 
+use std::cmp::Ordering;
+
 use marula_bson::Doc;
 use marula_db::{Collection, Db};
 use marula_error::{Error, Result, codes};
@@ -13,6 +15,7 @@ use crate::executor::Emit;
 use crate::executor::{Env, Step, number_places};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
+use crate::tie_break::Fit;
 
 /// Documents after which a plan has shown enough.
 const RESULTS_MAX: u64 = 101;
@@ -31,6 +34,15 @@ pub struct Trial {
     pub winner: usize,
     /// The plans with what they have done, in the order given.
     pub tried: Vec<Tried>,
+}
+
+impl Trial {
+    /// Whether the winner has given something, and no other plan did as well.
+    pub(crate) fn is_clear(&self) -> bool {
+        let winner = &self.tried[self.winner];
+        let as_well = self.tried.iter().filter(|tried| tried.score >= winner.score).count();
+        winner.plan.root.stats.advanced > 0 && as_well == 1
+    }
 }
 
 /// A plan that was tried.
@@ -99,16 +111,31 @@ pub fn run(
     for tried in &mut tried {
         tried.score = score(tried);
     }
-    // Of plans that did as well the first, which looked more promising.
-    let best = tried
-        .iter()
-        .enumerate()
-        .reduce(|best, next| if next.1.score > best.1.score { next } else { best });
-    let winner = best.map_or(0, |(number, _)| number);
+    let winner = best(&tried);
     match tried.get_mut(winner).and_then(|tried| tried.failure.take()) {
         Some(failure) => Err(failure.caused_by(SELECTING)),
         None => Ok(Trial { winner, tried }),
     }
+}
+
+/// The plan that did best; of several the one whose index fits best, and the first of those.
+fn best(tried: &[Tried]) -> usize {
+    let mut best = 0;
+    for (number, next) in tried.iter().enumerate().skip(1) {
+        let known = &tried[best];
+        let is_better = match next.score.total_cmp(&known.score) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => match (Fit::of(&next.plan), Fit::of(&known.plan)) {
+                (Some(next), Some(known)) => next > known,
+                _ => false,
+            },
+        };
+        if is_better {
+            best = number;
+        }
+    }
+    best
 }
 
 /// Computes what is shown of a document, which may fail; `out` is for that.
@@ -150,6 +177,6 @@ fn score(tried: &Tried) -> f64 {
     let spares_documents = lacks(&|stage| matches!(stage, Stage::Fetch(_)));
     let spares_sort = lacks(&|stage| matches!(stage, Stage::Sort(_)));
     let is_done = if root.stats.is_eof { 1.0 } else { 0.0 };
-    // No plan here intersects indexes, which would cost as much.
-    1.0 + given / works + spares_documents + spares_sort + little + is_done
+    let spares_meeting = lacks(&|stage| matches!(stage, Stage::AndSorted(_)));
+    1.0 + given / works + spares_documents + spares_sort + spares_meeting + is_done
 }

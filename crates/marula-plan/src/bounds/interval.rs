@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 use marula_bson::order::compare;
 use marula_bson::{Collator, Value, ValueBuf};
 
+use super::predicate::class;
+
 /// Values from `low` to `high`, each end included or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
@@ -48,6 +50,19 @@ impl Interval {
             && self.high_inclusive
             && matches!(self.low.get(), Value::MinKey)
             && matches!(self.high.get(), Value::MaxKey)
+    }
+
+    /// Whether both ends are values that a query names, and not where the values of a type begin or end.
+    pub fn is_ended(&self) -> bool {
+        let is_edge = |value: &ValueBuf| match value.get() {
+            Value::MinKey | Value::MaxKey => true,
+            Value::Double(number) => !number.is_finite(),
+            _ => false,
+        };
+        let whole = class(self.low.kind());
+        let begins = self.low == whole.low || is_edge(&self.low);
+        let ends = self.high == whole.high || is_edge(&self.high);
+        self.is_point() || !(begins || ends)
     }
 
     fn is_empty(&self, order: Order<'_>) -> bool {

@@ -7,7 +7,7 @@
 use marula_bson::{FieldPath, Value};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
-use marula_query::filter::Predicate;
+use marula_query::filter::{CompareOp, Predicate};
 use marula_query::geo::hash::Grid;
 
 use super::interval::{Interval, Order};
@@ -87,6 +87,8 @@ pub struct PartView<'a> {
     pub order: Order<'a>,
     /// Whether the index orders strings as the query does.
     pub same_collation: bool,
+    /// Whether documents are only counted, and none has more than one entry.
+    pub is_counted: bool,
 }
 
 impl<'a> PartView<'a> {
@@ -111,6 +113,7 @@ impl<'a> PartView<'a> {
                 is_alone: spec.parts.len() == 1,
                 order,
                 same_collation,
+                is_counted: false,
             })
             .collect()
     }
@@ -118,6 +121,9 @@ impl<'a> PartView<'a> {
     /// The bounds of a predicate on this part.
     pub fn bounds(&self, predicate: &Predicate) -> Option<Bounds> {
         let mut bounds = (self.kind.bounds)(predicate, self)?;
+        if self.is_counted && self.kind.holds_value && asks_for_nothing(predicate) {
+            bounds.exactness = Exactness::Exact;
+        }
         // What a number in a path means depends on the document: the index need not see it as the filter does.
         let has_number = self.path.indexes().iter().any(Option::is_some);
         let cannot_read = !self.kind.holds_value || self.order.is_some() || self.multikey != 0;
@@ -125,6 +131,24 @@ impl<'a> PartView<'a> {
             bounds.exactness = Exactness::OnDocument;
         }
         Some(bounds)
+    }
+}
+
+/// Whether a predicate asks for null or what is missing, beside other values that an entry tells. Where a document has
+/// one entry, it is null or undefined for just those.
+fn asks_for_nothing(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::Compare(compare) => {
+            compare.value.get().is_nullish()
+                && matches!(compare.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte)
+        }
+        Predicate::In(list) => {
+            let is_array = |value: Value<'_>| matches!(value, Value::Array(_));
+            list.has_null()
+                && list.regexes().is_empty()
+                && !list.values().iter().any(|value| is_array(value.get()))
+        }
+        _ => false,
     }
 }
 

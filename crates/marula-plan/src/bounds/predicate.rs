@@ -283,7 +283,7 @@ const NO_OBJECT_ID: ObjectId = ObjectId::from_bytes([0; 12]);
 const LAST_OBJECT_ID: ObjectId = ObjectId::from_bytes([u8::MAX; 12]);
 
 /// Every value that stands with those of this type in the order of types.
-fn class(kind: Type) -> Interval {
+pub(super) fn class(kind: Type) -> Interval {
     const EMPTY: &[u8] = b"";
     let empty_text = Value::String(EMPTY.into());
     let empty_object = Value::Document(Doc::EMPTY);

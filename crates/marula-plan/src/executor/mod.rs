@@ -9,6 +9,7 @@
 //! compared by (see [`crate::trial`]) and what `explain` counts.
 
 mod entry_doc;
+mod intersect;
 mod merge;
 mod near;
 mod scan;
@@ -28,6 +29,7 @@ use crate::cache::{PROVEN_BY, PlanCache};
 use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
 use crate::{choice, tally};
+pub(crate) use intersect::Meeting;
 pub(crate) use merge::Merging;
 pub(crate) use near::Searching;
 pub(crate) use scan::Standing;

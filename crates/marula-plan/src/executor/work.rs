@@ -90,6 +90,7 @@ impl Node {
             Stage::Ixscan(stage) => stage.work(stats, env, out)?,
             Stage::Fetch(stage) => stage.work(stats, env, out)?,
             Stage::GeoNear(stage) => stage.work(env, out)?,
+            Stage::AndSorted(stage) => stage.work(env, out)?,
             Stage::Or(stage) => stage.work(stats, env, out)?,
             Stage::SortMerge(stage) => stage.work(stats, env, out)?,
             Stage::TextOr(stage) => stage.work(stats, env, out)?,
@@ -156,8 +157,9 @@ impl Fetch {
                 };
             };
             if found.is_fetched {
-                // Counted as the documents that are there already.
+                // Counted as the documents that are there already, and as those that are looked at.
                 stats.dups_tested += 1;
+                stats.docs += 1;
                 see(found.doc);
             } else if let Some(doc) = found.ahead {
                 stats.docs += 1;

@@ -13,6 +13,8 @@ pub(super) struct Assignment {
     pub bounds: IndexBounds,
     /// The conjuncts that bound it, and what is left to check of each.
     pub used: Vec<(usize, Exactness)>,
+    /// The same conjuncts in the order of the fields that they bound.
+    pub by_field: Vec<usize>,
     /// Fields that are bounded at all.
     pub bounded_fields: usize,
     /// Leading fields that have single values.
@@ -79,6 +81,7 @@ fn assign<'q>(
         bounded_fields += usize::from(intervals.is_some());
         fields.push(intervals.unwrap_or_else(|| vec![Interval::all()]));
     }
+    let by_field = used.iter().map(|(conjunct, _)| *conjunct).collect();
     used.sort_unstable();
     let mut bounds = IndexBounds { fields };
     if let Some(path) = view.wildcard {
@@ -86,5 +89,5 @@ fn assign<'q>(
     }
     let are_points = |list: &&Vec<Interval>| list.iter().all(Interval::is_point);
     let point_fields = bounds.fields.iter().skip(view.lead()).take_while(are_points).count();
-    Some(Assignment { bounds, used, bounded_fields, point_fields })
+    Some(Assignment { bounds, used, by_field, bounded_fields, point_fields })
 }

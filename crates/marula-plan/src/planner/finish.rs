@@ -5,17 +5,21 @@ use marula_query::sort::SortPart;
 
 use super::access::Access;
 use super::{IndexView, order};
-use crate::bounds::KeyBounds;
+use crate::bounds::{Interval, KeyBounds};
 use crate::executor::Sorting;
-use crate::plan::{Node, Plan, ProjectionKind, ScanUse, Sort, Stage};
+use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage};
 use crate::query::{Query, Shown, Wanted};
 
 /// The plan that goes this way.
 pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> Plan {
-    let mut node = access.node;
+    let Access { rank, has_more_meetings, .. } = access;
+    Plan { rank, has_more_meetings, ..Plan::new(on_top(access.node, query, views)) }
+}
+
+/// The tree over `node` that gives what `query` asks for.
+fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
     if query.wanted == Wanted::Count {
-        count(&mut node);
-        return Plan::new(node);
+        return count(node);
     }
     let has_natural_order = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
     let sort = query.sort.as_ref().filter(|_| !has_natural_order);
@@ -86,7 +90,7 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
     if let Some(limit) = query.limit.filter(|_| blocking.is_none()) {
         node = Node::limit(node, limit);
     }
-    Plan::new(node)
+    node
 }
 
 fn path_of(part: &SortPart) -> Option<FieldPath> {
@@ -133,13 +137,34 @@ fn show_entries(node: &mut Node) {
     }
 }
 
-/// One range of an index is counted by its entries.
-fn count(node: &mut Node) {
-    if let Stage::Ixscan(scan) = &mut node.stage
-        && scan.filter.is_none()
-        && scan.wildcard.is_none()
-        && matches!(scan.bounds.keys, KeyBounds::Range(_))
-    {
-        scan.used_for = ScanUse::Count;
+/// One range of an index is counted by its entries; so are undefined and null, which are two.
+fn count(mut node: Node) -> Node {
+    let Stage::Ixscan(scan) = &mut node.stage else { return node };
+    if scan.filter.is_some() || scan.wildcard.is_some() {
+        return node;
     }
+    if matches!(scan.bounds.keys, KeyBounds::Range(_)) {
+        scan.used_for = ScanUse::Count;
+        return node;
+    }
+    let Some(fields) = &scan.bounds.fields else { return node };
+    let several = |intervals: &Vec<Interval>| intervals.len() > 1;
+    let Some(number) = fields.fields.iter().position(several) else { return node };
+    let view = IndexView::bare(&scan.index);
+    let is_nothing = |interval: &Interval| interval.is_point() && interval.low.get().is_nullish();
+    if view.parts[number].descending || !fields.fields[number].iter().all(is_nothing) {
+        return node;
+    }
+    let walks = fields.fields[number].iter().map(|point| {
+        let mut fields = fields.clone();
+        fields.fields[number] = vec![point.clone()];
+        let mut walk = view.scan(fields);
+        walk.used_for = ScanUse::Count;
+        walk
+    });
+    let walks: Vec<Ixscan> = walks.collect();
+    if !walks.iter().all(|walk| matches!(walk.bounds.keys, KeyBounds::Range(_))) {
+        return node;
+    }
+    Node::or(walks.into_iter().map(|walk| Node::new(Stage::Ixscan(walk))).collect())
 }

@@ -15,6 +15,7 @@ mod min_max;
 mod near;
 mod order;
 mod partial;
+pub(crate) mod subplan;
 mod text;
 mod wildcard;
 
@@ -34,8 +35,9 @@ use crate::bounds::{self, IndexBounds, Interval, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::Standing;
 use crate::plan::{IdHack, Ixscan, Node, Plan, ProjectionKind, ScanBounds, ScanUse, Stage};
-use crate::query::{Hint, Query};
+use crate::query::{Hint, Query, Wanted};
 use access::Access;
+pub(crate) use access::Rank;
 
 errors! {
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
@@ -64,8 +66,17 @@ impl<'a> IndexView<'a> {
             (Some(ours), Some(theirs)) => ours.to_doc() == theirs.to_doc(),
             _ => false,
         };
-        let parts = PartView::of(index, same_collation);
+        let mut parts = PartView::of(index, same_collation);
+        let is_counted =
+            query.wanted == Wanted::Count && parts.iter().all(|part| part.multikey == 0);
+        parts.iter_mut().for_each(|part| part.is_counted = is_counted);
         IndexView { index, parts, same_collation, wildcard: None }
+    }
+
+    /// The index on its own.
+    fn bare(index: &'a Arc<Index>) -> Self {
+        let parts = PartView::of(index, false);
+        IndexView { index, parts, same_collation: false, wildcard: None }
     }
 
     /// Which of the parts is bounded first.
@@ -120,10 +131,12 @@ impl<'a> IndexView<'a> {
 /// Errors: `bad_hint`, and the rules of `min` and `max`.
 pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
     let mut plans = plans(state, &query)?;
-    Ok((plans.swap_remove(0), query))
+    let ranks = plans.iter().map(|plan| plan.rank).enumerate();
+    let best = ranks.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |(number, _)| number);
+    Ok((plans.swap_remove(best), query))
 }
 
-/// The plans for `query` on a collection as it is in `state`: at least one, the most promising first.
+/// The plans for `query` on a collection as it is in `state`: at least one, in mongod's order.
 ///
 /// Errors: as of [`plan`].
 pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
@@ -147,7 +160,7 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
     }
     let last = 1_u64 << (key.parts().len() - 1).min(63);
     let views = visible(state, query);
-    if query.filter.is_always_true() {
+    if query.filter.to_doc().as_doc().is_empty() {
         // An array's elements are what the entries hold, and what `distinct` asks for.
         let is_suitable = |view: &&IndexView<'_>| {
             let (part, spec) = (&view.parts[0], &view.index.spec);
@@ -178,6 +191,13 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
         scan.used_for = ScanUse::Distinct(field);
         Some((distinct_scan(scan, key), field))
     })
+}
+
+/// Whether an index that holds `key` leads to the documents that match.
+pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
+    let mut views = visible(state, query);
+    views.retain(|view| view.parts.iter().any(|part| part.path == key));
+    !access::accesses(state, &views, query, query.filter.root()).is_empty()
 }
 
 fn distinct_scan(scan: Ixscan, key: &FieldPath) -> Plan {
@@ -272,9 +292,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     let views = useful(state, query);
     let mut plans = indexed(state, &views, query);
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
-    let is_settled = is_subplan(query) && !plans.is_empty();
     if let Some(sort) = &query.sort
-        && !is_settled
         && plans.iter().all(|plan| plan.root.any(&is_blocking))
     {
         plans.extend(ordered(&views, query, sort));
@@ -335,11 +353,7 @@ fn name_fields<'q>(node: &'q FilterNode, out: &mut Vec<&'q [u8]>) {
 
 /// The plans whose index is bounded by the filter.
 fn indexed(state: &State, views: &[IndexView<'_>], query: &Query) -> Vec<Plan> {
-    let mut found = access::accesses(state, views, query, query.filter.root());
-    found.sort_by_key(|access| std::cmp::Reverse(access.rank));
-    if is_subplan(query) {
-        found.truncate(1);
-    }
+    let found = access::accesses(state, views, query, query.filter.root());
     found.into_iter().map(|access| finish::finish(access, query, views)).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Sorts that an index gives: making a stage give its documents in an order, where it can.
 
+use marula_bson::FieldPath;
 use marula_query::sort::{SortPart, SortPattern};
 use marula_storage::Direction;
 
@@ -28,25 +29,32 @@ pub(super) fn orient(node: Node, pattern: &SortPattern, views: &[IndexView<'_>])
             (Node { stage: Stage::Fetch(fetch), stats }, is_ordered)
         }
         Stage::Or(mut or) => {
-            // Rows are merged by their documents: all of them are read, or none is.
-            let fetched = or.inputs.iter().filter(|input| is_fetched(input)).count();
-            if fetched != 0 && fetched != or.inputs.len() {
-                return (Node { stage: Stage::Or(or), stats }, false);
-            }
-            let mut inputs = Vec::with_capacity(or.inputs.len());
-            let mut is_ordered = true;
-            for input in or.inputs {
-                let (input, is_oriented) = orient(input, pattern, views);
-                is_ordered &= is_oriented && (fetched > 0 || tells_key(&input, pattern, views));
-                inputs.push(input);
-            }
-            or.inputs = inputs;
+            // Rows are merged by their documents, or by what their entries tell.
+            let is_ordered = or.inputs.iter().all(|input| {
+                can_orient(input, pattern, views)
+                    && (is_fetched(input) || tells_key(input, pattern, views))
+            });
             if !is_ordered {
                 return (Node { stage: Stage::Or(or), stats }, false);
             }
-            (merge(or.inputs, pattern), true)
+            let oriented = or.inputs.drain(..).map(|input| orient(input, pattern, views).0);
+            (merge(oriented.collect(), pattern), true)
         }
         stage => (Node { stage, stats }, false),
+    }
+}
+
+/// Whether [`orient`] would make a stage give the order of `pattern`.
+fn can_orient(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
+    match &node.stage {
+        Stage::Ixscan(scan) => orientation(scan, pattern, views).is_some(),
+        Stage::Collscan(scan) => scan.records.as_ref().is_some_and(|records| records.gives_order),
+        Stage::Fetch(fetch) => can_orient(&fetch.input, pattern, views),
+        Stage::Or(or) => or.inputs.iter().all(|input| {
+            can_orient(input, pattern, views)
+                && (is_fetched(input) || tells_key(input, pattern, views))
+        }),
+        _ => false,
     }
 }
 
@@ -86,12 +94,47 @@ fn shows_key(mut node: Node) -> Node {
 }
 
 fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
-    let view = views.iter().find(|view| view.is_walked_by(&scan));
-    let (Some(view), fields) = (view, scan.bounds.fields.as_ref()) else {
-        return (Node::new(Stage::Ixscan(scan)), false);
-    };
+    match orientation(&scan, pattern, views) {
+        None => (Node::new(Stage::Ixscan(scan)), false),
+        Some(Orientation::Walk(direction)) => {
+            scan.direction = direction;
+            (Node::new(Stage::Ixscan(scan)), true)
+        }
+        Some(Orientation::Walks(direction, walks)) => {
+            let view = views.iter().find(|view| view.is_walked_by(&scan));
+            let parts = view.map_or(&[][..], |view| &view.parts);
+            let mut inputs: Vec<Node> = walks
+                .into_iter()
+                .map(|bounds| {
+                    let keys = KeyBounds::new(&bounds, parts);
+                    let bounds = ScanBounds { fields: Some(bounds), keys };
+                    Node::new(Stage::Ixscan(Ixscan::new(scan.index.clone(), bounds, direction)))
+                })
+                .collect();
+            if direction == Direction::Backward {
+                inputs.reverse();
+            }
+            (merge(inputs, pattern), true)
+        }
+    }
+}
+
+/// How a walk gives an order.
+enum Orientation {
+    /// In this direction.
+    Walk(Direction),
+    /// As several walks, in this direction, that are merged.
+    Walks(Direction, Vec<IndexBounds>),
+}
+
+fn orientation(
+    scan: &Ixscan,
+    pattern: &SortPattern,
+    views: &[IndexView<'_>],
+) -> Option<Orientation> {
+    let view = views.iter().find(|view| view.is_walked_by(scan))?;
     let whole;
-    let fields = match fields {
+    let fields = match &scan.bounds.fields {
         Some(fields) => fields,
         None => {
             whole = IndexBounds::whole(view.parts.len());
@@ -99,13 +142,20 @@ fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>])
         }
     };
     if let Some(direction) = direction_of(view, fields, pattern) {
-        scan.direction = direction;
-        return (Node::new(Stage::Ixscan(scan)), true);
+        return Some(Orientation::Walk(direction));
+    }
+    if !holds_key(view, pattern) || scan.filter.is_some() {
+        return None;
     }
     // A walk over a few values of leading fields is many walks, each in order.
     let mut walks = vec![Vec::new()];
     for (number, intervals) in fields.fields.iter().enumerate() {
-        if !intervals.iter().all(Interval::is_point) || walks.len() * intervals.len() > WALKS_MAX {
+        // What differs from walk to walk is not what they are merged by.
+        let is_sorted_by = |part: &SortPart| matches!(part, SortPart::Path { path, .. } if path == view.parts[number].path);
+        if !intervals.iter().all(Interval::is_point)
+            || walks.len() * intervals.len() > WALKS_MAX
+            || (intervals.len() > 1 && pattern.parts().iter().any(is_sorted_by))
+        {
             break;
         }
         walks = walks
@@ -129,24 +179,11 @@ fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>])
                 IndexBounds { fields: points.chain(rest).collect() }
             })
             .collect();
-        let Some(direction) = direction_of(view, &exploded[0], pattern) else { continue };
-        if !holds_key(view, pattern) || scan.filter.is_some() {
-            break;
+        if let Some(direction) = direction_of(view, &exploded[0], pattern) {
+            return Some(Orientation::Walks(direction, exploded));
         }
-        let mut inputs: Vec<Node> = exploded
-            .into_iter()
-            .map(|bounds| {
-                let keys = KeyBounds::new(&bounds, &view.parts);
-                let bounds = ScanBounds { fields: Some(bounds), keys };
-                Node::new(Stage::Ixscan(Ixscan::new(scan.index.clone(), bounds, direction)))
-            })
-            .collect();
-        if direction == Direction::Backward {
-            inputs.reverse();
-        }
-        return (merge(inputs, pattern), true);
     }
-    (Node::new(Stage::Ixscan(scan)), false)
+    None
 }
 
 /// Whether the sort key of what a stage gives can be told without reading documents.
@@ -171,7 +208,7 @@ fn holds_key(view: &IndexView<'_>, pattern: &SortPattern) -> bool {
 
 /// The direction in which the entries within `bounds` come in the order of `pattern`, if there is one.
 ///
-/// Fields that have one value each come before the sort's fields. Where a document has an array, it sorts by its
+/// Fields that have one value each may stand anywhere. Where a document has an array, it sorts by its
 /// least or greatest element, and that is where a walk over the whole index meets it first.
 pub(super) fn direction_of(
     view: &IndexView<'_>,
@@ -181,36 +218,34 @@ pub(super) fn direction_of(
     if !view.same_collation {
         return None;
     }
-    let fixed = bounds.fixed_fields();
     // All entries of a document are walked, for those fields do not bound them that hold arrays.
     let is_whole = view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
         part.multikey == 0 || matches!(intervals.as_slice(), [only] if only.is_all())
     });
+    let is_fixed =
+        |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
+    let has_one_value = |path: &FieldPath| {
+        view.parts.iter().zip(&bounds.fields).any(|(part, intervals)| {
+            part.path == path && part.multikey == 0 && part.kind.is_ordered && is_fixed(intervals)
+        })
+    };
     let mut direction = None;
-    let mut parts = view.parts.iter().take_while(|part| part.kind.is_ordered).enumerate();
+    let mut parts = view.parts.iter().take_while(|part| part.kind.is_ordered).zip(&bounds.fields);
     for wanted in pattern.parts() {
         let SortPart::Path { path, descending } = wanted else { return None };
-        loop {
-            let (position, part) = parts.next()?;
-            if part.path == path {
-                if part.multikey != 0 && !is_whole {
-                    return None;
-                }
-                if position >= fixed {
-                    let found = if part.descending == *descending {
-                        Direction::Forward
-                    } else {
-                        Direction::Backward
-                    };
-                    if *direction.get_or_insert(found) != found {
-                        return None;
-                    }
-                }
-                break;
-            }
-            if position >= fixed {
-                return None;
-            }
+        // What is the same in all documents does not order them, wherever it stands.
+        if has_one_value(path) {
+            continue;
+        }
+        let (part, _) =
+            parts.find(|(part, intervals)| part.path == path || !is_fixed(intervals))?;
+        if part.path != path || (part.multikey != 0 && !is_whole) {
+            return None;
+        }
+        let found =
+            if part.descending == *descending { Direction::Forward } else { Direction::Backward };
+        if *direction.get_or_insert(found) != found {
+            return None;
         }
     }
     Some(direction.unwrap_or(Direction::Forward))

@@ -11,7 +11,7 @@ use marula_bson::{
 use marula_db::Index;
 use marula_db::collection::State;
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, Found, Shown, Wording, choice, planner};
+use marula_plan::{Emit, Execution, Found, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
 
 use super::fields::{Field, Types};
@@ -91,7 +91,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 });
             outcome.map_err(|error| error.caused_by(EXECUTING))?;
         } else {
-            query.shown = shown(&collection.state(), &path);
+            query.shown = shown(&collection.state(), &query, &path);
             let mut interrupt = || ctx.check_interrupt();
             let db = &ctx.server.db;
             let wording = Wording { filter: Some(filter), ..Wording::default() };
@@ -113,10 +113,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 
-/// What of documents is needed, where an index may hold it: the field itself.
-pub(super) fn shown(state: &State, path: &FieldPath) -> Option<Shown> {
+/// What of documents is needed, where an index may hold it: the field itself. As in mongod, all of the document is
+/// where such an index leads to it, and does not answer alone.
+pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Shown> {
     let is_indexed = |index: &Arc<Index>| index.spec.parts.iter().any(|part| part.path == *path);
-    state.indexes.iter().any(is_indexed).then(|| Shown::field(path))
+    (state.indexes.iter().any(is_indexed) && !planner::is_led_to(state, query, path))
+        .then(|| Shown::field(path))
 }
 
 /// Values, each once.

@@ -301,15 +301,20 @@ impl<'a> Asked<'a> {
             verbosity,
             printed,
             namespace: ns,
-            parsed: query.filter.to_doc(),
+            parsed: Some(query.filter.to_doc()),
             shape: None,
             is_filtered: false,
+            has_more_meetings: false,
         };
         let Some(collection) = collection else {
             let eof = || Plan::new(Node::new(Stage::Eof));
+            if let Verb::Count { .. } = verb {
+                answer.parsed = None;
+            }
             return answer.of_one(ctx, eof(), None, query);
         };
         if let Verb::Count { is_whole: true, skip, limit } = verb {
+            answer.parsed = None;
             return Ok(answer.of_fast_count(&collection, skip, limit));
         }
         let state = collection.state();
@@ -318,13 +323,15 @@ impl<'a> Asked<'a> {
                 answer.shape = Some(Shape::of(&query, &state));
                 return answer.of_one(ctx, plan, Some(collection.clone()), query);
             }
-            query.shown = super::distinct::shown(&state, &key);
+            query.shown = super::distinct::shown(&state, &query, &key);
         }
         let mut interrupt = || ctx.check_interrupt();
         let Choice { plan, rejected, tried } =
             choice::explain(&ctx.server.db, &collection, &mut query, &mut interrupt)?;
         // Only now is known in which language a text search is.
-        answer.parsed = query.filter.to_doc();
+        answer.parsed = Some(query.filter.to_doc());
+        answer.has_more_meetings =
+            plan.has_more_meetings || rejected.iter().any(|plan| plan.has_more_meetings);
         let is_simple = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_) | Stage::Eof));
         answer.shape = (!is_simple).then(|| Shape::of(&query, &state));
         answer.is_filtered = query.allowed.is_some();
@@ -347,11 +354,14 @@ struct Answer<'a> {
     verbosity: Verbosity,
     printed: Printed<'a>,
     namespace: &'a Namespace,
-    parsed: DocBuf,
+    /// The filter as it was understood; `None` where nobody had to understand it.
+    parsed: Option<DocBuf>,
     /// The shape of the query, where its plan is one of those that are chosen by shape.
     shape: Option<Shape>,
     /// Whether an index filter says which indexes may be used.
     is_filtered: bool,
+    /// Whether there are more pairs of indexes than were looked at.
+    has_more_meetings: bool,
 }
 
 impl Answer<'_> {
@@ -548,13 +558,15 @@ impl Answer<'_> {
             let mut planner = out.begin_doc("queryPlanner");
             planner.append("namespace", self.namespace.as_str());
             planner.append("indexFilterSet", self.is_filtered);
-            planner.append("parsedQuery", &self.parsed);
+            if let Some(parsed) = &self.parsed {
+                planner.append("parsedQuery", parsed);
+            }
             if let Some(shape) = self.shape {
                 planner.append("queryHash", hash_text(shape.query).as_str());
                 planner.append("planCacheKey", hash_text(shape.plan).as_str());
             }
             planner.append("maxIndexedOrSolutionsReached", false);
-            planner.append("maxIndexedAndSolutionsReached", false);
+            planner.append("maxIndexedAndSolutionsReached", self.has_more_meetings);
             planner.append("maxScansToExplodeReached", false);
             planner.append("winningPlan", winning);
             let mut array = planner.begin_array("rejectedPlans");

@@ -1,0 +1,99 @@
+//! An `$or` at the top of a filter: each branch is planned as if it stood alone, with the sort and the projection of
+//! the whole, and the ways that did best are joined.
+//!
+//! Where some branch has no way through an index, or does best by walking an index for its order, the whole is
+//! planned at once. Source: the plans and the cache entries that mongod 6.0 shows for such queries.
+
+use marula_db::collection::State;
+use marula_query::filter::{Filter, Node as FilterNode};
+
+use super::access::{self, Access};
+use super::{IndexView, finish, is_subplan, ordered, useful};
+use crate::plan::{Plan, Stage};
+use crate::query::Query;
+
+/// What there is to choose for the branches of an `$or`.
+pub(crate) enum Branches {
+    /// Nothing: each has one way.
+    Joined(Box<Plan>),
+    /// The plans of each.
+    Several(Vec<Branch>),
+}
+
+/// A branch of an `$or`, planned on its own.
+pub(crate) struct Branch {
+    /// What it asks.
+    pub query: Query,
+    /// Its plans, in mongod's order.
+    pub plans: Vec<Plan>,
+    /// How many of them, the first ones, can be joined with those of other branches.
+    pub joinable: usize,
+}
+
+/// The branches of `query`; `None` where it is planned as a whole.
+pub(crate) fn branches(state: &State, query: &Query) -> Option<Branches> {
+    let FilterNode::Or(nodes) = query.filter.root() else { return None };
+    if !is_subplan(query) || query.filter.text().is_some() || query.filter.near().is_some() {
+        return None;
+    }
+    let views = useful(state, query);
+    let mut all: Vec<Vec<Access>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let ways = access::branch_ways(state, &views, query, node);
+        if ways.is_empty() {
+            return None;
+        }
+        all.push(ways);
+    }
+    if query.sort.is_none() && all.iter().all(|ways| ways.len() == 1) {
+        let ways = all.into_iter().flatten().collect();
+        return Some(Branches::Joined(Box::new(join_ways(state, &views, query, ways))));
+    }
+    let planned = nodes.iter().zip(all).map(|(node, ways)| plan_branch(&views, query, node, ways));
+    Some(Branches::Several(planned.collect()))
+}
+
+/// The plan that goes, for each branch of `query`, the way with this number; `None` where one cannot be joined.
+pub(crate) fn join(state: &State, query: &Query, chosen: &[usize]) -> Option<Plan> {
+    let FilterNode::Or(nodes) = query.filter.root() else { return None };
+    let views = useful(state, query);
+    let mut ways = Vec::with_capacity(nodes.len());
+    for (node, &number) in nodes.iter().zip(chosen) {
+        let mut found = access::branch_ways(state, &views, query, node);
+        if number >= found.len() {
+            return None;
+        }
+        ways.push(found.swap_remove(number));
+    }
+    Some(join_ways(state, &views, query, ways))
+}
+
+fn join_ways(state: &State, views: &[IndexView<'_>], query: &Query, ways: Vec<Access>) -> Plan {
+    let access = access::join_branches(state, views, query, ways);
+    Plan { is_subplan: true, ..finish::finish(access, query, views) }
+}
+
+fn plan_branch(
+    views: &[IndexView<'_>],
+    query: &Query,
+    node: &FilterNode,
+    ways: Vec<Access>,
+) -> Branch {
+    let filter = Filter::of_canonical(node.clone(), &query.context);
+    let query = Query {
+        sort: query.sort.clone(),
+        shown: query.shown.clone(),
+        allowed: query.allowed.clone(),
+        ..Query::new(filter, query.context.clone())
+    };
+    let joinable = ways.len();
+    let mut plans: Vec<Plan> =
+        ways.into_iter().map(|way| finish::finish(way, &query, views)).collect();
+    let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
+    if let Some(sort) = &query.sort
+        && plans.iter().all(|plan| plan.root.any(&is_blocking))
+    {
+        plans.extend(ordered(views, &query, sort));
+    }
+    Branch { query, plans, joinable }
+}

@@ -1,0 +1,251 @@
+//! What `explain` of mongod 6.0.27 shows: which plans are considered, in which order, and which of them is taken.
+
+use super::*;
+
+fn query(filter: &DocBuf) -> Query {
+    let context = Context::default();
+    Query::new(Filter::parse(filter.as_doc(), &context).unwrap(), context)
+}
+
+/// A collection with `a`, `b` and `c` of documents 0 to 59 as remainders, and these indexes.
+fn remainders(db: &Db, name: &str, indexes: &[DocBuf]) -> Arc<Collection> {
+    let docs: Vec<DocBuf> = (0..60)
+        .map(|id| {
+            doc! { "_id": id, "a": (id % 2), "b": (id % 3), "c": (id % 5), "m": [(id % 4), 7] }
+        })
+        .collect();
+    collection(db, name, &docs, indexes)
+}
+
+/// Which indexes meet, in which order plans are considered, and what is left out.
+#[test]
+fn plans_are_considered_in_mongods_order() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection =
+        remainders(&db, "c", &[doc! { "a": 1 }, doc! { "b": 1 }, doc! { "c": 1 }, doc! { "m": 1 }]);
+    let check = |filter: DocBuf, wanted: &[&str]| {
+        let plans = planner::plans(&collection.state(), &query(&filter)).unwrap();
+        let found: Vec<String> = plans.iter().map(|plan| shown(&plan.root)).collect();
+        assert_eq!(found, wanted, "{}", filter.as_doc());
+    };
+    check(doc! { "b": 1, "a": 1 }, &["FETCH(a)", "FETCH(b)", "FETCH(AND_SORTED(a, b))"]);
+    check(doc! { "a": 1, "b": { "$gt": 1 } }, &["FETCH(a)", "FETCH(b)"]);
+    check(
+        doc! { "a": 1, "b": { "$gt": 1 }, "c": { "$in": [1] } },
+        &["FETCH(a)", "FETCH(b)", "FETCH(c)", "FETCH(AND_SORTED(a, c))"],
+    );
+    // Ways that arrays keep apart meet each other, and nothing else.
+    check(
+        doc! { "a": 1, "m": { "$all": [1, 2, 3] } },
+        &["FETCH(a)", "FETCH(m)", "FETCH(m)", "FETCH(m)", "FETCH(AND_SORTED(m, m, m))"],
+    );
+    // Four pairs are looked at, those that do not meet among them.
+    check(
+        doc! { "a": 1, "b": { "$gt": 1 }, "c": 1, "m": 1 },
+        &[
+            "FETCH(a)",
+            "FETCH(b)",
+            "FETCH(c)",
+            "FETCH(m)",
+            "FETCH(AND_SORTED(a, c))",
+            "FETCH(AND_SORTED(a, m))",
+        ],
+    );
+    check(
+        doc! { "z": 1, "$or": [{ "a": 1, "b": 1 }, { "c": 1 }] },
+        &[
+            "FETCH(OR(FETCH(a), c))",
+            "FETCH(OR(FETCH(b), c))",
+            "FETCH(OR(FETCH(AND_SORTED(a, b)), c))",
+        ],
+    );
+    // Single conditions come last, by their index, and those of one index together.
+    check(
+        doc! { "z": 1, "$or": [{ "a": { "$lt": 1 } }, { "c": 1, "y": 1 }, { "b": 1 }, { "a": { "$gt": 5 } }] },
+        &["FETCH(OR(FETCH(c), a, b))"],
+    );
+    check(doc! { "$or": [{ "a": { "$lt": 1 } }, { "a": { "$gt": 5 } }] }, &["FETCH(a)"]);
+}
+
+/// The stages of a tree and the fields of its indexes.
+fn shown(node: &crate::Node) -> String {
+    let inputs: Vec<String> = node.inputs().iter().map(shown).collect();
+    let name = match &node.stage {
+        Stage::Ixscan(scan) => {
+            return scan.index.spec.parts.iter().map(|part| part.path.to_string()).collect();
+        }
+        Stage::Fetch(_) => "FETCH",
+        Stage::Or(_) => "OR",
+        Stage::AndSorted(_) => "AND_SORTED",
+        Stage::Collscan(_) => "COLLSCAN",
+        _ => "?",
+    };
+    format!("{name}({})", inputs.join(", "))
+}
+
+/// What is deleted or changed between two batches is not given, and the rest is given once.
+#[test]
+fn indexes_that_meet_see_writes_between_batches() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection = remainders(&db, "c", &[doc! { "a": 1 }, doc! { "b": 1 }]);
+    let filter = doc! { "a": 1, "b": 1 };
+    let mut plans = planner::plans(&collection.state(), &query(&filter)).unwrap();
+    let plan = plans.pop().unwrap();
+    assert_eq!(shown(&plan.root), "FETCH(AND_SORTED(a, b))");
+    let mut execution = Execution::new(collection.clone(), plan, query(&filter));
+    let mut found = Vec::new();
+    let mut run = |execution: &mut Execution, count: usize| {
+        let mut room = count;
+        execution
+            .run(&db, &mut || Ok(()), &mut |given| {
+                found.push(given.doc.get("_id").unwrap().as_f64().unwrap() as i32);
+                room -= 1;
+                Ok(if room == 0 { Emit::Enough } else { Emit::Taken })
+            })
+            .unwrap()
+    };
+    assert_eq!(run(&mut execution, 2), End::Paused);
+    for id in [13, 25] {
+        let record = collection
+            .find_id(db.store(), marula_bson::Value::Int32(id), &mut Vec::new())
+            .unwrap()
+            .unwrap();
+        WriteOp::new(&db, 0).delete(&collection, &record, &mut |_| Ok(true), None).unwrap();
+    }
+    let more = doc! { "_id": 61, "a": 1, "b": 1 };
+    let mut report = InsertReport::default();
+    WriteOp::new(&db, 0)
+        .insert(&collection, &mut std::iter::once(more.as_doc()), true, &mut report)
+        .unwrap();
+    assert_eq!(run(&mut execution, usize::MAX), End::Exhausted);
+    assert_eq!(found, [1, 7, 19, 31, 37, 43, 49, 55, 61]);
+}
+
+/// Each branch of an `$or` is tried on its own, and what it has come to is remembered for its own shape.
+#[test]
+fn branches_choose_one_by_one() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let indexes = [doc! { "a": 1 }, doc! { "b": 1 }, doc! { "c": 1 }];
+    let collection = remainders(&db, "c", &indexes);
+    let filter = doc! { "$or": [{ "a": 1, "c": 1 }, { "a": 0, "b": 1 }] };
+    let choose = || {
+        let wording = Wording { filter: Some(filter.as_doc()), ..Wording::default() };
+        let chosen =
+            choice::choose(&db, &collection, query(&filter), &wording, true, &mut || Ok(()));
+        chosen.unwrap().unwrap().0
+    };
+    // Each takes the index that leads to fewer documents.
+    assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
+    assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
+    let cache = crate::cache::PlanCache::of(&collection);
+    let mut asked: Vec<(String, bool)> = cache
+        .report(&collection.state())
+        .iter()
+        .map(|entry| {
+            let entry = entry.as_doc();
+            let query = entry.get("createdFromQuery").unwrap().as_doc().unwrap();
+            let query = query.get("query").unwrap().to_string();
+            (query, entry.get("isActive").unwrap().is_truthy())
+        })
+        .collect();
+    asked.sort();
+    let wanted = [
+        ("{ $and: [ { a: { $eq: 0 } }, { b: { $eq: 1 } } ] }".to_owned(), true),
+        ("{ $and: [ { a: { $eq: 1 } }, { c: { $eq: 1 } } ] }".to_owned(), true),
+    ];
+    assert_eq!(asked, wanted);
+    // Where a branch has no index, the whole is planned at once.
+    let filter = doc! { "$or": [{ "a": 1, "b": 1 }, { "z": 1 }] };
+    assert!(planner::subplan::branches(&collection.state(), &query(&filter)).is_none());
+}
+
+/// Of plans that do the same work the one is taken whose index fits best.
+#[test]
+fn a_tie_goes_to_the_index_that_fits() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    for (number, (indexes, filter, wanted)) in [
+        (vec![doc! { "a": 1 }, doc! { "a": 1, "b": 1 }], doc! { "a": 1, "b": 1 }, "ab"),
+        (vec![doc! { "a": 1, "b": 1 }, doc! { "a": 1 }], doc! { "a": 1 }, "a"),
+        (vec![doc! { "a": 1, "x": 1 }, doc! { "a": 1, "c": 1 }], doc! { "a": 1 }, "ax"),
+        (
+            vec![doc! { "a": 1, "b": 1 }, doc! { "a": 1, "c": 1 }],
+            doc! { "a": 1, "b": { "$in": [1, 2] }, "c": 1 },
+            "ac",
+        ),
+        (
+            vec![doc! { "a": 1 }, doc! { "b": 1 }],
+            doc! { "a": { "$gt": 1 }, "b": { "$gt": 1, "$lt": 5 } },
+            "b",
+        ),
+        (
+            vec![doc! { "a": 1 }, doc! { "b": 1 }],
+            doc! { "a": { "$gt": "x" }, "b": { "$gt": 1 } },
+            "a",
+        ),
+        (vec![doc! { "$**": 1 }, doc! { "b": 1 }], doc! { "a": 1, "b": { "$gt": 1 } }, "$**"),
+        (vec![doc! { "$**": 1 }, doc! { "b": 1 }], doc! { "a": 1, "b": 1 }, "b"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let collection = collection(&db, &format!("c{number}"), &[], &indexes);
+        let mut asked = query(&filter);
+        let choice = choice::explain(&db, &collection, &mut asked, &mut || Ok(())).unwrap();
+        assert_eq!(shown(&choice.plan.root), format!("FETCH({wanted})"), "{}", filter.as_doc());
+    }
+}
+
+/// What has one value in all documents does not order them.
+#[test]
+fn a_sort_may_name_what_has_one_value() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection = collection(&db, "c", &[], &[doc! { "a": 1, "b": 1, "c": 1 }]);
+    let check = |filter: DocBuf, sort: DocBuf, is_given: bool| {
+        let mut asked = query(&filter);
+        asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
+        let (plan, _) = planner::plan(&collection.state(), asked).unwrap();
+        let sorts = plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
+        assert_eq!(!sorts, is_given, "{} by {}", filter.as_doc(), sort.as_doc());
+    };
+    check(doc! { "a": 1 }, doc! { "b": -1, "a": -1 }, true);
+    check(doc! { "a": 1 }, doc! { "b": 1, "a": -1, "c": 1 }, true);
+    check(doc! { "a": 1 }, doc! { "b": 1, "a": -1, "c": -1 }, false);
+    check(doc! { "a": 1, "c": 1 }, doc! { "c": 1, "b": 1 }, true);
+    check(doc! { "a": { "$gt": 1 }, "b": 1 }, doc! { "a": 1, "c": 1 }, true);
+    check(doc! { "a": { "$in": [1, 2] } }, doc! { "b": 1, "a": 1 }, false);
+    check(doc! { "a": 1, "z": 1 }, doc! { "b": 1, "z": 1 }, false);
+}
+
+/// A count takes an index's word for what is null or missing, as long as no document has two entries.
+#[test]
+fn null_is_counted_by_entries() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let some: Vec<DocBuf> = vec![
+        doc! { "_id": 1, "a": null, "b": 1 },
+        doc! { "_id": 2, "b": 1 },
+        doc! { "_id": 3, "a": (Value::Undefined), "b": 1 },
+        doc! { "_id": 4, "a": 1, "b": 1 },
+    ];
+    let array = [some.clone(), vec![doc! { "_id": 5, "a": [1, null], "b": 1 }]].concat();
+    let ascending = doc! { "a": 1, "b": 1 };
+    let descending = doc! { "a": (-1) };
+    for (number, (docs, index, filter, wanted)) in [
+        (&some, &ascending, doc! { "a": null }, "OR(ab, ab)"),
+        (&some, &ascending, doc! { "a": null, "b": 1 }, "OR(ab, ab)"),
+        (&some, &ascending, doc! { "a": { "$in": [null, 1] } }, "ab"),
+        (&some, &descending, doc! { "a": null }, "a"),
+        (&array, &ascending, doc! { "a": null }, "FETCH(ab)"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let collection = collection(&db, &format!("c{number}"), docs, std::slice::from_ref(index));
+        let count = || Query { wanted: Wanted::Count, ..query(&filter) };
+        let (plan, asked) = planner::plan(&collection.state(), count()).unwrap();
+        assert_eq!(shown(&plan.root), wanted, "{}", filter.as_doc());
+        let found = carry_out(&db, &collection, plan, asked, &mut Random(1)).len();
+        let matching = Filter::parse(filter.as_doc(), &Context::default()).unwrap();
+        let expected = docs.iter().filter(|doc| matching.matches(doc.as_doc()).unwrap()).count();
+        assert_eq!(found, expected, "{}", filter.as_doc());
+    }
+}
