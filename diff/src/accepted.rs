@@ -90,11 +90,15 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "Of several constant expressions of a projection that fail, another may be told",
         applies: |case, difference| {
-            let shows = count(&case.command, &|name| matches!(name, "fields" | "projection"));
+            let shows = count(&case.command, &|name| {
+                let stages = ["$project", "$addFields", "$set"];
+                matches!(name, "fields" | "projection") || stages.contains(&name)
+            });
             let codes = [&difference.replies[0], &difference.replies[1]].map(failure);
             let is_early =
                 |(code, text): &(i32, String)| *code != 0 && !text.contains("xecutor error");
-            difference.class.starts_with("code") && shows > 0 && codes.iter().all(is_early)
+            let is_told = ["code", "message"].iter().any(|what| difference.class.starts_with(what));
+            is_told && shows > 0 && codes.iter().all(is_early)
         },
     },
     Accepted {

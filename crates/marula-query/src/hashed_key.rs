@@ -83,10 +83,12 @@ const fn class(kind: Type) -> i32 {
     }
 }
 
-/// The double cut at its point, at the ends of a long where it lies beyond them; NaN is 0.
+/// The double cut at its point, at the ends of a long where it lies beyond them; NaN is 0. Two to the 63rd itself,
+/// which is the greatest long as a double, comes out as the least one.
 #[allow(clippy::cast_possible_truncation)]
 fn whole_of_double(number: f64) -> i64 {
-    number as i64
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    if number == BEYOND { i64::MIN } else { number as i64 }
 }
 
 /// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where it lies beyond

@@ -124,12 +124,19 @@ impl Regex {
         self.0.prefix.as_ref().map(|(text, exact)| Prefix { text, exact: *exact })
     }
 
-    /// Whether the pattern matches somewhere in the text.
+    /// Whether the pattern matches somewhere in the text; what is too much work does not.
     pub fn is_match(&self, text: &[u8]) -> bool {
+        self.try_match(text).unwrap_or(false)
+    }
+
+    /// Whether the pattern matches somewhere in the text.
+    ///
+    /// Errors: PCRE2's, where that is too much work or the text is not UTF-8.
+    pub(crate) fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
         match &self.0.program {
-            Program::Contains(finder) => finder.find(text).is_some(),
-            Program::StartsWith(start) => text.starts_with(start),
-            Program::Pcre(pcre) => pcre.is_match(text),
+            Program::Contains(finder) => Ok(finder.find(text).is_some()),
+            Program::StartsWith(start) => Ok(text.starts_with(start)),
+            Program::Pcre(pcre) => pcre.try_match(text),
         }
     }
 
@@ -177,19 +184,15 @@ impl Pcre {
         })
     }
 
-    fn is_match(&self, text: &[u8]) -> bool {
+    fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
         if let Some(Some(machine_code)) = self.machine_code.get() {
-            match machine_code.is_match(text) {
-                Ok(matched) => return matched,
-                // Machine code has a stack of its own that can run out; the interpreter has not.
-                Err(_) => return self.interpreted.is_match(text).unwrap_or(false),
-            }
+            // Machine code has a stack of its own that can run out; the interpreter has not.
+            return machine_code.is_match(text).or_else(|_| self.interpreted.is_match(text));
         }
         if self.uses.fetch_add(1, Ordering::Relaxed) == USES_BEFORE_JIT {
             self.machine_code.get_or_init(|| self.builder.build(&self.source).ok());
         }
-        // The one error that a match can raise is that it is too much work.
-        self.interpreted.is_match(text).unwrap_or(false)
+        self.interpreted.is_match(text)
     }
 }
 

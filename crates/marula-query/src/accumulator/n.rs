@@ -93,7 +93,14 @@ pub(crate) fn read_count(count: Option<Value<'_>>) -> Result<usize> {
         return Err(count_wrong_type(&print::optional(count)));
     };
     crate::expression::number::check_fits_long(value)?;
-    let count = value.as_exact_i64().ok_or_else(|| count_not_integral(&print::value(value)))?;
+    // A decimal whose fraction no double tells has none.
+    let count = match value {
+        Value::Decimal128(number) => value
+            .as_exact_i64()
+            .or_else(|| marula_bson::value::exact_i64_of_double(number.to_f64())),
+        value => value.as_exact_i64(),
+    };
+    let count = count.ok_or_else(|| count_not_integral(&print::value(value)))?;
     match usize::try_from(count) {
         Ok(0) | Err(_) => Err(count_not_positive(count)),
         Ok(count) => Ok(count),

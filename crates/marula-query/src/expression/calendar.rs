@@ -262,6 +262,21 @@ impl Unit {
         })
     }
 
+    /// The name that [`Unit::parse`] reads.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Unit::Year => "year",
+            Unit::Quarter => "quarter",
+            Unit::Month => "month",
+            Unit::Week => "week",
+            Unit::Day => "day",
+            Unit::Hour => "hour",
+            Unit::Minute => "minute",
+            Unit::Second => "second",
+            Unit::Millisecond => "millisecond",
+        }
+    }
+
     /// How many months the unit has; `None` where it is counted in milliseconds.
     pub(crate) fn months(self) -> Option<i64> {
         match self {
@@ -306,7 +321,12 @@ pub(crate) fn add_units(start: i64, unit: Unit, amount: i64) -> Option<i64> {
 pub(crate) fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let has_fraction = start % SECOND_MS != 0;
     let lost = if start < 0 && has_fraction && unit != Unit::Millisecond { SECOND_MS } else { 0 };
-    moved_exactly(start, unit, amount, zone)?.checked_sub(lost)
+    let moved = moved_exactly(start, unit, amount, zone)?.checked_sub(lost)?;
+    // Whole seconds and the rest are put together, and the seconds alone must be a date too.
+    if unit != Unit::Millisecond {
+        moved.div_euclid(SECOND_MS).checked_mul(SECOND_MS)?;
+    }
+    Some(moved)
 }
 
 fn moved_exactly(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {

@@ -322,7 +322,9 @@ pub(super) fn asinh(x: Decimal128) -> Decimal128 {
     if x.is_zero() {
         return least_zero(x.is_negative());
     }
-    large_area(x).unwrap_or_else(|| direct(x, series::asinh))
+    let area = large_area(x).unwrap_or_else(|| direct(x, series::asinh));
+    // What is too small for a digit keeps its sign.
+    if area.is_zero() { signed_as(area, x) } else { area }
 }
 
 /// The inverse hyperbolic cosine of a number from one on.

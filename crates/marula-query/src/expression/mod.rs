@@ -133,11 +133,8 @@ impl Expression {
                 items.iter_mut().try_for_each(|item| item.optimize(context))?;
             }
             Expression::Call(call) => {
+                // mongod leaves all that is below such a call as it is written, and so the order in which it fails.
                 if call.operator.late {
-                    for arg in &mut call.args {
-                        // What fails stays as it is, and fails again when it is evaluated.
-                        let _ = arg.optimize(context);
-                    }
                     return Ok(());
                 }
                 if call.operator.name == "$switch" {
@@ -168,15 +165,23 @@ impl Expression {
                 if let Some(check) = call.operator.check {
                     check(&call.args)?;
                 }
+                if let (Some(prepared), false) = (call.operator.prepared, context.keeps_calls) {
+                    call.operator = prepared;
+                }
                 if !call.operator.foldable {
                     return Ok(());
                 }
             }
         }
         let mut constant = true;
-        self.for_each_child(&mut |child| {
-            constant &= matches!(child, Expression::Constant(_) | Expression::Missing);
-        });
+        self.for_each_child(&mut |child| constant &= child.needs_no_document());
+        // An array would lose what tells nothing from null, for which some operators ask.
+        constant &= match self {
+            Expression::Array(items) => {
+                !items.iter().any(|item| matches!(item, Expression::Missing))
+            }
+            _ => true,
+        };
         if constant {
             let arena = Arena::new();
             let frame = Frame::new(marula_bson::Doc::EMPTY, &arena, context);
@@ -184,6 +189,15 @@ impl Expression {
             *self = value.map_or(Expression::Missing, Expression::Constant);
         }
         Ok(())
+    }
+
+    /// Whether the expression is a value that is computed, or an array of such.
+    fn needs_no_document(&self) -> bool {
+        match self {
+            Expression::Constant(_) | Expression::Missing => true,
+            Expression::Array(items) => items.iter().all(Expression::needs_no_document),
+            _ => false,
+        }
     }
 
     /// Calls `visit` with each direct part of the expression.

@@ -43,6 +43,8 @@ pub struct Operator {
     pub late: bool,
     /// What constant arguments are refused for before there is a document.
     pub check: Option<fn(&[Expression]) -> Result<()>>,
+    /// The row that stands in for this one once its constant arguments are computed.
+    pub prepared: Option<&'static Operator>,
 }
 
 /// What may follow an operator's name.
@@ -71,6 +73,7 @@ impl Operator {
             foldable: true,
             late: false,
             check: None,
+            prepared: None,
         }
     }
 
@@ -84,6 +87,7 @@ impl Operator {
             foldable: true,
             late: false,
             check: None,
+            prepared: None,
         }
     }
 
@@ -97,6 +101,7 @@ impl Operator {
             foldable: true,
             late: false,
             check: None,
+            prepared: None,
         }
     }
 
@@ -115,6 +120,7 @@ impl Operator {
             foldable: true,
             late: false,
             check: None,
+            prepared: None,
         }
     }
 
@@ -128,6 +134,7 @@ impl Operator {
             foldable: true,
             late: false,
             check: None,
+            prepared: None,
         }
     }
 
@@ -161,6 +168,12 @@ impl Operator {
     /// The row of an operator that looks at its constant arguments before there is a document.
     pub(super) const fn checked(mut self, check: fn(&[Expression]) -> Result<()>) -> Self {
         self.check = Some(check);
+        self
+    }
+
+    /// The row of an operator for which another stands in once its constant arguments are computed.
+    pub(super) const fn prepared(mut self, row: &'static Operator) -> Self {
+        self.prepared = Some(row);
         self
     }
 
@@ -228,18 +241,19 @@ impl Call {
         // `$$REMOVE` is a constant too.
         let is_constant =
             |arg: &Expression| matches!(arg, Expression::Constant(_) | Expression::Missing);
+        self.flatten();
         let count = self.args.iter().filter(|arg| is_constant(arg)).count();
         if count == 0 || count == self.args.len() {
             return Ok(());
         }
         let args = std::mem::take(&mut self.args);
-        let name = self.operator.name;
-        let runs: Vec<Vec<Expression>> = if is_commutative(name, context) {
+        let (name, count_of_all) = (self.operator.name, args.len());
+        let runs: Vec<Vec<Expression>> = if is_commutative(name, count_of_all, context) {
             let (constants, mut args): (Vec<_>, Vec<_>) = args.into_iter().partition(is_constant);
             let mut runs: Vec<_> = args.drain(..).map(|arg| vec![arg]).collect();
             runs.push(constants);
             runs
-        } else if ASSOCIATIVE.contains(&name) || COMMUTATIVE.contains(&name) {
+        } else if is_associative(name, count_of_all) {
             let mut runs: Vec<Vec<Expression>> = Vec::new();
             for arg in args {
                 match runs.last_mut() {
@@ -269,6 +283,31 @@ impl Call {
         outcome
     }
 
+    /// Takes the arguments of an argument that is a call of the same operator, where it does not mind how they are joined.
+    fn flatten(&mut self) {
+        let name = self.operator.name;
+        let is_same = |arg: &Expression| match arg {
+            Expression::Call(inner) => {
+                inner.operator.name == name && is_associative(name, inner.args.len())
+            }
+            _ => false,
+        };
+        if !is_associative(name, self.args.len()) || !self.args.iter().any(is_same) {
+            return;
+        }
+        let args = std::mem::take(&mut self.args);
+        let flat = args.into_iter().flat_map(|arg| match arg {
+            Expression::Call(mut inner) if inner.operator.name == name => {
+                match is_associative(name, inner.args.len()) {
+                    true => inner.take().args.into_vec(),
+                    false => vec![Expression::Call(inner)],
+                }
+            }
+            arg => vec![arg],
+        });
+        self.args = flat.collect();
+    }
+
     /// What the call comes to whatever the document, or the one argument that it comes to.
     pub(super) fn decided(&mut self) -> Option<Expression> {
         let truth = |arg: &Expression| match arg {
@@ -280,6 +319,8 @@ impl Call {
                 true => 1,
                 false => 2,
             },
+            // Nothing is bound.
+            "$let" if self.args.len() == 1 => 0,
             "$ifNull" => {
                 self.args[0].as_constant().filter(|value| !value.is_nullish())?;
                 0
@@ -304,12 +345,23 @@ impl Call {
 
 /// Operators that mind neither how their arguments are joined nor their order.
 const COMMUTATIVE: &[&str] = &["$add", "$and", "$multiply", "$or", "$setIntersection", "$setUnion"];
+/// Operators that do so too, but where they have one argument, of whose elements they are then.
+const COMMUTATIVE_OF_MANY: &[&str] = &["$max", "$min", "$sum"];
 /// Operators that do not mind how their arguments are joined.
 const ASSOCIATIVE: &[&str] = &["$concat", "$concatArrays"];
 
-/// Of sets whose values a collation takes for the same, a union keeps those of the first.
-fn is_commutative(name: &str, context: &Context) -> bool {
+/// Whether a call with so many arguments minds neither how they are joined nor their order.
+fn is_commutative(name: &str, count: usize, context: &Context) -> bool {
+    // Of sets whose values a collation takes for the same, a union keeps those of the first.
     COMMUTATIVE.contains(&name) && (name != "$setUnion" || context.collation.is_none())
+        || COMMUTATIVE_OF_MANY.contains(&name) && count > 1
+}
+
+/// Whether a call with so many arguments does not mind how they are joined.
+fn is_associative(name: &str, count: usize) -> bool {
+    ASSOCIATIVE.contains(&name)
+        || COMMUTATIVE.contains(&name)
+        || COMMUTATIVE_OF_MANY.contains(&name) && count > 1
 }
 
 /// Parses an operator's list of arguments: an array, or the only argument.

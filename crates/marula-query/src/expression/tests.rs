@@ -5,6 +5,9 @@
 //! common document and then the cases, one after another. More files can be named in the environment
 //! variable `MARULA_EXPRESSION_CASES`.
 //!
+//! `edges.bson` holds every operator with odd arguments: the ends of ranges, other types, nothing at all, as constants
+//! and as fields.
+//!
 //! `decimals.bson` holds logarithms, powers and trigonometry of decimals: what mongod's library gives, which
 //! is not always what is nearest.
 
@@ -94,6 +97,11 @@ fn cases_answer_as_recorded() {
     let mut cases = documents(include_bytes!("tests/recorded.bson"));
     let common = cases.next().expect("the file starts with the common document");
     check_all("recorded.bson", common, cases);
+}
+
+#[test]
+fn odd_arguments_answer_as_recorded() {
+    check_all("edges.bson", Doc::EMPTY, documents(include_bytes!("tests/edges.bson")));
 }
 
 #[test]

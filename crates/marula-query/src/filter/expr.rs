@@ -45,7 +45,7 @@ impl ExprNode {
     pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
         let inner = Arc::get_mut(&mut self.0);
         let inner = inner.expect("a filter is optimized before it is shared");
-        inner.expression.optimize(context)
+        inner.expression.optimize(&Context { keeps_calls: true, ..context.clone() })
     }
 
     /// The expression itself.

@@ -52,27 +52,39 @@ pub(super) fn only_number<'a>(
 }
 
 fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let mut sum = Number::Int(0);
-    // Where a date is among the operands, each of the others counts in whole milliseconds.
-    let mut has_date = false;
-    let mut sum_ms = Some(0_i64);
+    // Ints are added as longs, and only their sum need fit an int.
+    let mut sum = Number::Long(0);
+    let mut only_ints = true;
+    // What stands before a date counts as one number of whole milliseconds, each behind it as one of its own.
+    let mut date = None;
     for arg in args {
-        let number = match arg.eval(frame)? {
+        match arg.eval(frame)? {
             None | Some(Value::Null | Value::Undefined) => return Ok(Some(Value::Null)),
-            Some(Value::DateTime(_)) if has_date => return Err(add_two_dates()),
-            Some(Value::DateTime(ms)) => {
-                has_date = true;
-                Number::Long(ms)
+            Some(Value::DateTime(_)) if date.is_some() => return Err(add_two_dates()),
+            Some(Value::DateTime(ms)) => date = Some(later(ms, sum)?),
+            Some(value) => {
+                let number =
+                    Number::of(value).ok_or_else(|| add_wrong_type(value.kind().alias()))?;
+                match &mut date {
+                    Some(date) => *date = later(*date, number)?,
+                    None => {
+                        only_ints &= matches!(number, Number::Int(_));
+                        sum = sum.add(number);
+                    }
+                }
             }
-            Some(value) => Number::of(value).ok_or_else(|| add_wrong_type(value.kind().alias()))?,
-        };
-        sum_ms = sum_ms.and_then(|sum| sum.checked_add(to_date_ms(number)?));
-        sum = sum.add(number);
+        }
     }
-    if has_date {
-        return sum_ms.map(|ms| Some(Value::DateTime(ms))).ok_or_else(date_overflow);
-    }
-    Ok(Some(sum.into()))
+    Ok(Some(match (date, sum) {
+        (Some(ms), _) => Value::DateTime(ms),
+        (None, Number::Long(sum)) if only_ints => int_or_long(sum).into(),
+        (None, sum) => sum.into(),
+    }))
+}
+
+/// The moment so many milliseconds after another.
+fn later(ms: i64, number: Number) -> Result<i64> {
+    to_date_ms(number).and_then(|delta| ms.checked_add(delta)).ok_or_else(date_overflow)
 }
 
 /// The milliseconds that a number is, rounded half away from zero.
@@ -86,15 +98,21 @@ fn to_date_ms(number: Number) -> Option<i64> {
 }
 
 fn multiply<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let mut product = Number::Int(1);
+    // As in a sum, only the product of ints need fit one.
+    let mut product = Number::Long(1);
+    let mut only_ints = true;
     for arg in args {
         let Some(value) = super::known(arg, frame)? else {
             return Ok(Some(Value::Null));
         };
         let number = Number::of(value).ok_or_else(|| multiply_wrong_type(value.kind().alias()))?;
+        only_ints &= matches!(number, Number::Int(_));
         product = product.multiply(number);
     }
-    Ok(Some(product.into()))
+    Ok(Some(match product {
+        Number::Long(product) if only_ints => int_or_long(product).into(),
+        product => product.into(),
+    }))
 }
 
 fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -167,9 +185,9 @@ fn modulo<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
     }
 }
 
-/// An integer by a double that is a whole number stays an integer.
+/// An integer by a double that is a whole number, and fits an int, stays an integer.
 fn modulo_doubles<'a>(left: Number, x: f64, y: f64) -> Value<'a> {
-    let divisor = marula_bson::value::exact_i64_of_double(y);
+    let divisor = super::array::exact_i32(Value::Double(y)).map(i64::from);
     match (left, divisor) {
         (Number::Int(left), Some(divisor)) => {
             int_or_long(i64::from(left).wrapping_rem(divisor)).into()

@@ -1,5 +1,8 @@
 //! Array operators that look at an array: its elements, parts and size.
 
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
 use marula_bson::{Collator, Doc, Value, order};
 use marula_error::{Result, errors};
 
@@ -177,17 +180,64 @@ fn n<'a>(keep: Keep, args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
             let skip = items.iter().count().saturating_sub(count);
             values.extend(items.values().skip(skip));
         }
-        Keep::Least | Keep::Greatest => {
+        Keep::Least => {
             let collator = frame.context.collator();
             values.extend(items.values().filter(|value| !value.is_nullish()));
-            values.sort_by(|a, b| {
-                let order = order::compare(*a, *b, collator);
-                if keep == Keep::Least { order } else { order.reverse() }
-            });
+            values.sort_by(|a, b| order::compare(*a, *b, collator));
             values.truncate(count);
         }
+        Keep::Greatest => values.extend(greatest(items, count, frame.context.collator())),
     }
     frame.arena.array(values).map(Some)
+}
+
+/// A value in its order among others; of equals, the one that came first is the least.
+struct Ranked<'a, 'c> {
+    value: Value<'a>,
+    at: usize,
+    collator: Option<&'c dyn Collator>,
+}
+
+impl Ord for Ranked<'_, '_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        order::compare(self.value, other.value, self.collator).then(self.at.cmp(&other.at))
+    }
+}
+
+impl PartialOrd for Ranked<'_, '_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked<'_, '_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked<'_, '_> {}
+
+/// The `count` greatest, the greatest first. One that is equal to the least of so many does not take its place, and of
+/// several least ones the first has to go.
+fn greatest<'a>(
+    items: Doc<'a>,
+    count: usize,
+    collator: Option<&dyn Collator>,
+) -> impl Iterator<Item = Value<'a>> {
+    let mut kept: BinaryHeap<Reverse<Ranked<'_, '_>>> = BinaryHeap::new();
+    for (at, value) in items.values().filter(|value| !value.is_nullish()).enumerate() {
+        if kept.len() >= count {
+            let Some(Reverse(least)) = kept.peek() else { break };
+            if order::compare(value, least.value, collator).is_le() {
+                continue;
+            }
+            kept.pop();
+        }
+        kept.push(Reverse(Ranked { value, at, collator }));
+    }
+    let sorted: Vec<_> = kept.into_sorted_vec().into_iter().map(|kept| kept.0.value).collect();
+    sorted.into_iter()
 }
 
 fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -229,7 +279,8 @@ pub(super) fn search_index<'a>(
 }
 
 fn check_index_of_array(args: &[Expression]) -> Result<()> {
-    let is_constant = |arg: &Expression| arg.as_constant().is_some();
+    let is_constant =
+        |arg: &Expression| matches!(arg, Expression::Constant(_) | Expression::Missing);
     match args[0].as_constant() {
         // Where all is constant, evaluation says the same in its own words.
         _ if args.iter().all(is_constant) => Ok(()),
@@ -288,8 +339,8 @@ fn range<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let (start, end, step) = (i64::from(start), i64::from(end), i64::from(step));
     let steps = (end - start + step - step.signum()) / step;
     let count = u64::try_from(steps).unwrap_or(0);
-    // mongod counts the list itself too.
-    let bytes = count * RANGE_ELEMENT_BYTES + 40;
+    // mongod counts the list itself too, and not the last element where the end is no whole number of steps away.
+    let bytes = u64::try_from((end - start) / step).unwrap_or(0) * RANGE_ELEMENT_BYTES + 40;
     if count > 0 && bytes > RANGE_BYTES_MAX {
         return Err(range_too_large(bytes));
     }

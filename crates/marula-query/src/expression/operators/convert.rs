@@ -1,9 +1,11 @@
 //! Type operators: `$convert`, its short forms, `$type`, `$isNumber`.
 
+use bstr::{BStr, ByteSlice};
 use marula_bson::{Decimal128, Doc, ObjectId, Type, Value};
 use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
+use super::array::exact_i32;
 use super::binary::{self, Form, Format};
 use super::{kind, known};
 use crate::expression::number::short_double_text;
@@ -54,7 +56,7 @@ errors! {
     missing_to() = FailedToParse, "Missing 'to' parameter to $convert";
     one_argument(name: &str, count: usize) = 50723, "{name} requires a single argument, got {count}";
     to_not_integer() = FailedToParse, "In $convert, numeric 'to' argument is not an integer";
-    to_not_a_type(number: i64) = FailedToParse, "In $convert, numeric value for 'to' does not correspond to a BSON type: {number}";
+    to_not_a_type(number: i32) = FailedToParse, "In $convert, numeric value for 'to' does not correspond to a BSON type: {number}";
     to_wrong_type(kind: &str) = FailedToParse, "$convert's 'to' argument must be a string or number, but is {kind}";
     unknown_type(name: &str) = BadValue, "Unknown type name: {name}";
     unsupported(from: &str, to: &str) = ConversionFailure, "Unsupported conversion from {from} to {to} in $convert with no onError value";
@@ -239,7 +241,7 @@ fn target(to: Value<'_>) -> Result<Option<Type>> {
                 .ok_or_else(|| unknown_type(&name))
         }
         _ if to.kind().is_number() => {
-            let number = to.as_exact_i64().ok_or_else(to_not_integer)?;
+            let number = exact_i32(to).ok_or_else(to_not_integer)?;
             let tag = match number {
                 -1 => Some(0xFF),
                 0 => return Ok(None),
@@ -265,7 +267,7 @@ fn converted<'a>(input: Value<'a>, to: Type, frame: &Frame<'a>) -> Result<Value<
         Type::String => to_string(input, frame, &no),
         Type::ObjectId => match input {
             Value::ObjectId(_) => Ok(input),
-            Value::String(text) => parse_object_id(&text.to_string()).map(Value::ObjectId),
+            Value::String(text) => parse_object_id(text).map(Value::ObjectId),
             _ => Err(no()),
         },
         Type::Boolean => Ok(Value::Boolean(input.is_truthy())),
@@ -442,9 +444,10 @@ fn parse_decimal(text: &str) -> Result<Decimal128> {
     })
 }
 
-fn parse_object_id(text: &str) -> Result<ObjectId> {
-    if text.len() != 24 {
-        let count = text.len();
+fn parse_object_id(bytes: &BStr) -> Result<ObjectId> {
+    let text = &*bytes.to_str_lossy();
+    if bytes.len() != 24 {
+        let count = bytes.len();
         let why =
             format!("Invalid string length for parsing to OID, expected 24 but found {count}");
         return Err(bad_object_id(text, &why));

@@ -383,7 +383,7 @@ pub(super) fn timestamp_text(bits: u64) -> String {
     let civil = Civil::of_ms(i64::try_from(bits >> 32).unwrap_or(0) * 1000);
     let month = &month_name(civil.month)[..3];
     format!(
-        "{month} {:2} {:02}:{:02}:{:02}:{:x}",
+        "{month} {:2} {:02}:{:02}:{:02}:{}",
         civil.day,
         civil.hour,
         civil.minute,

@@ -53,7 +53,7 @@ errors! {
     add_unit_not_string(name: &str) = 5166404, "{name} expects string defining the time unit";
     add_amount_not_integer(name: &str) = 5166405, "{name} expects integer amount of time units";
     add_amount_too_large(amount: i64, unit: &str) = 5976500, "invalid dateAdd 'amount' parameter value: {amount} {unit}";
-    add_overflow(name: &str) = 5166406, "{name} overflowed";
+    subtract_too_large(name: &str, amount: i64) = 6045000, "invalid {name} 'amount' parameter value: {amount}";
     parts_too_long() = DurationOverflow, "Overflow casting from a lower-precision duration to a higher-precision duration";
     duration_overflow(amount: i64, sum: i64) = DurationOverflow, "Overflow while adding {amount}ms to {sum}ms";
     date_overflow() = 5166406, "dateAdd overflowed";
@@ -77,6 +77,8 @@ errors! {
     trunc_bin_not_integer(text: &str, kind: &str) = 5439017, "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{text}' of type {kind}";
     trunc_bin_not_positive(bin: i64) = 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {bin}";
     trunc_overflow() = 5439000, "dateTrunc overflowed";
+    trunc_bin_overflow() = 5439002, "dateTrunc overflowed";
+    trunc_bin_too_large() = 5439006, "dateTrunc unsupported binSize value";
     parts_not_object() = 40519, "$dateFromParts only supports an object as its argument";
     parts_unknown(argument: &str) = 40518, "Unrecognized argument to $dateFromParts: {argument}";
     parts_no_year() = 40516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present";
@@ -138,7 +140,7 @@ fn add<'a>(
     };
     let unit = Unit::parse(unit_name).ok_or_else(|| unknown_unit(&unit_name.to_string()))?;
     let amount = amount.as_exact_i64().ok_or_else(|| add_amount_not_integer(name))?;
-    let amount = amount.checked_mul(sign).ok_or_else(|| add_overflow(name))?;
+    let amount = amount.checked_mul(sign).ok_or_else(|| subtract_too_large(name, amount))?;
     if amount.unsigned_abs() > unit.amount_max().unsigned_abs() {
         return Err(add_amount_too_large(amount, &unit_name.to_string()));
     }
@@ -166,8 +168,20 @@ fn named_zone<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<
     })
 }
 
+/// What is given as the first day of a week, which is looked at only where weeks are counted.
+fn first_of_week<'a>(
+    unit: Value<'a>,
+    arg: &'a Expression,
+    frame: &Frame<'a>,
+) -> Result<Option<Value<'a>>> {
+    match unit {
+        Value::String(text) if **text == *b"week" => arg.eval(frame),
+        _ => Ok(None),
+    }
+}
+
 /// The first day of a week, from 0 on Monday; Sunday where none is given.
-fn read_week_start<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<i64>> {
+fn read_week_start(name: &str, given: Option<Value<'_>>) -> Result<i64> {
     const DAYS: [(&str, &str); 7] = [
         ("monday", "mon"),
         ("tuesday", "tue"),
@@ -177,15 +191,14 @@ fn read_week_start<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Re
         ("saturday", "sat"),
         ("sunday", "sun"),
     ];
-    match arg.eval(frame)? {
-        None => Ok(Some(6)),
-        Some(value) if value.is_nullish() => Ok(None),
+    match given {
+        None => Ok(6),
         Some(Value::String(text)) => {
             let text = text.to_string();
             let lower = text.to_ascii_lowercase();
             let day = DAYS.iter().position(|(long, short)| lower == *long || lower == *short);
             match day.and_then(|day| i64::try_from(day).ok()) {
-                Some(day) => Ok(Some(day)),
+                Some(day) => Ok(day),
                 None => Err(week_start_unknown(name, &text)),
             }
         }
@@ -238,6 +251,10 @@ fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     let Some(unit) = known(&args[2], frame)? else {
         return Ok(Some(Value::Null));
     };
+    let week_start = first_of_week(unit, &args[4], frame)?;
+    if week_start.is_some_and(|given| given.is_nullish()) {
+        return Ok(Some(Value::Null));
+    }
     let Some(zone) = named_zone(NAME, &args[3], frame)? else {
         return Ok(Some(Value::Null));
     };
@@ -246,14 +263,7 @@ fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     };
     let (start, end) = (date("startDate", start)?, date("endDate", end)?);
     let unit = read_unit(NAME, unit)?;
-    // The first day of the week is looked at only where weeks are counted.
-    let mut week_start = 6;
-    if unit == Unit::Week {
-        match read_week_start(NAME, &args[4], frame)? {
-            None => return Ok(Some(Value::Null)),
-            Some(day) => week_start = day,
-        }
-    }
+    let week_start = read_week_start(NAME, week_start)?;
     let count = |moment: i64| boundaries_before(moment, unit, &zone, week_start);
     let difference = match unit {
         Unit::Millisecond => end.checked_sub(start),
@@ -321,60 +331,79 @@ fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let Some(bin) = known(&args[2], frame)? else {
         return Ok(Some(Value::Null));
     };
+    let week_start = first_of_week(unit, &args[4], frame)?;
+    if week_start.is_some_and(|given| given.is_nullish()) {
+        return Ok(Some(Value::Null));
+    }
     let Some(zone) = named_zone(NAME, &args[3], frame)? else {
         return Ok(Some(Value::Null));
     };
     let date = as_date(date).ok_or_else(|| trunc_not_date(date.kind().alias()))?;
     let unit = read_unit(NAME, unit)?;
-    let mut week_start = 6;
-    if unit == Unit::Week {
-        match read_week_start(NAME, &args[4], frame)? {
-            None => return Ok(Some(Value::Null)),
-            Some(day) => week_start = day,
-        }
-    }
     let size = bin
         .as_exact_i64()
         .ok_or_else(|| trunc_bin_not_integer(&print::value(bin), bin.kind().alias()))?;
     if size <= 0 {
         return Err(trunc_bin_not_positive(size));
     }
-    let truncated = truncated(date, unit, size, &zone, week_start).ok_or_else(|| match unit {
-        Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => trunc_overflow(),
-        _ => date_overflow(),
-    })?;
-    Ok(Some(Value::DateTime(truncated)))
+    let week_start = read_week_start(NAME, week_start)?;
+    let start = match unit {
+        Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => {
+            start_of_time_bin(date, unit, size, &zone)
+        }
+        _ => start_of_day_bin(date, unit, size, &zone, week_start),
+    };
+    start.map(|start| Some(Value::DateTime(start)))
 }
 
-/// The start of the bin that a date is in. Bins are counted from 2000-01-01, weeks from the first
-/// that starts in 2000.
-fn truncated(date: i64, unit: Unit, size: i64, zone: &Zone, week_start: i64) -> Option<i64> {
-    let floor = |value: i64, bin: i64| value.div_euclid(bin).checked_mul(bin);
-    if let Some(months) = unit.months() {
-        let civil = zone.civil(date);
-        let since = (civil.year - 2000) * 12 + civil.month - 1;
-        let start = floor(since, size.checked_mul(months)?)?;
-        let local = days_of(2000, start.checked_add(1)?, 1).checked_mul(DAY_MS)?;
-        return Some(zone.moment(local));
+/// The largest bin of days and what is longer.
+const BIN_MAX: i64 = 100_000_000_000;
+
+/// The day from which bins are counted, since 1970: 2000-01-01.
+fn reference_day() -> i64 {
+    days_of(2000, 1, 1)
+}
+
+/// The start of the bin of hours or less that a date is in.
+fn start_of_time_bin(date: i64, unit: Unit, size: i64, zone: &Zone) -> Result<i64> {
+    let bin = size.checked_mul(unit.ms()).ok_or_else(trunc_bin_overflow)?;
+    let first = zone.moment(reference_day() * DAY_MS);
+    let since = date.checked_sub(first).ok_or_else(trunc_overflow)?;
+    let start = since.div_euclid(bin).checked_mul(bin).and_then(|since| first.checked_add(since));
+    start.ok_or_else(trunc_overflow)
+}
+
+/// The start of the bin of days or more that a date is in; weeks are counted from the first that starts in 2000.
+fn start_of_day_bin(date: i64, unit: Unit, size: i64, zone: &Zone, week_start: i64) -> Result<i64> {
+    if size > BIN_MAX {
+        return Err(trunc_bin_too_large());
     }
-    let reference = days_of(2000, 1, 1);
-    let bin = size.checked_mul(unit.ms())?;
-    match unit {
-        Unit::Week | Unit::Day => {
-            let mut first = reference;
+    let mut first = reference_day();
+    let since = match unit.months() {
+        Some(months) => {
+            let civil = zone.civil(date);
+            ((civil.year - 2000) * 12 + civil.month - 1).div_euclid(months)
+        }
+        None => {
             if unit == Unit::Week {
                 // The first such day of the week on or after the reference, which was a Saturday.
                 first += (week_start - 5).rem_euclid(7);
             }
-            let first = first * DAY_MS;
-            let since = zone.local_ms(date).checked_sub(first)?;
-            Some(zone.moment(first.checked_add(floor(since, bin)?)?))
+            let since = zone.local_ms(date).checked_sub(first * DAY_MS);
+            since.ok_or_else(date_overflow)?.div_euclid(unit.ms())
         }
-        _ => {
-            let first = zone.moment(reference * DAY_MS);
-            first.checked_add(floor(date.checked_sub(first)?, bin)?)
-        }
+    };
+    let amount = since.div_euclid(size).checked_mul(size).ok_or_else(date_overflow)?;
+    if amount.unsigned_abs() > unit.amount_max().unsigned_abs() {
+        return Err(add_amount_too_large(amount, unit.name()));
     }
+    let local = match unit.months() {
+        Some(months) => amount
+            .checked_mul(months)
+            .and_then(|months| days_of(2000, months.checked_add(1)?, 1).checked_mul(DAY_MS)),
+        None => amount.checked_mul(unit.ms()).and_then(|since| since.checked_add(first * DAY_MS)),
+    };
+    local.map(|local| zone.moment(local)).ok_or_else(date_overflow)
 }
 
 fn parse_from_parts(

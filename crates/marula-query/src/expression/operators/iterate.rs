@@ -33,7 +33,7 @@ errors! {
     filter_missing_cond() = 28650, "Missing 'cond' parameter to $filter";
     filter_not_array(kind: &str) = 28651, "input to $filter must be an array not {kind}";
     filter_limit_not_int(text: &str) = 327391, "$filter: limit must be represented as a 32-bit integral value: {text}";
-    filter_limit_not_positive(limit: i32) = 327392, "$filter: limit must be greater than 0: {limit}";
+    filter_limit_not_positive(limit: &str) = 327392, "$filter: limit must be greater than 0: {limit}";
     reduce_not_object(kind: &str) = 40075, "$reduce requires an object as an argument, found: {kind}";
     reduce_unknown(name: &str) = 40076, "$reduce found an unknown argument: {name}";
     reduce_missing_input() = 40077, "$reduce requires 'input' to be specified";
@@ -156,7 +156,7 @@ fn filter<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
             let limit = super::array::exact_i32(value)
                 .ok_or_else(|| filter_limit_not_int(&print::value(value)))?;
             let positive = usize::try_from(limit).ok().filter(|&limit| limit > 0);
-            positive.ok_or_else(|| filter_limit_not_positive(limit))?
+            positive.ok_or_else(|| filter_limit_not_positive(&print::value(value)))?
         }
     };
     let inner = frame.bind(None);
@@ -413,18 +413,28 @@ fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     if !is_known {
         return Ok(Some(Value::Null));
     }
-    let mut defaults = frame.arena.values(0);
-    if let Some(Value::Array(items)) = args[1].eval(frame)? {
-        defaults.extend(items.values());
+    let mut defaults = frame.arena.list();
+    match &args[1] {
+        Expression::Array(items) => {
+            for item in items {
+                defaults.push(item.eval(frame)?);
+            }
+        }
+        constant => {
+            if let Some(Value::Array(items)) = constant.eval(frame)? {
+                defaults.extend(items.values().map(Some));
+            }
+        }
     }
     let longest = args[2].eval_truth(frame)?;
     let lengths = lists.iter().map(|list| list.len());
     let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
     let mut rows = frame.arena.values(length);
     for row in 0..length {
-        let values = lists.iter().enumerate().map(|(column, list)| {
-            let default = defaults.get(column).copied().unwrap_or(Value::Null);
-            list.get(row).copied().unwrap_or(default)
+        // A default that is missing leaves no element.
+        let values = lists.iter().enumerate().filter_map(|(column, list)| {
+            let default = || defaults.get(column).copied().unwrap_or(Some(Value::Null));
+            list.get(row).copied().or_else(default)
         });
         rows.push(frame.arena.array(values)?);
     }

@@ -1,5 +1,7 @@
 //! Arithmetic operators that are functions: powers, logarithms, rounding.
 
+use std::cmp::Ordering;
+
 use dec::Rounding;
 use marula_bson::decimal128::{COEFFICIENT_MAX, EXPONENT_MIN, Parts};
 use marula_bson::{Decimal128, Value};
@@ -65,7 +67,7 @@ fn big(number: Decimal128, function: impl FnOnce(&mut dec::Context<Big>, &mut Bi
 }
 
 fn check_positive(number: Number, error: fn(&str) -> Error) -> Result<()> {
-    if number.is_nan() || number.compare_zero().is_some_and(std::cmp::Ordering::is_gt) {
+    if number.compare_zero().is_none_or(Ordering::is_gt) {
         return Ok(());
     }
     Err(error(&number.short_text()))
@@ -106,8 +108,12 @@ fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     };
     let argument = Number::of(argument).ok_or_else(|| log_not_number(argument.kind().alias()))?;
     let base = Number::of(base).ok_or_else(|| log_base_not_number(base.kind().alias()))?;
-    check_positive(argument, log_not_positive)?;
-    check_positive(base, log_bad_base)?;
+    let is_positive = |number: Number| number.compare_zero().is_none_or(Ordering::is_gt);
+    if !(is_positive(argument) && is_positive(base)) {
+        // What is wrong is told of the doubles, and a decimal may be too small for one.
+        check_positive(Number::Double(argument.to_f64()), log_not_positive)?;
+        check_positive(Number::Double(base.to_f64()), log_bad_base)?;
+    }
     if base.to_f64() == 1.0 && base.subtract(Number::Int(1)).is_zero() {
         return Err(log_bad_base(&base.short_text()));
     }
@@ -131,7 +137,7 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let base = Number::of(base).ok_or_else(|| pow_base_not_number(base.kind().alias()))?;
     let exponent =
         Number::of(exponent).ok_or_else(|| pow_exponent_not_number(exponent.kind().alias()))?;
-    if base.is_zero() && exponent.compare_zero().is_some_and(std::cmp::Ordering::is_lt) {
+    if base.is_zero() && exponent.compare_zero().is_some_and(Ordering::is_lt) {
         return Err(pow_zero_negative());
     }
     Ok(Some(match (base, exponent) {
@@ -184,7 +190,7 @@ fn sqrt<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     let Some(number) = only_number("$sqrt", args, frame)? else {
         return Ok(Some(Value::Null));
     };
-    if number.compare_zero().is_some_and(std::cmp::Ordering::is_lt) {
+    if number.compare_zero().is_some_and(Ordering::is_lt) {
         return Err(sqrt_negative());
     }
     Ok(Some(apply(number, f64::sqrt, |decimal| big(decimal, |context, value| context.sqrt(value)))))
@@ -245,7 +251,7 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
     Ok(whole)
 }
 
-/// The decimal with this exponent; one that has no digit below it stays as it is.
+/// The decimal with this exponent, or with as many digits as there can be where all of them would be too many.
 fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal128 {
     let mut context = DecContext::default();
     context.set_rounding(rounding);
@@ -256,11 +262,7 @@ fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal
         coefficient: 1,
     })
     .expect("the exponent is between -100 and 20");
-    let has_exponent = number_dec.exponent() >= exponent && number_dec.exponent() > 0;
-    if number_dec.is_finite() && has_exponent && !number_dec.is_zero() {
-        return number;
-    }
     let rounded = context.quantize(number_dec, to_dec(one));
     // More than 34 digits would be needed: nothing is below the place.
-    if rounded.is_nan() { number } else { from_dec(rounded) }
+    if rounded.is_nan() { padded(number) } else { from_dec(rounded) }
 }

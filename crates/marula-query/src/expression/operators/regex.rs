@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bstr::ByteSlice;
 use marula_bson::{BStr, Value};
 use marula_error::{Error, Result, errors};
-use pcre2::bytes::{Captures, RegexBuilder};
+use pcre2::bytes::{CaptureLocations, RegexBuilder};
 
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::regex::Regex;
@@ -41,7 +41,7 @@ errors! {
     pattern_has_nul(name: &str) = 51109, "{name}: regular expression cannot contain an embedded null byte";
     options_have_nul(name: &str) = 51110, "{name}: regular expression options cannot contain an embedded null byte";
     invalid(name: &str, reason: &str) = 51111, "Invalid Regex in {name}: {reason}";
-    too_much_work(name: &str, reason: &str) = 51156, "Error occurred while executing the regular expression in {name}. Result code: {reason}";
+    failed(name: &str, code: i32) = 51156, "Error occurred while executing the regular expression in {name}. Result code: {code}";
 }
 
 fn parse(
@@ -71,8 +71,9 @@ fn parse(
 /// A constant pattern that is wrong is wrong before the first document.
 fn check(name: &str, args: &[Expression]) -> Result<()> {
     let options_known = matches!(args[2], Expression::Missing | Expression::Constant(_));
-    if let (Some(regex), true) = (args[1].as_constant(), options_known) {
-        read_pattern(name, Some(regex), args[2].as_constant())?
+    let regex_known = matches!(args[1], Expression::Missing | Expression::Constant(_));
+    if regex_known && options_known {
+        read_pattern(name, args[1].as_constant(), args[2].as_constant())?
             .map(|(pattern, options)| compiled(name, pattern, options))
             .transpose()?;
     }
@@ -107,7 +108,8 @@ fn read_pattern<'a>(
         return Err(options_have_nul(name));
     }
     if let Some(bad) = options.chars().find(|option| !"imsx".contains(*option)) {
-        return Err(bad_option(name, bad));
+        // mongod shows the first byte of the character, which is none by itself where there are more.
+        return Err(bad_option(name, if bad.is_ascii() { bad } else { '\u{fffd}' }));
     }
     Ok(pattern.map(|pattern| (pattern, options)))
 }
@@ -176,9 +178,36 @@ fn evaluated<'a>(
     Ok(text.map(|text| (text, compiled)))
 }
 
+/// An error of PCRE2 under the number that it has in PCRE1.
+fn execution(name: &str, error: &pcre2::Error) -> Error {
+    failed(
+        name,
+        match error.code() {
+            // The limits of the match, of its depth and its memory, and of the stack of machine code.
+            -47 => -8,
+            -53 | -63 => -21,
+            -46 => -27,
+            // Each way not to be UTF-8 has a number of its own.
+            -23..=-3 => BAD_UTF8,
+            code => code,
+        },
+    )
+}
+
+/// PCRE1's number for a text that is not UTF-8.
+const BAD_UTF8: i32 = -10;
+
 fn is_match<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let found = evaluated("$regexMatch", args, frame)?;
-    Ok(Some(found.is_some_and(|(text, regex)| regex.matcher.is_match(text)).into()))
+    const NAME: &str = "$regexMatch";
+    let Some((text, regex)) = evaluated(NAME, args, frame)? else {
+        return Ok(Some(false.into()));
+    };
+    // A plain search of bytes would not mind.
+    if text.to_str().is_err() {
+        return Err(failed(NAME, BAD_UTF8));
+    }
+    let matched = regex.matcher.try_match(text).map_err(|error| execution(NAME, &error))?;
+    Ok(Some(matched.into()))
 }
 
 fn find<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -186,12 +215,13 @@ fn find<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     let Some((text, regex)) = evaluated(NAME, args, frame)? else {
         return Ok(Some(Value::Null));
     };
-    match regex.finder.captures(text).map_err(|error| too_much_work(NAME, &error.to_string()))? {
+    let mut places = regex.finder.capture_locations();
+    let found = regex.finder.captures_read(&mut places, text);
+    match found.map_err(|error| execution(NAME, &error))? {
         None => Ok(Some(Value::Null)),
-        Some(captures) => {
-            let start = captures.get(0).map_or(0, |found| found.start());
-            let index = text[..start].chars().count();
-            description(&captures, index, frame).map(Some)
+        Some(found) => {
+            let index = text[..found.start()].chars().count();
+            description(text, &places, index, frame).map(Some)
         }
     }
 }
@@ -202,31 +232,42 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
     if let Some((text, regex)) = evaluated(NAME, args, frame)? {
         // The index counts characters: those before the last match are counted once.
         let (mut counted_to, mut index) = (0, 0);
-        for captures in regex.finder.captures_iter(text) {
-            let captures = captures.map_err(|error| too_much_work(NAME, &error.to_string()))?;
-            let start = captures.get(0).map_or(0, |found| found.start());
-            // mongod does not look for an empty match behind the last character.
-            if start == text.len() && !text.is_empty() {
+        let mut places = regex.finder.capture_locations();
+        let mut from = 0;
+        loop {
+            let next = regex.finder.captures_read_at(&mut places, text, from);
+            let Some(next) = next.map_err(|error| execution(NAME, &error))? else { break };
+            index += text[counted_to..next.start()].chars().count();
+            counted_to = next.start();
+            found.push(description(text, &places, index, frame)?);
+            // Behind an empty match, a character on; nothing is looked for behind the last one.
+            from = match next.start() == next.end() {
+                true => next.end() + text[next.end()..].chars().next().map_or(1, char::len_utf8),
+                false => next.end(),
+            };
+            if from >= text.len() {
                 break;
             }
-            index += text[counted_to..start].chars().count();
-            counted_to = start;
-            found.push(description(&captures, index, frame)?);
         }
     }
     frame.arena.array(found).map(Some)
 }
 
 /// `{ match: <text>, idx: <character>, captures: [ <text or null>, … ] }`.
-fn description<'a>(captures: &Captures<'_>, index: usize, frame: &Frame<'a>) -> Result<Value<'a>> {
+fn description<'a>(
+    text: &BStr,
+    places: &CaptureLocations,
+    index: usize,
+    frame: &Frame<'a>,
+) -> Result<Value<'a>> {
+    let group = |at: usize| places.get(at).map(|(start, end)| &text[start..end]);
     let doc = frame.arena.build(|out| {
-        let whole = captures.get(0).map_or(&b""[..], |found| found.as_bytes());
-        out.append("match", whole.as_bstr());
+        out.append("match", group(0).unwrap_or_default());
         out.append("idx", i32::try_from(index).unwrap_or(i32::MAX));
         let mut list = out.begin_array("captures");
-        for group in 1..captures.len() {
-            match captures.get(group) {
-                Some(found) => list.push(found.as_bytes().as_bstr()),
+        for at in 1..places.len() {
+            match group(at) {
+                Some(found) => list.push(found),
                 None => list.push(Value::Null),
             };
         }

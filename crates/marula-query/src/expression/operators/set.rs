@@ -1,7 +1,7 @@
 //! Set operators: arrays taken as sets, by the equality of the query language.
 
 use marula_bson::Value;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::{kind, known};
 use crate::expression::operator::parse_list;
@@ -14,11 +14,31 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$setDifference", 2, set_difference),
     Operator::special("$setEquals", parse_set_equals, set_equals)
         .checked(check_set_equals)
-        .not_foldable(),
+        .not_foldable()
+        .prepared(&EQUALS_OF_CONSTANT),
     Operator::any("$setIntersection", set_intersection),
-    Operator::exactly("$setIsSubset", 2, set_is_subset).checked(check_set_is_subset),
+    Operator::exactly("$setIsSubset", 2, set_is_subset)
+        .checked(check_set_is_subset)
+        .prepared(&SUBSET_OF_CONSTANT),
     Operator::any("$setUnion", set_union),
 ];
+
+/// In a pipeline the first constant among the sets is made ready beforehand, and is compared first.
+static EQUALS_OF_CONSTANT: Operator =
+    Operator::special("$setEquals", parse_set_equals, |args, frame| {
+        let constant = args.iter().position(|arg| arg.as_constant().is_some());
+        all_equal(args, constant.filter(|&at| at > 0), frame)
+    })
+    .not_foldable();
+
+/// A constant set is made ready beforehand, and that way of trying has a code of its own.
+static SUBSET_OF_CONSTANT: Operator = Operator::exactly("$setIsSubset", 2, |args, frame| {
+    let is_settled = matches!(args[0], Expression::Constant(_) | Expression::Missing);
+    match args[1].as_constant() {
+        Some(Value::Array(_)) if !is_settled => subset(args, subset_first_of_constant, frame),
+        _ => set_is_subset(args, frame),
+    }
+});
 
 errors! {
     all_not_array(kind: &str) = 17040, "$allElementsTrue's argument must be an array, but is {kind}";
@@ -91,6 +111,15 @@ fn check_set_equals(args: &[Expression]) -> Result<()> {
 }
 
 fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    all_equal(args, None, frame)
+}
+
+/// Whether all sets are the same; the one that is ready is compared with the first before the others are.
+fn all_equal<'a>(
+    args: &'a [Expression],
+    ready: Option<usize>,
+    frame: &Frame<'a>,
+) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
     let set = |at: usize| {
         let value = args[at].eval(frame)?;
@@ -100,10 +129,7 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         Ok(BorrowedSet::new(items.values(), collator))
     };
     let first = set(0)?;
-    // In a pipeline the first constant is made ready beforehand, and is compared first. Behind a set that differs nothing
-    // is looked at.
-    let is_constant = |arg: &Expression| !frame.context.keeps_calls && arg.as_constant().is_some();
-    let ready = args.iter().position(is_constant).filter(|&at| at > 0);
+    // Behind a set that differs nothing is looked at.
     for at in ready.into_iter().chain((1..args.len()).filter(|&at| Some(at) != ready)) {
         let other = set(at)?;
         if first.values().len() != other.values().len()
@@ -117,7 +143,7 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
 
 fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
-    let mut common: Option<Vec<Value<'a>>> = None;
+    let mut common: Option<BorrowedSet<'a, '_>> = None;
     for arg in args {
         let Some(value) = known(arg, frame)? else {
             return Ok(Some(Value::Null));
@@ -125,11 +151,19 @@ fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
         let items = value.as_array().ok_or_else(|| intersection_not_array(value.kind().alias()))?;
         let set = BorrowedSet::new(items.values(), collator);
         common = Some(match common {
-            None => set.values().to_vec(),
-            Some(common) => common.into_iter().filter(|value| set.contains(*value)).collect(),
+            None => set,
+            // Of values that are equal, those of the smaller set stay.
+            Some(common) => {
+                let (kept, other) = match common.values().len() > set.values().len() {
+                    true => (set, common),
+                    false => (common, set),
+                };
+                let both = kept.values().iter().filter(|value| other.contains(**value));
+                BorrowedSet::new(both.copied(), collator)
+            }
         });
     }
-    sorted(common.unwrap_or_default(), frame)
+    sorted(common.map(|set| set.values().to_vec()).unwrap_or_default(), frame)
 }
 
 fn set_union<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -170,16 +204,19 @@ fn check_set_is_subset(args: &[Expression]) -> Result<()> {
 }
 
 fn set_is_subset<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    subset(args, subset_first, frame)
+}
+
+/// Whether the one set is in the other; `not_array` is the error of a first that is none.
+fn subset<'a>(
+    args: &'a [Expression],
+    not_array: fn(&str) -> Error,
+    frame: &Frame<'a>,
+) -> Result<Option<Value<'a>>> {
     let left = args[0].eval(frame)?;
     let right = args[1].eval(frame)?;
     let Some(Value::Array(left)) = left else {
-        // A constant set is made ready beforehand, and that way of trying has a code of its own.
-        return Err(match (args[0].as_constant(), args[1].as_constant()) {
-            (None, Some(Value::Array(_))) if !frame.context.keeps_calls => {
-                subset_first_of_constant(kind(left))
-            }
-            _ => subset_first(kind(left)),
-        });
+        return Err(not_array(kind(left)));
     };
     let Some(Value::Array(right)) = right else {
         return Err(subset_second(kind(right)));

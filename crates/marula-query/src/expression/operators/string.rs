@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 
 use bstr::ByteSlice;
+use dec::Rounding;
 use marula_bson::Value;
 use marula_error::{Result, errors};
 
+use super::arithmetic::round_decimal;
 use super::array::{exact_i32, search_index};
 use super::{kind, known};
 use crate::expression::number::{check_fits_long, double_text, short_double_text};
@@ -49,6 +51,8 @@ errors! {
     cp_start_not_int(text: &str) = 34451, "$substrCP: starting index cannot be represented as a 32-bit integral value: {text}";
     cp_length_not_number(kind: &str) = 34452, "$substrCP: length must be a numeric type (is BSON type {kind})";
     cp_length_not_int(text: &str) = 34453, "$substrCP: length cannot be represented as a 32-bit integral value: {text}";
+    cp_invalid_before() = 34457, "$substrCP: invalid UTF-8 string";
+    cp_invalid() = 34459, "$substrCP: invalid UTF-8 string";
     cp_length_negative() = 34454, "$substrCP: length must be a nonnegative integer.";
     cp_start_negative() = 34455, "$substrCP: the starting index must be nonnegative integer.";
 }
@@ -230,9 +234,7 @@ fn whole(value: Value<'_>) -> Result<i64> {
         Value::Int32(number) => number.into(),
         Value::Int64(number) => number,
         Value::Decimal128(number) => {
-            let rounded = number.to_f64().round_ties_even();
-            // Beyond two to the 63rd, which a double tells exactly; NaN is not within it either.
-            if rounded.abs() < 9_223_372_036_854_775_808.0 { rounded as i64 } else { i64::MIN }
+            round_decimal(number, Rounding::HalfEven).to_exact_i64().unwrap_or(i64::MIN)
         }
         _ => value.as_f64().unwrap_or_default() as i64,
     })
@@ -250,12 +252,22 @@ fn substr_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     let length = exact_i32(length).ok_or_else(|| cp_length_not_int(&print::value(length)))?;
     let length = usize::try_from(length).map_err(|_| cp_length_negative())?;
     let start = usize::try_from(start).map_err(|_| cp_start_negative())?;
-    let mut starts = text.char_indices().map(|(at, _, _)| at).skip(start);
-    let first = starts.next().unwrap_or(text.len());
-    let end = match length {
-        0 => first,
-        _ => starts.nth(length - 1).unwrap_or(text.len()),
-    };
-    let part = text.get(first..end).unwrap_or(b"");
+    let first = end_of(&text, start).ok_or_else(cp_invalid_before)?;
+    let rest = text.get(first..).unwrap_or_default();
+    let length = end_of(rest, length).ok_or_else(cp_invalid)?;
+    let part = rest.get(..length).unwrap_or_default();
     frame.arena.string(|out| out.extend_from_slice(part)).map(Some)
+}
+
+/// Where so many characters end, or the text does; `None` where one of them is not UTF-8.
+fn end_of(text: &[u8], count: usize) -> Option<usize> {
+    let mut end = 0;
+    for (start, after, character) in text.char_indices().take(count) {
+        let is_stand_in = character == char::REPLACEMENT_CHARACTER;
+        if is_stand_in && text.get(start..after) != Some("\u{fffd}".as_bytes()) {
+            return None;
+        }
+        end = after;
+    }
+    Some(end)
 }
