@@ -126,8 +126,11 @@ impl<'a> Doc<'a> {
             let name_size = find_nul(after_tag)?;
             let after_name = after_tag.get(name_size + 1..)?;
             let size = value_size(kind, after_name)?;
-            // The length tells most names apart without a look at their bytes.
-            if name_size == name.len() && after_tag.starts_with(name) {
+            // The length and the first byte tell most names apart without a call that compares them.
+            if name_size == name.len()
+                && after_tag.first() == name.first()
+                && after_tag.starts_with(name)
+            {
                 return Some(RawValue::new(kind, after_name.get(..size)?));
             }
             rest = after_name.get(size..)?;

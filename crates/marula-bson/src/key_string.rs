@@ -36,6 +36,7 @@
 //! decimal        2            kind 3 only, little-endian: exponent + 6176, and 0x8000 for a minus
 //! ```
 
+mod head;
 mod number;
 mod read;
 mod skip;
@@ -44,6 +45,7 @@ mod type_bits;
 use crate::order::canonical_class;
 use crate::{Binary, Collator, Doc, Value};
 
+pub use head::part_head;
 pub use read::KeyStringReader;
 pub use skip::part_length;
 use type_bits::{Kind, TypeBits};

@@ -9,7 +9,7 @@ mod array;
 use std::cmp::Ordering;
 
 use bstr::{BStr, ByteSlice};
-use marula_bson::key_string::encode_part;
+use marula_bson::key_string::{encode_part, part_head};
 use marula_bson::order::compare;
 use marula_bson::value::exact_i64_of_double;
 use marula_bson::{Collator, Doc, FieldPath, Type, Value};
@@ -148,6 +148,15 @@ impl SortPattern {
             }
         }
         Ok(())
+    }
+
+    /// The first eight bytes of the document's key, zeros behind a shorter one: two keys whose heads differ compare as
+    /// their heads do. `None` where only the key itself says it, and where other parts may find an error.
+    #[inline]
+    pub fn key_head(&self, doc: Doc<'_>) -> Option<u64> {
+        let [part @ SortPart::Path { .. }] = &self.parts[..] else { return None };
+        let (value, descending) = self.simple_value(part, doc, &DocMeta::default())?;
+        part_head(value, descending, self.collation.is_some())
     }
 
     /// The values that the document is sorted by, part by part: what `{ $meta: "sortKey" }` shows.

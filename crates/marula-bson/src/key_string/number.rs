@@ -16,6 +16,7 @@
 //! number is above it. Then a decimal follows, for only a decimal128 number can be: the place of its first
 //! digit + 6176 (2 bytes), its digits in pairs, each + 1, without trailing zeros, and 0.
 
+use super::head::{self, Head};
 use super::type_bits::Kind;
 use crate::decimal128::{DIGITS_MAX, Parts, decode_f64, floor_f64, split};
 use crate::value::exact_i64_of_double;
@@ -60,6 +61,53 @@ fn encode_integer_part(negative: bool, doubled: u64, key: &mut Vec<u8>) {
     let (tag, doubled) = if negative { (MIRROR - tag, !doubled) } else { (tag, doubled) };
     key.push(tag);
     key.extend(doubled.to_be_bytes().into_iter().skip(skip as usize));
+}
+
+/// The head of an integer's key.
+#[inline]
+pub(super) fn head_of_i64(number: i64) -> Head {
+    let magnitude = number.unsigned_abs();
+    if magnitude == 0 {
+        return head::alone(ZERO);
+    }
+    if magnitude == INTEGER_LIMIT {
+        return head::tagged(NEGATIVE_LARGE, !(9_223_372_036_854_775_808.0_f64.to_bits() << 1));
+    }
+    let doubled = magnitude << 1;
+    let skip = doubled.leading_zeros() / 8;
+    #[allow(clippy::cast_possible_truncation)]
+    let tag = POSITIVE_SMALL + 8 - skip as u8;
+    let (tag, doubled) = if number < 0 { (MIRROR - tag, !doubled) } else { (tag, doubled) };
+    let (head, size) = head::tagged(tag, doubled << (8 * skip));
+    (head, size.min(1 + 8 - skip))
+}
+
+/// The head of a double's key.
+pub(super) fn head_of_f64(number: f64) -> Head {
+    if let Some(integer) = exact_i64_of_double(number) {
+        return head_of_i64(integer);
+    }
+    if number.is_nan() {
+        return head::alone(NAN);
+    }
+    let magnitude = number.abs();
+    let floor = magnitude.to_bits() << 1;
+    // At most 2^63 where it matters, else not used.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let integer = magnitude as u64;
+    let (tag, rest) = match integer {
+        0 => (POSITIVE_SMALL, floor),
+        INTEGER_LIMIT.. => (POSITIVE_LARGE, floor),
+        _ => {
+            let doubled = integer << 1 | 1;
+            let skip = doubled.leading_zeros() / 8;
+            // The floor follows the bytes of the integer part.
+            let behind = floor.checked_shr(8 * (8 - skip)).unwrap_or(0);
+            #[allow(clippy::cast_possible_truncation)]
+            (POSITIVE_SMALL + 8 - skip as u8, doubled << (8 * skip) | behind)
+        }
+    };
+    if number < 0.0 { head::tagged(MIRROR - tag, !rest) } else { head::tagged(tag, rest) }
 }
 
 /// The entry in the type bits that a double needs; `None` when its key reads as this double.

@@ -39,6 +39,18 @@ fn check_order(a: &ValueBuf, b: &ValueBuf, collator: Option<&dyn Collator>) {
     }
 }
 
+/// Checks that the head of a key, where it is known without the key, is what the key begins with.
+fn check_head(value: Value<'_>) {
+    for descending in [false, true] {
+        let mut key = Vec::new();
+        encode_part(value, descending, None, &mut key);
+        key.resize(key.len().max(8), 0);
+        if let Some(head) = part_head(value, descending, false) {
+            assert_eq!(head.to_be_bytes(), key[..8], "{value}, descending: {descending}");
+        }
+    }
+}
+
 fn hash(value: &ValueBuf, collator: Option<&dyn Collator>) -> u64 {
     let mut hasher = DefaultHasher::new();
     order::hash(value.get(), collator, &mut hasher);
@@ -102,6 +114,18 @@ proptest! {
     }
 
     #[test]
+    fn heads_are_the_first_bytes_of_keys(value in generated::value(), number in generated::number()) {
+        check_head(value.get());
+        check_head(number.get());
+    }
+
+    #[test]
+    fn heads_of_doubles_are_the_first_bytes_of_keys(bits in any::<u64>(), whole in -70_000_i64..70_000) {
+        check_head(Value::Double(f64::from_bits(bits)));
+        check_head(Value::Double(whole as f64 / 16.0));
+    }
+
+    #[test]
     fn values_come_back_exactly(values in vec((generated::value(), any::<bool>()), 0..5)) {
         check_round_trip(&values);
     }
@@ -122,6 +146,32 @@ proptest! {
         key[at] = byte;
         let _ = KeyStringReader::new(&key, writer.type_bits()).and_then(|mut reader| reader.read(false));
     }
+}
+
+#[test]
+fn heads_of_values_at_the_edges_are_the_first_bytes_of_keys() {
+    let mut numbers = vec![0_i64, i64::MIN, i64::MAX];
+    for shift in 0..63 {
+        let power = 1_i64 << shift;
+        numbers.extend([power - 1, power, power + 1, -power, 1 - power, -1 - power]);
+    }
+    for number in numbers {
+        check_head(Value::Int64(number));
+        check_head(Value::DateTime(number));
+        check_head(Value::Double(number as f64));
+        check_head(Value::Double(number as f64 + 0.5));
+        check_head(Value::Double(-1.0 / number as f64));
+        if let Ok(number) = i32::try_from(number) {
+            check_head(Value::Int32(number));
+        }
+    }
+    for size in 0..12 {
+        check_head(Value::String(b"abcdefghijkl"[..size].into()));
+        let text = &b"abcdefghijkl"[..size];
+        check_head(Value::String([text, b"\x01"].concat().as_slice().into()));
+    }
+    assert!(part_head(Value::Int32(1), false, true).is_some());
+    assert_eq!(part_head(Value::String("a".into()), false, true), None);
 }
 
 #[test]

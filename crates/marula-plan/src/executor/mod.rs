@@ -117,6 +117,7 @@ impl Execution {
     /// Begins to carry out `plan` for `query` on `collection`.
     pub fn new(collection: Arc<Collection>, mut plan: Plan, query: Query) -> Self {
         let place_count = work::number_places(&mut plan.root);
+        work::give_many(&mut plan.root);
         plan.root.walk(&mut |node| match &node.stage {
             Stage::Collscan(scan) if scan.records.is_none() => collection.note_scan(),
             Stage::Ixscan(scan) => scan.index.note_use(),
@@ -246,6 +247,7 @@ impl Execution {
     /// Begins anew with another plan. Nothing has been given yet.
     fn replace_plan(&mut self, mut plan: Plan) {
         self.place_count = work::number_places(&mut plan.root);
+        work::give_many(&mut plan.root);
         self.plan = plan;
         self.tallied = Examined::default();
         if self.gives_once {

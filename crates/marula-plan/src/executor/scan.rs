@@ -22,8 +22,8 @@ errors! {
     damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
-/// How many documents a walk passes over at a time that do not match: few enough to be interrupted between.
-const PASSED_OVER_MAX: u32 = 8;
+/// How many documents a walk looks at within one unit of work: few enough to be interrupted between.
+const SEEN_MAX: u32 = 8;
 
 /// The cursor of one stage during a run.
 pub(crate) enum Open<'r> {
@@ -44,6 +44,8 @@ pub(crate) struct Standing {
     last: Option<RecordKey>,
     /// The documents given so far, where an index may lead to one twice.
     given: Option<HashSet<RecordKey>>,
+    /// Whether a walk over documents may give several within one unit of work. It counts the units that they are.
+    pub(super) gives_many: bool,
     /// Where to go on, for a walk that knows that what comes next is not within its bounds.
     place: Vec<u8>,
     must_seek: bool,
@@ -187,8 +189,9 @@ impl Collscan {
             there_is_one
         };
         let mut there_is_one = there_is_one;
-        // What does not match is passed over here, without a way through the tree for each document.
-        for passed_over in 1.. {
+        // What does not match is passed over here, and what follows is given, without a way through the tree for each
+        // document.
+        for seen in 1.. {
             let Open::Records(cursor) = open else { break };
             if !there_is_one {
                 standing.position = Position::End;
@@ -202,16 +205,19 @@ impl Collscan {
             }
             let doc = cursor.doc();
             if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {
-                let record = cursor.record();
-                let answer = out(Found::fetched(doc, record))?;
+                let answer = out(Found::fetched(doc, cursor.record()))?;
                 standing.is_held = answer == Emit::Full;
-                return Ok(Step::Advanced(answer));
-            }
-            if passed_over == PASSED_OVER_MAX {
-                return Ok(Step::NeedTime);
+                if answer != Emit::Taken || !standing.gives_many || seen >= SEEN_MAX {
+                    return Ok(Step::Advanced(answer));
+                }
+                stats.advanced += 1;
+            } else {
+                if seen >= SEEN_MAX {
+                    return Ok(Step::NeedTime);
+                }
+                stats.need_time += 1;
             }
             stats.works += 1;
-            stats.need_time += 1;
             there_is_one = cursor.advance()?;
         }
         Ok(Step::Eof)

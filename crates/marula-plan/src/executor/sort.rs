@@ -50,6 +50,13 @@ impl Sorter {
         !matches!(self.rows, Rows::Coming(_))
     }
 
+    /// Whether a document cannot be among those that are wanted, as the beginning of its key tells.
+    #[inline]
+    pub(super) fn refuses(&self, doc: Doc<'_>) -> bool {
+        let Rows::Coming(sort) = &self.rows else { return false };
+        sort.is_selective() && self.pattern.key_head(doc).is_some_and(|head| sort.refuses(head))
+    }
+
     /// Adds a document; of its fields `fields` are kept, where they are known.
     pub(super) fn push(&mut self, found: Found<'_>, fields: Option<&FieldSet>) -> Result<()> {
         let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
@@ -58,10 +65,10 @@ impl Sorter {
         let score = found.score.unwrap_or(f64::NAN).to_le_bytes();
         let len =
             u32::try_from(found.record.len()).expect("a record key is of its document's size");
-        self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
         if !sort.wants(&self.key) {
             return Ok(());
         }
+        self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
         self.kept.clear();
         let doc = match (fields, found.entry) {
             (_, Some((index, entry))) if self.gives_keys => {
@@ -81,7 +88,7 @@ impl Sorter {
         sort.push(&self.key, &[&score, &len.to_le_bytes(), found.record, doc])
     }
 
-    /// The bytes of documents and keys that came, and how often some of them went to the disk.
+    /// The bytes of documents and keys that were taken in, and how often some of them went to the disk.
     pub(super) fn sorted(&self) -> (u64, u64) {
         (self.bytes, self.spills)
     }

@@ -95,7 +95,7 @@ impl Node {
             Stage::SortMerge(stage) => stage.work(stats, env, out)?,
             Stage::TextOr(stage) => stage.work(stats, env, out)?,
             Stage::TextMatch(stage) => stage.work(env, out)?,
-            Stage::Sort(stage) => stage.work(env, out)?,
+            Stage::Sort(stage) => stage.work(stats, env, out)?,
             Stage::Skip(stage) => skip(stage, env, out)?,
             Stage::Limit(stage) => limit(stage, env, out)?,
             Stage::Projection(stage) => stage.input.work(env, out)?,
@@ -215,6 +215,7 @@ impl Or {
 impl Sort {
     fn work(
         &mut self,
+        stats: &mut crate::plan::Stats,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
@@ -224,10 +225,20 @@ impl Sort {
         });
         if !sorter.is_filled() {
             let fields = env.fields;
-            let mut take = |found: Found<'_>| sorter.push(found, fields).map(|()| Emit::Taken);
+            let mut take = |found: Found<'_>| {
+                if !sorter.refuses(found.doc) {
+                    sorter.push(found, fields)?;
+                }
+                Ok(Emit::Taken)
+            };
+            let before = self.input.stats.works;
             if self.input.work(env, &mut take)? == Step::Eof {
                 sorter.finish()?;
             }
+            // A walk below may have done several units.
+            let more = (self.input.stats.works - before).saturating_sub(1);
+            stats.works += more;
+            stats.need_time += more;
             return Ok(Step::NeedTime);
         }
         let mut step = Step::Eof;
@@ -293,6 +304,17 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
     let mut next = 0;
     number(root, &mut next);
     next
+}
+
+/// Lets a walk give several documents within one unit of work, where whoever takes them does not count by units.
+pub(super) fn give_many(root: &mut Node) {
+    let walk = match &mut root.stage {
+        Stage::Sort(sort) => &mut sort.input.stage,
+        stage => stage,
+    };
+    if let Stage::Collscan(scan) = walk {
+        scan.standing.gives_many = true;
+    }
 }
 
 /// Tells walks whose documents the stage above reads how many are wanted of them, at most.

@@ -34,6 +34,8 @@ pub struct ExternalSort {
     disk: Option<Arc<dyn Disk>>,
     interrupt: Option<Interrupt>,
     rows: Rows,
+    /// The head of the greatest key that is kept, once there are as many as are wanted.
+    greatest_head: u64,
     bytes: usize,
     pushed: u64,
     spilled: Option<Spilled>,
@@ -189,6 +191,7 @@ impl ExternalSort {
                 Some(_) => Rows::Top(BinaryHeap::new()),
                 None => Rows::All(Arena::default()),
             },
+            greatest_head: u64::MAX,
             bytes: 0,
             pushed: 0,
             spilled: None,
@@ -204,6 +207,19 @@ impl ExternalSort {
                 heap.len() < self.wanted || heap.peek().is_some_and(|greatest| *key < *greatest.key)
             }
         }
+    }
+
+    /// Whether there are rows already that some of what comes will not get past.
+    #[inline]
+    pub fn is_selective(&self) -> bool {
+        self.greatest_head != u64::MAX
+    }
+
+    /// Whether a row whose key has this [head](marula_bson::key_string::part_head) cannot be among those that are given
+    /// in the end.
+    #[inline]
+    pub fn refuses(&self, head: u64) -> bool {
+        head > self.greatest_head
     }
 
     /// Adds a row, its value in parts.
@@ -229,6 +245,11 @@ impl ExternalSort {
                 }
                 let value = value.concat().into_boxed_slice();
                 heap.push(TopRow { key: key.into(), number: self.pushed, value });
+                if heap.len() >= self.wanted
+                    && let Some(greatest) = heap.peek()
+                {
+                    self.greatest_head = head(&greatest.key);
+                }
                 self.bytes += size(key, len);
             }
         }
@@ -262,6 +283,7 @@ impl ExternalSort {
                 }
             }
             Rows::Top(heap) => {
+                self.greatest_head = u64::MAX;
                 for row in std::mem::take(heap).into_sorted_vec() {
                     push_row(&mut run, &mut spilled.file, &row.key, &row.value)?;
                 }

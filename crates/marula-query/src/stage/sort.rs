@@ -97,6 +97,11 @@ impl Sorting {
                 step => return Ok(step),
             }
             let doc = self.input.doc();
+            if sort.is_selective()
+                && self.stage.pattern.key_head(doc).is_some_and(|head| sort.refuses(head))
+            {
+                continue;
+            }
             let text_score = self.input.text_score();
             let meta = DocMeta { text_score, ..DocMeta::default() };
             self.stage.pattern.write_key_with_meta(doc, &meta, &mut self.key)?;
