@@ -21,6 +21,7 @@ use marula_error::Result;
 use crate::context::Context;
 use crate::expression::operators::meta::{no_near_distance, no_near_point, no_sort_key};
 use crate::filter::Filter;
+use crate::stage::passage::Passage;
 
 pub use metadata::{Meta, Metadata};
 
@@ -119,6 +120,23 @@ impl Projection {
         let is_plain = self.positional.is_none()
             && find_chosen(&self.root, self.inclusion, &mut Vec::new(), &mut paths);
         is_plain.then_some((self.inclusion, paths))
+    }
+
+    /// Which fields at the top the projection shows as they are, and which are copies of others.
+    pub fn passage(&self) -> Passage {
+        let mut passage =
+            if self.inclusion { Passage::only_named() } else { Passage::all_but_named() };
+        for (name, child) in self.root.children.entries() {
+            match (self.inclusion, child) {
+                (true, Child::Keep) => passage.name(name),
+                (true, Child::Computed(Computed::Expression(expression))) => {
+                    passage.renames_to(name, expression);
+                }
+                (true, _) | (false, Child::Keep) => {}
+                (false, _) => passage.name(name),
+            }
+        }
+        passage
     }
 
     /// The metadata asked for by `$meta`, in the order of the projection.

@@ -8,7 +8,7 @@ use marula_db::{Db, Namespace};
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Hint, Query, Wording, choice};
 use marula_query::context::{Context as QueryContext, Interrupt};
-use marula_query::filter::Filter;
+use marula_query::filter::{Filter, Node};
 use marula_query::sort::{SortMeta, SortPart, SortPattern};
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
@@ -237,6 +237,7 @@ fn start_resolved(
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     }
+    let pipeline = pipeline.rearranged(&surroundings.context);
     let collection = surroundings.db.collection(ns);
     if let Some((mut query, search, rest)) =
         geo_near::take(collection.as_deref(), ns, &pipeline, &surroundings.context)?
@@ -291,7 +292,7 @@ fn start_resolved(
 pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
-    let (mut skip, mut limit) = (0u64, None::<u64>);
+    let mut part = Part::default();
     let mut taken = 0;
     if let [first, second, ..] = pipeline.stages()
         && let (Kind::Unpack(unpack), Kind::Match(wanted)) = (first.kind(), second.kind())
@@ -302,17 +303,15 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     }
     for stage in pipeline.stages() {
         match stage.kind() {
-            Kind::Match(found)
-                if filter.is_none() && sort.is_none() && skip == 0 && limit.is_none() =>
-            {
+            Kind::Match(found) if filter.is_none() && sort.is_none() && part.is_all() => {
                 filter = Some(found.clone());
             }
-            Kind::Sort(pattern, wanted) if sort.is_none() && skip == 0 && limit.is_none() => {
+            Kind::Sort(pattern, wanted) if sort.is_none() && part.is_all() => {
                 sort = Some(pattern.clone());
-                limit = wanted;
+                part.limit = wanted;
             }
-            Kind::Skip(count) if limit.is_none() => skip = skip.saturating_add(count),
-            Kind::Limit(count) => limit = Some(limit.unwrap_or(u64::MAX).min(count)),
+            Kind::Skip(count) if part.skip(count) => {}
+            Kind::Limit(count) => part.limit(count),
             _ => break,
         }
         taken += 1;
@@ -324,12 +323,50 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
         |stage: &Arc<dyn Stage>| stage.print().get().as_doc().is_some_and(text::asks_for_score);
     let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
         && (sort.as_ref().is_some_and(sorts_by_score) || rest.stages().iter().any(asks_for_score));
-    let mut query = Query::new(filter.unwrap_or_else(|| Filter::everything(&context)), context);
+    let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.sort = sort;
     query.wants_score = wants_score;
-    query.skip = skip;
-    query.limit = limit;
+    query.skip = part.skip;
+    query.limit = part.limit;
     Ok((query, rest))
+}
+
+/// The filter of a query that has none.
+fn without_conditions(context: &QueryContext) -> Filter {
+    Filter::from_node(Node::And(Vec::new()), context)
+}
+
+/// Which of all documents are wanted: those behind the first `skip`, and of these no more than `limit`.
+#[derive(Default)]
+struct Part {
+    skip: u64,
+    limit: Option<u64>,
+}
+
+impl Part {
+    fn is_all(&self) -> bool {
+        self.skip == 0 && self.limit.is_none()
+    }
+
+    /// Leaves out the first `count` of it; `false` where none would be left, or the count is too large to say.
+    fn skip(&mut self, count: u64) -> bool {
+        let (Some(skip), left) =
+            (self.skip.checked_add(count), self.limit.map(|it| it.checked_sub(count)))
+        else {
+            return false;
+        };
+        match left {
+            None => self.skip = skip,
+            Some(Some(left)) if left > 0 => *self = Part { skip, limit: Some(left) },
+            Some(_) => return false,
+        }
+        true
+    }
+
+    /// Takes no more than the first `count` of it.
+    fn limit(&mut self, count: u64) {
+        self.limit = Some(self.limit.unwrap_or(u64::MAX).min(count));
+    }
 }
 
 /// The documents of a stage that tells of the server, written when the first is asked for.

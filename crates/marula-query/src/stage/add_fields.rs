@@ -7,6 +7,7 @@ use marula_error::{Result, errors};
 
 use super::fields::FieldTree;
 use super::needs::{Gives, Needs};
+use super::passage::Passage;
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
@@ -64,6 +65,14 @@ impl Stage for AddFields {
     fn reads(&self, needs: &mut Needs) -> Gives {
         self.fields.reads(needs);
         Gives::Input
+    }
+
+    fn passage(&self) -> Passage {
+        self.fields.passage()
+    }
+
+    fn is_one_to_one(&self) -> bool {
+        true
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -9,6 +9,7 @@ use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::Needs;
+use super::passage::Passage;
 use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::{Expression, Frame, Path, Scope, print};
@@ -168,6 +169,18 @@ impl FieldTree {
                 Node::Inner(tree) => tree.reads_below(needs),
             }
         }
+    }
+
+    /// Which fields of a document are not written, and which are copies of others.
+    pub(crate) fn passage(&self) -> Passage {
+        let mut passage = Passage::all_but_named();
+        for (name, node) in &self.fields {
+            passage.name(name);
+            if let Node::Leaf(leaf) = node {
+                passage.renames_to(name, leaf);
+            }
+        }
+        passage
     }
 
     /// Writes the frame's document with the fields into `out`, which is cleared first.

@@ -9,6 +9,7 @@ use marula_error::{Result, errors};
 use super::fields::write_with;
 use super::lookup::{collect, equal_to_any};
 use super::r#match::Match;
+use super::passage::Passage;
 use super::source::check_size;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::expression::set::ValueSet;
@@ -137,6 +138,12 @@ impl Stage for GraphLookup {
                 out.append("restrictSearchWithMatch", restrict);
             }
         })
+    }
+
+    fn passage(&self) -> Passage {
+        let mut passage = Passage::all_but_named();
+        passage.name_top_of(&self.to);
+        passage
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

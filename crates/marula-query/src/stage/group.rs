@@ -12,6 +12,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
+use super::passage::Passage;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
@@ -117,6 +118,10 @@ impl Stage for Group {
         needs.expression(&self.key);
         self.fields.iter().for_each(|(_, accumulator)| accumulator.reads(needs));
         Gives::Noted
+    }
+
+    fn passage(&self) -> Passage {
+        Passage::of_group(&self.key)
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -20,7 +20,7 @@ errors! {
 
 /// A parsed `$limit`.
 #[derive(Debug)]
-pub(super) struct Limit(u64);
+pub(super) struct Limit(pub(super) u64);
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     match read_count(value) {

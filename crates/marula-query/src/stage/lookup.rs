@@ -14,6 +14,7 @@ use super::fields::write_with;
 use super::join_table::{self, JoinTable};
 use super::r#match::Match;
 use super::needs::{Gives, Needs};
+use super::passage::Passage;
 use super::pipeline::Inside;
 use super::source::{DOCUMENT_BYTES_MAX, check_size};
 use super::union_with::open;
@@ -202,6 +203,16 @@ impl Stage for Lookup {
         }
         self.variables.iter().for_each(|(_, value)| needs.expression(value));
         Gives::Input
+    }
+
+    fn passage(&self) -> Passage {
+        let mut passage = Passage::all_but_named().letting_sorts_pass();
+        passage.name_top_of(&self.to);
+        passage
+    }
+
+    fn is_one_to_one(&self) -> bool {
+        true
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -34,7 +34,9 @@ pub mod map_reduce;
 mod r#match;
 mod merge;
 pub mod needs;
+mod optimize;
 mod out;
+pub mod passage;
 mod project;
 mod redact;
 mod replace_root;
@@ -58,6 +60,7 @@ use marula_error::Result;
 pub use coll_stats::CollectionStats;
 pub use geo_near::GeoNear;
 use needs::{Gives, Needs};
+use passage::Passage;
 pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
 pub use source::{Source, Step};
@@ -151,8 +154,21 @@ pub trait Stage: Debug + Send + Sync {
         Kind::Other
     }
 
-    /// Says that only the first `limit` documents of the stage are wanted.
-    fn limit_output(&mut self, _limit: u64) {}
+    /// The stage that gives no more than the first `limit` of its documents; `None` where it gives no more anyway, or no
+    /// less than all.
+    fn limited(&self, _limit: u64) -> Option<Arc<dyn Stage>> {
+        None
+    }
+
+    /// How conditions on the stage's documents read on its input.
+    fn passage(&self) -> Passage {
+        Passage::closed()
+    }
+
+    /// Whether it makes one document of each, so that it does not matter whether some are left out before it or behind it.
+    fn is_one_to_one(&self) -> bool {
+        false
+    }
 
     /// Notes which fields of its input the stage looks at, and says what its documents are made of.
     fn reads(&self, _needs: &mut Needs) -> Gives {

@@ -6,6 +6,7 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
+use super::passage::Passage;
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
@@ -67,6 +68,14 @@ impl Stage for Project {
             (None, Some((false, _))) => Gives::Input,
             _ => Gives::Unknown,
         }
+    }
+
+    fn passage(&self) -> Passage {
+        self.projection.passage()
+    }
+
+    fn is_one_to_one(&self) -> bool {
+        true
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

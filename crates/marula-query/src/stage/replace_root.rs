@@ -76,6 +76,10 @@ impl Stage for ReplaceRoot {
         self.new_root.optimize(context)
     }
 
+    fn is_one_to_one(&self) -> bool {
+        true
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Map::new(input, self, env)))
     }

@@ -20,7 +20,7 @@ errors! {
 
 /// A parsed `$skip`.
 #[derive(Debug)]
-pub(super) struct Skip(u64);
+pub(super) struct Skip(pub(super) u64);
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let count = read_count(value).map_err(|why| invalid(why, &print::element(value)))?;

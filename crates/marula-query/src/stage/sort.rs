@@ -6,6 +6,7 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
+use super::passage::Passage;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::feature_version::FeatureVersion;
 use crate::sort::{DocMeta, SortPattern};
@@ -20,7 +21,7 @@ errors! {
 }
 
 /// A parsed `$sort`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sort {
     pattern: SortPattern,
     spec: DocBuf,
@@ -64,8 +65,16 @@ impl Stage for Sort {
         Kind::Sort(&self.pattern, self.limit)
     }
 
-    fn limit_output(&mut self, limit: u64) {
-        self.limit = Some(self.limit.map_or(limit, |own| own.min(limit)));
+    fn limited(&self, limit: u64) -> Option<Arc<dyn Stage>> {
+        let is_news = self.limit.is_none_or(|own| limit < own);
+        is_news.then(|| -> Arc<dyn Stage> { Arc::new(Sort { limit: Some(limit), ..self.clone() }) })
+    }
+
+    fn passage(&self) -> Passage {
+        match self.limit {
+            None => Passage::all_but_named(),
+            Some(_) => Passage::closed(),
+        }
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {

@@ -3,6 +3,8 @@
 //! A case is a document `{ p: <pipeline>, d: [<document>, …], r: [<result>, …] }`, or with `code` and `msg` in
 //! place of `r` where it is an error. `recorded.bson` holds the cases one after another.
 
+mod rearranged;
+
 use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, Value, doc};

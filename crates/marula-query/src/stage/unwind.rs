@@ -9,6 +9,7 @@ use marula_error::{Result, errors};
 
 use super::fields::write_with;
 use super::needs::{Gives, Needs};
+use super::passage::Passage;
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::Path;
@@ -98,6 +99,15 @@ impl Stage for Unwind {
             needs.written(index);
         }
         Gives::Input
+    }
+
+    fn passage(&self) -> Passage {
+        let mut passage = Passage::all_but_named().letting_sorts_pass();
+        passage.name_top_of(&self.path);
+        if let Some(index) = &self.index {
+            passage.name_top_of(index);
+        }
+        passage
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {

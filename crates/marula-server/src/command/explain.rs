@@ -17,7 +17,7 @@ use marula_plan::trial::Tried;
 use marula_plan::{Emit, Execution, Node, Plan, Query, Shown, Stage, Wanted, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
-use marula_query::stage::Pipeline;
+use marula_query::stage::{Kind, Pipeline};
 use marula_query::text;
 
 use super::create::bad_enumeration;
@@ -596,6 +596,8 @@ fn pipeline(
     context.subject = Some(super::aggregate::subject(ns, is_collectionless));
     let whole = Pipeline::parse(stages, &context)?;
     let (ns, whole) = resolve(ctx, ns.clone(), whole, &context)?;
+    let whole = whole.rearranged(&context);
+    let sort = first_sort(&whole);
     let below = ctx.server.db.collection(&ns);
     let (mut query, rest, cursor) = match geo_near::take(below.as_deref(), &ns, &whole, &context)? {
         Some((query, _, rest)) => (query, rest, "$geoNearCursor"),
@@ -609,7 +611,7 @@ fn pipeline(
         Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
         None => query_args::parse_hint(request.arg("hint"))?,
     };
-    let sort = first_sort(stages);
+    let sort = sort.as_doc();
     let projection = Doc::EMPTY;
     let asked = Asked { query, sort, projection, verb: Verb::Find, key: None };
     let front = asked.answer(ctx, &ns, verbosity)?;
@@ -647,12 +649,12 @@ fn resolve(
 }
 
 /// The sort that may be carried out with the query at the front.
-fn first_sort(stages: Doc<'_>) -> Doc<'_> {
-    let stages = stages.values().filter_map(|stage| stage.as_doc());
-    stages
-        .filter_map(|stage| stage.get("$sort"))
-        .find_map(|sort| sort.as_doc())
-        .unwrap_or(Doc::EMPTY)
+fn first_sort(pipeline: &Pipeline) -> DocBuf {
+    let mut stages = pipeline.stages().iter();
+    let sort = stages.find(|stage| matches!(stage.kind(), Kind::Sort(..)));
+    let printed = sort.map(|stage| stage.print());
+    let printed = printed.as_ref().and_then(|printed| printed.get().as_doc()?.get("sortKey"));
+    printed.and_then(|key| key.as_doc()).map(Doc::to_buf).unwrap_or_default()
 }
 
 /// What a user needs who asks how a command would be carried out: what that command needs.

@@ -1,0 +1,276 @@
+//! Rearranged pipelines: which stage goes where, and that the answer stays the same.
+
+use marula_bson::{Doc, DocBuf, Value, ext_json};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{Documents, Pipeline, STAGE_BYTES_MAX, Step, env};
+use crate::context::Context;
+
+/// Parses a pipeline written as JSON.
+fn parse(stages: &str) -> Pipeline {
+    let text = format!("{{\"p\": {stages}}}");
+    let spec = ext_json::parse(&text).expect("it is JSON");
+    let stages = spec.as_doc().get("p").and_then(|value: Value<'_>| value.as_array());
+    Pipeline::parse(stages.expect("it is an array"), &Context::default()).expect("it is right")
+}
+
+/// Checks what a pipeline becomes.
+fn check(stages: &str, expected: &str) {
+    let rearranged = parse(stages).rearranged(&Context::default());
+    let expected = ext_json::parse(&format!("{{\"p\": {expected}}}")).expect("it is JSON");
+    let shown = DocBuf::build(|out| {
+        out.append("p", &rearranged.print());
+    });
+    assert_eq!(shown.as_doc().to_string(), expected.as_doc().to_string(), "{stages}");
+}
+
+/// The shapes that `explain` of mongod 6.0 shows.
+#[test]
+fn conditions_move_to_the_front() {
+    let eq = r#"{"$match": {"a": {"$eq": 1}}}"#;
+    let z = r#"{"$match": {"z": {"$eq": 2}}}"#;
+    for (stage, printed) in [
+        (r#"{"$sort": {"b": 1}}"#, r#"{"$sort": {"sortKey": {"b": 1}}}"#),
+        (r#"{"$addFields": {"z": 1}}"#, r#"{"$addFields": {"z": {"$const": 1}}}"#),
+        (r#"{"$unwind": "$z"}"#, r#"{"$unwind": {"path": "$z"}}"#),
+        (r#"{"$project": {"a": 1}}"#, r#"{"$project": {"a": 1}}"#),
+        (r#"{"$project": {"z": 0}}"#, r#"{"$project": {"z": 0}}"#),
+        (
+            r#"{"$lookup": {"from": "o", "localField": "x", "foreignField": "y", "as": "z"}}"#,
+            r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y"}}"#,
+        ),
+    ] {
+        check(&format!("[{stage}, {eq}]"), &format!("[{eq}, {printed}]"));
+        if !stage.contains("$sort") {
+            check(
+                &format!(r#"[{stage}, {{"$match": {{"a": 1, "z": 2}}}}]"#),
+                &format!("[{eq}, {printed}, {z}]"),
+            );
+            let either = r#"{"$match": {"$or": [{"a": {"$eq": 1}}, {"z": {"$eq": 2}}]}}"#;
+            check(&format!("[{stage}, {either}]"), &format!("[{printed}, {either}]"));
+        }
+    }
+    let limit = r#"{"$limit": {"$numberLong": "3"}}"#;
+    check(&format!("[{limit}, {eq}]"), &format!("[{limit}, {eq}]"));
+    check(
+        r#"[{"$match": {"a": 1}}, {"$sort": {"b": 1}}, {"$match": {"z": 2}}]"#,
+        r#"[{"$match": {"$and": [{"a": {"$eq": 1}}, {"z": {"$eq": 2}}]}},
+            {"$sort": {"sortKey": {"b": 1}}}]"#,
+    );
+}
+
+#[test]
+fn conditions_follow_a_field_to_its_name_before() {
+    check(
+        r#"[{"$addFields": {"z": "$a"}}, {"$match": {"z.d": 2, "a": 1}}]"#,
+        r#"[{"$match": {"$and": [{"a": {"$eq": 1}}, {"a.d": {"$eq": 2}}]}},
+            {"$addFields": {"z": "$a"}}]"#,
+    );
+    check(
+        r#"[{"$project": {"z": "$a"}}, {"$match": {"z": 2, "a": 1}}]"#,
+        r#"[{"$match": {"a": {"$eq": 2}}}, {"$project": {"z": "$a"}},
+            {"$match": {"a": {"$eq": 1}}}]"#,
+    );
+    let deep = r#"[{"$addFields": {"z": "$a.b"}}, {"$match": {"z": {"$eq": 2}}}]"#;
+    check(deep, deep);
+}
+
+#[test]
+fn conditions_on_the_key_of_a_group_choose_its_documents() {
+    let group = r#"{"$group": {"_id": "$a", "n": {"$sum": "$b"}}}"#;
+    check(
+        &format!(r#"[{group}, {{"$sort": {{"n": -1}}}}, {{"$match": {{"_id": 1, "n": 3}}}}]"#),
+        &format!(
+            r#"[{{"$match": {{"a": {{"$eq": 1}}}}}}, {group}, {{"$match": {{"n": {{"$eq": 3}}}}}},
+                {{"$sort": {{"sortKey": {{"n": -1}}}}}}]"#
+        ),
+    );
+    let pair = r#"{"$group": {"_id": {"x": "$a", "y": "$b"}}}"#;
+    check(
+        &format!(r#"[{pair}, {{"$match": {{"_id.x": 1}}}}]"#),
+        &format!(r#"[{{"$match": {{"a": {{"$eq": 1}}}}}}, {pair}]"#),
+    );
+    // The key of a document without the field is null, which exists.
+    for stays in
+        [r#"{"$match": {"_id": {"$exists": true}}}"#, r#"{"$match": {"_id": {"$type": [10]}}}"#]
+    {
+        check(&format!("[{group}, {stays}]"), &format!("[{group}, {stays}]"));
+    }
+}
+
+#[test]
+fn limits_and_sorts_move_to_the_front() {
+    let number = |count: u32| format!(r#"{{"$numberLong": "{count}"}}"#);
+    let sort = |count: u32| {
+        format!(r#"{{"$sort": {{"sortKey": {{"a": 1}}, "limit": {}}}}}"#, number(count))
+    };
+    let by_a = r#"{"$sort": {"a": 1}}"#;
+    check(
+        r#"[{"$sort": {"a": 1}}, {"$addFields": {"z": "$b"}}, {"$skip": 1}, {"$limit": 3}]"#,
+        &format!(r#"[{}, {{"$skip": {}}}, {{"$addFields": {{"z": "$b"}}}}]"#, sort(4), number(1)),
+    );
+    let lookup = r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y"}}"#;
+    check(&format!(r#"[{lookup}, {by_a}, {{"$limit": 3}}]"#), &format!("[{}, {lookup}]", sort(3)));
+    let unwind = r#"{"$unwind": {"path": "$t"}}"#;
+    let sorted = r#"{"$sort": {"sortKey": {"a": 1}}}"#;
+    check(&format!("[{unwind}, {by_a}]"), &format!("[{sorted}, {unwind}]"));
+    check(
+        &format!(r#"[{unwind}, {by_a}, {{"$match": {{"t": 1}}}}, {{"$limit": 3}}]"#),
+        &format!(
+            r#"[{sorted}, {unwind}, {{"$match": {{"t": {{"$eq": 1}}}}}}, {{"$limit": {}}}]"#,
+            number(3)
+        ),
+    );
+    check(
+        r#"[{"$sort": {"b": 1}}, {"$sort": {"a": 1}}, {"$limit": 7}, {"$limit": 3}]"#,
+        &format!("[{}]", sort(3)),
+    );
+    check(
+        &format!(r#"[{by_a}, {{"$limit": 5}}, {{"$skip": 2}}, {{"$limit": 2}}, {{"$limit": 9}}]"#),
+        &format!(r#"[{}, {{"$skip": {}}}]"#, sort(4), number(2)),
+    );
+    check(r#"[{"$skip": 3}, {"$skip": 4}]"#, &format!(r#"[{{"$skip": {}}}]"#, number(7)));
+    let kept = format!(r#"[{{"$skip": {}}}, {{"$limit": {}}}]"#, number(3), number(4));
+    check(&kept, &kept);
+}
+
+fn value() -> impl Strategy<Value = String> {
+    let plain = [
+        "null",
+        "0",
+        "1",
+        "2",
+        "1.0",
+        "\"x\"",
+        "[]",
+        "[1]",
+        "[1, 2]",
+        "[[1]]",
+        "[null]",
+        "{}",
+        "{\"d\": 1}",
+        "{\"d\": null}",
+        "{\"d\": [1, 2]}",
+        "[{\"d\": 1}, 2]",
+        "[{}, 1]",
+    ];
+    select(plain.to_vec()).prop_map(str::to_owned)
+}
+
+fn path() -> impl Strategy<Value = &'static str> {
+    select(&["a", "b", "z", "t", "a.d", "z.d", "b.e", "_id", "_id.d", "_id.x", "n", "t.0"][..])
+}
+
+fn document() -> impl Strategy<Value = String> {
+    let field = |name: &'static str| {
+        prop::option::weighted(0.8, value())
+            .prop_map(move |value| value.map(|value| format!("\"{name}\": {value}")))
+    };
+    (field("a"), field("b"), field("t"), field("z")).prop_map(|fields| {
+        let (a, b, t, z) = fields;
+        [a, b, t, z].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    })
+}
+
+fn condition() -> impl Strategy<Value = String> {
+    let operator = select(&["$eq", "$ne", "$gt", "$lte", "$in", "$exists", "$type", "$not"][..]);
+    let simple = (path(), operator, value()).prop_map(|(path, operator, value)| {
+        let operand = match operator {
+            "$in" => format!("[{value}, 1]"),
+            "$exists" => (value.len() > 3).to_string(),
+            "$type" => (if value.len() > 3 { "10" } else { "\"number\"" }).to_owned(),
+            "$not" => format!("{{\"$gte\": {value}}}"),
+            _ => value,
+        };
+        format!("{{\"{path}\": {{\"{operator}\": {operand}}}}}")
+    });
+    let expression = (path(), value()).prop_map(|(path, value)| {
+        format!("{{\"$expr\": {{\"$lt\": [\"${path}\", {{\"$literal\": {value}}}]}}}}")
+    });
+    let leaf = prop_oneof![5 => simple, 1 => expression];
+    leaf.prop_recursive(2, 6, 3, |inner| {
+        (select(&["$and", "$or", "$nor"][..]), prop::collection::vec(inner, 1..3))
+            .prop_map(|(name, list)| format!("{{\"{name}\": [{}]}}", list.join(", ")))
+    })
+}
+
+fn stage() -> impl Strategy<Value = String> {
+    let other = [
+        r#"{"$addFields": {"z": "$a"}}"#,
+        r#"{"$addFields": {"z": "$a", "a": "$b"}}"#,
+        r#"{"$addFields": {"a.d": "$b", "n": {"$ifNull": ["$b", 7]}}}"#,
+        r#"{"$addFields": {"z": "$missing"}}"#,
+        r#"{"$project": {"a": 1, "z": "$b"}}"#,
+        r#"{"$project": {"a.d": 1, "b": 1}}"#,
+        r#"{"$project": {"z": "$a", "t": "$t", "n": {"$type": "$b"}}}"#,
+        r#"{"$project": {"b": 0}}"#,
+        r#"{"$project": {"a.d": 0}}"#,
+        r#"{"$unset": ["z", "t"]}"#,
+        r#"{"$unwind": "$t"}"#,
+        r#"{"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": true}}"#,
+        r#"{"$unwind": {"path": "$t", "includeArrayIndex": "n"}}"#,
+        r#"{"$lookup": {"from": "o", "localField": "a", "foreignField": "b", "as": "z"}}"#,
+        r#"{"$group": {"_id": "$a", "n": {"$sum": 1}, "b": {"$first": "$b"}}}"#,
+        r#"{"$group": {"_id": {"x": "$a"}, "a": {"$last": "$t"}}}"#,
+        r#"{"$group": {"_id": {"x": "$a", "d": "$b"}, "n": {"$sum": 1}}}"#,
+        r#"{"$sort": {"a": 1, "_id": 1}}"#,
+        r#"{"$sort": {"b": -1, "_id": 1}}"#,
+        r#"{"$sort": {"_id": -1}}"#,
+        r#"{"$limit": 4}"#,
+        r#"{"$limit": 2}"#,
+        r#"{"$skip": 1}"#,
+        r#"{"$skip": 2}"#,
+    ];
+    prop_oneof![
+        2 => condition().prop_map(|condition| format!("{{\"$match\": {condition}}}")),
+        3 => select(other.to_vec()).prop_map(str::to_owned),
+    ]
+}
+
+/// What a pipeline gives; `None` where it fails.
+fn answer(pipeline: &Pipeline, documents: &[DocBuf]) -> Option<Vec<DocBuf>> {
+    let env = env(STAGE_BYTES_MAX);
+    let mut source = pipeline.run(Box::new(Documents::new(documents.to_vec())), &env).ok()?;
+    let mut found = Vec::new();
+    loop {
+        match source.advance().ok()? {
+            Step::Document => found.push(source.doc().to_buf()),
+            Step::Pause | Step::End => return Some(found),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn the_answer_stays_the_same(
+        stages in prop::collection::vec(stage(), 2..7),
+        documents in prop::collection::vec(document(), 1..9),
+    ) {
+        let documents: Vec<DocBuf> = documents
+            .iter()
+            .enumerate()
+            .map(|(id, fields)| {
+                let comma = if fields.is_empty() { "" } else { ", " };
+                ext_json::parse(&format!("{{\"_id\": {id}{comma}{fields}}}")).expect("it is JSON")
+            })
+            .collect();
+        let text = format!("[{}]", stages.join(", "));
+        let pipeline = parse(&text);
+        let rearranged = pipeline.clone().rearranged(&Context::default());
+        // What fails for a document that is not wanted may do so later or not at all.
+        if let Some(expected) = answer(&pipeline, &documents) {
+            let shown = |found: &[DocBuf]| {
+                found.iter().map(|doc: &DocBuf| Doc::to_string(&doc.as_doc())).collect::<Vec<_>>()
+            };
+            let got = answer(&rearranged, &documents);
+            prop_assert_eq!(
+                got.as_deref().map(shown),
+                Some(shown(&expected)),
+                "{} became {:?} over {:?}", text, rearranged, shown(&documents)
+            );
+        }
+    }
+}
