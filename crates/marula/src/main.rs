@@ -2,6 +2,7 @@
 //!
 //! This is the only place that picks an engine. A failure is one line on stderr and a non-zero exit.
 
+mod allocator;
 mod check;
 mod cli;
 mod config_file;
@@ -16,15 +17,11 @@ use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
 
-/// glibc's allocator keeps what many threads have freed and takes a lock where they meet; replies, requests and
-/// documents are allocated on one thread and often freed on another.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What went wrong, as one line.
 type Failure = String;
 
 fn main() -> ExitCode {
+    allocator::configure();
     let outcome = match Cli::try_parse() {
         Ok(Cli { command: Command::Serve(options) }) => serve::run(&options),
         Ok(Cli { command: Command::Check(options) }) => check::run(&options),
