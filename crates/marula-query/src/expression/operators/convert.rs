@@ -343,6 +343,9 @@ fn to_integer(input: Value<'_>, no: &dyn Fn() -> Error, min: i64, max: i64) -> R
         Value::Boolean(flag) => Some(i64::from(flag)),
         Value::Double(number) if number.is_nan() => return Err(nan_to_integer()),
         Value::Double(number) if number.is_infinite() => return Err(infinity_to_integer()),
+        // A fraction beyond the end of an int is beyond it.
+        #[allow(clippy::cast_precision_loss)]
+        Value::Double(number) if !(min as f64..=max as f64).contains(&number) => None,
         Value::Double(number) => marula_bson::value::exact_i64_of_double(number.trunc()),
         Value::Decimal128(number) if number.is_nan() => return Err(nan_to_integer()),
         Value::Decimal128(number) if number.is_infinite() => return Err(infinity_to_integer()),

@@ -1,6 +1,7 @@
 //! Object operators, and those that turn objects into arrays and back.
 
 use bstr::ByteSlice;
+use bumpalo::collections::Vec as ArenaVec;
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
@@ -259,8 +260,66 @@ fn parse_fields(
     }
 }
 
+/// Fields of a document that is being made; one that is missing keeps its place until the document is written.
+type Places<'a> = ArenaVec<'a, (&'a [u8], Option<Value<'a>>)>;
+
+/// Whether an expression makes a document in which a missing field may have a place.
+fn has_places(input: &Expression) -> bool {
+    match input {
+        Expression::Object(_) => true,
+        Expression::Call(call) => matches!(call.operator.name, "$setField" | "$unsetField"),
+        _ => false,
+    }
+}
+
+/// The fields of what `$setField` is asked to change; `None` where that is null.
+fn places<'a>(input: &'a Expression, frame: &Frame<'a>) -> Result<Option<Places<'a>>> {
+    let mut places = frame.arena.list();
+    match input {
+        Expression::Object(fields) => {
+            for (name, field) in fields {
+                places.push((&**name, field.eval(frame)?));
+            }
+        }
+        Expression::Call(call) if has_places(input) => return changed(&call.args, frame),
+        input => match known(input, frame)? {
+            None => return Ok(None),
+            Some(Value::Document(doc)) => {
+                let fields = doc.iter().map(|field| (&**field.name, Some(field.value.get())));
+                places.extend(fields);
+            }
+            Some(_) => return Err(set_field_input_not_object()),
+        },
+    }
+    Ok(Some(places))
+}
+
+/// The fields behind a `$setField` or `$unsetField`.
+fn changed<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Places<'a>>> {
+    let Some(mut places) = places(&args[1], frame)? else {
+        return Ok(None);
+    };
+    let name = args[0].as_constant().and_then(|name| name.as_str()).unwrap_or_default();
+    let new = match args.get(2) {
+        Some(value) => value.eval(frame)?,
+        None => None,
+    };
+    match places.iter_mut().find(|(field, _)| **field == **name) {
+        Some((_, value)) => *value = new,
+        None => places.push((&**name, new)),
+    }
+    Ok(Some(places))
+}
+
 /// `$setField`, and `$unsetField`, which has no value.
 fn set_field<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    if has_places(&args[1]) {
+        let Some(places) = changed(args, frame)? else {
+            return Ok(Some(Value::Null));
+        };
+        let fields = places.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        return frame.arena.document(fields).map(Some);
+    }
     let doc = match known(&args[1], frame)? {
         None => return Ok(Some(Value::Null)),
         Some(Value::Document(doc)) => doc,
