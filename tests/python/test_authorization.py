@@ -288,3 +288,24 @@ def test_the_configuration_file_asks_for_it_too(tmp_path):
             pymongo.MongoClient(own.uri) as client:
         with pytest.raises(OperationFailure, match="requires authentication"):
             client.admin.command("createUser", "root", pwd="root", roles=["root"])
+
+
+def test_a_pipeline_knows_the_users_roles(root, user):
+    version = lambda to: root.admin.command("setFeatureCompatibilityVersion", to, confirm=True)
+    root.d.command("createRole", "reader", privileges=[], roles=["read"])
+    ada = user(roles=["reader"])
+    roles = [{"$limit": 1}, {"$project": {"_id": 0, "r": "$$USER_ROLES"}}]
+    version("7.0")
+    try:
+        found = ada.d.c.aggregate(roles).next()["r"]
+        assert sorted(found, key=lambda role: role["_id"]) == [
+            {"_id": "d.read", "role": "read", "db": "d"},
+            {"_id": "d.reader", "role": "reader", "db": "d"},
+        ]
+        named = {"$expr": {"$in": ["reader", "$$USER_ROLES.role"]}}
+        assert ada.d.c.count_documents(named) == 10
+        assert root.d.c.count_documents(named) == 0
+    finally:
+        version("6.0")
+    with pytest.raises(OperationFailure, match="Use of undefined variable: USER_ROLES"):
+        ada.d.c.aggregate(roles)

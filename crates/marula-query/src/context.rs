@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use marula_bson::{Collator, DocBuf};
+use marula_bson::{Collator, DocBuf, ValueBuf};
 use marula_error::Result;
 
 use crate::collation::Collation;
@@ -25,6 +25,8 @@ pub struct Context {
     pub cluster_time: Option<u64>,
     /// The command's `let`, its values already evaluated to constants; `None` when it has none.
     pub let_variables: Option<DocBuf>,
+    /// `$$USER_ROLES`: an array of `{ _id, role, db }`; `None` where nobody has a role.
+    pub user_roles: Option<ValueBuf>,
     /// Variables that are known and have no value: those of a `$lookup` whose expression is missing on a document.
     pub missing_variables: Vec<String>,
     /// What ends the operation early; `None` where nothing does.

@@ -2,7 +2,7 @@
 //!
 //! Source: manual "find", "update", "delete"; messages recorded from mongod 6.0.
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{Doc, DocBuf, Value, ValueBuf, doc_fields};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::{Hint, Query};
@@ -10,6 +10,7 @@ use marula_query::collation::Collation;
 use marula_query::context::{Context as QueryContext, Interrupt as QueryInterrupt};
 use marula_query::expression::scope::check_user_variable;
 use marula_query::expression::{Arena, Expression, Frame, Scope};
+use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 use marula_query::spill::Limits;
@@ -44,6 +45,7 @@ pub fn query_context(
         now_ms: ctx.now_ms,
         cluster_time: cluster_time(ctx),
         let_variables: None,
+        user_roles: user_roles(ctx),
         missing_variables: Vec::new(),
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
         limits: Limits::default(),
@@ -55,6 +57,22 @@ pub fn query_context(
         context.let_variables = Some(evaluate_let(variables, &context)?);
     }
     Ok(context)
+}
+
+/// The roles of the user who asks, and those that they inherit from, where the language has a variable for them.
+fn user_roles(ctx: &Context<'_>) -> Option<ValueBuf> {
+    let access = ctx.connection.access.as_deref()?;
+    if ctx.server.db.feature_version() < FeatureVersion::V7_0 {
+        return None;
+    }
+    let roles = DocBuf::build(|out| {
+        let mut list = out.begin_array("roles");
+        for role in &access.roles {
+            let mut one = list.begin_doc();
+            doc_fields!(one; "_id": role.id().as_str(), "role": role.name.as_str(), "db": role.db.as_str());
+        }
+    });
+    roles.as_doc().get("roles").map(|roles| roles.to_buf())
 }
 
 /// How much memory the sorts and groups of an operation may use, and whether they go on on the disk: the server's

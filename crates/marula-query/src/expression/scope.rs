@@ -104,9 +104,9 @@ impl<'c> Scope<'c> {
             "REMOVE" => return Ok(Expression::Missing),
             "JS_SCOPE" => Variable::Unavailable("JS_SCOPE"),
             "IS_MR" => Variable::Unavailable("IS_MR"),
-            // Nobody has a role here.
             "USER_ROLES" if self.context.version >= FeatureVersion::V7_0 => {
-                let roles = Value::Array(Doc::EMPTY);
+                let roles = self.context.user_roles.as_ref();
+                let roles = roles.map_or(Value::Array(Doc::EMPTY), |roles| roles.get());
                 let arena = super::Arena::new();
                 let roles =
                     if path.is_empty() { Some(roles) } else { path.eval_value(roles, &arena)? };
