@@ -112,6 +112,7 @@ codes! {
     168 InvalidPipelineOperator;
     171 CannotIndexParallelArrays;
     175 QueryPlanKilled;
+    181 AmbiguousIndexKeyPattern;
     182 InvalidViewDefinition;
     183 ClientMetadataMissingField;
     184 ClientMetadataAppNameTooLarge;

@@ -334,3 +334,28 @@ fn a_build_of_the_same_indexes_is_waited_for() {
     });
     assert_sound(&db, &collection);
 }
+
+/// What is named twice is gone the second time, and a key that two indexes have names none.
+#[test]
+fn what_dropping_means_is_told_apart() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let ns = Namespace::parse("d.c").unwrap();
+    let collection = db.collection_or_create(&ns).unwrap();
+    let specs = [
+        doc! { "key": { "a": 1 }, "name": "one" },
+        doc! { "key": { "a": 1 }, "name": "two", "partialFilterExpression": { "a": 1 } },
+    ];
+    let specs: Vec<IndexSpec> =
+        specs.iter().map(|spec| IndexSpec::parse(spec.as_doc(), None).unwrap()).collect();
+    db.create_indexes(&collection, specs, &mut || Ok(())).unwrap();
+    let twice = DropSelector::Names(vec!["one".to_owned(), "one".to_owned()]);
+    let error = db.drop_indexes(&collection, &twice).err().unwrap();
+    assert_eq!(error.message(), "index not found with name [one]");
+    let key = doc! { "a": 1 };
+    let error = db.drop_indexes(&collection, &DropSelector::Key(key.as_doc())).err().unwrap();
+    assert_eq!(
+        error.message(),
+        "2 indexes found for key: { a: 1 }, identify by name instead. Conflicting indexes: { v: 2, key: { a: 1 }, name: \"one\" }, { v: 2, key: { a: 1 }, name: \"two\", partialFilterExpression: { a: 1 } }"
+    );
+    assert_eq!(collection.state().indexes.len(), 3);
+}

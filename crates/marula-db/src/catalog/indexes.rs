@@ -42,6 +42,7 @@ errors! {
     collection_gone() = NamespaceNotFound, "ns not found";
     drop_unfinished(name: &str) = IndexNotFound, "can't drop unfinished index with name: {name}";
     index_name_not_found(name: &str) = IndexNotFound, "index not found with name [{name}]";
+    ambiguous_key(count: usize, key: &str, found: &str) = AmbiguousIndexKeyPattern, "{count} indexes found for key: {key}, identify by name instead. Conflicting indexes: {found}";
     index_key_not_found(key: &str) = IndexNotFound, "can't find index with key: {key}";
     build_running(collection: &str, build: &str) = BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection with UUID: {collection}. Found index build: {build}";
 }
@@ -334,6 +335,7 @@ fn wanted(
         if exists_already(spec, wanted.iter()).map_err(within)? {
             return Err(within(if is_empty { identical(&spec.name) } else { two_identical() }));
         }
+        spec.check_build().map_err(within)?;
         wanted.push(spec.clone());
     }
     Ok(match awaited {
@@ -397,14 +399,27 @@ fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>>
             let all = state.indexes.iter().chain(building(state));
             Ok(all.filter(|index| !index.is_id()).cloned().collect())
         }
-        DropSelector::Names(names) => names.iter().map(by_name).collect(),
+        DropSelector::Names(names) => {
+            // What is named twice is gone the second time.
+            let is_gone = |number: usize| names[..number].contains(&names[number]);
+            let names = names.iter().enumerate().map(|(number, name)| match is_gone(number) {
+                true => Err(index_name_not_found(name)),
+                false => by_name(name),
+            });
+            names.collect()
+        }
         DropSelector::Key(key) => {
             let same = |index: &&Arc<Index>| {
                 crate::index::spec::same_pattern(index.spec.key.as_doc(), *key)
             };
-            let index = state.indexes.iter().chain(building(state)).find(same);
-            let index = index.ok_or_else(|| index_key_not_found(&key.to_string()))?;
-            if index.is_id() { Err(drop_id_index()) } else { Ok(vec![index.clone()]) }
+            let found: Vec<_> = state.indexes.iter().chain(building(state)).filter(same).collect();
+            if found.len() > 1 {
+                let texts: Vec<String> =
+                    found.iter().map(|index| index.spec.quoted().as_doc().to_string()).collect();
+                return Err(ambiguous_key(found.len(), &key.to_string(), &texts.join(", ")));
+            }
+            let index = found.first().ok_or_else(|| index_key_not_found(&key.to_string()))?;
+            if index.is_id() { Err(drop_id_index()) } else { Ok(vec![Arc::clone(index)]) }
         }
     }
 }

@@ -22,6 +22,7 @@ errors! {
     unsupported_ttl(kind: &str) = CannotCreateIndex, "Index type '{kind}' cannot be a TTL index";
     text_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type 'text' does not support collation: {collation}";
     sphere_version(version: &Value<'_>) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
+    sphere_version_invalid(version: &Value<'_>) = CannotCreateIndex, "Invalid value for geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
     sphere_version_fraction(version: &Value<'_>) = BadValue, "Expected field \"2dsphereIndexVersion\" to have a value exactly representable as a 64-bit integer, but found 2dsphereIndexVersion: {version}";
     flat_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type '2d' does not support collation: {collation}";
     flat_not_first() = 16_801, "2d has to be first in index";
@@ -102,6 +103,9 @@ impl IndexKind {
                     None => SPHERE_VERSION,
                     Some(given) => match given.as_exact_i64() {
                         Some(version @ 1..=3) => i32::try_from(version).unwrap_or(SPHERE_VERSION),
+                        None if given.as_f64().is_some_and(|number| !number.is_finite()) => {
+                            return Err(sphere_version_invalid(&given));
+                        }
                         None if given.kind().is_number() => SPHERE_VERSION_FRACTION,
                         _ => return Err(sphere_version(&given)),
                     },

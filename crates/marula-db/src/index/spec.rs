@@ -121,7 +121,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// The options that stand in front where an error quotes an index.
-const QUOTED_FIRST: &[&str] = &["v", "unique", "hidden", "prepareUnique"];
+const QUOTED_FIRST: &[&str] = &["v", "unique", "hidden", "prepareUnique", "key", "name"];
 
 /// The options in the order in which `listIndexes` shows them; what is not here comes behind.
 const LISTED: &[&str] = &[
@@ -180,7 +180,7 @@ impl IndexSpec {
     /// Parses a specification that a client gives for a new index: complaints are those of `createIndexes`, which
     /// say at which stage they came up, and seconds that no TTL index may have are refused.
     ///
-    /// Errors: as [`IndexSpec::parse`].
+    /// Errors: as [`IndexSpec::parse`], but for those of [`IndexSpec::check_build`].
     pub fn parse_new(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
         let within = |error: Error, spec: Doc<'_>| {
             error.caused_by(&format!("Error in specification {spec}"))
@@ -203,9 +203,12 @@ impl IndexSpec {
         }
         let completed = draft.completed(spec);
         check_id(draft.key, completed.as_doc())?;
-        let index = draft.resolve(spec).map_err(|error| within(error, completed.as_doc()))?;
-        index.kind.check_build(&index)?;
-        Ok(index)
+        draft.resolve(spec).map_err(|error| within(error, completed.as_doc()))
+    }
+
+    /// Checks what comes up only when the index is built. [`IndexSpec::parse`] has done so.
+    pub fn check_build(&self) -> Result<()> {
+        self.kind.check_build(self)
     }
 
     /// Whether a specification may hold this field.
@@ -602,7 +605,7 @@ fn check_original(spec: Doc<'_>) -> Result<()> {
 }
 
 /// The seconds of `expireAfterSeconds`: what is no number is the most. A decimal is rounded, others are cut.
-fn expire_seconds(value: Value<'_>) -> i64 {
+pub fn expire_seconds(value: Value<'_>) -> i64 {
     match value.as_f64() {
         Some(seconds) if !seconds.is_nan() => {
             let is_decimal = value.kind() == Type::Decimal128;

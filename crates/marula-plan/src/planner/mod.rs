@@ -45,6 +45,7 @@ errors! {
     whole_wildcard() = NoQueryExecutionPlans, "$hint: refusing to build whole-index solution, because it's a wildcard index";
     no_solutions() = NoQueryExecutionPlans, "No query solutions";
     bad_hint() = BadValue, "hint provided does not correspond to an existing index";
+    ambiguous_hint(one: &str, other: &str) = IndexNotFound, "Hint matched multiple indexes, must hint by index name. Matched: {one} and {other}";
 }
 
 /// How many plans are considered for one query.
@@ -429,11 +430,25 @@ fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
     let found = match hint {
         Hint::Name(name) => state.index(name),
         Hint::Key(key) => {
-            state.indexes.iter().find(|index| same_pattern(index.spec.key.as_doc(), key.as_doc()))
+            let is_meant = |index: &&Arc<Index>| {
+                !index.spec.hidden && same_pattern(index.spec.key.as_doc(), key.as_doc())
+            };
+            let mut meant = state.indexes.iter().filter(is_meant);
+            let first = meant.next();
+            if let (Some(one), Some(other)) = (first, meant.next()) {
+                return Err(ambiguous_hint(&told(one), &told(other)));
+            }
+            first
         }
         Hint::Natural { .. } => None,
     };
     found.filter(|index| !index.spec.hidden).ok_or_else(bad_hint)
+}
+
+/// An index as errors tell of it.
+fn told(index: &Index) -> String {
+    let spec = &index.spec;
+    format!("kp: {} name: '({}, )' io: {}", spec.key.as_doc(), spec.name, spec.quoted().as_doc())
 }
 
 /// The `_id` that a filter asks for by equality, alone.

@@ -1,6 +1,7 @@
 //! What `explain` of mongod 6.0.27 shows: which plans are considered, in which order, and which of them is taken.
 
 use super::*;
+use crate::Hint;
 
 fn query(filter: &DocBuf) -> Query {
     let context = Context::default();
@@ -248,4 +249,22 @@ fn null_is_counted_by_entries() {
         let expected = docs.iter().filter(|doc| matching.matches(doc.as_doc()).unwrap()).count();
         assert_eq!(found, expected, "{}", filter.as_doc());
     }
+}
+
+/// A key pattern that several indexes have names none of them.
+#[test]
+fn a_hint_that_means_two_indexes_is_refused() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let partial = doc! { "key": { "a": 1 }, "partialFilterExpression": { "a": 1 } };
+    let collection = collection(&db, "c", &[], &[doc! { "a": 1 }, partial]);
+    let with = |hint: Hint| {
+        let asked = Query { hint: Some(hint), ..query(&doc! { "a": 1 }) };
+        planner::plans(&collection.state(), &asked).map(|plans| plans.len())
+    };
+    assert_eq!(with(Hint::Name("index0".to_owned())).unwrap(), 1);
+    let error = with(Hint::Key(doc! { "a": 1 })).expect_err("two indexes have the key");
+    assert_eq!(
+        error.message(),
+        "error processing query: planner returned error :: caused by :: Hint matched multiple indexes, must hint by index name. Matched: kp: { a: 1 } name: '(index0, )' io: { v: 2, key: { a: 1 }, name: \"index0\" } and kp: { a: 1 } name: '(index1, )' io: { v: 2, key: { a: 1 }, name: \"index1\", partialFilterExpression: { a: 1 } }"
+    );
 }

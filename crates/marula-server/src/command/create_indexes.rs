@@ -94,6 +94,10 @@ fn run(
         return Err(ttl_capped());
     }
     let is_new = existing.is_none();
+    if is_new {
+        // A collection is not made for indexes that cannot be.
+        specs.iter().try_for_each(IndexSpec::check_build)?;
+    }
     let collection = match buckets {
         Some(buckets) => buckets,
         None => server.db.collection_or_create(&ns)?,

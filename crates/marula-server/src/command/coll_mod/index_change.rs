@@ -1,8 +1,10 @@
 //! What `collMod` changes in an index: when its documents expire, whether queries see it, whether it is unique.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Element, ValueBuf};
-use marula_db::index::spec::same_pattern;
-use marula_db::{Collection, IndexSpec, Namespace};
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
+use marula_db::index::spec::{expire_seconds, same_pattern};
+use marula_db::{Collection, Index, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 
 use super::ttl_negative;
@@ -14,6 +16,8 @@ errors! {
     no_index_change() = InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field";
     pub no_index(index: &str, ns: &Namespace) = IndexNotFound, "cannot find index {index} for ns {ns}";
     clustered_hidden() = 6_011_800, "The 'hidden' option is not supported for a clusteredIndex";
+    ambiguous_key(key: &Doc<'_>, count: usize, found: &str) = AmbiguousIndexKeyPattern, "index keyPattern {key} matches {count} indexes, must use index name. Conflicting indexes:{found}";
+    id_expires() = InvalidOptions, "the _id field does not support TTL indexes";
     id_hidden() = BadValue, "can't hide _id index";
     unprepared() = InvalidOptions, "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.";
     non_unique() = BadValue, "Cannot make index non-unique";
@@ -57,15 +61,28 @@ impl IndexChange {
             (Some(_), Some(_)) => return Err(name_and_key()),
             (Some(name), None) => state.index(&name.to_string()),
             (None, Some(key)) => {
-                state.indexes.iter().find(|index| same_pattern(index.spec.key.as_doc(), key))
+                let is_meant = |index: &&Arc<Index>| same_pattern(index.spec.key.as_doc(), key);
+                let meant: Vec<&Arc<Index>> = state.indexes.iter().filter(is_meant).collect();
+                if meant.len() > 1 {
+                    let texts: Vec<String> = (meant.iter())
+                        .map(|index| index.spec.quoted().as_doc().to_string())
+                        .collect();
+                    return Err(ambiguous_key(&key, meant.len(), &texts.join(", ")));
+                }
+                meant.first().copied()
             }
         };
-        let flag = |field: &str| change.get(field).map(|value| value.is_truthy());
-        let expire_after = change.get("expireAfterSeconds");
+        // What is null is not said.
+        let given = |field: &str| change.get(field).filter(|value| !value.is_nullish());
+        let flag = |field: &str| given(field).map(|value| value.is_truthy());
+        let expire_after = given("expireAfterSeconds");
         if expire_after.is_none()
             && ["hidden", "unique", "prepareUnique"].iter().all(|field| flag(field).is_none())
         {
             return Err(no_index_change());
+        }
+        if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
+            return Err(ttl_negative());
         }
         let described = name.map(|name| name.to_string()).or(key.map(|key| key.to_string()));
         if flag("hidden").is_some()
@@ -75,11 +92,11 @@ impl IndexChange {
         }
         let index = found.ok_or_else(|| no_index(&described.unwrap_or_default(), ns))?;
         let spec = index.spec.document.as_doc();
-        if flag("hidden") == Some(true) && index.spec.is_id() {
+        if flag("hidden").is_some() && index.spec.is_id() {
             return Err(id_hidden());
         }
-        if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
-            return Err(ttl_negative());
+        if expire_after.is_some() && index.spec.is_id() {
+            return Err(id_expires());
         }
         let is = |field: &str| spec.get(field).is_some_and(|value| value.is_truthy());
         let makes_unique = flag("unique") == Some(true) && !index.spec.unique;
@@ -103,7 +120,7 @@ impl IndexChange {
         Ok(IndexChange {
             name: index.spec.name.clone(),
             expire_after: expire_after
-                .map(|new| (spec.get("expireAfterSeconds").map(|old| old.to_buf()), new.to_buf())),
+                .map(|new| (spec.get("expireAfterSeconds").map(|old| old.to_buf()), seconds(new))),
             hidden: changes("hidden"),
             prepare_unique,
             makes_unique,
@@ -184,6 +201,15 @@ impl IndexChange {
             reply.append("unique_new", true);
         }
     }
+}
+
+/// Seconds as they are kept; what is no number is none.
+fn seconds(given: Value<'_>) -> ValueBuf {
+    let seconds = match given.as_f64() {
+        Some(number) if number.is_nan() => 0,
+        _ => expire_seconds(given),
+    };
+    i32::try_from(seconds).map_or(Value::Int64(seconds), Value::Int32).to_buf()
 }
 
 fn append_seconds(reply: &mut DocWriter<'_>, name: &str, seconds: &ValueBuf) {
