@@ -29,6 +29,8 @@ pub struct Context {
     pub user_roles: Option<ValueBuf>,
     /// Variables that are known and have no value: those of a `$lookup` whose expression is missing on a document.
     pub missing_variables: Vec<String>,
+    /// Variables whose values are not known before there is a document: those of a `$lookup` that is parsed.
+    pub unknown_variables: Vec<String>,
     /// What ends the operation early; `None` where nothing does.
     pub interrupt: Option<Interrupt>,
     /// How much memory sorts and groups may use, and where they go on beyond.

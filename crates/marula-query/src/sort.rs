@@ -5,6 +5,7 @@
 //! them where no array is met.
 
 mod array;
+pub(crate) mod by_value;
 
 use std::cmp::Ordering;
 

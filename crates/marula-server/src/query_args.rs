@@ -47,6 +47,7 @@ pub fn query_context(
         let_variables: None,
         user_roles: user_roles(ctx),
         missing_variables: Vec::new(),
+        unknown_variables: Vec::new(),
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
         limits: Limits::default(),
         has_text_score: false,

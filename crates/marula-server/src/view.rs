@@ -30,6 +30,7 @@ errors! {
     change_stream() = OptionNotSupportedOnView, "$changeStream cannot be used in a view definition";
     conflicting_collation(view: &Namespace, with: &Namespace) = OptionNotSupportedOnView, "View {view} has conflicting collation with view {with}";
     other_collation() = OptionNotSupportedOnView, "Cannot override a view's default collation";
+    joins_other_collation(view: &Namespace) = OptionNotSupportedOnView, "Cannot override a view's default collation{view}";
     on_empty() = BadValue, "'viewOn' cannot be empty";
     on_invalid(on: &str) = InvalidNamespace, "invalid name for 'viewOn': {on}";
 }
@@ -205,6 +206,57 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// Checks the views that a pipeline joins before it runs: each has the operation's collation, and the constants of those
+/// that `$unionWith` reads can be computed.
+///
+/// Errors: `joins_other_collation`, those of the views' constant expressions.
+pub fn check_joined(
+    db: &Db,
+    database: &str,
+    pipeline: Doc<'_>,
+    context: &QueryContext,
+) -> Result<()> {
+    let mut names = Vec::new();
+    read_collections(pipeline, &mut names);
+    let doc =
+        |collation: Option<&Collation>| collation.map(|collation| collation.to_doc().to_buf());
+    for name in names {
+        let Ok(ns) = Namespace::new(database, &name) else { continue };
+        let Some(collection) = db.collection(&ns) else { continue };
+        let state = collection.state();
+        let is_view = state.options.view.is_some() && state.options.time_series.is_none();
+        if is_view && doc(state.options.collation.as_ref()) != doc(context.collation.as_ref()) {
+            // What is wrong with the pipeline itself is told before.
+            Pipeline::parse_lazily(pipeline, context)?;
+            return Err(joins_other_collation(&ns));
+        }
+    }
+    Ok(())
+}
+
+/// Computes the constants of the views that a pipeline's `$unionWith`s read, as mongod does before it reads anything.
+pub fn check_unions(
+    db: &Db,
+    database: &str,
+    pipeline: Doc<'_>,
+    context: &QueryContext,
+) -> Result<()> {
+    let stages = pipeline.values().filter_map(|stage| stage.as_doc());
+    for spec in stages.filter_map(|stage| stage.get("$unionWith")) {
+        let name = spec.as_doc().map_or(Some(spec), |spec| spec.get("coll"));
+        let Some(name) = name.and_then(|name| name.as_str()) else { continue };
+        let Ok(mut ns) = Namespace::new(database, &name.to_string()) else { continue };
+        for _ in 0..DEPTH_MAX {
+            let Some(collection) = db.collection(&ns) else { break };
+            let state = collection.state();
+            let Some(view) = &state.options.view else { break };
+            Pipeline::parse(view.pipeline.as_doc(), context)?;
+            ns = Namespace::new(database, &view.on)?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds the collections of the same database that a pipeline reads.

@@ -191,6 +191,9 @@ impl Accumulator {
 
     /// Computes what needs no document.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
+        if let Settings::Top(top) = &mut self.settings {
+            top.optimize(context)?;
+        }
         self.argument.optimize(context)
     }
 

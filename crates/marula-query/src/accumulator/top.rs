@@ -4,9 +4,10 @@ use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Accumulator, Row, Settings, State, document};
+use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
-use crate::sort::SortPattern;
+use crate::sort::by_value::ValuePattern;
 use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
@@ -29,7 +30,7 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Top {
     count: Expression,
-    sort_by: SortPattern,
+    sort_by: ValuePattern,
     sort_doc: DocBuf,
     /// Whether the last documents are kept.
     bottom: bool,
@@ -68,7 +69,7 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
     let sort_doc = sort_by.ok_or_else(missing_sort_by)?;
     let top = Top {
         count: count.unwrap_or_else(|| Value::Int32(1).into()),
-        sort_by: SortPattern::parse(sort_doc, scope.context)?,
+        sort_by: ValuePattern::parse(sort_doc, scope.context)?,
         sort_doc: sort_doc.to_buf(),
         bottom: name.starts_with("$bottom"),
         many,
@@ -82,9 +83,14 @@ impl Top {
         &self.count
     }
 
+    /// Computes what needs no document.
+    pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.count.optimize(context)
+    }
+
     /// Notes what the order reads of each document.
     pub(super) fn reads(&self, needs: &mut Needs) {
-        needs.sort(&self.sort_by);
+        needs.sort(self.sort_by.pattern());
     }
 
     /// Starts a group that keeps `count` documents.
@@ -106,7 +112,7 @@ impl Top {
 }
 
 struct TopState {
-    sort_by: SortPattern,
+    sort_by: ValuePattern,
     bottom: bool,
     many: bool,
     count: usize,
@@ -117,7 +123,7 @@ struct TopState {
 
 impl State for TopState {
     fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize> {
-        self.sort_by.write_key(frame.root, &mut self.key)?;
+        self.sort_by.write_key(frame, &mut self.key)?;
         let at = self.kept.partition_point(|(key, _)| **key <= *self.key);
         let full = self.kept.len() >= self.count;
         // Of equal documents those that came first stay.

@@ -128,6 +128,10 @@ impl<'c> Scope<'c> {
 
     /// A variable of the command's `let` is a constant, and so is any path into it.
     fn let_variable(&self, name: &str, path: &Path) -> Result<Expression> {
+        // The parsing of a sub-pipeline knows its variables' names before it knows their values.
+        if self.context.unknown_variables.iter().any(|unknown| unknown == name) {
+            return Ok(Expression::Variable(Variable::Unavailable("let"), path.clone()));
+        }
         let variables = self.context.let_variables.as_ref();
         let Some(value) = variables.and_then(|variables| variables.as_doc().get(name)) else {
             return match self.context.missing_variables.iter().any(|missing| missing == name) {
@@ -135,10 +139,6 @@ impl<'c> Scope<'c> {
                 false => Err(variable_undefined(name)),
             };
         };
-        // The parsing of a sub-pipeline knows its variables' names before it knows their values.
-        if value == Value::Undefined {
-            return Ok(Expression::Variable(Variable::Unavailable("let"), path.clone()));
-        }
         let arena = super::Arena::new();
         let value = if path.is_empty() { Some(value) } else { path.eval_value(value, &arena)? };
         Ok(value.map_or(Expression::Missing, Expression::from))

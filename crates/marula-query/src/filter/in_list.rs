@@ -16,7 +16,7 @@ errors! {
     /// An element is an object that begins with an operator.
     in_nested_operator() = BadValue, "cannot nest $ under $in";
     /// An element is undefined.
-    in_undefined() = BadValue, "InMatchExpression equality cannot be undefined";
+    pub(crate) in_undefined() = BadValue, "InMatchExpression equality cannot be undefined";
 }
 
 /// What `$in` may find: sorted, distinct values, and patterns.

@@ -12,7 +12,7 @@ mod canonical;
 mod explain;
 mod expr;
 mod geo;
-mod in_list;
+pub(crate) mod in_list;
 mod matching;
 mod modulo;
 mod node;

@@ -16,7 +16,7 @@ const DEPTH_MAX: u32 = 256;
 
 errors! {
     /// Two parts meet different arrays.
-    parallel_arrays() = BadValue, "cannot sort with keys that are parallel arrays";
+    pub(super) parallel_arrays() = BadValue, "cannot sort with keys that are parallel arrays";
     /// A number is an index and a field name at once.
     ambiguous_field(text: &AmbiguousField<'_>) = 16746, "{text}";
 }

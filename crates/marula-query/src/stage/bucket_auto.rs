@@ -148,7 +148,7 @@ struct Bucketing {
     context: Arc<Context>,
     /// How many documents there are.
     count: usize,
-    /// Documents with their values: `{ v: <value>, d: <document> }`, by the values.
+    /// Documents with their values: `{ v: <value>, d: <document> }`, by the values; without `v` where that is missing.
     rows: Rows<Front>,
     /// How many buckets there are so far.
     filled: usize,
@@ -164,8 +164,9 @@ fn field<'f>(front: &'f Front, name: &str) -> Option<Value<'f>> {
     front.row().and_then(|(_, row)| Doc::trusted(row).get(name))
 }
 
+/// The value of the row at hand; a missing one counts as null.
 fn value(front: &Front) -> Option<Value<'_>> {
-    field(front, "v")
+    front.row().map(|_| field(front, "v").unwrap_or(Value::Null))
 }
 
 fn document(front: &Front) -> Doc<'_> {
@@ -183,12 +184,16 @@ impl Bucketing {
             let document = self.input.doc();
             self.arena.reset();
             let frame = Frame::new(document, &self.arena, &self.context);
-            let value = self.stage.group_by.eval(&frame)?.unwrap_or(Value::Null);
+            let value = self.stage.group_by.eval(&frame)?;
             self.key.clear();
-            encode_part(value, false, self.context.collator(), &mut self.key);
+            let ordered = value.unwrap_or(Value::Null);
+            encode_part(ordered, false, self.context.collator(), &mut self.key);
             self.out.clear();
             let mut row = DocWriter::new(&mut self.out);
-            row.append("v", value).append("d", document);
+            if let Some(value) = value {
+                row.append("v", value);
+            }
+            row.append("d", document);
             row.finish();
             sort.push(&self.key, &[&self.out])?;
             self.count += 1;
@@ -200,13 +205,18 @@ impl Bucketing {
         let Bucketing { stage, context, arena, .. } = self;
         let Rows::Sorted(front) = &mut self.rows else { return Ok(false) };
         let Some(first) = value(front).map(|value| value.to_buf()) else { return Ok(false) };
+        let min = match (self.min.take(), stage.granularity) {
+            (Some(min), Some(_)) => min,
+            (None, Some(granularity)) => granularity.down(field(front, "v"))?.to_buf(),
+            (_, None) => first.clone(),
+        };
         let collator = context.collator();
         let less = |a: Value<'_>, b: Value<'_>| order::compare(a, b, collator).is_lt();
         let mut states = Vec::with_capacity(stage.fields.len());
         for (_, accumulator) in &stage.fields {
             states.push(accumulator.start(Value::Null, context)?);
         }
-        let mut last = first.clone();
+        let mut last = first;
         let mut take = |front: &mut Front, last: &mut ValueBuf| -> Result<()> {
             arena.reset();
             let frame = Frame::new(document(front), arena, context);
@@ -241,7 +251,7 @@ impl Bucketing {
                         take(front, &mut last)?;
                     }
                     if let Some(value) = value(front) {
-                        boundary = granularity.down(value)?.to_buf();
+                        boundary = granularity.down(Some(value))?.to_buf();
                     }
                 }
                 while value(front).is_some_and(|value| less(value, boundary.get())) {
@@ -249,11 +259,6 @@ impl Bucketing {
                 }
                 boundary
             }
-        };
-        let min = match (self.min.take(), stage.granularity) {
-            (Some(min), Some(_)) => min,
-            (None, Some(granularity)) => granularity.down(first.get())?.to_buf(),
-            (_, None) => first,
         };
         self.out.clear();
         let mut out = DocWriter::new(&mut self.out);

@@ -447,7 +447,15 @@ impl Densifying {
         };
         let Some(end) = end else { return Ok(false) };
         let is_inclusive = matches!(self.stage.bounds, Bounds::Full);
+        // Where no step leads on, as from NaN, a partition that stands at the end has its last document there.
+        let leads_on = |value: ValueBuf| order::compare(value.get(), end.get(), None).is_ne();
+        let is_done = is_inclusive && !self.stage.next(end.get()).is_none_or(leads_on);
         while partition < self.partitions.all.len() {
+            let next = self.partitions.all[partition].next.as_ref();
+            if is_done && next.is_some_and(|next| order::equal(next.get(), end.get(), None)) {
+                partition += 1;
+                continue;
+            }
             if self.make(partition, &end, is_inclusive)? {
                 self.phase = Phase::After { partition };
                 return Ok(true);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use marula_bson::{DocBuf, Value, ValueBuf};
+use marula_bson::doc::Iter;
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::source::Documents;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::context::{Context, Subject};
 use crate::expression::{Arena, Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
@@ -32,7 +32,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     {
         return Err(has_collection());
     }
-    let documents = Expression::parse(value, &mut parser.scope())?;
+    let documents = Expression::parse(value, &mut parser.scope())
+        .map_err(|error| error.caused_by("Invalid $documents"))?;
     parser.push(DocumentsStage { documents });
     Ok(())
 }
@@ -55,19 +56,49 @@ impl Stage for DocumentsStage {
     }
 
     fn start(self: Arc<Self>, _: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        let arena = Arena::new();
-        let frame = Frame::new(marula_bson::Doc::EMPTY, &arena, &env.context);
-        let Some(Value::Array(items)) = self.documents.eval(&frame)? else {
-            return Err(not_array());
-        };
-        let documents: Result<Vec<DocBuf>> = items.values().map(document).collect();
-        Ok(Box::new(Documents::new(documents?)))
+        let context = Arc::clone(&env.context);
+        let items = None;
+        Ok(Box::new(Spelled { stage: self, context, items, at: 0, current: DocBuf::new() }))
     }
 }
 
-fn document(item: Value<'_>) -> Result<DocBuf> {
-    match item {
-        Value::Document(doc) => Ok(doc.to_buf()),
-        _ => Err(not_object(&print::value(item), item.kind().alias())),
+/// The documents, computed when the first is asked for.
+struct Spelled {
+    stage: Arc<DocumentsStage>,
+    context: Arc<Context>,
+    /// The array, once it is computed.
+    items: Option<DocBuf>,
+    /// How many bytes of its elements were read.
+    at: usize,
+    current: DocBuf,
+}
+
+impl Source for Spelled {
+    fn advance(&mut self) -> Result<Step> {
+        let Spelled { stage, context, items, at, current } = self;
+        let items = match items {
+            Some(items) => items,
+            None => {
+                let arena = Arena::new();
+                let frame = Frame::new(Doc::EMPTY, &arena, context);
+                match stage.documents.eval(&frame)? {
+                    Some(Value::Array(array)) => items.insert(array.to_buf()),
+                    _ => return Err(not_array()),
+                }
+            }
+        };
+        let elements = items.as_doc().elements_bytes();
+        let mut rest = Iter::over(&elements[*at..]);
+        let Some(element) = rest.next() else { return Ok(Step::End) };
+        *at = elements.len() - rest.rest().len();
+        match element.value.get() {
+            Value::Document(doc) => *current = doc.to_buf(),
+            item => return Err(not_object(&print::value(item), item.kind().alias())),
+        }
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.current.as_doc()
     }
 }

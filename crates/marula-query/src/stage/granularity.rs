@@ -139,7 +139,8 @@ impl Granularity {
     }
 
     /// The greatest boundary below a value; of zero, zero.
-    pub(super) fn down(self, value: Value<'_>) -> Result<Value<'static>> {
+    pub(super) fn down(self, value: Option<Value<'_>>) -> Result<Value<'static>> {
+        let value = value.ok_or_else(|| not_a_number("missing"))?;
         let number = check(value)?;
         if number == 0.0 {
             return Ok(zero(value));

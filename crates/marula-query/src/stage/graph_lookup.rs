@@ -16,6 +16,7 @@ use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
+use crate::filter::in_list::in_undefined;
 
 pub(super) const ROW: Row =
     Row { name: "$graphLookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -237,6 +238,9 @@ impl GraphLookup {
     }
 
     fn matching(&self, field: &[u8], values: &[Value<'_>], env: &Env) -> Result<Box<dyn Source>> {
+        if values.contains(&Value::Undefined) {
+            return Err(in_undefined());
+        }
         let filter = equal_to_any(field, values);
         let mut pipeline = Pipeline::from_stages(Vec::new());
         if let Some(restrict) = &self.restrict {

@@ -142,10 +142,11 @@ fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Exp
         .collect()
 }
 
-/// A context in which the variables are known by name; undefined stands for a value that is not known yet.
+/// A context in which the variables are known by name alone.
 fn with_unknown_variables(context: &Context, variables: &[(String, Expression)]) -> Context {
-    let known = variables.iter().map(|(name, _)| (name.as_str(), Value::Undefined));
-    with_variables(context, &known.collect::<Vec<_>>())
+    let mut context = context.clone();
+    context.unknown_variables.extend(variables.iter().map(|(name, _)| name.clone()));
+    context
 }
 
 /// The context with more variables in sight; of those of one name, the new one counts.
@@ -193,7 +194,8 @@ impl Stage for Lookup {
             // mongod looks at the pipeline inside when the first document asks for it.
             self.failure = self.pipeline.optimize(context).err();
         }
-        self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
+        // Variables are left for the first document, which their errors come with.
+        Ok(())
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {
@@ -369,14 +371,13 @@ pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<V
             }
         }
         Value::Array(items) => {
-            // A number is the index of an element too.
-            if let Some(chosen) = index(first).and_then(|index| items.values().nth(index)) {
-                collect(chosen, rest, out);
+            // A number is the place of an element, never the name of a field in one.
+            if let Some(index) = index(first) {
+                items.values().nth(index).into_iter().for_each(|item| collect(item, rest, out));
+                return;
             }
-            for item in items.values() {
-                if item.as_doc().is_some() {
-                    collect(item, parts, out);
-                }
+            for item in items.values().filter(|item| item.as_doc().is_some()) {
+                collect(item, parts, out);
             }
         }
         _ => {}

@@ -8,7 +8,6 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::out::{check_target_name, is_database};
 use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
-use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
@@ -303,10 +302,6 @@ impl Stage for Merge {
             };
             out.append("whenNotMatched", self.when_not_matched.name());
         })
-    }
-
-    fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.variables.iter_mut().try_for_each(|(_, value)| value.optimize(context))
     }
 
     fn kind(&self) -> Kind<'_> {

@@ -147,8 +147,21 @@ impl Pipeline {
                     .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
             }
         }
+        self.drop_sorts();
         optimize::limit_sorts(&mut self.stages);
         Ok(())
+    }
+
+    /// Leaves out a sort that another follows: the later one decides the order.
+    fn drop_sorts(&mut self) {
+        let mut at = 1;
+        while at < self.stages.len() {
+            let [before, after] = [at - 1, at].map(|at| self.stages[at].kind());
+            match (before, after) {
+                (Kind::Sort(_, None), Kind::Sort(..)) => drop(self.stages.remove(at - 1)),
+                _ => at += 1,
+            }
+        }
     }
 
     /// The pipeline in the order in which it costs least, as far as its answer stays the same.

@@ -70,11 +70,20 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
 impl SetWindowFields {
     /// A stage of its parts, which `$fill` has too.
     pub(super) fn new(
-        partition_by: Option<Expression>,
+        mut partition_by: Option<Expression>,
         sort: Option<Doc<'_>>,
         output: Doc<'_>,
         parser: &Parser<'_>,
     ) -> Result<Self> {
+        if let Some(expression) = &mut partition_by {
+            // What makes all documents one partition is found before anything else is computed.
+            expression
+                .optimize(parser.context)
+                .map_err(|error| error.caused_by("Failed to optimize partitionBy expression"))?;
+            if expression.as_constant().is_some_and(|value| value.as_array().is_some()) {
+                return Err(partition_is_array());
+            }
+        }
         let sort_by = match sort.filter(|sort| !sort.is_empty()) {
             Some(sort) => Some((SortPattern::parse(sort, parser.context)?, sort.to_buf())),
             None => None,
@@ -126,7 +135,6 @@ impl Stage for SetWindowFields {
     }
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.partition_by.iter_mut().try_for_each(|expression| expression.optimize(context))?;
         self.output.iter_mut().try_for_each(|(_, function)| function.optimize(context))
     }
 

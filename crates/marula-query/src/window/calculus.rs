@@ -30,6 +30,9 @@ errors! {
     unit_too_large() = 5490710, "unit must be 'week' or smaller";
     derivative_not_date() = 5624900, "$derivative with 'unit' expects the sortBy field to be a Date";
     derivative_needs_unit() = 5624901, "$derivative where the sortBy is a Date requires an 'unit'";
+    derivative_not_number() = 5624902, "$derivative (with no 'unit') expects the sortBy field to be numeric";
+    derivative_of_null() = 5624903, "$derivative input must not be null or missing";
+    integral_not_numbers() = 5423900, "The input value of $integral window function must be a vector of 2 value, the first value must be numeric or date type and the second must be numeric.";
     integral_not_date() = 5423901, "$integral with 'unit' expects the sortBy field to be a Date";
     integral_not_number() = 5423902, "$integral (with no 'unit') expects the sortBy field to be numeric";
     cannot_subtract(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
@@ -85,19 +88,17 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
 
 impl Slope {
     /// The sort value as a number: of a date, its milliseconds.
-    fn time(&self, value: Option<&ValueBuf>) -> Result<Option<Number>> {
+    fn time(&self, value: Option<&ValueBuf>) -> Result<Number> {
         let value = value.map(ValueBuf::get);
         match (value, self.unit) {
-            (Some(Value::DateTime(ms)), Some(_)) => Ok(Some(Number::Long(ms))),
+            (Some(Value::DateTime(ms)), Some(_)) => Ok(Number::Long(ms)),
             (_, Some(_)) if self.is_integral => Err(integral_not_date()),
             (_, Some(_)) => Err(derivative_not_date()),
             (Some(Value::DateTime(_)), None) if !self.is_integral => Err(derivative_needs_unit()),
-            (Some(value), None) => match Number::of(value) {
-                None if self.is_integral => Err(integral_not_number()),
-                number => Ok(number),
-            },
-            (None, None) if self.is_integral => Err(integral_not_number()),
-            (None, None) => Ok(None),
+            (value, None) => value.and_then(Number::of).ok_or_else(|| match self.is_integral {
+                true => integral_not_number(),
+                false => derivative_not_number(),
+            }),
         }
     }
 
@@ -107,24 +108,19 @@ impl Slope {
         first: (&Option<ValueBuf>, &Option<ValueBuf>),
         last: (&Option<ValueBuf>, &Option<ValueBuf>),
     ) -> Result<ValueBuf> {
-        let null = || Value::Null.to_buf();
         let (left, right) = (self.time(first.0.as_ref())?, self.time(last.0.as_ref())?);
-        let (Some(left), Some(right)) = (left, right) else {
-            return Ok(null());
+        let input = |value: &Option<ValueBuf>| {
+            let value = value.clone().filter(|value| !value.get().is_nullish());
+            value.ok_or_else(derivative_of_null)
         };
-        let input =
-            |value: &Option<ValueBuf>| value.as_ref().map_or(Value::Null, ValueBuf::get).to_buf();
-        let (low, high) = (input(first.1), input(last.1));
-        if low.get().is_nullish() || high.get().is_nullish() {
-            return Ok(null());
-        }
+        let (low, high) = (input(first.1)?, input(last.1)?);
         let (Some(low_number), Some(high_number)) = (Number::of(low.get()), Number::of(high.get()))
         else {
             return Err(cannot_subtract(low.kind().alias(), high.kind().alias()));
         };
         let run = right.subtract(left);
         if run.is_zero() {
-            return Ok(null());
+            return Ok(Value::Null.to_buf());
         }
         let slope = high_number.subtract(low_number).divide(run);
         let slope = match self.unit {
@@ -134,7 +130,7 @@ impl Slope {
         Ok(Value::from(slope).to_buf())
     }
 
-    /// The area under the inputs by trapezoids; what is not a number is not there.
+    /// The area under the inputs by trapezoids.
     fn integral(
         &self,
         times: &[Option<ValueBuf>],
@@ -143,11 +139,11 @@ impl Slope {
         let mut before: Option<(Number, Number)> = None;
         let mut area = Number::Int(0);
         for (time, input) in times.iter().zip(inputs) {
-            let time = self.time(time.as_ref())?;
+            let kind = time.as_ref().map(|time| time.kind());
+            let is_time = kind.is_some_and(|kind| kind.is_number() || kind == Type::DateTime);
             let input = input.as_ref().and_then(|input| Number::of(input.get()));
-            let (Some(time), Some(input)) = (time, input) else {
-                continue;
-            };
+            let input = input.filter(|_| is_time).ok_or_else(integral_not_numbers)?;
+            let time = self.time(time.as_ref())?;
             if let Some((time_before, input_before)) = before {
                 let both = input.add(input_before);
                 let run = time.subtract(time_before);
@@ -170,13 +166,23 @@ impl Function for Slope {
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let times = partition.sort_values(&self.sort_by)?;
-        let inputs = partition.values(&self.input)?;
+        let windows = self.bounds.windows(partition)?;
+        let inputs = if self.is_integral {
+            partition.values_in(&self.input, &windows)?
+        } else {
+            let mut wanted = vec![false; times.len()];
+            for window in windows.iter().filter(|window| !window.is_empty()) {
+                wanted[window.start] = true;
+                wanted[window.end - 1] = true;
+            }
+            partition.values_of(&self.input, &wanted)?
+        };
         let mut values = Vec::with_capacity(times.len());
-        for window in self.bounds.windows(partition)? {
-            let value = if self.is_integral {
-                self.integral(&times[window.clone()], &inputs[window])?
-            } else if window.is_empty() {
+        for window in windows {
+            let value = if window.is_empty() {
                 Value::Null.to_buf()
+            } else if self.is_integral {
+                self.integral(&times[window.clone()], &inputs[window])?
             } else {
                 let (first, last) = (window.start, window.end - 1);
                 self.derivative((&times[first], &inputs[first]), (&times[last], &inputs[last]))?
@@ -301,13 +307,14 @@ impl Function for Covariance {
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        let inputs = partition.values(&self.input)?;
+        let windows = self.bounds.windows(partition)?;
+        let inputs = partition.values_in(&self.input, &windows)?;
         let mut decimals = 0usize;
         let is_decimal: Vec<bool> = inputs.iter().map(has_decimal).collect();
         let mut moments = Moments::default();
         let mut held = 0..0;
         let mut values = Vec::with_capacity(inputs.len());
-        for window in self.bounds.windows(partition)? {
+        for window in windows {
             if window.start >= held.end {
                 moments = Moments::default();
                 decimals = 0;

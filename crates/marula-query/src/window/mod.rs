@@ -13,6 +13,7 @@ mod removable;
 mod smooth;
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
@@ -66,6 +67,39 @@ impl Partition<'_> {
             values.push(expression.eval(&frame)?.map(|value| value.to_buf()));
         }
         Ok(values)
+    }
+
+    /// As [`values`](Partition::values), on the documents that are wanted alone: others are never computed, so that
+    /// they cannot fail.
+    fn values_of(
+        &self,
+        expression: &Expression,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<ValueBuf>>> {
+        let mut arena = Arena::new();
+        let mut values = vec![None; self.documents.len()];
+        for ((document, value), _) in
+            self.documents.iter().zip(&mut values).zip(wanted).filter(|(_, wanted)| **wanted)
+        {
+            arena.reset();
+            let frame = Frame::new(document.as_doc(), &arena, self.context);
+            *value = expression.eval(&frame)?.map(|value| value.to_buf());
+        }
+        Ok(values)
+    }
+
+    /// As [`values_of`](Partition::values_of) the documents that are in some window.
+    fn values_in(
+        &self,
+        expression: &Expression,
+        windows: &[Range<usize>],
+    ) -> Result<Vec<Option<ValueBuf>>> {
+        let seen = windows.iter().filter(|window| !window.is_empty());
+        let start = seen.clone().map(|window| window.start).min().unwrap_or(0);
+        let end = seen.map(|window| window.end).max().unwrap_or(0);
+        let wanted: Vec<bool> =
+            (0..self.documents.len()).map(|at| (start..end).contains(&at)).collect();
+        self.values_of(expression, &wanted)
     }
 
     /// The value at the path of `sortBy` on each document.

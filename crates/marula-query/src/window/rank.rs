@@ -4,7 +4,7 @@ use marula_bson::{Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Row, Spec, only_sort_field, shown};
-use super::{Partition, SortBy, or_null};
+use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::{Expression, Scope};
 
@@ -134,13 +134,15 @@ impl Function for Shift {
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        let values = partition.values(&self.output)?;
-        let shifted = (0..values.len()).map(|at| {
+        let count = partition.documents.len();
+        let source = |at: usize| {
             let from = i64::try_from(at).ok()?.checked_add(self.by)?;
-            values.get(usize::try_from(from).ok()?)
-        });
-        Ok(shifted
-            .map(|value| value.map_or_else(|| self.default.clone(), |value| or_null(value.clone())))
-            .collect())
+            usize::try_from(from).ok().filter(|&from| from < count)
+        };
+        let mut wanted = vec![false; count];
+        (0..count).filter_map(source).for_each(|from| wanted[from] = true);
+        let values = partition.values_of(&self.output, &wanted)?;
+        let value = |at: usize| source(at).and_then(|from| values[from].clone());
+        Ok((0..count).map(|at| value(at).unwrap_or_else(|| self.default.clone())).collect())
     }
 }

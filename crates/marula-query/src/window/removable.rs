@@ -49,7 +49,7 @@ pub(super) fn values(
             None => return Ok(None),
         },
     };
-    let inputs = partition.values(accumulator.argument())?;
+    let inputs = partition.values_in(accumulator.argument(), windows)?;
     let value_at = |at: usize| inputs[at].as_ref().map_or(Value::Null, ValueBuf::get);
     let mut results = Vec::with_capacity(windows.len());
     let mut held = 0..0;
@@ -72,7 +72,7 @@ fn ends(
     windows: &[Range<usize>],
     partition: &Partition<'_>,
 ) -> Result<Vec<ValueBuf>> {
-    let inputs = partition.values(accumulator.argument())?;
+    let inputs = partition.values_in(accumulator.argument(), windows)?;
     let is_first = accumulator.name() == "$first";
     let at_end = |window: &Range<usize>| match window.is_empty() {
         true => Value::Null.to_buf(),

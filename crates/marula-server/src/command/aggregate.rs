@@ -98,7 +98,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let is_collectionless = request.first.value.kind() != Type::String;
     let collection = ctx.server.db.collection(&ns);
-    view::check_collation(collection.as_deref(), request.arg("collation"))?;
+    if let Err(error) = view::check_collation(collection.as_deref(), request.arg("collation")) {
+        // A stage that nobody knows is told of before the view is.
+        Pipeline::check_form(stages, ctx.server.db.feature_version())?;
+        return Err(error);
+    }
     let mut context = query_args::query_context(
         ctx,
         collection.as_deref(),
@@ -107,6 +111,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     )?;
     context.limits = query_args::limits(ctx, request);
     context.subject = Some(subject(&ns, is_collectionless));
+    view::check_joined(&ctx.server.db, ns.db(), stages, &context)?;
     let pipeline = match Pipeline::parse(stages, &context) {
         // That the first stage needs a collection is said before what is wrong with the places of others.
         Err(error) if is_collectionless && error.code().number() == MISPLACED => {
@@ -115,6 +120,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
         parsed => parsed?,
     };
+    view::check_unions(&ctx.server.db, ns.db(), stages, &context)?;
     if pipeline.writes() {
         check_write_concerns(request, &pipeline)?;
         if ctx.server.write_lock.is_locked() {

@@ -1,0 +1,80 @@
+//! The sort key by which `$top` and its like keep documents: each path is read as an expression reads it.
+//!
+//! So a number in a path names a field alone, and an array inside an array is one value. Of the array that a path
+//! gives the least element counts, and only one path may give one.
+
+use marula_bson::key_string::encode_part;
+use marula_bson::{Doc, Value};
+use marula_error::Result;
+
+use super::array::parallel_arrays;
+use super::{DocMeta, SortPart, SortPattern, without_arrays};
+use crate::context::Context;
+use crate::expression::{Frame, Path};
+
+/// A sort pattern whose paths are expressions.
+#[derive(Clone, Debug)]
+pub(crate) struct ValuePattern {
+    pattern: SortPattern,
+    /// The pattern's paths; an empty one stands for metadata.
+    paths: Vec<Path>,
+}
+
+impl ValuePattern {
+    /// As [`SortPattern::parse`].
+    pub(crate) fn parse(doc: Doc<'_>, context: &Context) -> Result<ValuePattern> {
+        let pattern = SortPattern::parse(doc, context)?;
+        let path = |part: &SortPart| match part {
+            SortPart::Path { path, .. } => Path::parse(&path.parts().join(&b'.')),
+            SortPart::Meta(_) => Ok(Path::default()),
+        };
+        let paths = pattern.parts.iter().map(path).collect::<Result<_>>()?;
+        Ok(ValuePattern { pattern, paths })
+    }
+
+    /// The pattern as a sort has it.
+    pub(crate) fn pattern(&self) -> &SortPattern {
+        &self.pattern
+    }
+
+    /// Writes the sort key of the frame's document into `key`, which is cleared first.
+    ///
+    /// Errors: `parallel_arrays`.
+    pub(crate) fn write_key(&self, frame: &Frame<'_>, key: &mut Vec<u8>) -> Result<()> {
+        key.clear();
+        let collator = self.pattern.collator();
+        let mut has_array = false;
+        for (part, path) in self.pattern.parts.iter().zip(&self.paths) {
+            let (value, descending) = match part {
+                SortPart::Meta(name) => (DocMeta::default().get(*name), name.is_descending()),
+                SortPart::Path { path: plain, descending } => {
+                    let value = match without_arrays(plain, frame.root) {
+                        Some(value) => value,
+                        None => path.eval(frame.root, frame.arena)?.unwrap_or(Value::Null),
+                    };
+                    (value, *descending)
+                }
+            };
+            let Value::Array(items) = value else {
+                encode_part(value, descending, collator, key);
+                continue;
+            };
+            if std::mem::replace(&mut has_array, true) {
+                return Err(parallel_arrays());
+            }
+            let start = key.len();
+            let mut least = Vec::new();
+            encode_part(Value::Undefined, descending, collator, &mut least);
+            for (index, item) in items.values().enumerate() {
+                encode_part(item, descending, collator, key);
+                if index == 0 || key[start..] < *least {
+                    least.clear();
+                    least.extend_from_slice(&key[start..]);
+                }
+                key.truncate(start);
+            }
+            key.append(&mut least);
+        }
+        Ok(())
+    }
+}
