@@ -33,6 +33,8 @@ pub(crate) use percentile::{Spec, Wanted};
 pub(crate) use quantile::{counted, percentile};
 
 errors! {
+    /// In `$bucketAuto` there is no key while the documents are taken in.
+    refers_to_key() = 4544714, "Can't refer to the group key in $bucketAuto";
     not_accumulator_object(field: &str) = 40234, "The field '{field}' must be an accumulator object";
     field_has_dot(field: &str) = 40235, "The field name '{field}' cannot contain '.'";
     field_is_operator(field: &str) = 40236, "The field name '{field}' cannot be an operator name";
@@ -191,10 +193,33 @@ impl Accumulator {
 
     /// Computes what needs no document.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
-        if let Settings::Top(top) = &mut self.settings {
-            top.optimize(context)?;
-        }
+        self.count_mut().map_or(Ok(()), |count| count.optimize(context))?;
+        self.optimize_argument(context)
+    }
+
+    /// As [`optimize`](Accumulator::optimize), without what a state is started with: so in `$setWindowFields`.
+    pub(crate) fn optimize_argument(&mut self, context: &Context) -> Result<()> {
         self.argument.optimize(context)
+    }
+
+    /// Computes how many values are kept, where no group's key is known.
+    ///
+    /// Errors: `refers_to_key`, those of the expression.
+    pub(crate) fn fix_count(&mut self, context: &Context) -> Result<()> {
+        let Some(count) = self.count_mut() else { return Ok(()) };
+        count.optimize(context)?;
+        let mut reads = false;
+        count.for_each_path(&mut |_| reads = true);
+        if reads { Err(refers_to_key()) } else { Ok(()) }
+    }
+
+    /// How many values are kept: an expression over the group's key.
+    fn count_mut(&mut self) -> Option<&mut Expression> {
+        match &mut self.settings {
+            Settings::Count { count, .. } => Some(count),
+            Settings::Top(top) => Some(top.count_mut()),
+            _ => None,
+        }
     }
 
     /// Notes what is read of each document.

@@ -4,7 +4,6 @@ use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Accumulator, Row, Settings, State, document};
-use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::by_value::ValuePattern;
@@ -83,9 +82,9 @@ impl Top {
         &self.count
     }
 
-    /// Computes what needs no document.
-    pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.count.optimize(context)
+    /// How many documents are kept, to be computed beforehand.
+    pub(super) fn count_mut(&mut self) -> &mut Expression {
+        &mut self.count
     }
 
     /// Notes what the order reads of each document.

@@ -78,7 +78,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(missing_option());
     };
     let counting = || vec![(b"count".to_vec().into(), Accumulator::counting())];
-    let fields = fields.unwrap_or_else(counting);
+    let mut fields = fields.unwrap_or_else(counting);
+    fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.fix_count(parser.context))?;
     parser.push(BucketAuto { group_by, buckets, fields, granularity });
     Ok(())
 }

@@ -46,6 +46,13 @@ errors! {
     result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {DOCUMENT_BYTES_MAX} bytes";
 }
 
+/// The variables around a stage: those with values, and those without.
+#[derive(Debug)]
+struct Outer {
+    values: Option<DocBuf>,
+    missing: Vec<String>,
+}
+
 /// A parsed `$lookup`.
 #[derive(Debug)]
 pub(super) struct Lookup {
@@ -54,7 +61,7 @@ pub(super) struct Lookup {
     fields: Option<(Path, Vec<u8>)>,
     variables: Vec<(String, Expression)>,
     /// The variables that are in sight around the stage.
-    outer: Option<DocBuf>,
+    outer: Outer,
     /// The array of stages, to be parsed anew; `None` where there is none.
     stages: Option<ValueBuf>,
     pipeline: Pipeline,
@@ -126,7 +133,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(no_from_nor_documents());
     }
     let stages = stages.map(|stages| Value::Array(stages).to_buf());
-    let outer = parser.context.let_variables.clone();
+    let outer = Outer {
+        values: parser.context.let_variables.clone(),
+        missing: parser.context.missing_variables.clone(),
+    };
     parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure: None });
     Ok(())
 }
@@ -149,18 +159,27 @@ fn with_unknown_variables(context: &Context, variables: &[(String, Expression)])
     context
 }
 
-/// The context with more variables in sight; of those of one name, the new one counts.
-fn with_variables(context: &Context, variables: &[(&str, Value<'_>)]) -> Context {
-    let outer = context.let_variables.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
-    let all = DocBuf::build(|out| {
-        for (name, value) in variables {
-            out.append(name, *value);
-        }
-        for element in outer {
-            out.append_raw(element.name, element.value);
-        }
-    });
-    Context { let_variables: Some(all), ..context.clone() }
+impl Outer {
+    /// The context with more variables in sight; of those of one name, the new one counts.
+    fn with(&self, context: &Context, values: &[(&str, Value<'_>)], missing: &[&str]) -> Context {
+        let around = self.values.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
+        let is_new = |name: &[u8]| {
+            missing.iter().any(|new| new.as_bytes() == name)
+                || values.iter().any(|(new, _)| new.as_bytes() == name)
+        };
+        let all = DocBuf::build(|out| {
+            for (name, value) in values {
+                out.append(name, *value);
+            }
+            for element in around.iter().filter(|element| !is_new(element.name)) {
+                out.append_raw(element.name, element.value);
+            }
+        });
+        let outer_missing = self.missing.iter().filter(|name| !is_new(name.as_bytes())).cloned();
+        let missing_variables =
+            missing.iter().map(|name| (*name).to_owned()).chain(outer_missing).collect();
+        Context { let_variables: Some(all), missing_variables, ..context.clone() }
+    }
 }
 
 impl Stage for Lookup {
@@ -327,12 +346,10 @@ impl Lookup {
             for (name, value) in &self.variables {
                 match value.eval(&frame)? {
                     Some(value) => values.push((name.as_str(), value)),
-                    None => missing.push(name.clone()),
+                    None => missing.push(name.as_str()),
                 }
             }
-            let around = Context { let_variables: self.outer.clone(), ..(*env.context).clone() };
-            context = with_variables(&around, &values);
-            context.missing_variables = missing;
+            context = self.outer.with(&env.context, &values, &missing);
             pipeline = Pipeline::parse_inside(stages, &context, Inside::Lookup)?;
         }
         if let Some((local, foreign)) = &self.fields {

@@ -143,6 +143,7 @@ impl Stage for SetWindowFields {
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, None);
         Ok(Box::new(Windowing {
             input,
+            has_begun: false,
             met_decimals: vec![Cell::new(false); self.output.len()],
             stage: self,
             context: Arc::clone(context),
@@ -158,6 +159,8 @@ impl Stage for SetWindowFields {
 
 struct Windowing {
     input: Box<dyn Source>,
+    /// Whether a document was asked for.
+    has_begun: bool,
     stage: Arc<SetWindowFields>,
     context: Arc<Context>,
     /// Documents by partition and `sortBy`. A key is that of the partition, then that of the sort; a value is the length
@@ -266,6 +269,10 @@ impl Windowing {
 
 impl Source for Windowing {
     fn advance(&mut self) -> Result<Step> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let mut functions = self.stage.output.iter().map(|(_, function)| function);
+            functions.try_for_each(|function| function.check_start(&self.context))?;
+        }
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }

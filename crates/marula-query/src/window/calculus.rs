@@ -1,5 +1,8 @@
 //! Window functions that relate two values: `$derivative`, `$integral`, `$covariancePop`, `$covarianceSamp`.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use marula_bson::{Decimal128, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
@@ -94,7 +97,6 @@ impl Slope {
             (Some(Value::DateTime(ms)), Some(_)) => Ok(Number::Long(ms)),
             (_, Some(_)) if self.is_integral => Err(integral_not_date()),
             (_, Some(_)) => Err(derivative_not_date()),
-            (Some(Value::DateTime(_)), None) if !self.is_integral => Err(derivative_needs_unit()),
             (value, None) => value.and_then(Number::of).ok_or_else(|| match self.is_integral {
                 true => integral_not_number(),
                 false => derivative_not_number(),
@@ -108,6 +110,10 @@ impl Slope {
         first: (&Option<ValueBuf>, &Option<ValueBuf>),
         last: (&Option<ValueBuf>, &Option<ValueBuf>),
     ) -> Result<ValueBuf> {
+        let kinds = [first.0, last.0].map(|time| time.as_ref().map(|time| time.kind()));
+        if self.unit.is_none() && kinds.contains(&Some(Type::DateTime)) {
+            return Err(derivative_needs_unit());
+        }
         let (left, right) = (self.time(first.0.as_ref())?, self.time(last.0.as_ref())?);
         let input = |value: &Option<ValueBuf>| {
             let value = value.clone().filter(|value| !value.get().is_nullish());
@@ -130,33 +136,65 @@ impl Slope {
         Ok(Value::from(slope).to_buf())
     }
 
-    /// The area under the inputs by trapezoids.
-    fn integral(
+    /// The time and the input of a document as numbers.
+    fn point(&self, time: &Option<ValueBuf>, input: &Option<ValueBuf>) -> Result<(Number, Number)> {
+        let kind = time.as_ref().map(|time| time.kind());
+        let is_time = kind.is_some_and(|kind| kind.is_number() || kind == Type::DateTime);
+        let input = input.as_ref().and_then(|input| Number::of(input.get()));
+        let input = input.filter(|_| is_time).ok_or_else(integral_not_numbers)?;
+        Ok((self.time(time.as_ref())?, input))
+    }
+
+    /// The area under the inputs of each window, by trapezoids that are added and taken out as the window moves.
+    fn integrals(
         &self,
         times: &[Option<ValueBuf>],
         inputs: &[Option<ValueBuf>],
-    ) -> Result<ValueBuf> {
-        let mut before: Option<(Number, Number)> = None;
-        let mut area = Number::Int(0);
-        for (time, input) in times.iter().zip(inputs) {
-            let kind = time.as_ref().map(|time| time.kind());
-            let is_time = kind.is_some_and(|kind| kind.is_number() || kind == Type::DateTime);
-            let input = input.as_ref().and_then(|input| Number::of(input.get()));
-            let input = input.filter(|_| is_time).ok_or_else(integral_not_numbers)?;
-            let time = self.time(time.as_ref())?;
-            if let Some((time_before, input_before)) = before {
-                let both = input.add(input_before);
-                let run = time.subtract(time_before);
-                area = area.add(both.multiply(run).divide(Number::Int(2)));
+        windows: &[Range<usize>],
+    ) -> Result<Vec<ValueBuf>> {
+        let mut points: VecDeque<(Number, Number)> = VecDeque::new();
+        let (mut area, mut nans) = (Totals::default(), 0usize);
+        let is_nan = |(time, input): (Number, Number)| time.is_nan() || input.is_nan();
+        let mut held = 0..0;
+        let mut values = Vec::with_capacity(windows.len());
+        for window in windows {
+            if window.start >= held.end {
+                points.clear();
+                (area, nans) = (Totals::default(), 0);
+                held = window.start..window.start;
             }
-            before = Some((time, input));
+            for at in held.end..window.end {
+                let point = self.point(&times[at], &inputs[at])?;
+                if let Some(before) = points.back() {
+                    area.change(trapezoid(*before, point).into(), 1);
+                }
+                nans += usize::from(is_nan(point));
+                points.push_back(point);
+            }
+            for _ in held.start..window.start {
+                let Some(gone) = points.pop_front() else { break };
+                if let Some(next) = points.front() {
+                    area.change(trapezoid(gone, *next).into(), -1);
+                }
+                nans -= usize::from(is_nan(gone));
+            }
+            held = window.clone();
+            let value = match (self.unit, area.total()) {
+                _ if window.is_empty() => Value::Null,
+                _ if nans > 0 => Value::Double(f64::NAN),
+                (Some(unit), area) => area.divide(Number::Long(unit.ms())).into(),
+                (None, area) => area.into(),
+            };
+            values.push(value.to_buf());
         }
-        Ok(Value::from(match self.unit {
-            Some(unit) => area.divide(Number::Long(unit.ms())),
-            _ => area,
-        })
-        .to_buf())
+        Ok(values)
     }
+}
+
+/// The area between two points, each a time and an input.
+fn trapezoid(left: (Number, Number), right: (Number, Number)) -> Number {
+    let run = right.0.subtract(left.0);
+    right.1.add(left.1).multiply(run).divide(Number::Double(2.0))
 }
 
 impl Function for Slope {
@@ -167,22 +205,20 @@ impl Function for Slope {
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let times = partition.sort_values(&self.sort_by)?;
         let windows = self.bounds.windows(partition)?;
-        let inputs = if self.is_integral {
-            partition.values_in(&self.input, &windows)?
-        } else {
-            let mut wanted = vec![false; times.len()];
-            for window in windows.iter().filter(|window| !window.is_empty()) {
-                wanted[window.start] = true;
-                wanted[window.end - 1] = true;
-            }
-            partition.values_of(&self.input, &wanted)?
-        };
+        if self.is_integral {
+            let inputs = partition.values_in(&self.input, &windows)?;
+            return self.integrals(&times, &inputs, &windows);
+        }
+        let mut wanted = vec![false; times.len()];
+        for window in windows.iter().filter(|window| !window.is_empty()) {
+            wanted[window.start] = true;
+            wanted[window.end - 1] = true;
+        }
+        let inputs = partition.values_of(&self.input, &wanted)?;
         let mut values = Vec::with_capacity(times.len());
         for window in windows {
             let value = if window.is_empty() {
                 Value::Null.to_buf()
-            } else if self.is_integral {
-                self.integral(&times[window.clone()], &inputs[window])?
             } else {
                 let (first, last) = (window.start, window.end - 1);
                 self.derivative((&times[first], &inputs[first]), (&times[last], &inputs[last]))?

@@ -36,6 +36,11 @@ pub(super) trait Function: std::fmt::Debug + Send + Sync {
 
     /// Computes what needs no document.
     fn optimize(&mut self, context: &Context) -> Result<()>;
+
+    /// Whether the function can start at all; asked before the first document is read.
+    fn check_start(&self, _: &Context) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A window function that a user can name and that is not an accumulator: its row.
@@ -119,6 +124,11 @@ impl WindowFunction {
         self.function.optimize(context)
     }
 
+    /// Whether the function can start at all; to be asked before the first document is read.
+    pub(crate) fn check_start(&self, context: &Context) -> Result<()> {
+        self.function.check_start(context)
+    }
+
     /// The function as it was given.
     pub(crate) fn print(&self) -> ValueBuf {
         self.spec.clone()
@@ -152,7 +162,11 @@ impl Accumulated {
 
 impl Function for Accumulated {
     fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.accumulator.optimize(context)
+        self.accumulator.optimize_argument(context)
+    }
+
+    fn check_start(&self, context: &Context) -> Result<()> {
+        self.accumulator.start(Value::Null, context).map(drop)
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
