@@ -31,6 +31,9 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 "$lookup",
                 "$graphLookup",
                 "$unwind",
+                "$documents",
+                "$setField",
+                "includeArrayIndex",
             ];
             let of_view = Tree::Array(case.view.to_vec());
             let changes =
@@ -46,10 +49,48 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             let matches = count(&case.command, &|name| name == "$match");
             let stages = count(&case.command, &|name| name.starts_with('$'));
             let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
-            difference.class.starts_with("code")
+            let fails = |reply: &Tree| failure(reply).0 != 0;
+            !difference.class.starts_with("results")
                 && matches > 0
                 && stages > 1
-                && difference.replies.iter().any(executes)
+                && (difference.replies.iter().any(executes) || difference.replies.iter().all(fails))
+        },
+    },
+    Accepted {
+        words: "How often an error says so depends on what mongod has joined",
+        applies: |_, difference| {
+            let steps = ["Failed to optimize expression", "Failed to optimize pipeline"];
+            let without = |text: &String| {
+                let steps = steps.map(|step| format!("{step} :: caused by :: "));
+                steps.iter().fold(text.clone(), |text, step| text.replace(step, ""))
+            };
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && [&ours, &theirs]
+                    .iter()
+                    .all(|text| text.contains(steps[0]) || text.contains(steps[1]))
+                && without(&ours) == without(&theirs)
+        },
+    },
+    Accepted {
+        words: "A `$match` with an `$all` inside `$elemMatch` that mongod moves forward fails in mongod",
+        applies: |case, difference| {
+            let names = case.operators();
+            names.contains("$elemMatch")
+                && names.contains("$match")
+                && messages(difference)[1].contains("unknown top level operator: $eq")
+        },
+    },
+    Accepted {
+        words: "Of documents that sort alike another may come first",
+        applies: |case, difference| {
+            let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
+            let unordered = ["$group", "$sortByCount", "$bucket"].iter().any(|stage| has(stage));
+            let is_cut = has("$limit") || has("$skip");
+            let [ours, theirs] = difference.replies.clone().map(unordered_tree);
+            difference.class == "results"
+                && has("$sort")
+                && ((unordered && ours == theirs) || (is_cut && takes_id_away(case)))
         },
     },
     Accepted {
@@ -198,7 +239,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             let is_asked = difference.class.ends_with(" for 201") || difference.class == "results";
             let is_symbol = |tree: &Tree| matches!(tree, Tree::Leaf(value) if matches!(value.get(), Value::Symbol(_)));
             is_asked
-                && count(&case.command, &|name| name == "sort") > 0
+                && count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
                 && count(&case.command, &|name| name == "collation") > 0
                 && case.documents.iter().any(|document| {
                     let mut has = false;
@@ -308,6 +349,36 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
 
 fn messages(difference: &Difference) -> [String; 2] {
     [failure(&difference.replies[0]).1, failure(&difference.replies[1]).1]
+}
+
+/// Whether the documents may have lost the `_id` that tells them apart when they are sorted.
+fn takes_id_away(case: &Case) -> bool {
+    let mut is_gone = count(&case.command, &|name| {
+        matches!(name, "$replaceRoot" | "$replaceWith" | "$group" | "$unset" | "$unwind")
+    }) > 0;
+    let of_view = Tree::Array(case.view.to_vec());
+    for part in [&case.command, &of_view] {
+        part.walk(&mut |stage, value| {
+            let projects = matches!(stage, "$project" | "$addFields" | "$set");
+            is_gone |= projects && count(value, &|name| name == "_id") > 0;
+        });
+    }
+    is_gone
+}
+
+/// The tree with the elements of every array in an order of their own.
+fn unordered_tree(tree: Tree) -> Tree {
+    match tree {
+        Tree::Leaf(_) => tree,
+        Tree::Array(items) => {
+            let mut items: Vec<_> = items.into_iter().map(unordered_tree).collect();
+            items.sort_by_key(shell::value);
+            Tree::Array(items)
+        }
+        Tree::Doc(fields) => Tree::Doc(
+            fields.into_iter().map(|(name, value)| (name, unordered_tree(value))).collect(),
+        ),
+    }
 }
 
 /// Whether a path has a number in it.

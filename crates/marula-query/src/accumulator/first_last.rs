@@ -40,6 +40,10 @@ impl State for First {
         if self.0.is_some() { Ok(0) } else { self.add(value.map(RawValue::get), frame) }
     }
 
+    fn is_full(&self) -> bool {
+        self.0.is_some()
+    }
+
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
         self.0.as_ref().map_or(Ok(Value::Null), |value| arena.keep(value.get()))
     }

@@ -105,6 +105,11 @@ pub trait State: Send {
         self.add(value.map(RawValue::get), frame)
     }
 
+    /// Whether no further value changes anything: then none is evaluated, and none can fail.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// The value so far.
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>>;
 }
@@ -161,8 +166,10 @@ impl Accumulator {
 
     /// Parses the argument of the accumulator `name`.
     pub fn parse(name: &[u8], argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
-        let row = find(name, scope.context.version)
-            .ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
+        let row = find(name, scope.context.version).ok_or_else(|| match argument {
+            Value::Array(_) => not_unary(&name.to_str_lossy()),
+            _ => unknown_accumulator(&name.to_str_lossy()),
+        })?;
         (row.parse)(row, argument, scope)
     }
 
@@ -247,6 +254,9 @@ impl Accumulator {
     /// Adds the frame's document to a group. Answers the bytes that the group now holds more.
     #[inline]
     pub fn add<'a>(&'a self, state: &mut dyn State, frame: &Frame<'a>) -> Result<usize> {
+        if state.is_full() {
+            return Ok(0);
+        }
         let value = self.argument.eval(frame)?;
         state.add(value, frame)
     }

@@ -12,7 +12,7 @@ errors! {
     /// A field of an object expression has a dot in its name.
     dotted_field() = 16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
     /// An object expression has two fields of one name.
-    duplicate_field(spec: &str) = 16406, "duplicate field name specified in object expression: {spec}";
+    duplicate_field(spec: &str) = 16406, "duplicate field name specified in object literal: {spec}";
     /// `"$"` alone.
     dollar_alone() = 16872, "'$' by itself is not a valid FieldPath";
 }

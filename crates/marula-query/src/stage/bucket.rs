@@ -1,13 +1,13 @@
 //! `$bucket`: groups by ranges of a value; a `$group` by a `$switch`, and a `$sort`.
 
-use marula_bson::{Value, ValueBuf, doc, order};
+use marula_bson::{Doc, Value, ValueBuf, doc, order};
 use marula_error::{Result, errors};
 
 use super::group::{Field, Group, parse_field};
 use super::sort::Sort;
 use super::{Parser, Place, Row};
 use crate::accumulator::Accumulator;
-use crate::expression::{Expression, print};
+use crate::expression::{Expression, Variable, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
@@ -47,7 +47,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 default =
                     Some(constant.ok_or_else(|| default_not_constant(&print::element(value)))?);
             }
-            b"output" => fields = Some(parse_output(value, parser)?),
+            b"output" => {
+                fields =
+                    Some(value.as_doc().ok_or_else(|| output_not_object(value.kind().alias()))?);
+            }
             _ => return Err(unknown_option(&element.name.to_string())),
         }
     }
@@ -56,8 +59,11 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     };
     check_default(&boundaries, default.as_ref(), parser)?;
     let key = switch(group_by, &boundaries, default.as_ref(), parser)?;
-    let counting = || vec![(b"count".to_vec().into(), Accumulator::counting())];
-    parser.push(Group::new(key, fields.unwrap_or_else(counting)));
+    let fields = match fields {
+        Some(fields) => parse_output(fields, parser)?,
+        None => vec![(b"count".to_vec().into(), Accumulator::counting())],
+    };
+    parser.push(Group::new(key, fields));
     let by_id = doc! { "_id": 1 };
     let pattern = SortPattern::parse(by_id.as_doc(), parser.context)?;
     parser.push(Sort::new(pattern, by_id, None));
@@ -82,10 +88,7 @@ fn parse_group_by(value: Value<'_>, parser: &Parser<'_>) -> Result<ValueBuf> {
 }
 
 /// Parses the fields of the result.
-fn parse_output(value: Value<'_>, parser: &Parser<'_>) -> Result<Vec<Field>> {
-    let Value::Document(doc) = value else {
-        return Err(output_not_object(value.kind().alias()));
-    };
+fn parse_output(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<Field>> {
     doc.iter().map(|element| parse_field(element.name, element.value.get(), parser)).collect()
 }
 
@@ -93,7 +96,12 @@ fn parse_output(value: Value<'_>, parser: &Parser<'_>) -> Result<Vec<Field>> {
 fn constant(value: Value<'_>, parser: &Parser<'_>) -> Result<Option<ValueBuf>> {
     let mut expression = Expression::parse(value, &mut parser.scope())?;
     expression.optimize(parser.context)?;
-    Ok(expression.as_constant().map(|value| value.to_buf()))
+    Ok(match &expression {
+        Expression::Variable(Variable::Now, path) if path.is_empty() => {
+            Some(Value::DateTime(parser.context.now_ms).to_buf())
+        }
+        other => other.as_constant().map(|value| value.to_buf()),
+    })
 }
 
 fn parse_boundaries(value: Value<'_>, parser: &Parser<'_>) -> Result<Vec<ValueBuf>> {

@@ -53,7 +53,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         let kind = value.kind().alias();
         match &**element.name {
             b"groupBy" => {
-                if !is_expression(value) {
+                if !is_expression(value) || value.as_str().is_some_and(|text| text == "$") {
                     return Err(group_by_not_expression(&print::element(value)));
                 }
                 group_by = Some(Expression::parse(value, &mut parser.scope())?);
@@ -186,6 +186,9 @@ impl Bucketing {
             self.arena.reset();
             let frame = Frame::new(document, &self.arena, &self.context);
             let value = self.stage.group_by.eval(&frame)?;
+            if let Some(granularity) = self.stage.granularity {
+                granularity.check(value)?;
+            }
             self.key.clear();
             let ordered = value.unwrap_or(Value::Null);
             encode_part(ordered, false, self.context.collator(), &mut self.key);
@@ -208,7 +211,7 @@ impl Bucketing {
         let Some(first) = value(front).map(|value| value.to_buf()) else { return Ok(false) };
         let min = match (self.min.take(), stage.granularity) {
             (Some(min), Some(_)) => min,
-            (None, Some(granularity)) => granularity.down(field(front, "v"))?.to_buf(),
+            (None, Some(granularity)) => granularity.down(first.get())?.to_buf(),
             (_, None) => first.clone(),
         };
         let collator = context.collator();
@@ -252,7 +255,7 @@ impl Bucketing {
                         take(front, &mut last)?;
                     }
                     if let Some(value) = value(front) {
-                        boundary = granularity.down(Some(value))?.to_buf();
+                        boundary = granularity.down(value)?.to_buf();
                     }
                 }
                 while value(front).is_some_and(|value| less(value, boundary.get())) {

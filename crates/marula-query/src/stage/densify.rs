@@ -33,6 +33,8 @@ errors! {
     not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
     missing(name: &str) = IDLFailedToParse, "BSON field '$densify.{name}' is missing but a required field";
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$densify.{name}' is an unknown field.";
+    unnamed_field(place: &str) = IDLUnknownField, "BSON field '$densify{place}' is an unknown field.";
+    fields_not_array() = 10065, "invalid parameter: expected an object (partitionByFields)";
     wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$densify.{name}' is the wrong type '{kind}', expected type '{expected}'";
     step_type(kind: &str) = TypeMismatch, "BSON field '$densify.range.step' is the wrong type '{kind}', expected types '[int, decimal, double, long']";
     step_not_positive() = 5733401, "The step parameter in a range statement must be a strictly positive numeric value";
@@ -87,18 +89,22 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         let (name, value) = (element.name.to_str_lossy(), element.value.get());
         let wrong = |expected: &str| wrong_type(&name, value.kind().alias(), expected);
         match &*name {
+            // As for other commands' fields, null is as good as nothing.
+            "field" | "range" if value.is_nullish() => {}
+            "partitionByFields" if value.is_nullish() => return Err(fields_not_array()),
             "field" => field = Some(value.as_str().ok_or_else(|| wrong("string"))?),
             "partitionByFields" => {
                 partition_by = value.as_array().ok_or_else(|| wrong("array"))?;
             }
             "range" => range = Some(value.as_doc().ok_or_else(|| wrong("object"))?),
+            "" => return Err(unnamed_field("")),
             _ => return Err(unknown_field(&name)),
         }
     }
     let field = field.ok_or_else(|| missing("field"))?;
     let range = range.ok_or_else(|| missing("range"))?;
     let mut names = Vec::new();
-    for (at, name) in partition_by.values().enumerate() {
+    for (at, name) in partition_by.values().enumerate().filter(|(_, name)| !name.is_nullish()) {
         let place = format!("partitionByFields.{at}");
         let name = name.as_str();
         let kind = || partition_by.values().nth(at).map_or("missing", |name| name.kind().alias());
@@ -131,6 +137,8 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
     for element in range {
         let value = element.value.get();
         match &**element.name {
+            b"step" | b"unit" if value.is_nullish() => {}
+            b"" => return Err(unnamed_field(".range")),
             b"step" => {
                 let number = Number::of(value).ok_or_else(|| step_type(value.kind().alias()))?;
                 step = Some((value, number));
@@ -243,6 +251,22 @@ impl Densify {
                 Some(Value::from(value.add(step)).to_buf())
             }
         }
+    }
+
+    /// The first value that is made before a document: as in mongod a step back from where the grid starts and a step
+    /// on, which rounding and the lengths of months show.
+    fn begin(&self, start: Value<'_>) -> Option<ValueBuf> {
+        let before = match (start, self.unit) {
+            (Value::DateTime(ms), Some(unit)) => {
+                let amount = self.step.get().as_exact_i64().and_then(i64::checked_neg)?;
+                add_units(ms, unit, amount).map(|ms| Value::DateTime(ms).to_buf())
+            }
+            _ => {
+                let (start, step) = (Number::of(start)?, Number::of(self.step.get())?);
+                Some(Value::from(start.subtract(step)).to_buf())
+            }
+        };
+        self.next(before?.get())
     }
 
     fn check_value(&self, value: Value<'_>) -> Result<()> {
@@ -383,7 +407,9 @@ impl Densifying {
                 {
                     return Err(field_in_partition());
                 }
-                let partition = Partition { fields, next: Some(start) };
+                let is_behind = order::compare(value.get(), start.get(), None).is_gt();
+                let next = if is_behind { stage.begin(start.get()) } else { Some(start) };
+                let partition = Partition { fields, next };
                 let at = self.partitions.insert(partition, &self.context);
                 if self.partitions.size > self.bytes_max {
                     return Err(too_much_memory(self.bytes_max));
@@ -400,7 +426,12 @@ impl Densifying {
         let Some(value) = &partition.next else { return Ok(false) };
         let order = order::compare(value.get(), end.get(), None);
         let is_bounded = match &self.stage.bounds {
-            Bounds::Explicit(_, upper) => order::compare(value.get(), upper.get(), None).is_lt(),
+            // Bounds that are one value mean that value.
+            Bounds::Explicit(lower, upper) => {
+                let bounds = order::compare(lower.get(), upper.get(), None);
+                order::compare(value.get(), upper.get(), None).is_lt()
+                    || bounds.is_eq() && order::equal(value.get(), lower.get(), None)
+            }
             _ => true,
         };
         if !is_bounded || order.is_gt() || (order.is_eq() && !is_inclusive) {
@@ -442,11 +473,15 @@ impl Densifying {
                     let whole = Partition { fields: DocBuf::new(), next: Some(lower.clone()) };
                     self.partitions.insert(whole, &self.context);
                 }
-                Some(upper.clone())
+                let is_one_value = order::equal(lower.get(), upper.get(), None);
+                Some(upper.clone()).filter(|_| !is_one_value || self.stage.partition_by.is_empty())
             }
         };
         let Some(end) = end else { return Ok(false) };
-        let is_inclusive = matches!(self.stage.bounds, Bounds::Full);
+        let is_inclusive = match &self.stage.bounds {
+            Bounds::Explicit(lower, upper) => order::equal(lower.get(), upper.get(), None),
+            _ => true,
+        };
         // Where no step leads on, as from NaN, a partition that stands at the end has its last document there.
         let leads_on = |value: ValueBuf| order::compare(value.get(), end.get(), None).is_ne();
         let is_done = is_inclusive && !self.stage.next(end.get()).is_none_or(leads_on);

@@ -17,6 +17,9 @@ errors! {
     not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";
     wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$fill.{name}' is the wrong type '{kind}', expected type '{expected}'";
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$fill.{name}' is an unknown field.";
+    unnamed_field() = IDLUnknownField, "BSON field '$fill' is an unknown field.";
+    fields_not_array() = 10065, "invalid parameter: expected an object (partitionByFields)";
+    embedded_nul() = 9527900, "illegal embedded NUL byte";
     no_output() = IDLFailedToParse, "BSON field '$fill.output' is missing but a required field";
     empty_output() = 6050203, "The output field in '$fill' must contain an object with at least one element";
     output_not_object() = 6050200, "Each fill output specification must be an object with exactly one field";
@@ -45,6 +48,9 @@ impl<'s> Spec<'s> {
             let kind = value.kind().alias();
             let object = || value.as_doc().ok_or_else(|| wrong_type(&name, kind, "object"));
             match &*name {
+                // As for other commands' fields, null is as good as nothing.
+                "partitionBy" | "sortBy" | "output" if value.is_nullish() => {}
+                "partitionByFields" if value.is_nullish() => return Err(fields_not_array()),
                 "partitionBy" => spec.partition_by = Some(object()?),
                 "partitionByFields" => {
                     let fields = value.as_array();
@@ -54,6 +60,7 @@ impl<'s> Spec<'s> {
                 }
                 "sortBy" => spec.sort_by = Some(object()?),
                 "output" => spec.output = Some(object()?),
+                "" => return Err(unnamed_field()),
                 _ => return Err(unknown_field(&name)),
             }
         }
@@ -63,7 +70,10 @@ impl<'s> Spec<'s> {
 
 fn check_names(fields: Doc<'_>) -> Result<()> {
     for (at, field) in fields.values().enumerate() {
-        if field.as_str().is_none() {
+        if field.as_str().is_some_and(|name| name.contains(&0)) {
+            return Err(embedded_nul());
+        }
+        if field.as_str().is_none() && !field.is_nullish() {
             let name = format!("partitionByFields.{at}");
             return Err(wrong_type(&name, field.kind().alias(), "string"));
         }
@@ -140,12 +150,14 @@ fn method(how: Doc<'_>) -> Result<Filling<'_>> {
         let value = element.value.get();
         let next = match &**element.name {
             b"value" => Filling::Value(value),
+            b"method" if value.is_nullish() => continue,
             b"method" => match value {
                 Value::String(name) if *name == "locf" => Filling::Method("$locf"),
                 Value::String(name) if *name == "linear" => Filling::Method("$linearFill"),
                 Value::String(_) => return Err(unknown_method()),
                 _ => return Err(wrong_type("method", value.kind().alias(), "string")),
             },
+            b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
         };
         if !matches!(filling, Filling::Nothing) {

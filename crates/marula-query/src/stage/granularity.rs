@@ -126,6 +126,11 @@ impl Granularity {
         }
     }
 
+    /// Whether a value can be rounded.
+    pub(super) fn check(self, value: Option<Value<'_>>) -> Result<()> {
+        check(value.ok_or_else(|| not_a_number("missing"))?).map(drop)
+    }
+
     /// The least boundary above a value; of zero, zero.
     pub(super) fn up(self, value: Value<'_>) -> Result<Value<'static>> {
         let number = check(value)?;
@@ -139,8 +144,7 @@ impl Granularity {
     }
 
     /// The greatest boundary below a value; of zero, zero.
-    pub(super) fn down(self, value: Option<Value<'_>>) -> Result<Value<'static>> {
-        let value = value.ok_or_else(|| not_a_number("missing"))?;
+    pub(super) fn down(self, value: Value<'_>) -> Result<Value<'static>> {
         let number = check(value)?;
         if number == 0.0 {
             return Ok(zero(value));
@@ -181,6 +185,9 @@ fn power_of_two(exponent: f64) -> Value<'static> {
 
 /// The multiplication order is mongod's: its results show their rounding.
 fn series_up(number: f64, series: &[f64]) -> f64 {
+    if number.is_infinite() {
+        return number;
+    }
     let (first, last) = (series[0], series[series.len() - 1]);
     let mut scale = 1.0;
     if number >= last * scale {
@@ -204,6 +211,9 @@ fn series_up(number: f64, series: &[f64]) -> f64 {
 }
 
 fn series_down(number: f64, series: &[f64]) -> f64 {
+    if number.is_infinite() {
+        return number;
+    }
     let (first, last) = (series[0], series[series.len() - 1]);
     let mut scale = 1.0;
     if number <= first * scale {

@@ -154,6 +154,11 @@ pub trait Stage: Debug + Send + Sync {
         Kind::Other
     }
 
+    /// Whether the stage puts its input into another order before anything else.
+    fn sorts_anew(&self) -> bool {
+        matches!(self.kind(), Kind::Sort(..))
+    }
+
     /// The stage that gives no more than the first `limit` of its documents; `None` where it gives no more anyway, or no
     /// less than all.
     fn limited(&self, _limit: u64) -> Option<Arc<dyn Stage>> {

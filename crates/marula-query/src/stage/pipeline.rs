@@ -156,10 +156,11 @@ impl Pipeline {
     fn drop_sorts(&mut self) {
         let mut at = 1;
         while at < self.stages.len() {
-            let [before, after] = [at - 1, at].map(|at| self.stages[at].kind());
-            match (before, after) {
-                (Kind::Sort(_, None), Kind::Sort(..)) => drop(self.stages.remove(at - 1)),
-                _ => at += 1,
+            let is_plain = matches!(self.stages[at - 1].kind(), Kind::Sort(_, None));
+            if is_plain && self.stages[at].sorts_anew() {
+                self.stages.remove(at - 1);
+            } else {
+                at += 1;
             }
         }
     }

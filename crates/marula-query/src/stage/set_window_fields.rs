@@ -15,7 +15,7 @@ use super::fields::write_through;
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
-use crate::expression::{Arena, Expression, Frame, Path};
+use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 use crate::spill::{ExternalSort, Front, Rows};
@@ -27,6 +27,8 @@ pub(super) const ROW: Row =
 errors! {
     not_object(kind: &str) = FailedToParse, "the $setWindowFields stage specification must be an object, found {kind}";
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$setWindowFields.{name}' is an unknown field.";
+    unnamed_field() = IDLUnknownField, "BSON field '$setWindowFields' is an unknown field.";
+    root_partition() = 16409, "FieldPath::tail() called on single element path";
     field_not_object(name: &str, kind: &str) = TypeMismatch, "BSON field '$setWindowFields.{name}' is the wrong type '{kind}', expected type 'object'";
     no_output() = IDLFailedToParse, "BSON field '$setWindowFields.output' is missing but a required field";
     conflicting_paths() = 6307900, "$setWindowFields 'output' specification contains two conflicting paths";
@@ -56,8 +58,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"partitionBy" => {
                 partition_by = Some(Expression::parse(value, &mut parser.scope())?);
             }
+            b"sortBy" | b"output" if value.is_nullish() => {}
             b"sortBy" => sort = Some(object("sortBy")?),
             b"output" => output = Some(object("output")?),
+            b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
         }
     }
@@ -80,6 +84,9 @@ impl SetWindowFields {
             expression
                 .optimize(parser.context)
                 .map_err(|error| error.caused_by("Failed to optimize partitionBy expression"))?;
+            if matches!(expression, Expression::Variable(Variable::Root, path) if path.is_empty()) {
+                return Err(root_partition());
+            }
             if expression.as_constant().is_some_and(|value| value.as_array().is_some()) {
                 return Err(partition_is_array());
             }
@@ -91,11 +98,10 @@ impl SetWindowFields {
         let output = output
             .iter()
             .map(|element| {
-                let path = Path::parse(element.name)?;
                 let value = element.value.get();
                 let function =
                     WindowFunction::parse(element.name, value, sort, &mut parser.scope())?;
-                Ok((path, function))
+                Ok((Path::parse(element.name)?, function))
             })
             .collect::<Result<Vec<_>>>()?;
         check_paths(&output)?;
@@ -108,10 +114,11 @@ fn check_paths(output: &[(Path, WindowFunction)]) -> Result<()> {
     let leads_into = |inner: &Path, outer: &Path| {
         inner.parts().len() > outer.parts().len() && inner.parts().starts_with(outer.parts())
     };
-    let conflicts = |(path, _): &(Path, WindowFunction)| {
-        output.iter().any(|(other, _)| leads_into(path, other))
+    let conflicts = |(at, (path, _)): (usize, &(Path, WindowFunction))| {
+        let before = output[..at].iter().any(|(other, _)| other == path);
+        before || output.iter().any(|(other, _)| leads_into(path, other))
     };
-    if output.iter().any(conflicts) { Err(conflicting_paths()) } else { Ok(()) }
+    if output.iter().enumerate().any(conflicts) { Err(conflicting_paths()) } else { Ok(()) }
 }
 
 impl Stage for SetWindowFields {
@@ -136,6 +143,11 @@ impl Stage for SetWindowFields {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.output.iter_mut().try_for_each(|(_, function)| function.optimize(context))
+    }
+
+    fn sorts_anew(&self) -> bool {
+        let is_split = |by: &Expression| by.as_constant().is_none();
+        self.sort_by.is_some() || self.partition_by.as_ref().is_some_and(is_split)
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use super::{Partition, SortBy};
 use crate::expression::calendar::{Unit, add_units};
 use crate::expression::number::Number;
-use crate::expression::print;
+use crate::expression::{Expression, Scope, print};
 
 errors! {
     window_not_object() = FailedToParse, "'window' field must be an object";
@@ -18,12 +18,15 @@ errors! {
     unit_not_string() = FailedToParse, "'unit' must be a string";
     not_a_pair(name: &str, text: &str) = FailedToParse, "Window bounds must be a 2-element array: {name}: {text}";
     not_a_bound() = FailedToParse, "Window bounds must be 'unbounded', 'current', or a number.";
+    bound_not_constant() = FailedToParse, "Window bounds expression must be a constant.";
+    distance_not_number() = FailedToParse, "Range-based bounds expression must be a number";
     position_not_integer() = FailedToParse, "Numeric document-based bounds must be an integer";
     units_not_integer() = FailedToParse, "With 'unit', range-based bounds must be an integer";
     unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
     lower_above_upper(lower: &str, upper: &str) = 5339900, "Lower bound must not exceed upper bound: [{lower}, {upper}]";
     positions_need_sort() = 5339901, "Document-based bounds require a sortBy";
     range_needs_one_field() = 5339902, "Range-based bounds require sortBy a single field";
+    range_needs_a_path() = 8947400, "Range-based bounds require a non-expression sortBy";
     range_needs_ascending() = 8947401, "Range-based bounds require an ascending sortBy";
     not_a_number(kind: &str) = 5429414, "Invalid range: Expected the sortBy field to be a number, but it was {kind}";
     date_without_unit() = 5429413, "Invalid range: For windows that involve date or time ranges, a unit must be provided.";
@@ -64,7 +67,11 @@ impl Bounds {
     pub(crate) const ALL: Bounds = Bounds::Documents(Bound::Unbounded, Bound::Unbounded);
 
     /// Parses `{ documents: […] }` or `{ range: […], unit }`.
-    pub(crate) fn parse(window: Value<'_>, sort: Option<Doc<'_>>) -> Result<Bounds> {
+    pub(crate) fn parse(
+        window: Value<'_>,
+        sort: Option<Doc<'_>>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Bounds> {
         let Value::Document(spec) = window else {
             return Err(window_not_object());
         };
@@ -81,8 +88,8 @@ impl Bounds {
         match (documents, range) {
             (Some(_), Some(_)) => Err(both_kinds()),
             (Some(_), None) if unit.is_some() => Err(unit_without_range()),
-            (Some(documents), None) => parse_documents(documents, sort),
-            (None, Some(range)) => parse_range(range, unit, sort),
+            (Some(documents), None) => parse_documents(documents, sort, scope),
+            (None, Some(range)) => parse_range(range, unit, sort, scope),
             (None, None) if unit.is_some() => Err(unit_without_range()),
             (None, None) => Ok(Bounds::ALL),
         }
@@ -149,19 +156,32 @@ fn pair<'v>(name: &str, value: Value<'v>) -> Result<[Value<'v>; 2]> {
     }
 }
 
-fn parse_bound<T>(value: Value<'_>, read: impl Fn(Value<'_>) -> Result<T>) -> Result<Bound<T>> {
+/// Reads a bound: one of two names, or an expression of constants.
+fn parse_bound<T>(
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+    read: impl Fn(Value<'_>) -> Result<T>,
+) -> Result<Bound<T>> {
     match value {
         Value::String(text) if *text == "unbounded" => Ok(Bound::Unbounded),
         Value::String(text) if *text == "current" => Ok(Bound::Current),
-        value if value.kind().is_number() => read(value).map(Bound::At),
-        _ => Err(not_a_bound()),
+        Value::String(_) => Err(not_a_bound()),
+        value => {
+            let mut expression = Expression::parse(value, scope)?;
+            expression.optimize(scope.context)?;
+            read(expression.as_constant().ok_or_else(bound_not_constant)?).map(Bound::At)
+        }
     }
 }
 
-fn parse_documents(value: Value<'_>, sort: Option<Doc<'_>>) -> Result<Bounds> {
+fn parse_documents(
+    value: Value<'_>,
+    sort: Option<Doc<'_>>,
+    scope: &mut Scope<'_>,
+) -> Result<Bounds> {
     let [lower, upper] = pair("documents", value)?;
     let read = |value: Value<'_>| value.as_exact_i64().ok_or_else(position_not_integer);
-    let (low, up) = (parse_bound(lower, read)?, parse_bound(upper, read)?);
+    let (low, up) = (parse_bound(lower, scope, read)?, parse_bound(upper, scope, read)?);
     let distance = |bound: &Bound<i64>| match bound {
         Bound::Unbounded => None,
         Bound::Current => Some(0),
@@ -173,32 +193,43 @@ fn parse_documents(value: Value<'_>, sort: Option<Doc<'_>>) -> Result<Bounds> {
         return Err(lower_above_upper(&a.to_string(), &b.to_string()));
     }
     let is_all = low == Bound::Unbounded && up == Bound::Unbounded;
-    if !is_all && sort.is_none_or(Doc::is_empty) {
+    if !is_all && sort.is_none() {
         return Err(positions_need_sort());
     }
     Ok(Bounds::Documents(low, up))
 }
 
-fn parse_range(value: Value<'_>, unit: Option<Value<'_>>, sort: Option<Doc<'_>>) -> Result<Bounds> {
+fn parse_range(
+    value: Value<'_>,
+    unit: Option<Value<'_>>,
+    sort: Option<Doc<'_>>,
+    scope: &mut Scope<'_>,
+) -> Result<Bounds> {
     let [lower, upper] = pair("range", value)?;
     let unit = match unit {
         None => None,
-        Some(Value::String(name)) => {
-            Some(Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?)
-        }
+        Some(Value::String(name)) => Some(name),
         Some(_) => return Err(unit_not_string()),
     };
     let read = |value: Value<'_>| match unit {
         Some(_) if value.as_exact_i64().is_none() => Err(units_not_integer()),
+        _ if !value.kind().is_number() => Err(distance_not_number()),
         _ => Ok(value.to_buf()),
     };
-    let (low, up) = (parse_bound(lower, read)?, parse_bound(upper, read)?);
+    let (low, up) = (parse_bound(lower, scope, read)?, parse_bound(upper, scope, read)?);
+    let unit = match unit {
+        None => None,
+        Some(name) => Some(Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?),
+    };
     if let (Some(a), Some(b)) = (distance(&low), distance(&up))
         && order::compare(a.get(), b.get(), None).is_gt()
     {
         return Err(lower_above_upper(&shown(a.get()), &shown(b.get())));
     }
     let sort_by = SortBy::only(sort)?.ok_or_else(range_needs_one_field)?;
+    if sort.is_some_and(|sort| sort.values().any(|part| part.as_doc().is_some())) {
+        return Err(range_needs_a_path());
+    }
     if sort_by.descending {
         return Err(range_needs_ascending());
     }

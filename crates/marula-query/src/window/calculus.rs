@@ -85,7 +85,7 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
         }
     }
     let input = input.ok_or_else(|| no_input(name))?;
-    let bounds = bounds(spec.window, spec.sort)?;
+    let bounds = bounds(spec.window, spec.sort, scope)?;
     Ok(Box::new(Slope { is_integral, input, unit, sort_by, bounds }))
 }
 
@@ -238,7 +238,7 @@ struct Covariance {
 
 fn parse_covariance(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
     let input = Expression::parse(spec.argument, scope)?;
-    let bounds = bounds(spec.window, spec.sort)?;
+    let bounds = bounds(spec.window, spec.sort, scope)?;
     Ok(Box::new(Covariance { is_sample: spec.name == "$covarianceSamp", input, bounds }))
 }
 

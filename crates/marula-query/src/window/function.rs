@@ -90,6 +90,7 @@ impl WindowFunction {
         }
         let Some(function) = function else {
             let first = doc.iter().next().map(|first| text(first.name));
+            let first = first.filter(|name| !name.is_empty());
             return Err(first.map_or_else(no_function, |name| not_a_function(&name)));
         };
         if let Some(name) = other {
@@ -108,7 +109,7 @@ impl WindowFunction {
                     return Err(unknown_function(&text(name)));
                 }
                 let accumulator = Accumulator::parse_in_window(name, argument, scope)?;
-                Box::new(Accumulated { accumulator, bounds: bounds(window, sort)? })
+                Box::new(Accumulated { accumulator, bounds: bounds(window, sort, scope)? })
             }
         };
         Ok(WindowFunction { function, spec: value.to_buf() })
@@ -136,8 +137,12 @@ impl WindowFunction {
 }
 
 /// The bounds of a function; the whole partition where none are given.
-pub(super) fn bounds(window: Option<Value<'_>>, sort: Option<Doc<'_>>) -> Result<Bounds> {
-    window.map_or(Ok(Bounds::ALL), |window| Bounds::parse(window, sort))
+pub(super) fn bounds(
+    window: Option<Value<'_>>,
+    sort: Option<Doc<'_>>,
+    scope: &mut Scope<'_>,
+) -> Result<Bounds> {
+    window.map_or(Ok(Bounds::ALL), |window| Bounds::parse(window, sort, scope))
 }
 
 /// An accumulator over a window.

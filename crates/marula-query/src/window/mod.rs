@@ -71,11 +71,7 @@ impl Partition<'_> {
 
     /// As [`values`](Partition::values), on the documents that are wanted alone: others are never computed, so that
     /// they cannot fail.
-    fn values_of(
-        &self,
-        expression: &Expression,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<ValueBuf>>> {
+    fn values_of(&self, expression: &Expression, wanted: &[bool]) -> Result<Vec<Option<ValueBuf>>> {
         let mut arena = Arena::new();
         let mut values = vec![None; self.documents.len()];
         for ((document, value), _) in
