@@ -274,7 +274,7 @@ pub(super) fn search_index<'a>(
         .ok_or_else(|| index_not_integral(name, which, kind(value), &print::optional(value)))?;
     match usize::try_from(index) {
         Ok(index) => Ok(Some(index)),
-        Err(_) => Err(index_negative(name, which, &index.to_string())),
+        Err(_) => Err(index_negative(name, which, &print::optional(value))),
     }
 }
 
