@@ -349,7 +349,9 @@ impl<'a> Request<'a> {
             fields::check(place, fields, sequence.name, Type::Array)?;
         }
         for field in fields.iter().filter(|field| field.is_required) {
-            if self.arg(field.name).is_none() && self.message.sequence(field.name).is_none() {
+            let given = self.args.iter().find(|element| element.name == field.name);
+            let is_missing = field.is_missing(given.map(|element| element.value.get()));
+            if is_missing && self.message.sequence(field.name).is_none() {
                 return Err(fields::missing_field(place, field.name));
             }
         }

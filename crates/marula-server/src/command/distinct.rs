@@ -13,6 +13,7 @@ use marula_db::collection::State;
 use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, Found, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
+use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
@@ -44,7 +45,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("key", Types::STRING),
             Field::optional("query", Types::DOCUMENT),
             Field::optional("collation", Types::DOCUMENT),
-            Field::optional("hint", Types::Any),
+            Field::optional("hint", Types::Any).since(FeatureVersion::V8_0),
             Field::optional("queryOptions", Types::DOCUMENT),
             Field::optional("collectionUUID", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),

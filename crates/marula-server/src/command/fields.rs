@@ -4,7 +4,7 @@
 //! types, so that a command's own code starts from fields that have been checked.
 //! Source: mongod 6.0, recorded errors 14, 40414 and 40415.
 
-use marula_bson::{BStr, Doc, Type};
+use marula_bson::{BStr, Doc, Type, Value};
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
 
@@ -70,6 +70,12 @@ impl Field {
     /// A field that must be there.
     pub const fn required(name: &'static str, types: Types) -> Field {
         Field { name, types, is_required: true, since: FeatureVersion::V6_0 }
+    }
+
+    /// Whether `value` is as good as no value for a field that must be there. Null is, but where the command looks at the
+    /// type itself.
+    pub(crate) fn is_missing(&self, value: Option<Value<'_>>) -> bool {
+        value.is_none_or(|value| value.is_nullish() && self.types != Types::Any)
     }
 
     /// The field, which a later release added.
@@ -179,7 +185,7 @@ pub fn check_doc_in(
         }
     }
     for field in fields.iter().filter(|field| field.is_required) {
-        if doc.get_raw(field.name.as_bytes()).is_none_or(|value| value.get().is_nullish()) {
+        if field.is_missing(doc.get(field.name)) {
             return Err(missing_field(place, field.name));
         }
     }
@@ -221,6 +227,9 @@ mod tests {
                 "BSON field 'x.b' is the wrong type 'string', expected types '[long, int, decimal, double']",
             ),
         );
+        let any = [Field::required("index", Types::Any)];
+        assert!(check_doc("x", &any, doc! { "index": null }.as_doc()).is_ok());
+        assert!(check_doc("x", &any, Doc::EMPTY).is_err());
         let newer = [Field::optional("sort", Types::DOCUMENT).since(FeatureVersion::V8_0)];
         let sorted = doc! { "sort": {} };
         assert!(check_doc("x", &newer, sorted.as_doc()).is_err());

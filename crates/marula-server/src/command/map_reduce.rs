@@ -92,8 +92,8 @@ enum Mode {
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
     let functions = Arc::new(MapReduce {
-        map: code(request, "map")?.unwrap_or_default(),
-        reduce: code(request, "reduce")?.unwrap_or_default(),
+        map: code(request, "map")?.ok_or_else(|| code_type("map"))?,
+        reduce: code(request, "reduce")?.ok_or_else(|| code_type("reduce"))?,
         finalize: code(request, "finalize")?,
         scope: match request.arg("scope") {
             None => DocBuf::new(),
