@@ -128,7 +128,7 @@ impl<'a> Doc<'a> {
             let size = value_size(kind, after_name)?;
             // The length and the first byte tell most names apart without a call that compares them.
             if name_size == name.len()
-                && after_tag.first() == name.first()
+                && name.first().is_none_or(|first| after_tag.first() == Some(first))
                 && after_tag.starts_with(name)
             {
                 return Some(RawValue::new(kind, after_name.get(..size)?));
