@@ -33,7 +33,7 @@ setup:
 	@tools/setup build
 
 unit: setup ## unit tests of the crates
-	@cargo test --workspace --quiet $(ARGS)
+	@cargo test --workspace --no-fail-fast --quiet $(ARGS)
 
 tidy: setup ## arrows between crates, names, module docs, generated pages
 	@cargo run --quiet --package xtask -- tidy

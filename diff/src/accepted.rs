@@ -44,7 +44,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A later `$match` is not moved forward",
+        words: "A `$match` that mongod moves further, or not as far, lets other documents reach what fails",
         applies: |case, difference| {
             let matches = count(&case.command, &|name| name == "$match");
             let stages = count(&case.command, &|name| name.starts_with('$'));
