@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::Options;
 use crate::bson::Doc;
-use crate::fill::{BATCH, count, create_indexes, drop_collection, fill};
-use crate::fill::{load_hot, load_records, load_shelf};
+use crate::fill::{
+    BATCH, count, create_indexes, drop_collection, fill, load_hot, load_records, load_shelf,
+};
 use crate::index_build::{self, BuildIndex};
 use crate::load::{self, Blocking, Measured, Work};
 use crate::lookups::{Lookup, Lookups};

@@ -208,10 +208,9 @@ impl Graph {
     }
 }
 
-/// Checks the views that a pipeline joins before it runs: each has the operation's collation, and the constants of those
-/// that `$unionWith` reads can be computed.
+/// Checks the views that a pipeline joins before it runs: each has the operation's collation.
 ///
-/// Errors: `joins_other_collation`, those of the views' constant expressions.
+/// Errors: `joins_other_collation`, those of the pipeline itself.
 pub fn check_joined(
     db: &Db,
     database: &str,
@@ -237,6 +236,8 @@ pub fn check_joined(
 }
 
 /// Computes the constants of the views that a pipeline's `$unionWith`s read, as mongod does before it reads anything.
+///
+/// Errors: those of the views' constant expressions.
 pub fn check_unions(
     db: &Db,
     database: &str,

@@ -112,6 +112,19 @@ fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
     Arc::new(Match::new(Filter::from_node(Node::And(conditions), context)))
 }
 
+/// Leaves out a sort that another follows: the later one decides the order.
+pub(super) fn drop_sorts(stages: &mut Vec<Arc<dyn Stage>>) {
+    let mut at = 1;
+    while at < stages.len() {
+        let is_plain = matches!(stages[at - 1].kind(), Kind::Sort(_, None));
+        if is_plain && stages[at].sorts_anew() {
+            stages.remove(at - 1);
+        } else {
+            at += 1;
+        }
+    }
+}
+
 /// Tells each sort how many documents a `$limit` behind it leaves, so that it keeps no more.
 pub(super) fn limit_sorts(stages: &mut [Arc<dyn Stage>]) {
     for at in 1..stages.len() {

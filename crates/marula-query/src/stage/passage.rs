@@ -135,7 +135,7 @@ impl Passage {
 
     /// Whether a field at the top is left as it is.
     fn keeps(&self, name: &[u8]) -> bool {
-        let is_named = self.named.names().any(|named| named == name);
+        let is_named = self.named.place(name).is_some();
         !self.is_closed && is_named == self.keeps_named
     }
 

@@ -147,22 +147,9 @@ impl Pipeline {
                     .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
             }
         }
-        self.drop_sorts();
+        optimize::drop_sorts(&mut self.stages);
         optimize::limit_sorts(&mut self.stages);
         Ok(())
-    }
-
-    /// Leaves out a sort that another follows: the later one decides the order.
-    fn drop_sorts(&mut self) {
-        let mut at = 1;
-        while at < self.stages.len() {
-            let is_plain = matches!(self.stages[at - 1].kind(), Kind::Sort(_, None));
-            if is_plain && self.stages[at].sorts_anew() {
-                self.stages.remove(at - 1);
-            } else {
-                at += 1;
-            }
-        }
     }
 
     /// The pipeline in the order in which it costs least, as far as its answer stays the same.
