@@ -155,3 +155,68 @@ def test_what_runs_tells_its_plan(filled, client):
         found = [operation for operation in operations if "planSummary" in operation]
     done.join()
     assert found and found[0]["planSummary"] == "IXSCAN { a: 1, b: 1 }" and found[0]["op"] == "query"
+
+
+def staged(c, pipeline, **options):
+    """What a pipeline's explain shows: the plan at its front, and the names of the stages behind."""
+    found = explain(c, {"aggregate": c.name, "pipeline": pipeline, "cursor": {}, **options}, "queryPlanner")
+    if "stages" not in found:
+        return flat(found["queryPlanner"]["winningPlan"]), []
+    first, *rest = found["stages"]
+    return flat(first["$cursor"]["queryPlanner"]["winningPlan"]), [next(iter(stage)) for stage in rest]
+
+
+GROUP = {"$group": {"_id": "$a"}}
+JUMPS = ["$groupByDistinctScan"]
+PIPELINES = [
+    ([GROUP], "PROJECTION_COVERED < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$sort": {"a": -1}}, GROUP], "PROJECTION_COVERED < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$group": {"_id": "$a", "x": {"$first": "$b"}}}], "PROJECTION_COVERED < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$group": {"_id": "$a", "x": {"$first": "$c"}}}],
+     "PROJECTION_SIMPLE < FETCH < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$sort": {"a": 1, "b": 1}}, {"$group": {"_id": "$a", "x": {"$first": "$c"}}}],
+     "FETCH < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$group": {"_id": "$a", "x": {"$first": "$$ROOT"}}}], "FETCH < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$match": {"a": {"$gt": 5}}}, {"$group": {"_id": {"k": "$a"}}}],
+     "PROJECTION_COVERED < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$match": {"a": 5}}, {"$group": {"_id": "$b"}}], "PROJECTION_COVERED < DISTINCT_SCAN a_1_b_1", JUMPS),
+    ([{"$group": {"_id": "$a", "n": {"$sum": 1}}}], "PROJECTION_SIMPLE < COLLSCAN", ["$group"]),
+    ([{"$group": {"_id": "$a", "x": {"$last": "$b"}}}], "PROJECTION_SIMPLE < COLLSCAN", ["$group"]),
+    ([{"$limit": 50}, GROUP], "LIMIT < PROJECTION_SIMPLE < COLLSCAN", ["$group"]),
+    ([{"$match": {"z": 1}}, GROUP], "PROJECTION_SIMPLE < COLLSCAN", ["$group"]),
+    ([{"$group": {"_id": "$tags"}}], "PROJECTION_SIMPLE < COLLSCAN", ["$group"]),
+    ([{"$match": {"a": 5}}, {"$group": {"_id": "$b", "n": {"$sum": 1}}}],
+     "PROJECTION_COVERED < IXSCAN a_1_b_1", ["$group"]),
+    ([{"$match": {"a": 5}}, {"$group": {"_id": "$b", "n": {"$sum": "$c"}}}],
+     "PROJECTION_SIMPLE < FETCH < IXSCAN a_1_b_1", ["$group"]),
+    ([{"$match": {"a": 5}}, {"$count": "n"}], "COUNT_SCAN a_1_b_1", ["$group", "$project"]),
+    ([{"$match": {"a": {"$gt": 5}}}, {"$limit": 3}, {"$count": "n"}],
+     "LIMIT < IXSCAN a_1_b_1", ["$group", "$project"]),
+    ([{"$match": {"a": 5}}, {"$sort": {"b": 1}}, {"$addFields": {"x": "$b"}}], "FETCH < IXSCAN a_1_b_1", ["$addFields"]),
+]
+
+
+@pytest.mark.parametrize("pipeline, stages, behind", PIPELINES)
+def test_what_a_pipeline_reads_is_told_to_the_planner(filled, pipeline, stages, behind):
+    assert staged(filled, pipeline) == (stages, behind)
+
+
+def test_groups_by_jumps_are_those_of_a_group(filled):
+    filled.insert_many([{"_id": 1000 + i, **doc} for i, doc in enumerate(
+        [{}, {"a": None}, {"a": 1.0, "b": -1}, {"a": "x"}, {"a": {"q": 1}}, {"a": float("-inf")}])])
+    by_jumps = list(filled.aggregate([{"$sort": {"a": 1, "b": 1}}, {"$group": {
+        "_id": "$a", "least": {"$first": "$b"}, "nothing": {"$first": "$z"}}}]))
+    by_scan = filled.aggregate([{"$group": {"_id": "$a", "least": {"$min": {"$ifNull": ["$b", -9]}}}}])
+    wanted = {repr(group["_id"]).replace(".0", ""): group["least"] for group in by_scan}
+    found = {repr(group["_id"]).replace(".0", ""): group["least"] for group in by_jumps}
+    assert {key: -9 if value is None else value for key, value in found.items()} == wanted
+    assert all(group["nothing"] is None for group in by_jumps)
+    assert [group["_id"] for group in by_jumps][:4] == [None, float("-inf"), 0, 1]
+    assert [group["_id"] for group in filled.aggregate([{"$sort": {"a": -1}}, GROUP], batchSize=2)][:4] == [{"q": 1}, "x", 9, 8]
+    few = filled.aggregate([{"$group": {"_id": "$c", "x": {"$first": "$$ROOT"}}}], batchSize=7)
+    assert [group["x"].get("c") for group in few] == [*range(199, -1, -1), None]
+
+
+def test_a_collection_that_is_not_there_is_grouped_by_jumps(c):
+    assert staged(c, [GROUP]) == ("EOF", JUMPS)
+    assert list(c.aggregate([GROUP])) == []

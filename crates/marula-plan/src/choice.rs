@@ -37,6 +37,9 @@ pub fn choose(
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
+    if let Some(plan) = planner::plan_first_of_each(&state, &query)? {
+        return Ok(may_wait.then_some((plan, query)));
+    }
     if let Some(branches) = subplan::branches(&state, &query) {
         let memory = Memory { cache: &cache, wording, may_wait };
         match choose_branches(db, collection, branches, &query, Some(&memory), interrupt)? {
@@ -233,6 +236,9 @@ pub fn explain(
     query.filter.add_index_conditions(&query.context);
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;
+    if let Some(plan) = planner::plan_first_of_each(&state, query)? {
+        return Ok(Choice { plan, rejected: Vec::new(), tried: Vec::new() });
+    }
     if let Some(branches) = subplan::branches(&state, query)
         && let Chosen::Plan(plan) =
             choose_branches(db, collection, branches, query, None, interrupt)?

@@ -423,6 +423,12 @@ impl Plan {
         leaves.join(", ")
     }
 
+    /// Whether it gives, of the documents with one value of a field, only the first.
+    pub fn gives_first_of_each(&self) -> bool {
+        let jumps = |stage: &Stage| matches!(stage, Stage::Ixscan(scan) if matches!(scan.used_for, ScanUse::Distinct(_)));
+        self.root.any(&jumps)
+    }
+
     /// Whether the plan looks at a bounded, small number of documents: one by `_id`, or the few that points of a
     /// unique index lead to. Such a plan may run where others wait for it.
     pub fn is_short(&self) -> bool {

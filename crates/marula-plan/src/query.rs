@@ -46,6 +46,9 @@ pub struct Query {
     /// The fields that whoever takes the documents looks at; `None` may be any. A stage that keeps documents for a
     /// while need keep no others.
     pub fields: Option<FieldSet>,
+    /// The field of whose values each is wanted once, with the first document that has it. A plan need not see to it: see
+    /// [`Plan::gives_first_of_each`](crate::Plan::gives_first_of_each).
+    pub first_of_each: Option<FieldPath>,
     /// Whether the score of a text search is asked for.
     pub wants_score: bool,
     /// Collation, time and variables.
@@ -120,6 +123,18 @@ impl Shown {
         Shown { needs: Some(needs), is_simple: path.is_single(), computed: None, kept }
     }
 
+    /// What a pipeline needs that looks at nothing but these paths.
+    pub fn paths(paths: Vec<FieldPath>) -> Self {
+        let is_simple = paths.iter().all(FieldPath::is_single);
+        let kept = Kept::Only(paths.clone());
+        Shown { needs: Some(paths), is_simple, computed: None, kept }
+    }
+
+    /// Whether nothing of a document is needed but that it is there.
+    pub fn is_nothing(&self) -> bool {
+        self.needs.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// Whether what is shown has at `path` what the document has there.
     pub fn keeps(&self, path: &FieldPath) -> bool {
         match &self.kept {
@@ -160,6 +175,7 @@ impl Query {
             wanted: Wanted::Documents,
             shown: None,
             fields: None,
+            first_of_each: None,
             wants_score: false,
             context,
         }

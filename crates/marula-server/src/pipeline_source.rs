@@ -6,7 +6,7 @@ use marula_bson::{ArrayWriter, Doc, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Hint, Query, Wording, choice};
+use marula_plan::{Emit, End, Execution, Hint, Query, Shown, Wanted, Wording, choice};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
 use marula_query::sort::{SortMeta, SortPart, SortPattern};
@@ -278,17 +278,18 @@ fn start_resolved(
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
-    query.fields = rest.needs();
     let mut interrupt = || surroundings.check_interrupt();
     let (db, wording) = (&surroundings.db, Wording::default());
     let chosen = choice::choose(db, &collection, query, &wording, true, &mut interrupt)?;
     let (plan, query) = chosen.expect("who may wait gets a plan");
+    let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
     let execution = Execution::new(collection, plan, query);
     let input = CollectionSource::new(execution, surroundings, None);
     rest.run(Box::new(input), &env)
 }
 
-/// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`.
+/// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`. What the rest
+/// needs of the documents is the query's projection.
 pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
@@ -328,7 +329,26 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     query.wants_score = wants_score;
     query.skip = part.skip;
     query.limit = part.limit;
+    if let Some(needed) = rest.needs().filter(|_| query.filter.text().is_none()) {
+        let is_all = query.sort.is_none() && part.is_all();
+        match needed.paths.is_empty() && is_all {
+            true => query.wanted = Wanted::Count,
+            false => query.shown = Some(Shown::paths(needed.paths)),
+        }
+        query.fields = Some(needed.fields);
+    }
+    let first = rest.stages().first().filter(|_| part.is_all());
+    query.first_of_each =
+        first.and_then(|stage| Arc::clone(stage).first_of_each()).map(|first| first.field);
     Ok((query, rest))
+}
+
+/// The rest of a pipeline over a plan that gives only the first document of each group.
+pub fn of_first_of_each(rest: Pipeline) -> Pipeline {
+    match rest.stages().first().and_then(|stage| Arc::clone(stage).first_of_each()) {
+        Some(first) => rest.with_first(first.stage),
+        None => rest,
+    }
 }
 
 /// The filter of a query that has none.

@@ -44,7 +44,8 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
             }
             _ => false,
         };
-    if covers || sorts_entries {
+    let shows_nothing = query.shown.as_ref().is_some_and(Shown::is_nothing);
+    if (covers && !shows_nothing) || sorts_entries {
         show_entries(&mut node);
     }
     let mut must_fetch = !is_fetched && !covers;
@@ -100,11 +101,12 @@ fn path_of(part: &SortPart) -> Option<FieldPath> {
     }
 }
 
-fn project(node: Node, query: &Query, covers: bool) -> Node {
+/// The projection of a query over `node`, where it has one.
+pub(super) fn project(node: Node, query: &Query, covers: bool) -> Node {
     if query.wanted == Wanted::Key {
         return Node::project(node, ProjectionKind::ReturnKey);
     }
-    let Some(shown) = &query.shown else { return node };
+    let Some(shown) = query.shown.as_ref().filter(|shown| !shown.is_nothing()) else { return node };
     let is_one_scan = !node.any(&|stage| matches!(stage, Stage::Or(_) | Stage::SortMerge(_)));
     let kind = match shown.is_simple {
         true if covers && is_one_scan => ProjectionKind::Covered,

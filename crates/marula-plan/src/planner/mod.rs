@@ -10,6 +10,7 @@
 mod access;
 mod assign;
 mod conditions;
+mod distinct;
 mod finish;
 mod min_max;
 mod near;
@@ -34,10 +35,12 @@ use crate::bounds::places::is_asked_for_places;
 use crate::bounds::{self, IndexBounds, Interval, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::Standing;
-use crate::plan::{IdHack, Ixscan, Node, Plan, ProjectionKind, ScanBounds, ScanUse, Stage};
+use crate::plan::{IdHack, Ixscan, Node, Plan, ScanBounds, Stage};
 use crate::query::{Hint, Query, Wanted};
 use access::Access;
 pub(crate) use access::Rank;
+pub(crate) use distinct::plan_first_of_each;
+pub use distinct::{is_led_to, plan_distinct};
 
 errors! {
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
@@ -153,62 +156,6 @@ pub fn plan_id(id: ValueBuf) -> Plan {
     Plan::new(id_hack(id))
 }
 
-/// The plan that gives one entry of an index for each value that `key` has in documents that match, and which field
-/// of the index that is; `None` where no index can.
-pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(Plan, usize)> {
-    if query.hint.is_some() || key.indexes().iter().any(Option::is_some) {
-        return None;
-    }
-    let last = 1_u64 << (key.parts().len() - 1).min(63);
-    let views = visible(state, query);
-    if query.filter.to_doc().as_doc().is_empty() {
-        // An array's elements are what the entries hold, and what `distinct` asks for.
-        let is_suitable = |view: &&IndexView<'_>| {
-            let (part, spec) = (&view.parts[0], &view.index.spec);
-            part.path == key
-                && part.kind.holds_value
-                && part.order.is_none()
-                && part.multikey & !last == 0
-                && view.same_collation
-                && !spec.sparse
-                && !matches!(spec.kind, IndexKind::Places(_))
-                && spec.partial.is_none()
-        };
-        let view = views.iter().find(is_suitable)?;
-        let mut scan = view.whole_scan();
-        scan.standing = Standing::default();
-        scan.used_for = ScanUse::Distinct(0);
-        return Some((distinct_scan(scan, key), 0));
-    }
-    let mut found = access::accesses(state, &views, query, query.filter.root());
-    found.sort_by_key(|access| std::cmp::Reverse(access.rank));
-    found.into_iter().find_map(|access| {
-        let Stage::Ixscan(mut scan) = access.node.stage else { return None };
-        let view = views.iter().find(|view| view.is_walked_by(&scan))?;
-        if scan.filter.is_some() || !view.holds(key) || !view.same_collation {
-            return None;
-        }
-        let field = view.parts.iter().position(|part| part.path == key)?;
-        scan.used_for = ScanUse::Distinct(field);
-        Some((distinct_scan(scan, key), field))
-    })
-}
-
-/// Whether an index that holds `key` leads to the documents that match.
-pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
-    let mut views = visible(state, query);
-    views.retain(|view| view.parts.iter().any(|part| part.path == key));
-    !access::accesses(state, &views, query, query.filter.root()).is_empty()
-}
-
-fn distinct_scan(scan: Ixscan, key: &FieldPath) -> Plan {
-    let kind = match key.is_single() {
-        true => ProjectionKind::Covered,
-        false => ProjectionKind::Default,
-    };
-    Plan::new(Node::project(Node::new(Stage::Ixscan(scan)), kind))
-}
-
 /// Whether an index orders strings as a query does.
 pub(crate) fn has_collation_of(index: &Arc<Index>, query: &Query) -> bool {
     IndexView::new(index, query).same_collation
@@ -290,6 +237,11 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     {
         return Ok(vec![finish::finish(Access::of(id_hack(id)), query, &[])]);
     }
+    searched(state, query)
+}
+
+/// The plans that a query without a hint is searched for.
+fn searched(state: &State, query: &Query) -> Result<Vec<Plan>> {
     let views = useful(state, query);
     let mut plans = indexed(state, &views, query);
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));

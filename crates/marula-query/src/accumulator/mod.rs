@@ -229,6 +229,11 @@ impl Accumulator {
         }
     }
 
+    /// Whether it gives its argument's value of the first document.
+    pub(crate) fn takes_first(&self) -> bool {
+        self.row.name == "$first"
+    }
+
     /// Notes what is read of each document.
     pub(crate) fn reads(&self, needs: &mut Needs) {
         needs.expression(&self.argument);

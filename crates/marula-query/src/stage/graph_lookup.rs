@@ -9,6 +9,7 @@ use marula_error::{Result, errors};
 use super::fields::write_with;
 use super::lookup::{collect, equal_to_any};
 use super::r#match::Match;
+use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::check_size;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
@@ -139,6 +140,11 @@ impl Stage for GraphLookup {
                 out.append("restrictSearchWithMatch", restrict);
             }
         })
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.expression(&self.start_with);
+        Gives::Input
     }
 
     fn passage(&self) -> Passage {

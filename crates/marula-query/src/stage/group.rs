@@ -1,8 +1,9 @@
 //! `$group`: one document per value of an expression, with what accumulators make of the group.
 //!
 //! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond; `inputs` finds what
-//! goes into them.
+//! goes into them. Where an index gives one document of each group, `first_of_each` takes the stage's place.
 
+mod first_of_each;
 mod inputs;
 mod table;
 
@@ -18,6 +19,7 @@ use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression};
 use crate::feature_version::FeatureVersion;
+pub use first_of_each::FirstOfEach;
 use table::{Part, Table, Whole};
 
 pub(super) const ROW: Row =
@@ -122,6 +124,10 @@ impl Stage for Group {
 
     fn passage(&self) -> Passage {
         Passage::of_group(&self.key)
+    }
+
+    fn first_of_each(self: Arc<Self>) -> Option<FirstOfEach> {
+        FirstOfEach::of(self)
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -218,7 +218,6 @@ impl Stage for Lookup {
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {
-        needs.written(&self.to);
         if let Some((local, _)) = &self.fields {
             needs.path(local);
         }

@@ -59,6 +59,8 @@ use marula_error::Result;
 
 pub use coll_stats::CollectionStats;
 pub use geo_near::GeoNear;
+pub use group::FirstOfEach;
+pub use needs::Needed;
 use needs::{Gives, Needs};
 use passage::Passage;
 pub use pipeline::{Parser, Pipeline};
@@ -178,6 +180,12 @@ pub trait Stage: Debug + Send + Sync {
     /// Notes which fields of its input the stage looks at, and says what its documents are made of.
     fn reads(&self, _needs: &mut Needs) -> Gives {
         Gives::Unknown
+    }
+
+    /// What takes the stage's place where its input gives only the first document of each value of a field; `None` where
+    /// it looks at more.
+    fn first_of_each(self: Arc<Self>) -> Option<FirstOfEach> {
+        None
     }
 
     /// Stacks the stage upon its input.

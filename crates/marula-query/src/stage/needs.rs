@@ -1,11 +1,12 @@
 //! Which fields of its input a pipeline looks at, so that no others need be carried through it.
 //!
 //! Each [`Stage`](super::Stage) notes what it reads itself and says what its documents are made of. The stages are asked in order
-//! until one makes its documents of nothing but what was noted: whatever stands behind it sees no more. Only the
-//! tops of paths count; a set that is too large is no harm. A stage that does not say anything needs the whole
-//! document, and so does a pipeline that hands its input on to its end.
+//! until one makes its documents of nothing but what was noted: whatever stands behind it sees no more. Documents are
+//! carried by the tops of paths, a set that may be too large without harm; the paths themselves tell whether an index
+//! holds all that is read. A stage that does not say anything needs the whole document, and so does a pipeline that
+//! hands its input on to its end.
 
-use marula_bson::FieldSet;
+use marula_bson::{DocBuf, FieldPath, FieldSet};
 
 use super::Pipeline;
 use crate::expression::{Expression, Path};
@@ -23,10 +24,42 @@ pub enum Gives {
     Unknown,
 }
 
+/// The fields that a pipeline looks at.
+#[derive(Clone, Debug)]
+pub struct Needed {
+    /// The fields at the top.
+    pub fields: FieldSet,
+    /// The paths, in order; none lies below another.
+    pub paths: Vec<FieldPath>,
+}
+
+impl Needed {
+    fn of(needs: Needs) -> Self {
+        let Needs { fields, mut paths, .. } = needs;
+        paths.sort_by(|one, other| one.parts().cmp(other.parts()));
+        paths.dedup_by(|below, path| below.starts_with(path));
+        Needed { fields, paths }
+    }
+
+    /// The projection that leaves just these fields, as mongod writes it.
+    pub fn projection(&self) -> DocBuf {
+        let is_id = |path: &FieldPath| path.first() == b"_id";
+        DocBuf::build(|out| {
+            for path in &self.paths {
+                out.append(path.to_string(), 1);
+            }
+            if !self.paths.is_empty() && !self.paths.iter().any(is_id) {
+                out.append("_id", 0);
+            }
+        })
+    }
+}
+
 /// The fields that have been noted.
 #[derive(Debug, Default)]
 pub struct Needs {
     fields: FieldSet,
+    paths: Vec<FieldPath>,
     /// Whether some part of a pipeline takes the document as a whole.
     is_whole: bool,
 }
@@ -34,21 +67,20 @@ pub struct Needs {
 impl Needs {
     /// Notes a field at the top.
     pub fn field(&mut self, name: &[u8]) {
-        self.is_whole |= !self.fields.insert(name);
+        self.field_path(FieldPath::new(name));
+    }
+
+    /// Notes a path that is known to lead somewhere.
+    pub fn field_path(&mut self, path: FieldPath) {
+        self.is_whole |= !self.fields.insert(path.first());
+        self.paths.push(path);
     }
 
     /// Notes a path; one without parts is the whole document.
     pub fn path(&mut self, path: &Path) {
-        match path.parts().first() {
-            Some(first) => self.field(first),
-            None => self.is_whole = true,
-        }
-    }
-
-    /// Notes the field that a value is written below; one that is written at the top replaces what is there.
-    pub fn written(&mut self, path: &Path) {
-        if path.parts().len() > 1 {
-            self.path(path);
+        match path.is_empty() {
+            false => self.field_path(FieldPath::new(path.text())),
+            true => self.is_whole = true,
         }
     }
 
@@ -61,7 +93,7 @@ impl Needs {
     pub fn sort(&mut self, pattern: &SortPattern) {
         for part in pattern.parts() {
             if let SortPart::Path { path, .. } = part {
-                self.field(path.first());
+                self.field_path(path.clone());
             }
         }
     }
@@ -82,7 +114,7 @@ impl Needs {
                 children.iter().for_each(|child| self.node(child));
             }
             Node::Not(child) => self.node(child),
-            Node::Path(at) => self.field(at.path.first()),
+            Node::Path(at) => self.field_path(at.path.clone()),
             Node::Expr(expr) => self.expression(expr.expression()),
             Node::AlwaysTrue | Node::AlwaysFalse => {}
             Node::Schema(_) | Node::Where(_) | Node::Text(_) => self.is_whole = true,
@@ -92,7 +124,10 @@ impl Needs {
     /// Notes what a pipeline over the same documents reads.
     pub fn pipeline(&mut self, pipeline: &Pipeline) {
         match pipeline.needs() {
-            Some(fields) => self.is_whole |= !self.fields.extend(&fields),
+            Some(needed) => {
+                self.is_whole |= !self.fields.extend(&needed.fields);
+                self.paths.extend(needed.paths);
+            }
             None => self.is_whole = true,
         }
     }
@@ -100,13 +135,13 @@ impl Needs {
 
 impl Pipeline {
     /// The fields of its input that the pipeline looks at; `None` where that may be any.
-    pub fn needs(&self) -> Option<FieldSet> {
+    pub fn needs(&self) -> Option<Needed> {
         let mut needs = Needs::default();
         for stage in self.stages() {
             match stage.reads(&mut needs) {
                 _ if needs.is_whole => return None,
                 Gives::Input => {}
-                Gives::Noted => return Some(needs.fields),
+                Gives::Noted => return Some(Needed::of(needs)),
                 Gives::Unknown => return None,
             }
         }
@@ -131,7 +166,8 @@ mod tests {
         let stages = stages.expect("it is an array");
         let pipeline = Pipeline::parse(stages, &Context::default()).expect("it is right");
         let needs = pipeline.needs();
-        let names: Option<BTreeSet<&[u8]>> = needs.as_ref().map(|fields| fields.names().collect());
+        let names: Option<BTreeSet<&[u8]>> =
+            needs.as_ref().map(|needed| needed.fields.names().collect());
         let expected: Option<BTreeSet<&[u8]>> =
             expected.map(|names| names.iter().map(|name| name.as_bytes()).collect());
         assert_eq!(names, expected, "{text}");
@@ -164,7 +200,7 @@ mod tests {
         );
         check(r#"{"$match": {"$jsonSchema": {"required": ["a"]}}}"#, None);
         check(r#"{"$unwind": {"path": "$a.b", "includeArrayIndex": "i"}}"#, Some(&["a", "k"]));
-        check(r#"{"$unwind": {"path": "$a", "includeArrayIndex": "i.j"}}"#, Some(&["a", "i", "k"]));
+        check(r#"{"$unwind": {"path": "$a", "includeArrayIndex": "i.j"}}"#, Some(&["a", "k"]));
         check(r#"{"$sort": {"x": 1}}, {"$limit": 3}, {"$skip": 1}"#, Some(&["x", "k"]));
         check(r#"{"$addFields": {"k": "$a", "n.m": "$b"}}"#, Some(&["a", "n", "b", "k"]));
         check(r#"{"$project": {"k": "$a", "c.d": 1}}"#, Some(&["_id", "a", "c"]));
@@ -180,7 +216,7 @@ mod tests {
         );
         check(
             r#"{"$lookup": {"from": "o", "let": {"x": "$y"}, "pipeline": [], "as": "c.d"}}"#,
-            Some(&["c", "y", "k"]),
+            Some(&["y", "k"]),
         );
     }
 
@@ -190,6 +226,42 @@ mod tests {
         let facet = |a: &str, b: &str| format!(r#"[{{"$facet": {{"x": {a}, "y": {b}}}}}]"#);
         check(&facet(&group("$a"), &group("$b")), Some(&["a", "b"]));
         check(&facet(&group("$a"), r#"[{"$limit": 1}]"#), None);
+    }
+
+    /// Read from `explain` of mongod 6.0.27.
+    #[test]
+    fn what_is_needed_is_projected_as_mongod_does() {
+        let check = |stages: &str, expected: &str| {
+            let spec = ext_json::parse(&format!("{{\"pipeline\": {stages}}}")).expect("it is JSON");
+            let stages =
+                spec.as_doc().get("pipeline").and_then(|value: Value<'_>| value.as_array());
+            let stages = stages.expect("it is an array");
+            let pipeline = Pipeline::parse(stages, &Context::default()).expect("it is right");
+            let projection = pipeline.needs().expect("it is known").projection();
+            assert_eq!(projection.as_doc().to_string(), expected, "{stages}");
+        };
+        check(
+            r#"[{"$group": {"_id": "$d.e", "m": {"$sum": "$da"}, "n": {"$sum": "$d.f"}, "o": {"$sum": "$d-a"}}}]"#,
+            "{ d.e: 1, d.f: 1, d-a: 1, da: 1, _id: 0 }",
+        );
+        check(r#"[{"$group": {"_id": "$d.e", "x": {"$first": "$d"}}}]"#, "{ d: 1, _id: 0 }");
+        check(
+            r#"[{"$group": {"_id": "$A", "x": {"$first": "$a"}, "y": {"$first": "$_id"}}}]"#,
+            "{ A: 1, _id: 1, a: 1 }",
+        );
+        check(r#"[{"$count": "n"}]"#, "{}");
+        check(
+            r#"[{"$unwind": {"path": "$arr", "includeArrayIndex": "i.j"}}, {"$match": {"arr.x": 3}}, {"$group": {"_id": "$b"}}]"#,
+            "{ arr: 1, b: 1, _id: 0 }",
+        );
+        check(
+            r#"[{"$addFields": {"q.z": 1}}, {"$group": {"_id": "$b"}}]"#,
+            "{ b: 1, q: 1, _id: 0 }",
+        );
+        check(
+            r#"[{"$sort": {"q": 1, "z.0": 1}}, {"$group": {"_id": "$b"}}]"#,
+            "{ b: 1, q: 1, z.0: 1, _id: 0 }",
+        );
     }
 
     #[test]

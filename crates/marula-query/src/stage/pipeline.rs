@@ -110,6 +110,13 @@ impl Pipeline {
         Pipeline { stages }
     }
 
+    /// The pipeline with another stage in the place of its first.
+    #[must_use]
+    pub fn with_first(mut self, stage: Arc<dyn Stage>) -> Pipeline {
+        self.stages.splice(..1, [stage]);
+        self
+    }
+
     /// The stages in order.
     pub fn stages(&self) -> &[Arc<dyn Stage>] {
         &self.stages

@@ -61,7 +61,7 @@ impl Stage for Project {
     fn reads(&self, needs: &mut Needs) -> Gives {
         match (self.projection.needs(), self.projection.choice()) {
             (Some(paths), _) => {
-                paths.iter().for_each(|path| needs.field(path.first()));
+                paths.iter().for_each(|path| needs.field_path(path.clone()));
                 needs.every_field();
                 Gives::Noted
             }

@@ -95,9 +95,6 @@ impl Stage for Unwind {
 
     fn reads(&self, needs: &mut Needs) -> Gives {
         needs.path(&self.path);
-        if let Some(index) = &self.index {
-            needs.written(index);
-        }
         Gives::Input
     }
 

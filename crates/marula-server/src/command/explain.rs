@@ -27,7 +27,7 @@ use super::{Auth, Command, Fields, Outcome, find};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::geo_near;
-use crate::pipeline_source::push_down;
+use crate::pipeline_source::{of_first_of_each, push_down};
 use crate::query_args;
 use crate::request::Request;
 use crate::{host, time_series, view, writes};
@@ -127,7 +127,7 @@ fn explain(
         }
         _ => {
             let asked = Asked::read(ctx, request, &ns)?;
-            let answer = asked.answer(ctx, &ns, verbosity)?;
+            let (answer, _) = asked.answer(ctx, &ns, verbosity)?;
             reply.append_elements(answer.as_doc().elements_bytes());
         }
     }
@@ -290,7 +290,13 @@ impl<'a> Asked<'a> {
         Ok(Asked { query, sort, projection, verb, key })
     }
 
-    fn answer(self, ctx: &Context<'_>, ns: &Namespace, verbosity: Verbosity) -> Result<DocBuf> {
+    /// The answer, and whether the plan gives only the first document of each group that the query speaks of.
+    fn answer(
+        self,
+        ctx: &Context<'_>,
+        ns: &Namespace,
+        verbosity: Verbosity,
+    ) -> Result<(DocBuf, bool)> {
         let Asked { mut query, sort, projection, verb, key } = self;
         let started = Instant::now();
         let printed = Printed { sort, projection, has_run: false };
@@ -311,17 +317,19 @@ impl<'a> Asked<'a> {
             if let Verb::Count { .. } = verb {
                 answer.parsed = None;
             }
-            return answer.of_one(ctx, eof(), None, query);
+            let gives_first_of_each = query.first_of_each.is_some();
+            return Ok((answer.of_one(ctx, eof(), None, query)?, gives_first_of_each));
         };
         if let Verb::Count { is_whole: true, skip, limit } = verb {
             answer.parsed = None;
-            return Ok(answer.of_fast_count(&collection, skip, limit));
+            return Ok((answer.of_fast_count(&collection, skip, limit), false));
         }
         let state = collection.state();
         if let Some(key) = key {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
                 answer.shape = Some(Shape::of(&query, &state));
-                return answer.of_one(ctx, plan, Some(collection.clone()), query);
+                let answer = answer.of_one(ctx, plan, Some(collection.clone()), query)?;
+                return Ok((answer, false));
             }
             query.shown = super::distinct::shown(&state, &query, &key);
         }
@@ -336,7 +344,10 @@ impl<'a> Asked<'a> {
         answer.shape = (!is_simple).then(|| Shape::of(&query, &state));
         answer.is_filtered = query.allowed.is_some();
         let rejected: Vec<DocBuf> = rejected.iter().map(|plan| answer.tree(plan, None)).collect();
-        answer.of_plan(ctx, plan, &rejected, &tried, Some(collection.clone()), query)
+        let gives_first_of_each = plan.gives_first_of_each();
+        let answer =
+            answer.of_plan(ctx, plan, &rejected, &tried, Some(collection.clone()), query)?;
+        Ok((answer, gives_first_of_each))
     }
 }
 
@@ -612,9 +623,10 @@ fn pipeline(
         None => query_args::parse_hint(request.arg("hint"))?,
     };
     let sort = sort.as_doc();
-    let projection = Doc::EMPTY;
-    let asked = Asked { query, sort, projection, verb: Verb::Find, key: None };
-    let front = asked.answer(ctx, &ns, verbosity)?;
+    let projection = rest.needs().map(|needed| needed.projection()).unwrap_or_default();
+    let asked = Asked { query, sort, projection: projection.as_doc(), verb: Verb::Find, key: None };
+    let (front, gives_first_of_each) = asked.answer(ctx, &ns, verbosity)?;
+    let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
     if rest.stages().is_empty() && cursor == "$cursor" {
         reply.append_elements(front.as_doc().elements_bytes());
         return Ok(());

@@ -1,0 +1,167 @@
+//! Walks that jump from one value of a field to the next.
+//!
+//! `distinct` wants each value once, and some a `$group` no more than the first document of each: then a walk over an
+//! index goes on behind all entries of the value that it has given.
+//!
+//! Source: mongod 6.0's `explain` of both.
+
+use marula_bson::FieldPath;
+use marula_db::collection::State;
+use marula_db::index::IndexKind;
+use marula_error::Result;
+
+use super::{IndexView, access, find_hinted, finish, plans_inner, searched, visible};
+use crate::bounds::Interval;
+use crate::executor::Standing;
+use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage};
+use crate::query::{Hint, Query};
+
+/// The plan that gives one entry of an index for each value that `key` has in documents that match, and which field
+/// of the index that is; `None` where no index can.
+pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(Plan, usize)> {
+    if query.hint.is_some() || key.indexes().iter().any(Option::is_some) {
+        return None;
+    }
+    let last = 1_u64 << (key.parts().len() - 1).min(63);
+    let views = visible(state, query);
+    if query.filter.to_doc().as_doc().is_empty() {
+        // An array's elements are what the entries hold, and what `distinct` asks for.
+        let is_suitable = |view: &&IndexView<'_>| {
+            let (part, spec) = (&view.parts[0], &view.index.spec);
+            part.path == key
+                && part.kind.holds_value
+                && part.order.is_none()
+                && part.multikey & !last == 0
+                && view.same_collation
+                && !spec.sparse
+                && !matches!(spec.kind, IndexKind::Places(_))
+                && spec.partial.is_none()
+        };
+        let view = views.iter().find(is_suitable)?;
+        let mut scan = view.whole_scan();
+        scan.standing = Standing::default();
+        scan.used_for = ScanUse::Distinct(0);
+        return Some((distinct_scan(scan, key), 0));
+    }
+    let mut found = access::accesses(state, &views, query, query.filter.root());
+    found.sort_by_key(|access| std::cmp::Reverse(access.rank));
+    found.into_iter().find_map(|access| {
+        let Stage::Ixscan(mut scan) = access.node.stage else { return None };
+        let view = views.iter().find(|view| view.is_walked_by(&scan))?;
+        if scan.filter.is_some() || !view.holds(key) || !view.same_collation {
+            return None;
+        }
+        let field = view.parts.iter().position(|part| part.path == key)?;
+        scan.used_for = ScanUse::Distinct(field);
+        Some((distinct_scan(scan, key), field))
+    })
+}
+
+/// Whether an index that holds `key` leads to the documents that match.
+pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
+    let mut views = visible(state, query);
+    views.retain(|view| view.parts.iter().any(|part| part.path == key));
+    !access::accesses(state, &views, query, query.filter.root()).is_empty()
+}
+
+fn distinct_scan(scan: Ixscan, key: &FieldPath) -> Plan {
+    let kind = match key.is_single() {
+        true => ProjectionKind::Covered,
+        false => ProjectionKind::Default,
+    };
+    Plan::new(Node::project(Node::new(Stage::Ixscan(scan)), kind))
+}
+
+/// The plan that gives, for each value that `query.first_of_each` has in documents that match, the document that comes
+/// first in the order that is asked for; `None` where no index can, or none is meant.
+///
+/// Errors: as of [`super::plans`].
+pub(crate) fn plan_first_of_each(state: &State, query: &Query) -> Result<Option<Plan>> {
+    let Some(key) = &query.first_of_each else { return Ok(None) };
+    let is_part = query.skip > 0 || query.limit.is_some();
+    let is_search = query.filter.near().is_some() || query.filter.text().is_some();
+    if is_part || is_search || key.indexes().iter().any(Option::is_some) {
+        return Ok(None);
+    }
+    if query.filter.is_always_true() && query.sort.is_none() {
+        return whole_by_jumps(state, query, key);
+    }
+    let plans = match &query.hint {
+        None => searched(state, query)?,
+        Some(_) => plans_inner(state, query)?,
+    };
+    let views = visible(state, query);
+    Ok(plans.into_iter().find_map(|plan| by_jumps(plan, &views, key)))
+}
+
+/// The walk over a whole index of the fewest fields that `key` leads.
+fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Option<Plan>> {
+    let hint = query.hint.as_ref().filter(|_| query.allowed.is_none());
+    let views = match hint {
+        None => visible(state, query),
+        Some(Hint::Natural { .. }) => return Ok(None),
+        Some(hint) => vec![IndexView::new(find_hinted(state, hint)?, query)],
+    };
+    let is_suitable = |view: &&IndexView<'_>| {
+        let spec = &view.index.spec;
+        // Who names an index is content with what it holds.
+        let holds_all = hint.is_some() || (!spec.sparse && spec.partial.is_none());
+        tells(view, 0, key)
+            && view.wildcard.is_none()
+            && !matches!(spec.kind, IndexKind::Places(_) | IndexKind::Text(_))
+            && holds_all
+    };
+    let Some(view) = views.iter().filter(is_suitable).min_by_key(|view| view.parts.len()) else {
+        return Ok(None);
+    };
+    let mut scan = view.whole_scan();
+    scan.standing = Standing::default();
+    scan.used_for = ScanUse::Distinct(0);
+    let needs = query.shown.as_ref().and_then(|shown| shown.needs.as_ref());
+    scan.covers = needs.is_some_and(|needs| needs.iter().all(|path| view.holds(path)));
+    let covers = scan.covers;
+    let mut node = Node::new(Stage::Ixscan(scan));
+    if !covers {
+        node = Node::fetch(node, None);
+    }
+    Ok(Some(Plan::new(finish::project(node, query, covers))))
+}
+
+/// The plan with jumps in its walk, where the walk comes to the values of `key` one after another and nothing that it
+/// gives is left out later.
+fn by_jumps(plan: Plan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Plan> {
+    let jumping = |node: Node| {
+        let Stage::Ixscan(scan) = node.stage else { return None };
+        jumping(scan, views, key).map(|scan| Node::new(Stage::Ixscan(scan)))
+    };
+    let root = match plan.root.stage {
+        Stage::Projection(projecting) => match projecting.input.stage {
+            Stage::Fetch(fetch) if fetch.filter.is_none() => {
+                Node::fetch(jumping(*fetch.input)?, None)
+            }
+            stage => Node::project(jumping(Node::new(stage))?, projecting.kind),
+        },
+        Stage::Fetch(fetch) if fetch.filter.is_none() => Node::fetch(jumping(*fetch.input)?, None),
+        _ => return None,
+    };
+    Some(Plan::new(root))
+}
+
+fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Ixscan> {
+    let view = views.iter().find(|view| view.is_walked_by(&scan))?;
+    let field = view.parts.iter().position(|part| part.path == key)?;
+    let fields = &scan.bounds.fields.as_ref()?.fields;
+    let is_one = |intervals: &Vec<Interval>| matches!(&intervals[..], [one] if one.is_point());
+    if scan.filter.is_some() || !tells(view, field, key) || !fields.iter().take(field).all(is_one) {
+        return None;
+    }
+    scan.standing = Standing::default();
+    scan.used_for = ScanUse::Distinct(field);
+    Some(scan)
+}
+
+/// Whether entries with one value in this field of an index are those of the documents with one value at `key`.
+fn tells(view: &IndexView<'_>, field: usize, key: &FieldPath) -> bool {
+    let part = &view.parts[field];
+    part.path == key && part.kind.holds_value && part.multikey == 0 && view.same_collation
+}

@@ -1,0 +1,76 @@
+//! `$group` that looks at nothing but the first document of each group, for a walk over an index that gives no other.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::{DocWriter, FieldPath, Value, ValueBuf};
+use marula_error::Result;
+
+use super::Group;
+use crate::expression::{Expression, Frame};
+use crate::stage::pipeline::printed;
+use crate::stage::source::{Map, Transform, check_size};
+use crate::stage::{Env, Source, Stage};
+
+/// A `$group` by a field that looks at one document of each group.
+pub struct FirstOfEach {
+    /// The field.
+    pub field: FieldPath,
+    /// The stage that makes the group's document of that one.
+    pub stage: Arc<dyn Stage>,
+}
+
+impl FirstOfEach {
+    /// What a group is, if it is such a one.
+    pub(super) fn of(group: Arc<Group>) -> Option<FirstOfEach> {
+        let key = match &group.key {
+            Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
+            key => key,
+        };
+        let Expression::Field(path) = key else { return None };
+        let field = FieldPath::new(path.text());
+        let takes_first = group.fields.iter().all(|(_, accumulator)| accumulator.takes_first());
+        takes_first.then(|| FirstOfEach { field, stage: Arc::new(GroupByDistinctScan { group }) })
+    }
+}
+
+/// The stage of a group whose documents are the first of each already. As in mongod, a key of one field that its
+/// document does not have is an empty document, where a `$group` has null in it.
+#[derive(Debug)]
+struct GroupByDistinctScan {
+    group: Arc<Group>,
+}
+
+impl Stage for GroupByDistinctScan {
+    fn name(&self) -> &'static str {
+        "$groupByDistinctScan"
+    }
+
+    fn print(&self) -> ValueBuf {
+        printed(|out| {
+            let mut root = out.begin_doc("newRoot");
+            root.append("_id", &self.group.key.print());
+            for (name, accumulator) in &self.group.fields {
+                root.append(name, &accumulator.argument().print());
+            }
+        })
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        Ok(Box::new(Map::new(input, self, env)))
+    }
+}
+
+impl Transform for GroupByDistinctScan {
+    fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        let mut document = DocWriter::new(out);
+        document.append("_id", self.group.key.eval(frame)?.unwrap_or(Value::Null));
+        for (name, accumulator) in &self.group.fields {
+            let value = accumulator.argument().eval(frame)?;
+            document.append(name.as_bstr(), value.unwrap_or(Value::Null));
+        }
+        document.finish();
+        check_size(out.len())
+    }
+}
