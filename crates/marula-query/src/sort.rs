@@ -107,6 +107,13 @@ impl SortPattern {
     ///
     /// Shape: `{ <path>: 1 | -1 | { $meta: <name> }, … }`. `$natural` is no path: who takes it looks before.
     pub fn parse(doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
+        let pattern = SortPattern::read(doc, context)?;
+        pattern.check_score(context)?;
+        Ok(pattern)
+    }
+
+    /// As [`parse`](SortPattern::parse); whether there is a score to sort by is asked later.
+    pub(crate) fn read(doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
         let parts = doc
             .iter()
             .map(|element| parse_part(element.name, element.value.get()))
@@ -114,11 +121,14 @@ impl SortPattern {
         if parts.len() > PARTS_MAX {
             return Err(too_many_parts());
         }
-        let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
-        if parts.iter().any(by_score) && !context.has_text_score {
-            return Err(no_text_score());
-        }
         Ok(SortPattern { parts, collation: context.collation.clone() })
+    }
+
+    /// Checks that there is a score where the order is by one.
+    pub(crate) fn check_score(&self, context: &Context) -> Result<()> {
+        let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
+        let is_there = context.has_text_score || !self.parts.iter().any(by_score);
+        if is_there { Ok(()) } else { Err(no_text_score()) }
     }
 
     /// The parts, the most significant first; none when the sort document is empty.

@@ -248,16 +248,28 @@ pub fn check_unions(
     for spec in stages.filter_map(|stage| stage.get("$unionWith")) {
         let name = spec.as_doc().map_or(Some(spec), |spec| spec.get("coll"));
         let Some(name) = name.and_then(|name| name.as_str()) else { continue };
-        let Ok(mut ns) = Namespace::new(database, &name.to_string()) else { continue };
-        for _ in 0..DEPTH_MAX {
-            let Some(collection) = db.collection(&ns) else { break };
-            let state = collection.state();
-            let Some(view) = &state.options.view else { break };
-            Pipeline::parse(view.pipeline.as_doc(), context)?;
-            ns = Namespace::new(database, &view.on)?;
-        }
+        let Ok(ns) = Namespace::new(database, &name.to_string()) else { continue };
+        check_constants(db, &ns, context)?;
     }
     Ok(())
+}
+
+/// Computes the constants of the views that a namespace stands for, those of the lowest first.
+///
+/// Errors: those of the constant expressions.
+pub fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
+    let (mut ns, mut pipelines) = (ns.clone(), Vec::new());
+    for _ in 0..DEPTH_MAX {
+        let Some(collection) = db.collection(&ns) else { break };
+        let state = collection.state();
+        let Some(view) = &state.options.view else { break };
+        pipelines.push(view.pipeline.clone());
+        ns = Namespace::new(ns.db(), &view.on)?;
+    }
+    pipelines
+        .iter()
+        .rev()
+        .try_for_each(|stages| Pipeline::parse(stages.as_doc(), context).map(drop))
 }
 
 /// Adds the collections of the same database that a pipeline reads.

@@ -161,32 +161,17 @@ impl Accumulator {
         if elements.next().is_some() {
             return Err(not_one_accumulator(name));
         }
+        if let Value::Array(_) = element.value.get() {
+            return Err(not_unary(&element.name.to_str_lossy()));
+        }
         Self::parse(element.name, element.value.get(), scope)
     }
 
     /// Parses the argument of the accumulator `name`.
     pub fn parse(name: &[u8], argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
-        let row = find(name, scope.context.version).ok_or_else(|| match argument {
-            Value::Array(_) => not_unary(&name.to_str_lossy()),
-            _ => unknown_accumulator(&name.to_str_lossy()),
-        })?;
+        let row = find(name, scope.context.version)
+            .ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
         (row.parse)(row, argument, scope)
-    }
-
-    /// As [`parse`](Accumulator::parse), where an array is one value, as in `$setWindowFields`.
-    pub fn parse_in_window(
-        name: &[u8],
-        argument: Value<'_>,
-        scope: &mut Scope<'_>,
-    ) -> Result<Self> {
-        let row = find(name, scope.context.version).filter(|row| UNARY.contains(&row.name));
-        match (row, argument) {
-            (Some(row), Value::Array(_)) => {
-                let argument = Expression::parse(argument, scope)?;
-                Ok(Accumulator { row, argument, settings: Settings::None })
-            }
-            _ => Self::parse(name, argument, scope),
-        }
     }
 
     /// A count of documents, as `$count` and `$sortByCount` make it.
@@ -303,21 +288,6 @@ impl Accumulator {
     }
 }
 
-/// The accumulators that take one expression.
-const UNARY: &[&str] = &[
-    "$addToSet",
-    "$avg",
-    "$first",
-    "$last",
-    "$max",
-    "$mergeObjects",
-    "$min",
-    "$push",
-    "$stdDevPop",
-    "$stdDevSamp",
-    "$sum",
-];
-
 fn document(fill: impl FnOnce(&mut marula_bson::DocWriter<'_>)) -> ValueBuf {
     Value::Document(DocBuf::build(fill).as_doc()).to_buf()
 }
@@ -335,6 +305,11 @@ pub(crate) fn is_known(name: &[u8], version: FeatureVersion) -> bool {
     find(name, version).is_some()
 }
 
+/// Whether the accumulator of this name keeps some of a group's values or documents: `$minN`, `$top` and their like.
+pub(crate) fn keeps_some(name: &[u8]) -> bool {
+    [n::ROWS, top::ROWS].iter().flat_map(|rows| rows.iter()).any(|row| row.name.as_bytes() == name)
+}
+
 fn find(name: &[u8], version: FeatureVersion) -> Option<&'static Row> {
     ACCUMULATORS
         .iter()
@@ -344,9 +319,6 @@ fn find(name: &[u8], version: FeatureVersion) -> Option<&'static Row> {
 
 /// Parses the argument of an accumulator with one argument and no settings.
 fn parse_unary(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
-    if matches!(value, Value::Array(_)) {
-        return Err(not_unary(row.name));
-    }
     let argument = Expression::parse(value, scope)?;
     Ok(Accumulator { row, argument, settings: Settings::None })
 }

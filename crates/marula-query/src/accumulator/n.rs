@@ -169,10 +169,6 @@ impl State for Kept {
         Ok(if full { 0 } else { self.values.back().map_or(0, size) })
     }
 
-    fn is_full(&self) -> bool {
-        self.keep == Keep::First && self.values.len() >= self.count
-    }
-
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
         arena.array(self.values.iter().map(ValueBuf::get))
     }

@@ -12,7 +12,7 @@ use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Accumulator, Row, Settings, State, not_unary};
+use super::{Accumulator, Row, Settings, State};
 use crate::context::{Context, Interrupt};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
@@ -53,7 +53,6 @@ pub(super) struct Functions {
 fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
     let doc = match value {
         Value::Document(doc) => doc,
-        Value::Array(_) => return Err(not_unary(row.name)),
         value => return Err(not_an_object(value.kind().alias())),
     };
     let (mut init, mut accumulate, mut merge, mut finalize) = (None, None, None, None);

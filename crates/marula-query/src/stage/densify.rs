@@ -17,8 +17,8 @@ use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::Path;
-use crate::expression::calendar::{Unit, add_units};
-use crate::expression::number::Number;
+use crate::expression::calendar::{Civil, Unit, add_units};
+use crate::expression::number::{Number, decimal_remainder};
 use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
@@ -229,6 +229,7 @@ impl Stage for Densify {
             bytes_max: env.stage_bytes_max,
             partitions: Partitions::default(),
             has_begun: false,
+            is_done: false,
             first: None,
             last: None,
             phase: Phase::Reading,
@@ -267,6 +268,51 @@ impl Densify {
             }
         };
         self.next(before?.get())
+    }
+
+    /// Whether a document of this value is the last that explicit bounds ask about, where the next value made is `next`:
+    /// nothing is missing before it, or it lies on the grid itself. Where there are partitions, none is the last.
+    fn is_past_bounds(&self, value: Value<'_>, next: Option<Value<'_>>) -> bool {
+        let Bounds::Explicit(lower, upper) = &self.bounds else { return false };
+        let is_above = order::compare(value, upper.get(), None);
+        if !self.partition_by.is_empty() || is_above.is_lt() {
+            return false;
+        }
+        if order::equal(lower.get(), upper.get(), None) {
+            return is_above.is_gt();
+        }
+        let makes_none = |next: Value<'_>| order::compare(next, upper.get(), None).is_ge();
+        next.is_none_or(|next| makes_none(next) || self.is_on_grid(value, next))
+    }
+
+    /// Whether a value lies a whole number of steps from another.
+    fn is_on_grid(&self, value: Value<'_>, from: Value<'_>) -> bool {
+        let steps = |distance: i64, step: i64| (step > 0).then(|| distance / step).unwrap_or(0);
+        match (value, from, self.unit) {
+            (Value::DateTime(value), Value::DateTime(from), Some(unit)) => {
+                let amount = self.step.get().as_exact_i64().unwrap_or(i64::MAX);
+                let near = match unit.months() {
+                    Some(months) => {
+                        let of = |ms: i64| {
+                            let civil = Civil::of_ms(ms);
+                            civil.year * 12 + civil.month
+                        };
+                        steps(of(value) - of(from), months.saturating_mul(amount))
+                    }
+                    None => steps(value.saturating_sub(from), unit.ms().saturating_mul(amount)),
+                };
+                let there = near.checked_mul(amount).and_then(|by| add_units(from, unit, by));
+                there == Some(value)
+            }
+            _ => match [value, from, self.step.get()].map(Number::of) {
+                [Some(value), Some(from), Some(step)] => {
+                    let distance = value.subtract(from).to_decimal();
+                    let rest = decimal_remainder(distance, step.to_decimal());
+                    Number::Decimal(rest).is_zero()
+                }
+                _ => false,
+            },
+        }
     }
 
     fn check_value(&self, value: Value<'_>) -> Result<()> {
@@ -364,6 +410,8 @@ struct Densifying {
     partitions: Partitions,
     /// Whether a document reached the explicit bounds.
     has_begun: bool,
+    /// Whether nothing more is missing between explicit bounds; what comes then is not looked at.
+    is_done: bool,
     /// The first and the last value of all documents.
     first: Option<ValueBuf>,
     last: Option<ValueBuf>,
@@ -378,7 +426,7 @@ impl Densifying {
         let document = self.input.doc();
         let stage = &*self.stage;
         let value = match value_at(document, &stage.field) {
-            Some(value) if !value.is_nullish() => value,
+            Some(value) if !value.is_nullish() && !self.is_done => value,
             _ => return Ok(None),
         };
         stage.check_value(value)?;
@@ -417,6 +465,8 @@ impl Densifying {
                 at
             }
         };
+        let next = self.partitions.all[at].next.as_ref();
+        self.is_done = stage.is_past_bounds(value.get(), next.map(ValueBuf::get));
         Ok(Some((at, value)))
     }
 

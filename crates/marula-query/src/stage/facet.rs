@@ -2,6 +2,7 @@
 //!
 //! The input is read in batches; each pipeline is pulled until it has used the batch up and pauses.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
@@ -187,7 +188,7 @@ struct Faceting {
 }
 
 impl Faceting {
-    /// Reads a batch. Answers how the input ended: with a document it goes on.
+    /// Reads a batch, whose end the pipelines do not see yet. Answers how the input ended: with a document it goes on.
     fn read_batch(&mut self) -> Result<Step> {
         let mut batch = Batch::default();
         let step = loop {
@@ -205,13 +206,17 @@ impl Faceting {
         let mut feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
         feed.number += 1;
         feed.batch = Arc::new(batch);
-        feed.is_last = step == Step::End;
         Ok(step)
     }
 
-    /// Pulls every pipeline until it pauses or ends.
-    fn run_pipelines(&mut self) -> Result<()> {
-        for output in &mut self.outputs {
+    /// Has the pipelines see the end of the input.
+    fn end(&self) {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner).is_last = true;
+    }
+
+    /// Pulls some of the pipelines until they pause or end.
+    fn run_pipelines(&mut self, range: Range<usize>) -> Result<()> {
+        for output in &mut self.outputs[range] {
             while output.source.advance()? == Step::Document {
                 let doc = output.source.doc().to_buf();
                 self.size += doc.len();
@@ -232,11 +237,21 @@ impl Source for Faceting {
         }
         loop {
             let step = self.read_batch()?;
-            self.run_pipelines()?;
+            // All but the last wait until every one has read the batch; the last goes on, and is the first to see an end.
+            let count = self.outputs.len();
+            let others = 0..count.saturating_sub(1);
+            self.run_pipelines(others.clone())?;
+            if step == Step::End {
+                self.end();
+            }
+            self.run_pipelines(others.end..count)?;
             match step {
                 Step::Document => {}
                 Step::Pause => return Ok(Step::Pause),
-                Step::End => break,
+                Step::End => {
+                    self.run_pipelines(others)?;
+                    break;
+                }
             }
         }
         self.is_done = true;

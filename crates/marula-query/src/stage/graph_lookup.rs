@@ -7,7 +7,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::fields::write_with;
-use super::lookup::{collect, equal_to_any};
+use super::lookup::collect;
 use super::r#match::Match;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
@@ -247,7 +247,7 @@ impl GraphLookup {
         if values.contains(&Value::Undefined) {
             return Err(in_undefined());
         }
-        let filter = equal_to_any(field, values);
+        let filter = among(field, values);
         let mut pipeline = Pipeline::from_stages(Vec::new());
         if let Some(restrict) = &self.restrict {
             pipeline = pipeline.after(Match::new(Filter::parse(restrict.as_doc(), &env.context)?));
@@ -263,6 +263,17 @@ impl GraphLookup {
         let depth = Value::Int64(i64::try_from(depth).unwrap_or(i64::MAX));
         DocBuf::build(|out| write_with(doc, path.parts(), Some(depth), out))
     }
+}
+
+/// The filter for documents whose field is among the values. Strings that a regular expression among them matches count.
+fn among(field: &[u8], values: &[Value<'_>]) -> DocBuf {
+    DocBuf::build(|out| {
+        let mut condition = out.begin_doc(field);
+        let mut list = condition.begin_array("$in");
+        for value in values {
+            list.push(*value);
+        }
+    })
 }
 
 /// Whether a path leads to a value, through arrays of documents too.

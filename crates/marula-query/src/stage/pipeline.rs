@@ -65,9 +65,20 @@ pub struct Parser<'c> {
 impl Pipeline {
     /// Parses the array of stages of an operation.
     pub fn parse(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
+        Pipeline::parse_behind(array, context, || Ok(()))
+    }
+
+    /// As [`parse`](Pipeline::parse), of stages that stand behind others: `before` computes the constants of those, which
+    /// comes when all stages are parsed.
+    pub fn parse_behind(
+        array: Doc<'_>,
+        context: &Context,
+        before: impl FnOnce() -> Result<()>,
+    ) -> Result<Pipeline> {
         let context = with_text_score(array, context, Inside::Nothing);
         let mut parser = Parser::new(&context, Inside::Nothing, 0);
         parser.parse_all(array)?;
+        before()?;
         parser.finish()
     }
 

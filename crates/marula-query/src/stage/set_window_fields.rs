@@ -79,6 +79,19 @@ impl SetWindowFields {
         output: Doc<'_>,
         parser: &Parser<'_>,
     ) -> Result<Self> {
+        let sort_by = match sort.filter(|sort| !sort.is_empty()) {
+            Some(sort) => Some((SortPattern::read(sort, parser.context)?, sort.to_buf())),
+            None => None,
+        };
+        let mut functions: Vec<(&[u8], WindowFunction)> = Vec::new();
+        for element in output {
+            if functions.iter().any(|(name, _)| conflict(name, element.name)) {
+                return Err(conflicting_paths());
+            }
+            let value = element.value.get();
+            let function = WindowFunction::parse(element.name, value, sort, &mut parser.scope())?;
+            functions.push((element.name, function));
+        }
         if let Some(expression) = &mut partition_by {
             // What makes all documents one partition is found before anything else is computed.
             expression
@@ -91,34 +104,21 @@ impl SetWindowFields {
                 return Err(partition_is_array());
             }
         }
-        let sort_by = match sort.filter(|sort| !sort.is_empty()) {
-            Some(sort) => Some((SortPattern::parse(sort, parser.context)?, sort.to_buf())),
-            None => None,
-        };
-        let output = output
-            .iter()
-            .map(|element| {
-                let value = element.value.get();
-                let function =
-                    WindowFunction::parse(element.name, value, sort, &mut parser.scope())?;
-                Ok((Path::parse(element.name)?, function))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        check_paths(&output)?;
+        if let Some((pattern, _)) = &sort_by {
+            pattern.check_score(parser.context)?;
+        }
+        let output = functions
+            .into_iter()
+            .map(|(name, function)| Ok((Path::parse(name)?, function)))
+            .collect::<Result<_>>()?;
         Ok(SetWindowFields { partition_by, sort_by, output })
     }
 }
 
-/// Checks that no path of the output leads into another.
-fn check_paths(output: &[(Path, WindowFunction)]) -> Result<()> {
-    let leads_into = |inner: &Path, outer: &Path| {
-        inner.parts().len() > outer.parts().len() && inner.parts().starts_with(outer.parts())
-    };
-    let conflicts = |(at, (path, _)): (usize, &(Path, WindowFunction))| {
-        let before = output[..at].iter().any(|(other, _)| other == path);
-        before || output.iter().any(|(other, _)| leads_into(path, other))
-    };
-    if output.iter().enumerate().any(conflicts) { Err(conflicting_paths()) } else { Ok(()) }
+/// Whether two paths of the output are one, or one leads into the other.
+fn conflict(one: &[u8], other: &[u8]) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
 impl Stage for SetWindowFields {

@@ -15,6 +15,9 @@ errors! {
     window_bad_fields() = FailedToParse, "'window' field can only contain 'documents' as the only argument or 'range' with an optional 'unit' field";
     both_kinds() = FailedToParse, "Window bounds can specify either 'documents' or 'unit', not both.";
     unit_without_range() = FailedToParse, "Window bounds can only specify 'unit' with range-based bounds.";
+    documents_not_alone() = FailedToParse, "'window' field that specifies documents cannot have other fields";
+    range_not_alone() = FailedToParse, "'window' field that specifies range cannot have other fields besides 'unit'";
+    unit_not_alone() = FailedToParse, "'window' field that specifies unit cannot have other fields besides 'range'";
     unit_not_string() = FailedToParse, "'unit' must be a string";
     not_a_pair(name: &str, text: &str) = FailedToParse, "Window bounds must be a 2-element array: {name}: {text}";
     not_a_bound() = FailedToParse, "Window bounds must be 'unbounded', 'current', or a number.";
@@ -75,23 +78,17 @@ impl Bounds {
         let Value::Document(spec) = window else {
             return Err(window_not_object());
         };
-        let (mut documents, mut range, mut unit) = (None, None, None);
-        for element in spec {
-            let value = element.value.get();
-            match &**element.name {
-                b"documents" => documents = Some(value),
-                b"range" => range = Some(value),
-                b"unit" => unit = Some(value),
-                _ => return Err(window_bad_fields()),
-            }
-        }
-        match (documents, range) {
-            (Some(_), Some(_)) => Err(both_kinds()),
-            (Some(_), None) if unit.is_some() => Err(unit_without_range()),
-            (Some(documents), None) => parse_documents(documents, sort, scope),
-            (None, Some(range)) => parse_range(range, unit, sort, scope),
-            (None, None) if unit.is_some() => Err(unit_without_range()),
-            (None, None) => Ok(Bounds::ALL),
+        let count = spec.iter().count();
+        match ["documents", "range", "unit"].map(|name| spec.get(name)) {
+            [Some(_), Some(_), _] => Err(both_kinds()),
+            [_, None, Some(_)] => Err(unit_without_range()),
+            [Some(_), ..] if count > 1 => Err(documents_not_alone()),
+            [Some(documents), ..] => parse_documents(documents, sort, scope),
+            [_, Some(_), Some(_)] if count > 2 => Err(unit_not_alone()),
+            [_, Some(_), None] if count > 1 => Err(range_not_alone()),
+            [_, Some(range), unit] => parse_range(range, unit, sort, scope),
+            _ if count > 0 => Err(window_bad_fields()),
+            _ => Ok(Bounds::ALL),
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use marula_bson::{Decimal128, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::function::{Function, Row, Spec, bounds, only_sort_field, shown};
+use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
 use super::removable::Totals;
 use super::{Bounds, Partition, SortBy, text};
 use crate::context::Context;
@@ -24,11 +24,12 @@ pub(super) static ROWS: &[Row] = &[
 errors! {
     needs_sort(name: &str) = FailedToParse, "{name} requires a sortBy";
     needs_one_field(name: &str) = FailedToParse, "{name} requires a non-compound sortBy";
+    needs_a_path(name: &str) = FailedToParse, "{name} requires a non-expression sortBy";
     needs_window(name: &str) = FailedToParse, "{name} requires explicit window bounds";
     not_object(name: &str, kind: &str, shown: &str) = FailedToParse, "{name} expects an object, but got a {kind}: {shown}";
     no_input(name: &str) = FailedToParse, "{name} requires an 'input' expression";
     unexpected_argument(name: &str, argument: &str) = FailedToParse, "{name} got unexpected argument: {argument}";
-    unit_not_string() = FailedToParse, "'unit' must be a string";
+    unit_not_string(kind: &str) = FailedToParse, "unit' must be a string, but got {kind}";
     unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";
     unit_too_large() = 5490710, "unit must be 'week' or smaller";
     derivative_not_date() = 5624900, "$derivative with 'unit' expects the sortBy field to be a Date";
@@ -54,17 +55,42 @@ struct Slope {
 fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
     let name = spec.name;
     let is_integral = name == "$integral";
-    let is_sorted = spec.sort.is_some_and(|sort| !sort.is_empty());
-    let sort_by = only_sort_field(spec.sort, || match is_sorted {
-        true => needs_one_field(name),
-        false => needs_sort(name),
-    })?;
-    if spec.window.is_none() && !is_integral {
+    let sort = spec.sort.ok_or_else(|| needs_sort(name))?;
+    let sort_by = only_sort_field(Some(sort), || needs_one_field(name))?;
+    if sort.values().any(|part| part.as_doc().is_some()) {
+        return Err(needs_a_path(name));
+    }
+    let window = spec.fields.get("window");
+    let bounds = match window {
+        Some(window) => Bounds::parse(window, spec.sort, scope)?,
+        None => Bounds::ALL,
+    };
+    let (mut input, mut unit, mut has_argument) = (None, None, false);
+    for element in spec.fields {
+        if **element.name == *b"window" {
+            continue;
+        }
+        if std::mem::replace(&mut has_argument, true) || **element.name != *name.as_bytes() {
+            return Err(unexpected_argument(name, &text(element.name)));
+        }
+        (input, unit) = parse_rise(name, spec.argument, scope)?;
+    }
+    let input = input.ok_or_else(|| no_input(name))?;
+    if window.is_none() && !is_integral {
         return Err(needs_window(name));
     }
-    let Value::Document(doc) = spec.argument else {
-        let kind = spec.argument.kind().alias();
-        return Err(not_object(name, kind, &shown(name, spec.argument)));
+    Ok(Box::new(Slope { is_integral, input, unit, sort_by, bounds }))
+}
+
+/// The input of a derivative or an integral, and its unit.
+fn parse_rise(
+    name: &str,
+    argument: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<(Option<Expression>, Option<Unit>)> {
+    let Value::Document(doc) = argument else {
+        let kind = argument.kind().alias();
+        return Err(not_object(name, kind, &shown(name, argument)));
     };
     let (mut input, mut unit) = (None, None);
     for element in doc {
@@ -73,7 +99,7 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
             b"input" => input = Some(Expression::parse(value, scope)?),
             b"unit" => {
                 let Value::String(name) = value else {
-                    return Err(unit_not_string());
+                    return Err(unit_not_string(value.kind().alias()));
                 };
                 let parsed = Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?;
                 if parsed.months().is_some() {
@@ -84,9 +110,7 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
             other => return Err(unexpected_argument(name, &text(other))),
         }
     }
-    let input = input.ok_or_else(|| no_input(name))?;
-    let bounds = bounds(spec.window, spec.sort, scope)?;
-    Ok(Box::new(Slope { is_integral, input, unit, sort_by, bounds }))
+    Ok((input, unit))
 }
 
 impl Slope {
@@ -237,8 +261,14 @@ struct Covariance {
 }
 
 fn parse_covariance(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    let input = Expression::parse(spec.argument, scope)?;
-    let bounds = bounds(spec.window, spec.sort, scope)?;
+    let (mut input, mut bounds) = (Expression::Missing, Bounds::ALL);
+    spec.for_each(|part| {
+        match part {
+            Part::Argument(argument) => input = Expression::parse(argument, scope)?,
+            Part::Window(window) => bounds = Bounds::parse(window, spec.sort, scope)?,
+        }
+        Ok(())
+    })?;
     Ok(Box::new(Covariance { is_sample: spec.name == "$covarianceSamp", input, bounds }))
 }
 
@@ -329,6 +359,10 @@ impl Covariance {
         let divisor = if self.is_sample { count - 1 } else { count };
         if divisor <= 0 {
             return Value::Null;
+        }
+        if count == 1 {
+            // One pair alone is not looked at.
+            return Value::Double(0.0);
         }
         let both = decimal_with(sum_x, sum_y, Dec::mul);
         let of_means = decimal_with(both, Decimal128::from_i64(count), Dec::div);

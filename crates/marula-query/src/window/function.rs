@@ -1,7 +1,7 @@
 //! A window function: its row, its arguments, its bounds.
 
 use marula_bson::{Doc, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::{Bounds, Partition, SortBy, calculus, rank, removable, smooth, text};
 use crate::accumulator::{self, Accumulator};
@@ -14,19 +14,64 @@ errors! {
     not_a_function(name: &str) = FailedToParse, "Expected a $-prefixed window function, {name}";
     unknown_function(name: &str) = FailedToParse, "Unrecognized window function, {name}";
     two_functions() = FailedToParse, "Cannot specify two functions in window function spec";
+    several_functions() = FailedToParse, "Cannot specify multiple functions in window function spec";
     unknown_argument(name: &str) = FailedToParse, "Window function found an unknown argument: {name}";
+    unexpected_argument(name: &str, argument: &str) = FailedToParse, "{name} got unexpected argument: {argument}";
+    count_takes_nothing() = FailedToParse, "$count only accepts an empty object as input";
 }
 
 /// What a window function is parsed from.
 pub(super) struct Spec<'s> {
     /// The name with its dollar sign.
-    pub(super) name: &'static str,
+    pub(super) name: &'s str,
     /// The argument.
     pub(super) argument: Value<'s>,
-    /// The field beside it, where it is given.
-    pub(super) window: Option<Value<'s>>,
+    /// The function and what stands beside it.
+    pub(super) fields: Doc<'s>,
     /// The stage's `sortBy`.
     pub(super) sort: Option<Doc<'s>>,
+}
+
+/// What a function may have, in the order in which it is given: where several are wrong, the first is told.
+pub(super) enum Part<'s> {
+    /// The function's argument.
+    Argument(Value<'s>),
+    /// The bounds of its window.
+    Window(Value<'s>),
+}
+
+impl<'s> Spec<'s> {
+    /// Takes the argument and the window, in the order in which they stand.
+    ///
+    /// Errors: those of `take`; `two_functions`, `unknown_argument` and their like for anything else.
+    pub(super) fn for_each(&self, mut take: impl FnMut(Part<'s>) -> Result<()>) -> Result<()> {
+        let mut has_argument = false;
+        for element in self.fields {
+            let (name, value) = (element.name, element.value.get());
+            if name.starts_with(b"$") && !has_argument {
+                has_argument = true;
+                take(Part::Argument(value))?;
+            } else if **name == *b"window" {
+                take(Part::Window(value))?;
+            } else {
+                return Err(self.unexpected(name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The error for a field that the function does not take.
+    fn unexpected(&self, field: &[u8]) -> Error {
+        if accumulator::keeps_some(self.name.as_bytes()) {
+            unexpected_argument(self.name, &text(field))
+        } else if !field.starts_with(b"$") {
+            unknown_argument(&text(field))
+        } else if matches!(self.name, "$count" | "$shift") {
+            several_functions()
+        } else {
+            two_functions()
+        }
+    }
 }
 
 /// Computes a value for each document of a partition.
@@ -75,41 +120,24 @@ impl WindowFunction {
         let Value::Document(doc) = value else {
             return Err(field_not_object(&text(field)));
         };
-        let (mut function, mut window, mut other) = (None, None, None);
-        for element in doc {
-            if element.name.starts_with(b"$") {
-                if function.is_some() {
-                    return Err(two_functions());
-                }
-                function = Some(element);
-            } else if **element.name == *b"window" {
-                window = Some(element.value.get());
-            } else {
-                other = Some(element.name);
-            }
-        }
-        let Some(function) = function else {
+        let Some(function) = doc.iter().find(|element| element.name.starts_with(b"$")) else {
             let first = doc.iter().next().map(|first| text(first.name));
             let first = first.filter(|name| !name.is_empty());
             return Err(first.map_or_else(no_function, |name| not_a_function(&name)));
         };
-        if let Some(name) = other {
-            return Err(unknown_argument(&text(name)));
-        }
         let argument = function.value.get();
         let rows = FUNCTIONS.iter().flat_map(|rows| rows.iter());
         let row = rows.into_iter().find(|row| *row.name.as_bytes() == **function.name);
         let function: Box<dyn Function> = match row {
-            Some(row) => (row.parse)(&Spec { name: row.name, argument, window, sort }, scope)?,
+            Some(row) => (row.parse)(&Spec { name: row.name, argument, fields: doc, sort }, scope)?,
             None => {
                 let name: &[u8] = function.name;
-                if !accumulator::is_known(name, scope.context.version)
-                    || NOT_IN_WINDOWS.contains(&name)
-                {
-                    return Err(unknown_function(&text(name)));
-                }
-                let accumulator = Accumulator::parse_in_window(name, argument, scope)?;
-                Box::new(Accumulated { accumulator, bounds: bounds(window, sort, scope)? })
+                let is_known = accumulator::is_known(name, scope.context.version);
+                let name = match std::str::from_utf8(name) {
+                    Ok(known) if is_known && !NOT_IN_WINDOWS.contains(&name) => known,
+                    _ => return Err(unknown_function(&text(name))),
+                };
+                parse_accumulated(&Spec { name, argument, fields: doc, sort }, scope)?
             }
         };
         Ok(WindowFunction { function, spec: value.to_buf() })
@@ -136,13 +164,24 @@ impl WindowFunction {
     }
 }
 
-/// The bounds of a function; the whole partition where none are given.
-pub(super) fn bounds(
-    window: Option<Value<'_>>,
-    sort: Option<Doc<'_>>,
-    scope: &mut Scope<'_>,
-) -> Result<Bounds> {
-    window.map_or(Ok(Bounds::ALL), |window| Bounds::parse(window, sort, scope))
+fn parse_accumulated(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
+    let (mut accumulator, mut bounds) = (Accumulator::counting(), Bounds::ALL);
+    spec.for_each(|part| {
+        match part {
+            // A count is made of nothing, and is there already.
+            Part::Argument(argument) if spec.name == "$count" => {
+                if argument.as_doc().is_none_or(|doc| !doc.is_empty()) {
+                    return Err(count_takes_nothing());
+                }
+            }
+            Part::Argument(argument) => {
+                accumulator = Accumulator::parse(spec.name.as_bytes(), argument, scope)?;
+            }
+            Part::Window(window) => bounds = Bounds::parse(window, spec.sort, scope)?,
+        }
+        Ok(())
+    })?;
+    Ok(Box::new(Accumulated { accumulator, bounds }))
 }
 
 /// An accumulator over a window.
@@ -176,7 +215,9 @@ impl Function for Accumulated {
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let windows = self.bounds.windows(partition)?;
-        if (self.bounds.start_moves() || self.accumulator.percentiles().is_some())
+        let has_own_way = self.accumulator.percentiles().is_some()
+            || matches!(self.accumulator.name(), "$first" | "$last");
+        if (self.bounds.start_moves() || has_own_way)
             && let Some(values) = removable::values(&self.accumulator, &windows, partition)?
         {
             return Ok(values);

@@ -1,9 +1,9 @@
 //! Window functions of position: ranks, `$documentNumber`, `$shift`.
 
-use marula_bson::{Value, ValueBuf, order};
+use marula_bson::{Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::function::{Function, Row, Spec, only_sort_field, shown};
+use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::{Expression, Scope};
@@ -43,13 +43,13 @@ struct Rank {
 }
 
 fn parse_rank(spec: &Spec<'_>, _: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    if spec.window.is_some() {
+    if spec.fields.iter().count() != 1 {
         return Err(rank_with_window());
     }
-    let sort_by = only_sort_field(spec.sort, || rank_needs_one_field(spec.name))?;
     if !spec.argument.as_doc().is_some_and(|doc| doc.is_empty()) {
         return Err(rank_with_argument());
     }
+    let sort_by = only_sort_field(spec.sort, || rank_needs_one_field(spec.name))?;
     let style = match spec.name {
         "$rank" => Style::Rank,
         "$denseRank" => Style::Dense,
@@ -73,7 +73,8 @@ impl Function for Rank {
             let before = at.checked_sub(1).and_then(|before| sorted.get(before));
             let is_tie = before.is_some_and(|before| match (before, value) {
                 (Some(before), Some(value)) => order::equal(before.get(), value.get(), collator),
-                (before, value) => before.is_none() && value.is_none(),
+                // Between what is missing and undefined no comparison tells a difference.
+                (before, value) => [before, value].into_iter().flatten().all(is_undefined),
             });
             if !is_tie {
                 rank = number;
@@ -97,35 +98,51 @@ struct Shift {
     default: ValueBuf,
 }
 
+fn is_undefined(value: &ValueBuf) -> bool {
+    value.kind() == Type::Undefined
+}
+
 fn parse_shift(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    if spec.window.is_some() {
-        return Err(shift_with_window());
-    }
-    if spec.sort.is_none_or(|sort| sort.is_empty()) {
+    let mut shift = None;
+    spec.for_each(|part| match part {
+        Part::Argument(argument) => {
+            shift = Some(Shift::parse(argument, scope)?);
+            Ok(())
+        }
+        Part::Window(_) => Err(shift_with_window()),
+    })?;
+    if spec.sort.is_none() {
         return Err(shift_needs_sort());
     }
-    let doc = spec.argument.as_doc().ok_or_else(shift_not_object)?;
-    let (mut output, mut by) = (None, None);
-    let mut default = Value::Null.to_buf();
-    for element in doc {
-        let value = element.value.get();
-        match &**element.name {
-            b"output" => output = Some(Expression::parse(value, scope)?),
-            b"by" => {
-                let whole = value.as_exact_i64();
-                by = Some(whole.ok_or_else(|| shift_by_not_integer(&shown("by", value)))?);
+    let shift = shift.ok_or_else(shift_not_object)?;
+    Ok(Box::new(shift))
+}
+
+impl Shift {
+    fn parse(argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
+        let doc = argument.as_doc().ok_or_else(shift_not_object)?;
+        let (mut output, mut by) = (None, None);
+        let mut default = Value::Null.to_buf();
+        for element in doc {
+            let value = element.value.get();
+            match &**element.name {
+                b"output" => output = Some(Expression::parse(value, scope)?),
+                b"by" => {
+                    let whole = value.as_exact_i64().filter(|by| i32::try_from(*by).is_ok());
+                    by = Some(whole.ok_or_else(|| shift_by_not_integer(&shown("by", value)))?);
+                }
+                b"default" => {
+                    let mut parsed = Expression::parse(value, scope)?;
+                    parsed.optimize(scope.context)?;
+                    let constant = parsed.as_constant().ok_or_else(shift_default_not_constant)?;
+                    default = constant.to_buf();
+                }
+                _ => return Err(shift_unknown()),
             }
-            b"default" => {
-                let mut parsed = Expression::parse(value, scope)?;
-                parsed.optimize(scope.context)?;
-                let constant = parsed.as_constant().ok_or_else(shift_default_not_constant)?;
-                default = constant.to_buf();
-            }
-            _ => return Err(shift_unknown()),
         }
+        let output = output.ok_or_else(shift_no_output)?;
+        Ok(Shift { output, by: by.ok_or_else(shift_no_by)?, default })
     }
-    let output = output.ok_or_else(shift_no_output)?;
-    Ok(Box::new(Shift { output, by: by.ok_or_else(shift_no_by)?, default }))
 }
 
 impl Function for Shift {

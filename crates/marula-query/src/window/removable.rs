@@ -72,13 +72,16 @@ fn ends(
     windows: &[Range<usize>],
     partition: &Partition<'_>,
 ) -> Result<Vec<ValueBuf>> {
-    let inputs = partition.values_in(accumulator.argument(), windows)?;
     let is_first = accumulator.name() == "$first";
-    let at_end = |window: &Range<usize>| match window.is_empty() {
-        true => Value::Null.to_buf(),
-        false => or_null(inputs[if is_first { window.start } else { window.end - 1 }].clone()),
+    let end = |window: &Range<usize>| match window.is_empty() {
+        true => None,
+        false => Some(if is_first { window.start } else { window.end - 1 }),
     };
-    Ok(windows.iter().map(at_end).collect())
+    let mut wanted = vec![false; partition.documents.len()];
+    windows.iter().filter_map(end).for_each(|at| wanted[at] = true);
+    let inputs = partition.values_of(accumulator.argument(), &wanted)?;
+    let value = |window| or_null(end(window).and_then(|at| inputs[at].clone()));
+    Ok(windows.iter().map(value).collect())
 }
 
 /// How many numbers there are that no sum comes back from, and the sum of the others.

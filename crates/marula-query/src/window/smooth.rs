@@ -3,7 +3,7 @@
 use marula_bson::{Decimal128, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::function::{Function, Row, Spec, only_sort_field, shown};
+use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::number::{DecContext, Number, decimal_with};
@@ -19,6 +19,8 @@ errors! {
     average_needs_sort() = FailedToParse, "$expMovingAvg requires an explicit 'sortBy'";
     average_not_object() = FailedToParse, "$expMovingAvg must have exactly one argument that is an object";
     average_wrong_fields() = FailedToParse, "$expMovingAvg sub object must have exactly two fields: An 'input' field, and either an 'N' field or an 'alpha' field";
+    average_unknown_field() = FailedToParse, "Got unrecognized field in $expMovingAvg$expMovingAvg sub object must have exactly two fields: An 'input' field, and either an 'N' field or an 'alpha' field";
+    n_not_number(kind: &str) = FailedToParse, "'N' field must be an integer, but found type {kind}";
     n_not_integer(field: &str) = FailedToParse, "'N' field must be an integer, but found  {field}. To use a non-integer, use the 'alpha' argument instead";
     n_not_positive(n: i64) = FailedToParse, "'N' must be greater than zero. Got {n}";
     alpha_not_number() = FailedToParse, "'alpha' must be a number";
@@ -46,40 +48,40 @@ enum Weight {
 }
 
 fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    if spec.window.is_some() {
-        return Err(average_not_object());
-    }
-    if spec.sort.is_none_or(|sort| sort.is_empty()) {
+    let is_alone = spec.fields.iter().count() == 1;
+    let doc = spec.argument.as_doc().filter(|_| is_alone).ok_or_else(average_not_object)?;
+    let input = doc.get("input").filter(|_| doc.iter().count() == 2);
+    let input = input.ok_or_else(average_wrong_fields)?;
+    if spec.sort.is_none() {
         return Err(average_needs_sort());
     }
-    let doc = spec.argument.as_doc().ok_or_else(average_not_object)?;
-    let (mut input, mut weight) = (None, None);
-    if doc.iter().count() != 2 {
-        return Err(average_wrong_fields());
-    }
-    for element in doc {
-        let value = element.value.get();
-        match &**element.name {
-            b"input" => input = Some(Expression::parse(value, scope)?),
-            b"N" => {
-                let n = value.as_exact_i64().ok_or_else(|| n_not_integer(&shown("N", value)))?;
-                if n <= 0 {
-                    return Err(n_not_positive(n));
-                }
-                weight = Some(Weight::Count(n));
+    let input = Expression::parse(input, scope)?;
+    let weight = match (doc.get("N"), doc.get("alpha")) {
+        (Some(n), _) => Weight::Count(count(n)?),
+        (None, Some(value)) => {
+            let alpha = value.as_f64().ok_or_else(alpha_not_number)?;
+            if !(0.0 < alpha && alpha < 1.0) {
+                return Err(alpha_out_of_range(&shown("alpha", value)));
             }
-            b"alpha" => {
-                let alpha = value.as_f64().ok_or_else(alpha_not_number)?;
-                if !(0.0 < alpha && alpha < 1.0) {
-                    return Err(alpha_out_of_range(&shown("alpha", value)));
-                }
-                weight = Some(Weight::Alpha(value.to_buf()));
-            }
-            _ => return Err(average_wrong_fields()),
+            Weight::Alpha(value.to_buf())
         }
-    }
-    let input = input.ok_or_else(average_wrong_fields)?;
-    Ok(Box::new(MovingAverage { input, weight: weight.ok_or_else(average_wrong_fields)? }))
+        (None, None) => return Err(average_unknown_field()),
+    };
+    Ok(Box::new(MovingAverage { input, weight }))
+}
+
+/// `N` of a moving average.
+fn count(value: Value<'_>) -> Result<i64> {
+    let number = Number::of(value).ok_or_else(|| n_not_number(value.kind().alias()))?;
+    let is_whole = |number: f64| number.is_finite() && number.fract() == 0.0;
+    let n = match (value.as_exact_i64(), number) {
+        (Some(n), _) => n,
+        // What is too great for a long is the greatest.
+        (None, Number::Double(number)) if is_whole(number) && number < 0.0 => i64::MIN,
+        (None, Number::Double(number)) if is_whole(number) => i64::MAX,
+        _ => return Err(n_not_integer(&shown("N", value))),
+    };
+    if n > 0 { Ok(n) } else { Err(n_not_positive(n)) }
 }
 
 impl Function for MovingAverage {
@@ -138,11 +140,22 @@ struct LinearFill {
 }
 
 fn parse_linear_fill(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    if spec.window.is_some() {
-        return Err(fill_with_window(spec.name));
-    }
+    let input = parse_filled(spec, scope)?;
     let sort_by = only_sort_field(spec.sort, fill_needs_one_field)?;
-    Ok(Box::new(LinearFill { input: Expression::parse(spec.argument, scope)?, sort_by }))
+    Ok(Box::new(LinearFill { input, sort_by }))
+}
+
+/// The expression whose gaps are filled; no window may stand beside it.
+fn parse_filled(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
+    let mut input = Expression::Missing;
+    spec.for_each(|part| match part {
+        Part::Argument(argument) => {
+            input = Expression::parse(argument, scope)?;
+            Ok(())
+        }
+        Part::Window(_) => Err(fill_with_window(spec.name)),
+    })?;
+    Ok(input)
 }
 
 /// The sort value as a number: of a date, its milliseconds.
@@ -215,10 +228,9 @@ struct LastObserved {
 }
 
 fn parse_locf(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    if spec.window.is_some() {
-        return Err(fill_with_window(spec.name));
-    }
-    Ok(Box::new(LastObserved { input: Expression::parse(spec.argument, scope)? }))
+    // The expression comes first, wherever a window stands.
+    Expression::parse(spec.argument, scope)?;
+    Ok(Box::new(LastObserved { input: parse_filled(spec, scope)? }))
 }
 
 impl Function for LastObserved {

@@ -112,7 +112,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     context.limits = query_args::limits(ctx, request);
     context.subject = Some(subject(&ns, is_collectionless));
     view::check_joined(&ctx.server.db, ns.db(), stages, &context)?;
-    let pipeline = match Pipeline::parse(stages, &context) {
+    let below = || view::check_constants(&ctx.server.db, &ns, &context);
+    let pipeline = match Pipeline::parse_behind(stages, &context, below) {
         // That the first stage needs a collection is said before what is wrong with the places of others.
         Err(error) if is_collectionless && error.code().number() == MISPLACED => {
             check_collectionless(stages, &context)?;
@@ -198,7 +199,8 @@ pub(super) fn find_on_view(
     )?;
     context.limits = query_args::limits(ctx, request);
     let stages = stages_of_find(request)?;
-    let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
+    let below = || view::check_constants(&ctx.server.db, ns, &context);
+    let pipeline = Pipeline::parse_behind(stages.as_doc(), &context, below)?;
     let hint = query_args::parse_hint(request.arg("hint"))?;
     let options = PipelineOptions { hint, ..PipelineOptions::default() };
     let source = PipelineSource::start(ctx, ns, pipeline, context, options)?;

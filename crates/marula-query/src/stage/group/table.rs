@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use marula_bson::{Collator, Doc, DocWriter, RawValue, Type, Value, ValueBuf, order};
+use marula_bson::{
+    Collator, Doc, DocBuf, DocWriter, Element, RawValue, Type, Value, ValueBuf, order,
+};
 use marula_error::{Result, errors};
 
 use super::inputs::{Input, Inputs, SLOTS};
@@ -73,6 +75,8 @@ struct Groups {
     sizes: Vec<usize>,
     table: HashTable<usize>,
     hashing: DefaultHashBuilder,
+    /// Whether keys are of several fields. One that is undefined then counts as one that is missing.
+    are_compound: bool,
 }
 
 /// Rows on the disk, by part.
@@ -94,9 +98,51 @@ pub(super) struct Part {
 }
 
 impl Groups {
+    fn of(stage: &Group) -> Self {
+        let are_compound = matches!(&stage.key, Expression::Object(fields) if fields.len() > 1);
+        Groups { are_compound, ..Groups::default() }
+    }
+
+    /// No groups yet, of keys that are told apart as those of these groups.
+    fn empty(&self) -> Self {
+        Groups {
+            hashing: self.hashing.clone(),
+            are_compound: self.are_compound,
+            ..Groups::default()
+        }
+    }
+
+    fn hash(&self, key: Value<'_>, collator: Option<&dyn Collator>) -> u64 {
+        match self.defined(key) {
+            Some(defined) => hash(&self.hashing, Value::Document(defined.as_doc()), collator),
+            None => hash(&self.hashing, key, collator),
+        }
+    }
+
     fn find(&self, hash: u64, key: Value<'_>, collator: Option<&dyn Collator>) -> Option<usize> {
-        let same = |&at: &usize| order::equal(self.keys[at].get(), key, collator);
+        let defined = self.defined(key);
+        let wanted = defined.as_ref().map_or(key, |defined| Value::Document(defined.as_doc()));
+        let same = |&at: &usize| {
+            let known = self.keys[at].get();
+            match self.defined(known) {
+                Some(known) => order::equal(Value::Document(known.as_doc()), wanted, collator),
+                None => order::equal(known, wanted, collator),
+            }
+        };
         self.table.find(hash, same).copied()
+    }
+
+    /// A key of several fields without those that are undefined, where there are such.
+    fn defined(&self, key: Value<'_>) -> Option<DocBuf> {
+        let doc = key.as_doc().filter(|_| self.are_compound)?;
+        let is_undefined = |field: &Element<'_>| field.value.kind() == Type::Undefined;
+        doc.iter().any(|field| is_undefined(&field)).then(|| {
+            DocBuf::build(|out| {
+                for field in doc.iter().filter(|field| !is_undefined(field)) {
+                    out.append_raw(field.name, field.value);
+                }
+            })
+        })
     }
 
     /// The states of a group.
@@ -116,9 +162,9 @@ impl Groups {
         let at = self.keys.len();
         self.keys.push(key);
         self.sizes.push(size);
-        let (keys, hashing) = (&self.keys, &self.hashing);
-        let rehash = |&at: &usize| self::hash(hashing, keys[at].get(), collator);
-        self.table.insert_unique(hash, at, rehash);
+        let mut table = std::mem::take(&mut self.table);
+        table.insert_unique(hash, at, |&at| self.hash(self.keys[at].get(), collator));
+        self.table = table;
         at
     }
 }
@@ -126,7 +172,8 @@ impl Groups {
 impl Table {
     pub(super) fn new(stage: Arc<Group>, context: Arc<Context>) -> Self {
         let inputs = Arc::new(Inputs::of(&stage.key, &stage.fields));
-        Table { stage, inputs, context, held: Held::default() }
+        let held = Held { groups: Groups::of(&stage), ..Held::default() };
+        Table { stage, inputs, context, held }
     }
 
     /// How many groups there are.
@@ -166,7 +213,7 @@ impl Table {
                     }
                     (None, key) => key.eval(&frame)?.unwrap_or(Value::Null),
                 };
-                let hash = hash(&held.groups.hashing, key, context.collator());
+                let hash = held.groups.hash(key, context.collator());
                 let Some(at) = held.group_of(stage, context, hash, key)? else {
                     return held.write_row(&stage.fields, hash, key, &frame);
                 };
@@ -196,7 +243,7 @@ impl Table {
         arena.reset();
         let Table { stage, context, held, .. } = self;
         let key = row.get("k").unwrap_or(Value::Null);
-        let hash = hash(&held.groups.hashing, key, context.collator());
+        let hash = held.groups.hash(key, context.collator());
         let Some(at) = held.group_of(stage, context, hash, key)? else {
             return held.push_row(hash, row.as_bytes());
         };
@@ -220,17 +267,14 @@ impl Table {
             writers.into_iter().map(|writer| writer.finish(&mut file)).collect::<Result<_>>()?;
         let file = Arc::new(file);
         let Table { stage, inputs, context, held } = self;
-        let Groups { keys, states, sizes, hashing, .. } = held.groups;
-        let part = || Held {
-            groups: Groups { hashing: hashing.clone(), ..Groups::default() },
-            depth: held.depth + 1,
-            ..Held::default()
-        };
+        let known = held.groups.empty();
+        let part = || Held { groups: known.empty(), depth: held.depth + 1, ..Held::default() };
         let mut parts: Vec<Held> = (0..PARTS).map(|_| part()).collect();
+        let Groups { keys, states, sizes, .. } = held.groups;
         let collator = context.collator();
         let mut states = states.into_iter();
         for (key, size) in keys.into_iter().zip(sizes) {
-            let hash = hash(&hashing, key.get(), collator);
+            let hash = known.hash(key.get(), collator);
             let part = &mut parts[part_of(hash, held.depth)];
             part.groups.states.extend(states.by_ref().take(stage.fields.len()));
             part.groups.insert(hash, key, size, collator);
