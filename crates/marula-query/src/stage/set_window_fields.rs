@@ -115,6 +115,30 @@ impl SetWindowFields {
     }
 }
 
+impl SetWindowFields {
+    /// Checks that a document can be sorted by its partition, which is `value`, and by `sortBy`. A partition that is a path
+    /// is sorted by as such, so that the arrays on its way count; another is one field more.
+    fn check_sort_key(&self, document: Doc<'_>, value: Value<'_>, context: &Context) -> Result<()> {
+        const COMPUTED: &[u8] = b"__internal_setWindowFields_partition_key";
+        let (partition, document) = match &self.partition_by {
+            Some(Expression::Field(path)) => (path.text(), document.to_buf()),
+            _ => {
+                let mut document = document.to_buf();
+                document.push(COMPUTED.as_bstr(), value);
+                (COMPUTED.into(), document)
+            }
+        };
+        let spec = DocBuf::build(|out| {
+            let rest = self.sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
+            out.append(partition.as_bstr(), 1);
+            for part in rest.iter().filter(|part| **part.name != *partition) {
+                out.append_raw(part.name, part.value);
+            }
+        });
+        SortPattern::read(spec.as_doc(), context)?.write_key(document.as_doc(), &mut Vec::new())
+    }
+}
+
 /// Whether two paths of the output are one, or one leads into the other.
 fn conflict(one: &[u8], other: &[u8]) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
@@ -156,6 +180,7 @@ impl Stage for SetWindowFields {
         Ok(Box::new(Windowing {
             input,
             has_begun: false,
+            has_array_partition: false,
             met_decimals: vec![Cell::new(false); self.output.len()],
             stage: self,
             context: Arc::clone(context),
@@ -173,6 +198,8 @@ struct Windowing {
     input: Box<dyn Source>,
     /// Whether a document was asked for.
     has_begun: bool,
+    /// Whether a document's partition is an array.
+    has_array_partition: bool,
     stage: Arc<SetWindowFields>,
     context: Arc<Context>,
     /// Documents by partition and `sortBy`. A key is that of the partition, then that of the sort; a value is the length
@@ -203,8 +230,10 @@ impl Windowing {
                 Some(expression) => expression.eval(&frame)?,
                 None => None,
             };
-            if partition.is_some_and(|value| value.as_array().is_some()) {
-                return Err(partition_is_array());
+            if let Some(value @ Value::Array(_)) = partition {
+                // It is sorted like any other, and refused when the partitions are looked at.
+                self.stage.check_sort_key(document, value, &self.context)?;
+                self.has_array_partition = true;
             }
             self.key.clear();
             // A missing key of a partition is null.
@@ -287,6 +316,9 @@ impl Source for Windowing {
         }
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
+        }
+        if std::mem::take(&mut self.has_array_partition) {
+            return Err(partition_is_array());
         }
         self.rows.settle(Front::new)?;
         loop {

@@ -46,7 +46,7 @@ const FIELDS: &[Field] = &[
     Field::optional("validationLevel", Types::STRING),
     Field::optional("validationAction", Types::STRING),
     Field::optional("viewOn", Types::STRING),
-    Field::optional("pipeline", Types::ARRAY),
+    Field::optional("pipeline", Types::Documents),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
     Field::optional(
         "expireAfterSeconds",

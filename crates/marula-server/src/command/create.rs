@@ -57,7 +57,7 @@ const FIELDS: &[Field] = &[
     Field::optional("validationAction", Types::STRING),
     Field::optional("indexOptionDefaults", Types::DOCUMENT),
     Field::optional("viewOn", Types::STRING),
-    Field::optional("pipeline", Types::ARRAY),
+    Field::optional("pipeline", Types::Documents),
     Field::optional("collation", Types::DOCUMENT),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
     Field::optional("timeseries", Types::DOCUMENT),

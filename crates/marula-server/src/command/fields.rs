@@ -18,6 +18,8 @@ errors! {
     /// A field that must be there is not.
     pub missing_field(place: &str, field: &str) = IDLFailedToParse,
         "BSON field '{place}.{field}' is missing but a required field";
+    /// Null in place of an array of documents.
+    pub expected_object(field: &BStr) = 10_065, "invalid parameter: expected an object ({field})";
     /// A field that is there twice.
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField,
         "BSON field '{place}.{field}' is a duplicate field";
@@ -94,6 +96,8 @@ pub enum Types {
     One(Type),
     /// Any of these; messages list them in this order.
     Of(&'static [Type]),
+    /// An array of documents, such as a pipeline: null is none.
+    Documents,
 }
 
 impl Types {
@@ -117,6 +121,7 @@ impl Types {
             Types::Any => true,
             Types::One(only) => only == kind,
             Types::Of(several) => several.contains(&kind),
+            Types::Documents => kind == Type::Array,
         }
     }
 
@@ -125,6 +130,7 @@ impl Types {
         match self {
             Types::Any => "any type".to_owned(),
             Types::One(only) => format!("type '{}'", only.alias()),
+            Types::Documents => Types::ARRAY.expected(),
             // The bracket closes inside the quote: so mongod prints it.
             Types::Of(several) => {
                 let names: Vec<_> = several.iter().map(|kind| kind.alias()).collect();
@@ -156,7 +162,11 @@ pub fn check_in(
         return Err(unknown_field(place, name));
     };
     // Null and undefined stand for a field that is left out.
-    if field.types.accepts(kind) || matches!(kind, Type::Null | Type::Undefined) {
+    let is_nullish = matches!(kind, Type::Null | Type::Undefined);
+    if is_nullish && field.types == Types::Documents {
+        return Err(expected_object(name));
+    }
+    if field.types.accepts(kind) || is_nullish {
         return Ok(());
     }
     Err(wrong_type(place, name, kind.alias(), &field.types.expected()))
