@@ -46,8 +46,12 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "A `$match` that mongod moves further, or not as far, lets other documents reach what fails",
         applies: |case, difference| {
-            let matches = count(&case.command, &|name| name == "$match");
-            let stages = count(&case.command, &|name| name.starts_with('$'));
+            let of_view = Tree::Array(case.view.to_vec());
+            let all = |is_meant: &dyn Fn(&str) -> bool| {
+                count(&case.command, is_meant) + count(&of_view, is_meant)
+            };
+            let matches = all(&|name| name == "$match");
+            let stages = all(&|name| name.starts_with('$'));
             let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
             let fails = |reply: &Tree| failure(reply).0 != 0;
             !difference.class.starts_with("results")
@@ -79,6 +83,53 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             names.contains("$elemMatch")
                 && names.contains("$match")
                 && messages(difference)[1].contains("unknown top level operator: $eq")
+        },
+    },
+    Accepted {
+        words: "A `$project` at the front is computed in mongod for a batch of documents",
+        applies: |case, difference| {
+            let mut kinds = stages(case).into_iter().skip_while(|name| name == "$match");
+            let is_told =
+                difference.class.starts_with("code") || difference.class.starts_with("message");
+            is_told
+                && kinds.next().is_some_and(|name| name == "$project")
+                && kinds.next().is_some()
+                && difference
+                    .replies
+                    .iter()
+                    .all(|reply| failure(reply).1.starts_with("PlanExecutor error"))
+        },
+    },
+    Accepted {
+        words: "A `$lookup` with a `$group` right behind it",
+        applies: |case, difference| {
+            let kinds = stages(case);
+            let groups =
+                |name: &String| matches!(&**name, "$group" | "$sortByCount" | "$bucket" | "$count");
+            let is_pair = kinds.windows(2).any(|pair| pair[0] == "$lookup" && groups(&pair[1]));
+            let mut by_number = false;
+            case.command.walk(&mut |name, value| {
+                let text = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| names_a_place(&text.to_string())));
+                by_number |= name == "localField" && text(value);
+            });
+            let is_undefined = messages(difference)[0].contains("cannot compare to undefined");
+            is_pair
+                && (is_undefined && failure(&difference.replies[1]).0 == 0
+                    || by_number && difference.class == "results")
+        },
+    },
+    Accepted {
+        words: "A `$sort` by an element's number (`b.0`) in front of which mongod takes fields away",
+        applies: |case, _| {
+            let kinds = stages(case);
+            let at = kinds.iter().position(|name| name == "$sort");
+            let mut is_sorted = false;
+            case.command.walk(&mut |name, value| {
+                is_sorted |= name == "$sort" && count(value, &names_a_place) > 0;
+            });
+            is_sorted
+                && at.is_some_and(|at| at > 0)
+                && kinds.iter().any(|name| matches!(&**name, "$group" | "$bucket" | "$bucketAuto"))
         },
     },
     Accepted {
@@ -349,6 +400,19 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
 
 fn messages(difference: &Difference) -> [String; 2] {
     [failure(&difference.replies[0]).1, failure(&difference.replies[1]).1]
+}
+
+/// The names of the stages that a pipeline comes to, a view's first.
+fn stages(case: &Case) -> Vec<String> {
+    let own = match case.command.get("pipeline") {
+        Some(Tree::Array(own)) => &own[..],
+        _ => &[],
+    };
+    let name = |stage: &Tree| match stage {
+        Tree::Doc(fields) => fields.first().map(|(name, _)| name.clone()),
+        _ => None,
+    };
+    case.view.iter().chain(own).filter_map(name).collect()
 }
 
 /// Whether the documents may have lost the `_id` that tells them apart when they are sorted.

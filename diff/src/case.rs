@@ -204,7 +204,9 @@ impl Case {
             commands.push(tree! { "drop" => "v" });
         }
         for (name, documents) in [("c", &self.documents), ("other", &self.others)] {
-            let clear = if fresh {
+            // To make a collection costs more than what is asked of it: one that will hold documents is emptied.
+            let is_gone = documents.is_empty() || self.kind == "indexed";
+            let clear = if fresh && is_gone {
                 tree! { "drop" => name }
             } else {
                 let all = tree! { "q" => Tree::Doc(Vec::new()), "limit" => 0 };
@@ -212,6 +214,9 @@ impl Case {
             };
             if name == "c" || fresh {
                 commands.push(clear);
+            }
+            if fresh && !is_gone {
+                commands.push(tree! { "dropIndexes" => name, "index" => "*" });
             }
             if fresh && name == "c" && !self.indexes.is_empty() {
                 let spec = |(number, key): (usize, &Tree)| {

@@ -287,7 +287,7 @@ impl Densify {
 
     /// Whether a value lies a whole number of steps from another.
     fn is_on_grid(&self, value: Value<'_>, from: Value<'_>) -> bool {
-        let steps = |distance: i64, step: i64| (step > 0).then(|| distance / step).unwrap_or(0);
+        let steps = |distance: i64, step: i64| distance.checked_div(step).unwrap_or(0);
         match (value, from, self.unit) {
             (Value::DateTime(value), Value::DateTime(from), Some(unit)) => {
                 let amount = self.step.get().as_exact_i64().unwrap_or(i64::MAX);
