@@ -60,3 +60,31 @@ def test_what_a_lookup_joins_by(c, local, document, found):
     stage = {"from": "other", "localField": local, "foreignField": "x", "as": "r"}
     reply, = c.aggregate([{"$lookup": stage}])
     assert sorted((d["_id"] for d in reply["r"]), key=str) == found
+
+
+JOINS = [
+    {"$lookup": {"from": "b", "localField": "k", "foreignField": "k", "as": "j"}},
+    {"$lookup": {"from": "b", "let": {"k": "$k"}, "as": "j",
+                 "pipeline": [{"$match": {"$expr": {"$eq": ["$k", "$$k"]}}}]}},
+    {"$graphLookup": {"from": "b", "startWith": "$k", "connectFromField": "no", "connectToField": "k", "as": "j"}},
+]
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_what_is_unwound_at_once_may_be_larger_than_a_document(db, join):
+    db.a.insert_many([{"_id": 1, "k": 1}, {"_id": 2, "k": 9}])
+    for i in range(20):
+        db.b.insert_one({"_id": i, "k": 1, "n": i, "s": "x" * 1_000_000})
+    with pytest.raises(OperationFailure):
+        list(db.a.aggregate([join]))
+    unwind = {"path": "$j", "preserveNullAndEmptyArrays": True, "includeArrayIndex": "i"}
+    groups = db.a.aggregate([join, {"$unwind": unwind}, {"$group": {
+        "_id": "$k", "last": {"$max": "$i"}, "sum": {"$sum": "$j.n"}}}, {"$sort": {"_id": 1}}])
+    assert list(groups) == [{"_id": 1, "last": 19, "sum": 190}, {"_id": 9, "last": None, "sum": 0}]
+    behind = [{"$match": {"j.n": {"$gte": 17}, "k": 1}}, {"$count": "n"}]
+    assert list(db.a.aggregate([join, {"$unwind": "$j"}, *behind])) == [{"n": 3}]
+    for verbosity in ("queryPlanner", "executionStats"):
+        found = db.command("explain", {"aggregate": "a", "cursor": {}, "pipeline": [join, {"$unwind": unwind}]},
+                           verbosity=verbosity)
+        (stage,) = found["stages"][1:]
+        assert stage[next(iter(join))]["unwinding"] == {"preserveNullAndEmptyArrays": True, "includeArrayIndex": "i"}

@@ -1,5 +1,7 @@
 //! `$graphLookup`: to each document an array of those that a walk through another collection reaches.
 
+mod unwinding;
+
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -12,6 +14,7 @@ use super::r#match::Match;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::check_size;
+use super::unwind::Unwind;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Expression, Frame, Path, print};
@@ -125,20 +128,7 @@ impl Stage for GraphLookup {
 
     fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
-            out.append("from", &self.from);
-            out.append("as", self.to.text().as_bstr());
-            out.append("connectToField", self.connect_to.text().as_bstr());
-            out.append("connectFromField", self.connect_from.text().as_bstr());
-            out.append("startWith", &self.start_with.print());
-            if let Some(path) = &self.depth_field {
-                out.append("depthField", path.text().as_bstr());
-            }
-            if let Some(depth) = self.depth_max {
-                out.append("maxDepth", i64::try_from(depth).unwrap_or(i64::MAX));
-            }
-            if let Some(restrict) = &self.restrict {
-                out.append("restrictSearchWithMatch", restrict);
-            }
+            self.print_into(out);
         })
     }
 
@@ -151,6 +141,11 @@ impl Stage for GraphLookup {
         let mut passage = Passage::all_but_named();
         passage.name_top_of(&self.to);
         passage
+    }
+
+    fn unwound(self: Arc<Self>, unwind: &Unwind) -> Option<Arc<dyn Stage>> {
+        let is_of_this = *unwind.path() == self.to;
+        is_of_this.then(|| unwinding::stage(self, unwind.clone()))
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
@@ -171,15 +166,7 @@ impl Walking {
     fn write(&mut self) -> Result<()> {
         self.arena.reset();
         let doc = self.input.doc();
-        let frame = Frame::new(doc, &self.arena, &self.env.context);
-        let start = self.stage.start_with.eval(&frame)?;
-        let mut frontier: Vec<ValueBuf> = Vec::new();
-        match start {
-            Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
-            // What is missing leads nowhere; null leads to what has no value.
-            start => frontier.extend(start.map(|start| start.to_buf())),
-        }
-        let found = self.stage.walk(frontier, &self.env)?;
+        let found = self.stage.find(doc, &self.arena, &self.env)?;
         let mut array = Vec::new();
         let mut list = marula_bson::ArrayWriter::new(&mut array);
         for doc in &found {
@@ -194,6 +181,37 @@ impl Walking {
 }
 
 impl GraphLookup {
+    /// Writes what `explain` shows.
+    fn print_into(&self, out: &mut DocWriter<'_>) {
+        out.append("from", &self.from);
+        out.append("as", self.to.text().as_bstr());
+        out.append("connectToField", self.connect_to.text().as_bstr());
+        out.append("connectFromField", self.connect_from.text().as_bstr());
+        out.append("startWith", &self.start_with.print());
+        if let Some(path) = &self.depth_field {
+            out.append("depthField", path.text().as_bstr());
+        }
+        if let Some(depth) = self.depth_max {
+            out.append("maxDepth", i64::try_from(depth).unwrap_or(i64::MAX));
+        }
+        if let Some(restrict) = &self.restrict {
+            out.append("restrictSearchWithMatch", restrict);
+        }
+    }
+
+    /// The documents that belong to `doc`.
+    fn find(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Vec<DocBuf>> {
+        let frame = Frame::new(doc, arena, &env.context);
+        let start = self.start_with.eval(&frame)?;
+        let mut frontier: Vec<ValueBuf> = Vec::new();
+        match start {
+            Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
+            // What is missing leads nowhere; null leads to what has no value.
+            start => frontier.extend(start.map(|start| start.to_buf())),
+        }
+        self.walk(frontier, env)
+    }
+
     /// Walks in breadth: each round finds the documents that the values of the round before lead to.
     fn walk(&self, mut frontier: Vec<ValueBuf>, env: &Env) -> Result<Vec<DocBuf>> {
         let collator = env.context.collator();

@@ -5,7 +5,7 @@
 //! path or the value leaves a doubt, the filter that a query would have decides.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use marula_bson::{ArrayWriter, Collator, Doc, Value, ValueBuf, order};
+use marula_bson::{Collator, Doc, Value, ValueBuf, order};
 use marula_error::Result;
 
 use super::source::{Source, Step};
@@ -95,21 +95,20 @@ impl JoinTable {
         self.entries.push((key, document));
     }
 
-    fn doc(&self, at: usize) -> Doc<'_> {
+    /// The document of a number.
+    pub(super) fn doc(&self, at: usize) -> Doc<'_> {
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
         Doc::trusted(&self.bytes[start..self.ends[at]])
     }
 
-    /// Writes the documents that equal one of the values, in the order in which they were read; `filter` makes the
-    /// filter that says so exactly. Answers whether they fit below `bytes_max`.
-    pub(super) fn write_matching(
+    /// The documents that equal one of the values, by number, in the order in which they were read; `filter` makes the
+    /// filter that says so exactly.
+    pub(super) fn matching(
         &self,
         values: &[Value<'_>],
         collator: Option<&dyn Collator>,
         filter: &dyn Fn() -> Result<Filter>,
-        bytes_max: usize,
-        list: &mut ArrayWriter<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Vec<usize>> {
         let mut found: Vec<usize> = Vec::new();
         for value in values {
             if value.is_nullish() {
@@ -123,20 +122,17 @@ impl JoinTable {
         found.sort_unstable();
         found.dedup();
         let is_sure = self.is_exact && !values.iter().any(Value::is_nullish);
-        let filter = if is_sure || found.is_empty() { None } else { Some(filter()?) };
+        if is_sure || found.is_empty() {
+            return Ok(found);
+        }
+        let filter = filter()?;
+        let mut exact = Vec::with_capacity(found.len());
         for at in found {
-            let document = self.doc(at);
-            if let Some(filter) = &filter
-                && !filter.matches(document)?
-            {
-                continue;
-            }
-            list.push(document);
-            if list.size() > bytes_max {
-                return Ok(false);
+            if filter.matches(self.doc(at))? {
+                exact.push(at);
             }
         }
-        Ok(true)
+        Ok(exact)
     }
 }
 
@@ -192,13 +188,8 @@ mod tests {
                 .filter(|document| exact.matches(document.as_doc()).unwrap())
                 .cloned()
                 .collect();
-            let mut bytes = Vec::new();
-            let mut list = ArrayWriter::new(&mut bytes);
-            assert!(table.write_matching(&[*value], None, &filter, 1 << 20, &mut list).unwrap());
-            list.finish();
-            let found = Doc::trusted(&bytes);
-            let found: Vec<DocBuf> =
-                found.values().filter_map(|found| found.as_doc()).map(Doc::to_buf).collect();
+            let found = table.matching(&[*value], None, &filter).unwrap();
+            let found: Vec<DocBuf> = found.iter().map(|&at| table.doc(at).to_buf()).collect();
             assert_eq!(found, expected, "{path} {value:?}");
         }
     }

@@ -2,7 +2,11 @@
 //!
 //! Where `let` names variables, the sub-pipeline is parsed anew for each document, so that the variables are
 //! constants in it and the planner can use indexes for them; it was parsed once before with their values
-//! unknown, so that its errors come early.
+//! unknown, so that its errors come early. `joining` finds what belongs to a document; `unwinding` is the stage together
+//! with an `$unwind` of its array.
+
+mod joining;
+mod unwinding;
 
 use std::sync::Arc;
 
@@ -11,20 +15,19 @@ use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
-use super::join_table::{self, JoinTable};
 use super::r#match::Match;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::pipeline::Inside;
 use super::source::{DOCUMENT_BYTES_MAX, check_size};
-use super::union_with::open;
-use super::world::JoinSide;
+use super::unwind::Unwind;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
+use joining::Joining;
 
 pub(super) const ROW: Row =
     Row { name: "$lookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -188,24 +191,7 @@ impl Stage for Lookup {
     }
 
     fn print(&self) -> ValueBuf {
-        super::pipeline::printed(|out| {
-            if let Some(from) = &self.from {
-                out.append("from", from);
-            }
-            out.append("as", self.to.text().as_bstr());
-            if let Some((local, foreign)) = &self.fields {
-                out.append("localField", local.text().as_bstr());
-                out.append("foreignField", foreign.as_bstr());
-            }
-            if let Some(stages) = &self.stages {
-                let mut variables = out.begin_doc("let");
-                for (name, value) in &self.variables {
-                    variables.append(name, &value.print());
-                }
-                variables.finish();
-                out.append("pipeline", stages);
-            }
-        })
+        super::pipeline::printed(|out| self.print_into(out, None))
     }
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
@@ -235,20 +221,16 @@ impl Stage for Lookup {
         true
     }
 
+    fn unwound(self: Arc<Self>, unwind: &Unwind) -> Option<Arc<dyn Stage>> {
+        let is_of_this = *unwind.path() == self.to;
+        is_of_this.then(|| unwinding::stage(self, unwind.clone()))
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        let env = env.clone();
-        let join = match (&self.from, &self.fields) {
-            (Some(from), Some((_, foreign))) if self.pipeline.stages().is_empty() => {
-                env.world.join_side(from, foreign).map_or(Join::Never, |side| Join::Asking(side, 0))
-            }
-            _ => Join::Never,
-        };
         Ok(Box::new(LookingUp {
             input,
-            stage: self,
-            env,
+            joining: Joining::new(self, env),
             arena: Arena::new(),
-            join,
             found: Vec::new(),
             out: Vec::new(),
         }))
@@ -257,78 +239,66 @@ impl Stage for Lookup {
 
 struct LookingUp {
     input: Box<dyn Source>,
-    stage: Arc<Lookup>,
-    env: Env,
+    joining: Joining,
     arena: Arena,
-    join: Join,
     /// The array of what was found for the document at hand.
     found: Vec<u8>,
     out: Vec<u8>,
 }
 
-/// How the documents that belong to one are found, where only a field decides.
-enum Join {
-    /// The other collection is asked for each document.
-    Never,
-    /// So far it was asked so many times; once that costs more than to read it, it is read.
-    Asking(JoinSide, u64),
-    /// It was read.
-    Read(JoinTable),
-}
-
 impl LookingUp {
-    /// Reads the other collection as a whole where that is worth it by now.
-    fn prepare(&mut self) -> Result<()> {
-        let Join::Asking(side, questions) = &mut self.join else { return Ok(()) };
-        *questions += 1;
-        let Some((_, foreign)) = &self.stage.fields else { return Ok(()) };
-        if !join_table::is_worth_it(side, *questions - 1) {
-            return Ok(());
-        }
-        let pipeline = Pipeline::from_stages(Vec::new());
-        let mut source = open(self.stage.from.as_deref(), pipeline, &self.env)?;
-        let path: Vec<&[u8]> = foreign.split_str(b".").collect();
-        let collator = self.env.context.collator();
-        let table = JoinTable::read(&mut *source, &path, collator)?;
-        self.join = table.map_or(Join::Never, Join::Read);
-        Ok(())
-    }
-
     fn write(&mut self) -> Result<()> {
-        self.prepare()?;
-        self.arena.reset();
         let doc = self.input.doc();
-        let too_large = || result_too_large(self.stage.from.as_deref().unwrap_or_default());
+        self.arena.reset();
         self.found.clear();
         let mut list = marula_bson::ArrayWriter::new(&mut self.found);
-        if let (Join::Read(table), Some((local, foreign))) = (&self.join, &self.stage.fields) {
-            let values = local_values(doc, local);
-            let context = &self.env.context;
-            let filter = || Filter::parse(equal_to_any(foreign, &values).as_doc(), context);
-            let collator = context.collator();
-            let max = DOCUMENT_BYTES_MAX;
-            if !table.write_matching(&values, collator, &filter, max, &mut list)? {
+        let lookup = &self.joining.stage;
+        let too_large = || result_too_large(lookup.from.as_deref().unwrap_or_default());
+        let mut found = self.joining.find(doc, &self.arena)?;
+        while let Some(joined) = found.next(&self.joining)? {
+            list.push(joined);
+            if list.size() > DOCUMENT_BYTES_MAX {
                 return Err(too_large());
-            }
-        } else {
-            let pipeline = self.stage.pipeline_for(doc, &self.arena, &self.env)?;
-            let mut found = open(self.stage.from.as_deref(), pipeline, &self.env)?;
-            while found.advance()? != Step::End {
-                list.push(found.doc());
-                if list.size() > DOCUMENT_BYTES_MAX {
-                    return Err(too_large());
-                }
             }
         }
         list.finish();
         self.out.clear();
         let value = Value::Array(Doc::trusted(&self.found));
-        write_with(doc, self.stage.to.parts(), Some(value), &mut DocWriter::new(&mut self.out));
+        write_with(doc, lookup.to.parts(), Some(value), &mut DocWriter::new(&mut self.out));
         check_size(self.out.len())
     }
 }
 
 impl Lookup {
+    /// Writes what `explain` shows; what was found must match `also`.
+    fn print_into(&self, out: &mut DocWriter<'_>, also: Option<&Filter>) {
+        if let Some(from) = &self.from {
+            out.append("from", from);
+        }
+        out.append("as", self.to.text().as_bstr());
+        if let Some((local, foreign)) = &self.fields {
+            out.append("localField", local.text().as_bstr());
+            out.append("foreignField", foreign.as_bstr());
+        }
+        if self.stages.is_none() && also.is_none() {
+            return;
+        }
+        let mut variables = out.begin_doc("let");
+        for (name, value) in &self.variables {
+            variables.append(name, &value.print());
+        }
+        variables.finish();
+        let mut stages = out.begin_array("pipeline");
+        if let Some(Value::Array(written)) = self.stages.as_ref().map(ValueBuf::get) {
+            written.values().for_each(|stage| {
+                stages.push(stage);
+            });
+        }
+        if let Some(also) = also {
+            stages.begin_doc().append("$match", &also.to_doc());
+        }
+    }
+
     /// The pipeline that finds what belongs to `doc`.
     fn pipeline_for(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Pipeline> {
         if let Some(failure) = &self.failure {
@@ -433,6 +403,7 @@ impl Source for LookingUp {
     fn advance(&mut self) -> Result<Step> {
         match self.input.advance()? {
             Step::Document => {
+                self.joining.prepare()?;
                 self.write()?;
                 Ok(Step::Document)
             }

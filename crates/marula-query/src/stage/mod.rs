@@ -67,11 +67,12 @@ pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
 pub use source::{Source, Step};
 pub use unpack_bucket::UnpackBucket;
+pub use unwind::Unwind;
 pub use world::{Env, JoinSide, Replacement, World};
 
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
-use crate::filter::Filter;
+use crate::filter::{Filter, Node};
 use crate::sort::SortPattern;
 
 /// A stage that a user can name: its row.
@@ -182,6 +183,21 @@ pub trait Stage: Debug + Send + Sync {
         Gives::Unknown
     }
 
+    /// The stage together with an `$unwind` behind it, if that is of the array that the stage makes.
+    fn unwound(self: Arc<Self>, _unwind: &Unwind) -> Option<Arc<dyn Stage>> {
+        None
+    }
+
+    /// The stage with such of the conditions behind it as it can ask itself, and a `$match` of those that are left; `None`
+    /// where it can ask none.
+    fn taking_in(
+        self: Arc<Self>,
+        _conditions: &[Node],
+        _context: &Context,
+    ) -> Option<Vec<Arc<dyn Stage>>> {
+        None
+    }
+
     /// What takes the stage's place where its input gives only the first document of each value of a field; `None` where
     /// it looks at more.
     fn first_of_each(self: Arc<Self>) -> Option<FirstOfEach> {
@@ -202,6 +218,8 @@ pub enum Kind<'s> {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
+    /// `$unwind`.
+    Unwind(&'s Unwind),
     /// The measurements of time-series buckets.
     Unpack(&'s UnpackBucket),
     /// A search by distance.

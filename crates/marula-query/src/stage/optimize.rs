@@ -5,6 +5,8 @@
 //! | stage | behind | becomes |
 //! | --- | --- | --- |
 //! | `$match` | `$match` | one of both |
+//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on what was found are asked there |
+//! | `$unwind` | `$lookup` or `$graphLookup` whose array it is of | one stage, without the array |
 //! | `$match` | a stage that leaves the fields asked for as they are | its conditions on these stand before |
 //! | `$limit`, `$skip` | itself | one: the lesser, the sum |
 //! | `$limit` | `$sort` | a sort that gives no more |
@@ -58,7 +60,9 @@ fn two(
             let both = [first, second].map(|filter| filter.root().clone());
             Some(vec![matching(both.to_vec(), context)])
         }
-        (_, Kind::Match(filter)) => split(first, filter, context),
+        (_, Kind::Match(filter)) => split(first, filter, context)
+            .or_else(|| Arc::clone(first).taking_in(conditions_of(filter), context)),
+        (_, Kind::Unwind(unwind)) => Some(vec![Arc::clone(first).unwound(unwind)?]),
         (Kind::Skip(one), Kind::Skip(other)) => Some(vec![Arc::new(Skip(one.checked_add(other)?))]),
         (Kind::Limit(one), Kind::Limit(other)) => Some(vec![Arc::new(Limit(one.min(other)))]),
         (Kind::Sort(..), Kind::Limit(limit)) => {
@@ -86,10 +90,7 @@ fn split(
     context: &Context,
 ) -> Option<Vec<Arc<dyn Stage>>> {
     let passage = stage.passage();
-    let conditions = match filter.root() {
-        Node::And(children) => &children[..],
-        root => std::slice::from_ref(root),
-    };
+    let conditions = conditions_of(filter);
     let (mut before, mut behind) = (Vec::new(), Vec::new());
     for condition in conditions {
         match passage.before(condition) {
@@ -105,6 +106,14 @@ fn split(
         instead.push(matching(behind, context));
     }
     Some(instead)
+}
+
+/// The conditions that all must hold.
+fn conditions_of(filter: &Filter) -> &[Node] {
+    match filter.root() {
+        Node::And(children) => &children[..],
+        root => std::slice::from_ref(root),
+    }
 }
 
 /// A `$match` of all the conditions.

@@ -116,6 +116,13 @@ impl Pipeline {
         self
     }
 
+    /// The pipeline with one more stage at its end.
+    #[must_use]
+    pub(super) fn before(mut self, stage: impl Stage + 'static) -> Pipeline {
+        self.stages.push(Arc::new(stage));
+        self
+    }
+
     /// A pipeline of stages that were parsed already.
     pub fn from_stages(stages: Vec<Arc<dyn Stage>>) -> Pipeline {
         Pipeline { stages }

@@ -11,7 +11,7 @@ use super::fields::write_with;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::check_size;
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::Path;
 use crate::feature_version::FeatureVersion;
 
@@ -30,8 +30,8 @@ errors! {
 }
 
 /// A parsed `$unwind`.
-#[derive(Debug)]
-pub(super) struct Unwind {
+#[derive(Clone, Debug)]
+pub struct Unwind {
     path: Path,
     preserve: bool,
     index: Option<Path>,
@@ -75,6 +75,70 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
+impl Unwind {
+    /// The field whose array is unwound.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a document without elements is given too.
+    pub(super) fn preserves(&self) -> bool {
+        self.preserve
+    }
+
+    /// Whether it gives the elements as they are, and nothing else.
+    pub(super) fn leaves_all(&self) -> bool {
+        !self.preserve && self.index.is_none()
+    }
+
+    /// How conditions behind it read before it.
+    pub(super) fn passage_of_conditions(&self) -> Passage {
+        let mut passage = Passage::all_but_named();
+        passage.name_top_of(&self.path);
+        if let Some(index) = &self.index {
+            passage.name_top_of(index);
+        }
+        passage
+    }
+
+    /// Writes how a stage that takes the unwinding along shows it.
+    pub(super) fn print_unwinding(&self, out: &mut DocWriter<'_>) {
+        let mut unwinding = out.begin_doc("unwinding");
+        unwinding.append("preserveNullAndEmptyArrays", self.preserve);
+        if let Some(index) = &self.index {
+            unwinding.append("includeArrayIndex", index.text().as_bstr());
+        }
+    }
+
+    /// Writes into `out` the document that unwinding gives for `doc` with an array of which `joined` is the element at
+    /// `index`; `None` is an empty array. `indexed` is room to write in.
+    pub(super) fn write_joined(
+        &self,
+        doc: Doc<'_>,
+        joined: Option<Doc<'_>>,
+        index: i64,
+        out: &mut Vec<u8>,
+        indexed: &mut Vec<u8>,
+    ) {
+        out.clear();
+        let value = joined.map(Value::Document);
+        write_with(doc, self.path.parts(), value, &mut DocWriter::new(out));
+        let index = joined.map_or(Value::Null, |_| Value::Int64(index));
+        self.write_index(index, out, indexed);
+    }
+
+    /// Writes the index into the document that `out` holds.
+    fn write_index(&self, index: Value<'_>, out: &mut Vec<u8>, indexed: &mut Vec<u8>) {
+        let Some(path) = &self.index else {
+            return;
+        };
+        indexed.clear();
+        let doc = Doc::trusted(out);
+        write_with(doc, path.parts(), Some(index), &mut DocWriter::new(indexed));
+        std::mem::swap(out, indexed);
+    }
+}
+
 impl Stage for Unwind {
     fn name(&self) -> &'static str {
         "$unwind"
@@ -99,12 +163,11 @@ impl Stage for Unwind {
     }
 
     fn passage(&self) -> Passage {
-        let mut passage = Passage::all_but_named().letting_sorts_pass();
-        passage.name_top_of(&self.path);
-        if let Some(index) = &self.index {
-            passage.name_top_of(index);
-        }
-        passage
+        self.passage_of_conditions().letting_sorts_pass()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Unwind(self)
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
@@ -165,19 +228,8 @@ impl Unwinding {
                 write_with(doc, parts, value, &mut DocWriter::new(&mut self.out));
             }
         }
-        self.write_index(Value::Int64(index));
+        self.stage.write_index(Value::Int64(index), &mut self.out, &mut self.indexed);
         true
-    }
-
-    /// Writes the index into the document that `out` holds.
-    fn write_index(&mut self, index: Value<'_>) {
-        let Some(path) = &self.stage.index else {
-            return;
-        };
-        self.indexed.clear();
-        let doc = Doc::trusted(&self.out);
-        write_with(doc, path.parts(), Some(index), &mut DocWriter::new(&mut self.indexed));
-        std::mem::swap(&mut self.out, &mut self.indexed);
     }
 
     /// Looks at a new input document. Answers whether it gives a result that is not an array's element.
@@ -209,7 +261,7 @@ impl Unwinding {
         } else {
             self.out.extend_from_slice(doc.as_bytes());
         }
-        self.write_index(Value::Null);
+        self.stage.write_index(Value::Null, &mut self.out, &mut self.indexed);
         true
     }
 }

@@ -135,6 +135,66 @@ fn limits_and_sorts_move_to_the_front() {
     check(&kept, &kept);
 }
 
+/// The shapes that `explain` of mongod 6.0 shows.
+#[test]
+fn what_is_joined_is_unwound_as_it_comes() {
+    let start = r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y""#;
+    let plain = r#""unwinding": {"preserveNullAndEmptyArrays": false}"#;
+    let unwind = r#"{"$unwind": "$z"}"#;
+    let becomes = |behind: &str, expected: &str| {
+        check(&format!("[{start}}}}}, {behind}]"), &format!("[{expected}]"));
+    };
+    becomes(unwind, &format!("{start}, {plain}}}}}"));
+    becomes(
+        r#"{"$unwind": {"path": "$z", "preserveNullAndEmptyArrays": true, "includeArrayIndex": "i"}},
+           {"$match": {"z.d": 1}}"#,
+        &format!(
+            r#"{start}, "unwinding": {{"preserveNullAndEmptyArrays": true, "includeArrayIndex": "i"}}}}}},
+               {{"$match": {{"z.d": {{"$eq": 1}}}}}}"#
+        ),
+    );
+    let piped = |conditions: &str| {
+        format!(r#"{start}, "let": {{}}, "pipeline": [{{"$match": {conditions}}}], {plain}}}}}"#)
+    };
+    becomes(
+        &format!(
+            r#"{unwind}, {{"$match": {{"z.d": {{"$gt": 1}}, "z": 3, "b": 1}}}}, {{"$match": {{"z.c": 2}}}}"#
+        ),
+        &format!(
+            r#"{{"$match": {{"b": {{"$eq": 1}}}}}}, {}, {{"$match": {{"z": {{"$eq": 3}}}}}}"#,
+            piped(r#"{"$and": [{"c": {"$eq": 2}}, {"d": {"$gt": 1}}]}"#)
+        ),
+    );
+    becomes(
+        &format!(r#"{unwind}, {{"$match": {{"$or": [{{"z.c": 1}}, {{"z.d.0": 2}}]}}}}"#),
+        &piped(r#"{"$or": [{"c": {"$eq": 1}}, {"d.0": {"$eq": 2}}]}"#),
+    );
+    for stays in [
+        r#"{"$match": {"z.d": {"$elemMatch": {"$gt": 1}}}}"#,
+        r#"{"$match": {"$or": [{"a": {"$eq": 1}}, {"z.d": {"$eq": 2}}]}}"#,
+        r#"{"$match": {"$expr": {"$eq": ["$z.d", {"$const": 1}]}}}"#,
+    ] {
+        becomes(&format!("{unwind}, {stays}"), &format!("{start}, {plain}}}}}, {stays}"));
+    }
+    let other = r#"{"$unwind": {"path": "$t"}}"#;
+    becomes(other, &format!("{start}}}}}, {other}"));
+    becomes(
+        r#"{"$match": {"b": 1}}, {"$sort": {"a": 1}}, {"$unwind": "$z"}"#,
+        &format!(
+            r#"{{"$match": {{"b": {{"$eq": 1}}}}}}, {{"$sort": {{"sortKey": {{"a": 1}}}}}},
+               {start}, {plain}}}}}"#
+        ),
+    );
+    let graph = r#"{"$graphLookup": {"from": "o", "as": "z.y", "connectToField": "q", "connectFromField": "k", "startWith": "$a""#;
+    check(
+        &format!(r#"[{graph}}}}}, {{"$unwind": "$z.y"}}, {{"$match": {{"z.y.d": 1, "b": 1}}}}]"#),
+        &format!(
+            r#"[{{"$match": {{"b": {{"$eq": 1}}}}}}, {graph}, {plain}}}}},
+                {{"$match": {{"z.y.d": {{"$eq": 1}}}}}}]"#
+        ),
+    );
+}
+
 fn value() -> impl Strategy<Value = String> {
     let plain = [
         "null",
@@ -195,6 +255,29 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
+/// A `$lookup` among some documents, with an `$unwind` of what it finds.
+fn joined() -> impl Strategy<Value = String> {
+    let documents =
+        r#"{"$documents": [{"d": 1, "e": 0}, {"d": [1, 2]}, {"e": null}, {"d": {"d": 1}}]}"#;
+    let unwinds = [
+        r#"{"$unwind": "$z"}"#,
+        r#"{"$unwind": "$z"}"#,
+        r#"{"$unwind": {"path": "$z", "includeArrayIndex": "n"}}"#,
+        r#"{"$unwind": {"path": "$z", "preserveNullAndEmptyArrays": true}}"#,
+        r#"{"$unwind": {"path": "$z", "preserveNullAndEmptyArrays": true, "includeArrayIndex": "z.n"}}"#,
+    ];
+    (value(), select(unwinds.to_vec()), prop::option::of(condition())).prop_map(
+        move |(value, unwind, condition)| {
+            let given = format!(r#"{{"$match": {{"$expr": {{"$lte": ["$d", {{"$ifNull": ["$$v", {{"$literal": {value}}}]}}]}}}}}}"#);
+            let lookup = format!(
+                r#"{{"$lookup": {{"let": {{"v": "$b"}}, "pipeline": [{documents}, {given}], "as": "z"}}}}"#
+            );
+            let condition = condition.map(|it| format!(r#", {{"$match": {it}}}"#));
+            format!("{lookup}, {unwind}{}", condition.unwrap_or_default())
+        },
+    )
+}
+
 fn stage() -> impl Strategy<Value = String> {
     let other = [
         r#"{"$addFields": {"z": "$a"}}"#,
@@ -225,6 +308,7 @@ fn stage() -> impl Strategy<Value = String> {
     prop_oneof![
         2 => condition().prop_map(|condition| format!("{{\"$match\": {condition}}}")),
         3 => select(other.to_vec()).prop_map(str::to_owned),
+        1 => joined(),
     ]
 }
 

@@ -1,0 +1,116 @@
+//! What belongs to a document, in a `$lookup`: the other collection is asked for it, or was read as a whole.
+
+use std::sync::Arc;
+
+use bstr::ByteSlice;
+use marula_bson::Doc;
+use marula_error::Result;
+
+use super::{Lookup, equal_to_any, local_values};
+use crate::expression::Arena;
+use crate::filter::Filter;
+use crate::stage::join_table::{self, JoinTable};
+use crate::stage::r#match::Match;
+use crate::stage::source::{Source, Step};
+use crate::stage::union_with::open;
+use crate::stage::world::JoinSide;
+use crate::stage::{Env, Pipeline};
+
+/// A `$lookup` under way.
+pub(super) struct Joining {
+    pub stage: Arc<Lookup>,
+    pub env: Env,
+    join: Join,
+    /// What is found must match this too.
+    also: Option<Filter>,
+}
+
+/// How the documents that belong to one are found, where only a field decides.
+enum Join {
+    /// The other collection is asked for each document.
+    Never,
+    /// So far it was asked so many times; once that costs more than to read it, it is read.
+    Asking(JoinSide, u64),
+    /// It was read.
+    Read(JoinTable),
+}
+
+/// What belongs to one document, one after another.
+pub(super) enum Found {
+    /// Of what was read, these documents by their numbers.
+    Listed(std::vec::IntoIter<usize>),
+    /// What the other collection answers.
+    Asked(Box<dyn Source>),
+}
+
+impl Joining {
+    pub(super) fn new(stage: Arc<Lookup>, env: &Env) -> Self {
+        let join = match (&stage.from, &stage.fields) {
+            (Some(from), Some((_, foreign))) if stage.pipeline.stages().is_empty() => {
+                env.world.join_side(from, foreign).map_or(Join::Never, |side| Join::Asking(side, 0))
+            }
+            _ => Join::Never,
+        };
+        Joining { stage, env: env.clone(), join, also: None }
+    }
+
+    /// The same, where what is found must match `also`.
+    pub(super) fn matching(self, also: Option<Filter>) -> Self {
+        Joining { also, ..self }
+    }
+
+    /// Reads the other collection as a whole where that is worth it by now. To be called before each document.
+    pub(super) fn prepare(&mut self) -> Result<()> {
+        let Join::Asking(side, questions) = &mut self.join else { return Ok(()) };
+        *questions += 1;
+        let Some((_, foreign)) = &self.stage.fields else { return Ok(()) };
+        if !join_table::is_worth_it(side, *questions - 1) {
+            return Ok(());
+        }
+        let pipeline = Pipeline::from_stages(Vec::new());
+        let mut source = open(self.stage.from.as_deref(), pipeline, &self.env)?;
+        let path: Vec<&[u8]> = foreign.split_str(b".").collect();
+        let collator = self.env.context.collator();
+        let table = JoinTable::read(&mut *source, &path, collator)?;
+        self.join = table.map_or(Join::Never, Join::Read);
+        Ok(())
+    }
+
+    /// Begins to find what belongs to `doc`.
+    pub(super) fn find(&self, doc: Doc<'_>, arena: &Arena) -> Result<Found> {
+        if let (Join::Read(table), Some((local, foreign))) = (&self.join, &self.stage.fields) {
+            let values = local_values(doc, local);
+            let context = &self.env.context;
+            let filter = || Filter::parse(equal_to_any(foreign, &values).as_doc(), context);
+            let found = table.matching(&values, context.collator(), &filter)?;
+            return Ok(Found::Listed(found.into_iter()));
+        }
+        let mut pipeline = self.stage.pipeline_for(doc, arena, &self.env)?;
+        if let Some(also) = &self.also {
+            pipeline = pipeline.before(Match::new(also.clone()));
+        }
+        Ok(Found::Asked(open(self.stage.from.as_deref(), pipeline, &self.env)?))
+    }
+}
+
+impl Found {
+    /// The next document; `joining` is what began to find them.
+    pub(super) fn next<'f>(&'f mut self, joining: &'f Joining) -> Result<Option<Doc<'f>>> {
+        match self {
+            Found::Listed(numbers) => {
+                let Join::Read(table) = &joining.join else { return Ok(None) };
+                for at in numbers {
+                    let doc = table.doc(at);
+                    if joining.also.as_ref().map_or(Ok(true), |also| also.matches(doc))? {
+                        return Ok(Some(doc));
+                    }
+                }
+                Ok(None)
+            }
+            Found::Asked(source) => match source.advance()? {
+                Step::End => Ok(None),
+                Step::Document | Step::Pause => Ok(Some(source.doc())),
+            },
+        }
+    }
+}
