@@ -82,7 +82,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             let names = case.operators();
             names.contains("$elemMatch")
                 && names.contains("$match")
-                && messages(difference)[1].contains("unknown top level operator: $eq")
+                && messages(difference)[1].contains("unknown top level operator: $")
         },
     },
     Accepted {
@@ -98,6 +98,16 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                     .replies
                     .iter()
                     .all(|reply| failure(reply).1.starts_with("PlanExecutor error"))
+        },
+    },
+    Accepted {
+        words: "the order in which the partitions get their last documents",
+        applies: |case, difference| {
+            let [ours, theirs] = difference.replies.clone().map(unordered_tree);
+            difference.class == "results"
+                && count(&case.command, &|name| name == "$densify") > 0
+                && count(&case.command, &|name| name == "partitionByFields") > 0
+                && ours == theirs
         },
     },
     Accepted {
@@ -119,17 +129,71 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A `$sort` by an element's number (`b.0`) in front of which mongod takes fields away",
-        applies: |case, _| {
+        words: "A `$sort` or a `localField` by an element's number (`b.0`) reads less in mongod",
+        applies: |case, difference| {
             let kinds = stages(case);
-            let at = kinds.iter().position(|name| name == "$sort");
-            let mut is_sorted = false;
+            let mut is_by_number = false;
             case.command.walk(&mut |name, value| {
-                is_sorted |= name == "$sort" && count(value, &names_a_place) > 0;
+                let is_local = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| names_a_place(&text.to_string())));
+                is_by_number |= name == "$sort" && count(value, &names_a_place) > 0;
+                is_by_number |= name == "localField" && is_local(value);
             });
-            is_sorted
-                && at.is_some_and(|at| at > 0)
-                && kinds.iter().any(|name| matches!(&**name, "$group" | "$bucket" | "$bucketAuto"))
+            let at = kinds.iter().position(|name| matches!(&**name, "$sort" | "$lookup"));
+            let narrows = |name: &String| {
+                [
+                    "$group",
+                    "$bucket",
+                    "$bucketAuto",
+                    "$sortByCount",
+                    "$project",
+                    "$replaceRoot",
+                    "$replaceWith",
+                    "$count",
+                ]
+                .contains(&&**name)
+            };
+            let is_told = difference.class == "results"
+                || messages(difference).iter().any(|text| text.contains("PlanExecutor error"));
+            is_told && is_by_number && at.is_some_and(|at| kinds[at..].iter().any(narrows))
+        },
+    },
+    Accepted {
+        words: "`{ $match: { a: {} } }` behind `{ $set: { \"a.b\": \"$x\" } }`",
+        applies: |case, difference| {
+            let of_view = Tree::Array(case.view.to_vec());
+            let mut copied = Vec::new();
+            let mut asked = Vec::new();
+            for part in [&of_view, &case.command] {
+                part.walk(&mut |name, value| match (name, value) {
+                    ("$set" | "$addFields" | "$project", Tree::Doc(fields)) => {
+                        let is_copy = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| text.starts_with(b"$")));
+                        let copies = fields.iter().filter(|(name, value)| name.contains('.') && is_copy(value));
+                        copied.extend(copies.map(|(name, _)| name.clone()));
+                    }
+                    ("$match", value) => value.walk(&mut |name, _| asked.push(name.to_owned())),
+                    _ => {}
+                });
+            }
+            let leads_into = |(outer, inner): (&String, &String)| {
+                inner.strip_prefix(&**outer).is_some_and(|rest| rest.starts_with('.'))
+            };
+            let pairs = |copy| asked.iter().map(move |path| (path, copy));
+            difference.class == "results" && copied.iter().flat_map(pairs).any(leads_into)
+        },
+    },
+    Accepted {
+        words: "A sort that another follows is left out",
+        applies: |case, difference| {
+            let kinds = stages(case);
+            let sorts = |name: &&String| {
+                ["$sort", "$setWindowFields", "$fill", "$densify"].contains(&&***name)
+            };
+            let text = &messages(difference)[1];
+            let text = if text.is_empty() { &messages(difference)[0] } else { text };
+            let classes = ["code 0 for 2", "code 0 for 16746", "code 2 for 0", "code 16746 for 0"];
+            classes.contains(&&*difference.class)
+                && kinds.iter().filter(sorts).count() > 1
+                && (text.contains("parallel arrays") || text.contains("Ambiguous field name"))
         },
     },
     Accepted {
@@ -360,7 +424,11 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             let is_dotted = count(&case.command, &|name| name.contains('.')) > 1;
             let is_told =
                 difference.class == "results" || difference.class.starts_with("code 0 for");
-            is_told && is_dotted && has("$project") && (has("$addFields") || has("$set"))
+            let kinds = stages(case);
+            let has_project = kinds.iter().any(|name| name == "$project");
+            let asks =
+                ["$addFields", "$set", "$group", "$unwind", "$lookup"].map(has).contains(&true);
+            is_told && (is_dotted || !case.view.is_empty()) && has_project && asks
         },
     },
     Accepted {

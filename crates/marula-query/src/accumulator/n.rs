@@ -119,7 +119,7 @@ fn parse(
 
 /// A state that keeps `count` values.
 pub(super) fn state(keep: Keep, count: usize) -> Box<dyn State> {
-    Box::new(Kept { keep, count, values: VecDeque::new() })
+    Box::new(Kept { keep, count, values: VecDeque::new(), is_over: false })
 }
 
 struct Kept {
@@ -127,6 +127,8 @@ struct Kept {
     count: usize,
     /// In the order of the result.
     values: VecDeque<ValueBuf>,
+    /// Whether one value more than are kept was met, of which the first are.
+    is_over: bool,
 }
 
 impl State for Kept {
@@ -134,7 +136,10 @@ impl State for Kept {
         let full = self.values.len() >= self.count;
         let size = |value: &ValueBuf| value.as_raw().bytes().len() + size_of::<ValueBuf>();
         match self.keep {
-            Keep::First if full => return Ok(0),
+            Keep::First if full => {
+                self.is_over = true;
+                return Ok(0);
+            }
             Keep::First => self.values.push_back(value.unwrap_or(Value::Null).to_buf()),
             Keep::Last => {
                 if full {
@@ -167,6 +172,10 @@ impl State for Kept {
             }
         }
         Ok(if full { 0 } else { self.values.back().map_or(0, size) })
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_over
     }
 
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {

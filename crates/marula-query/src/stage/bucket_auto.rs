@@ -15,6 +15,7 @@ use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
+use crate::expression::number::double_text;
 use crate::expression::{Arena, Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Front, Rows};
@@ -89,7 +90,12 @@ fn read_buckets(value: Value<'_>) -> Result<usize> {
         return Err(buckets_not_number(value.kind().alias()));
     }
     let count = value.as_exact_i64().and_then(|count| i32::try_from(count).ok());
-    let count = count.ok_or_else(|| buckets_not_int(&print::element(value)))?;
+    let shown = || match value {
+        Value::Double(number) => double_text(number),
+        Value::Decimal128(number) => double_text(number.to_f64()),
+        value => print::element(value),
+    };
+    let count = count.ok_or_else(|| buckets_not_int(&shown()))?;
     usize::try_from(count)
         .ok()
         .filter(|&count| count > 0)

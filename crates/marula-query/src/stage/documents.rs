@@ -10,6 +10,7 @@ use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::context::{Context, Subject};
 use crate::expression::{Arena, Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
+use crate::projection::{Policy, Projection};
 
 pub(super) const ROW: Row =
     Row { name: "$documents", since: FeatureVersion::V6_0, place: Place::First, parse };
@@ -32,10 +33,24 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     {
         return Err(has_collection());
     }
-    let documents = Expression::parse(value, &mut parser.scope())
-        .map_err(|error| error.caused_by("Invalid $documents"))?;
+    let documents =
+        parse_documents(value, parser).map_err(|error| error.caused_by("Invalid $documents"))?;
     parser.push(DocumentsStage { documents });
     Ok(())
+}
+
+/// Parses the documents as the value of a projection's field, which an object may be without being an expression.
+fn parse_documents(value: Value<'_>, parser: &Parser<'_>) -> Result<Expression> {
+    let parsed = Expression::parse(value, &mut parser.scope());
+    if value.as_doc().is_none() {
+        return parsed;
+    }
+    let spec = DocBuf::build(|out| {
+        out.append("_tempDocumentsField", value);
+    });
+    Projection::parse(spec.as_doc(), Policy::Aggregate, parser.context)?;
+    // What a projection takes and no expression is, such as a dotted name, is no array in any case.
+    Ok(parsed.unwrap_or_else(|_| Value::Null.into()))
 }
 
 impl Stage for DocumentsStage {

@@ -80,7 +80,11 @@ impl Stage for Facet {
     }
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.pipelines.iter_mut().try_for_each(|(_, pipeline)| pipeline.optimize(context))
+        for (_, pipeline) in &mut self.pipelines {
+            pipeline.optimize(context)?;
+            *pipeline = pipeline.clone().rearranged(context);
+        }
+        Ok(())
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {

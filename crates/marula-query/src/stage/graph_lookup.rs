@@ -10,17 +10,18 @@ use marula_error::{Result, errors};
 
 use super::fields::write_with;
 use super::lookup::collect;
-use super::r#match::Match;
+use super::r#match::{Match, has_where};
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::check_size;
 use super::unwind::Unwind;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use crate::context::Context;
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
-use crate::filter::Filter;
 use crate::filter::in_list::in_undefined;
+use crate::filter::{Filter, Purpose};
 
 pub(super) const ROW: Row =
     Row { name: "$graphLookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -35,6 +36,8 @@ errors! {
     not_string(name: &str, kind: &str) = 40103, "expected string as argument for {name}, found: {kind}";
     unknown_argument(name: &str) = 40104, "Unknown argument to $graphLookup: {name}";
     missing_argument() = 40105, "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified.";
+    not_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
+    near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
     restrict_not_object(kind: &str) = 40185, "restrictSearchWithMatch must be an object, found {kind}";
     too_much_memory(limit: usize) = 40099, "$graphLookup reached maximum memory consumption: {limit} bytes";
 }
@@ -69,8 +72,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"maxDepth" => depth_max = Some(read_depth(value)?),
             b"restrictSearchWithMatch" => {
                 let doc = value.as_doc().ok_or_else(|| restrict_not_object(kind))?;
-                // Parsed here so that its errors come early.
-                Filter::parse(doc, parser.context).map_err(|error| {
+                check_restriction(doc, parser.context).map_err(|error| {
                     error.caused_by(
                         "Failed to parse 'restrictSearchWithMatch' option to $graphLookup",
                     )
@@ -107,6 +109,22 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         restrict,
     };
     parser.push(stage);
+    Ok(())
+}
+
+/// Checks a filter that the documents found must pass. Its constants are computed when documents are looked for.
+fn check_restriction(doc: Doc<'_>, context: &Context) -> Result<()> {
+    if has_where(doc) {
+        return Err(not_in_this_context("$where"));
+    }
+    let draft = Filter::draft(doc, Purpose::Any, context)?;
+    let filter = Filter::from_node(draft.root().clone(), context);
+    if filter.text().is_some() {
+        return Err(not_in_this_context("$text"));
+    }
+    if filter.near().is_some() {
+        return Err(near_not_allowed());
+    }
     Ok(())
 }
 
@@ -206,8 +224,9 @@ impl GraphLookup {
         let mut frontier: Vec<ValueBuf> = Vec::new();
         match start {
             Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
-            // What is missing leads nowhere; null leads to what has no value.
-            start => frontier.extend(start.map(|start| start.to_buf())),
+            // What is missing leads nowhere, and is looked for all the same; null leads to what has no value.
+            None => self.matching(&self.connect_to.text(), &[], env).map(drop)?,
+            Some(start) => frontier.push(start.to_buf()),
         }
         self.walk(frontier, env)
     }
@@ -228,10 +247,6 @@ impl GraphLookup {
             let mut next: Vec<ValueBuf> = Vec::new();
             while matches.advance()? != Step::End {
                 let doc = matches.doc();
-                // A null leads to what has a null, not to what has nothing.
-                if !has_value(Value::Document(doc), self.connect_to.parts()) {
-                    continue;
-                }
                 if seen.insert(doc.get("_id").unwrap_or(Value::Null), collator) == 0 {
                     continue;
                 }
@@ -265,12 +280,18 @@ impl GraphLookup {
         if values.contains(&Value::Undefined) {
             return Err(in_undefined());
         }
-        let filter = among(field, values);
-        let mut pipeline = Pipeline::from_stages(Vec::new());
+        let mut filter = among(field, values);
         if let Some(restrict) = &self.restrict {
-            pipeline = pipeline.after(Match::new(Filter::parse(restrict.as_doc(), &env.context)?));
+            filter = DocBuf::build(|out| {
+                out.begin_array("$and").push(&filter).push(restrict);
+            });
         }
-        pipeline = pipeline.after(Match::new(Filter::parse(filter.as_doc(), &env.context)?));
+        let mut draft = Filter::draft(filter.as_doc(), Purpose::Any, &env.context)?;
+        draft
+            .optimize(&env.context)
+            .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
+        let pipeline = Pipeline::from_stages(Vec::new());
+        let pipeline = pipeline.after(Match::new(draft.finish(&env.context)?));
         Arc::clone(&env.world).aggregate(None, &self.from, pipeline)
     }
 
@@ -283,25 +304,19 @@ impl GraphLookup {
     }
 }
 
-/// The filter for documents whose field is among the values. Strings that a regular expression among them matches count.
+/// The filter for documents whose field is among the values. Strings that a regular expression among them matches count;
+/// a null leads to what has a null, not to what has nothing.
 fn among(field: &[u8], values: &[Value<'_>]) -> DocBuf {
     DocBuf::build(|out| {
         let mut condition = out.begin_doc(field);
+        if values.contains(&Value::Null) {
+            condition.append("$exists", true);
+        }
         let mut list = condition.begin_array("$in");
         for value in values {
             list.push(*value);
         }
     })
-}
-
-/// Whether a path leads to a value, through arrays of documents too.
-fn has_value(value: Value<'_>, parts: &[Box<[u8]>]) -> bool {
-    let Some((first, rest)) = parts.split_first() else { return true };
-    match value {
-        Value::Document(doc) => doc.get(first).is_some_and(|inner| has_value(inner, rest)),
-        Value::Array(items) => items.values().any(|item| has_value(item, parts)),
-        _ => false,
-    }
 }
 
 impl Source for Walking {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value, ValueBuf};
+use marula_bson::{Doc, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
@@ -39,12 +39,12 @@ pub(super) fn read_count(value: Value<'_>) -> Result<u64, &'static str> {
         return Err("Expected a number in:");
     }
     let Some(count) = value.as_exact_i64() else {
-        // Beyond the longs, and NaN, which is not above them either.
-        let is_large = value.as_f64().is_some_and(|number| number.abs() >= 9.2e18);
-        return Err(if is_large {
-            "Cannot represent as a 64-bit integer:"
-        } else {
-            "Expected an integer:"
+        let number = value.as_f64().filter(|_| value.kind() == Type::Double);
+        return Err(match number {
+            Some(number) if number.is_nan() => "Expected an integer, but found NaN in:",
+            Some(number) if number.abs() < 9.2e18 => "Expected an integer:",
+            // Beyond the longs; of decimals nothing else is said.
+            _ => "Cannot represent as a 64-bit integer:",
         });
     };
     u64::try_from(count).map_err(|_| "Expected a non-negative number in:")

@@ -58,7 +58,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
 }
 
 /// Whether a condition of a filter is JavaScript, which may not even be compiled here.
-fn has_where(filter: Doc<'_>) -> bool {
+pub(super) fn has_where(filter: Doc<'_>) -> bool {
     filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
         (b"$where", _) => true,
         (b"$and" | b"$or" | b"$nor", Value::Array(branches)) => {

@@ -90,6 +90,10 @@ impl Passage {
 
     /// The condition on the input that says what `node` says of the stage's documents; `None` where there is none.
     pub fn before(&self, node: &Node) -> Option<Node> {
+        if self.is_closed {
+            // The stage may give documents that no document of the input stands for.
+            return None;
+        }
         let all = |children: &[Node]| -> Option<Vec<Node>> {
             children.iter().map(|child| self.before(child)).collect()
         };
@@ -140,9 +144,6 @@ impl Passage {
     }
 
     fn path_before(&self, path: &FieldPath) -> Option<FieldPath> {
-        if self.is_closed {
-            return None;
-        }
         let from = self.renamed.iter().find(|(to, _)| path.starts_with(to));
         let Some((to, from)) = from else {
             return self.keeps(path.first()).then(|| path.clone());

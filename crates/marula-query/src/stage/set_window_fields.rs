@@ -104,9 +104,14 @@ impl SetWindowFields {
                 return Err(partition_is_array());
             }
         }
-        if let Some((pattern, _)) = &sort_by {
-            pattern.check_score(parser.context)?;
-        }
+        let is_split = partition_by.as_ref().is_some_and(|by| by.as_constant().is_none());
+        let sort_by = match sort_by {
+            Some((pattern, spec)) => {
+                pattern.check_score(parser.context)?;
+                Some((if is_split { pattern.behind_others() } else { pattern }, spec))
+            }
+            None => None,
+        };
         let output = functions
             .into_iter()
             .map(|(name, function)| Ok((Path::parse(name)?, function)))

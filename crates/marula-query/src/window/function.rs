@@ -200,7 +200,10 @@ impl Accumulated {
         context: &Context,
     ) -> Result<()> {
         arena.reset();
-        self.accumulator.add(state, &Frame::new(document, arena, context)).map(drop)
+        let frame = Frame::new(document, arena, context);
+        // A state that wants nothing more is not asked: the argument may fail all the same.
+        let value = self.accumulator.evaluate(&frame)?;
+        self.accumulator.add_value(state, value, &frame).map(drop)
     }
 }
 
