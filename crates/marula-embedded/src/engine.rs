@@ -17,6 +17,7 @@ use crate::folder::Folder;
 use crate::health::Health;
 use crate::many;
 use crate::options::{EmbeddedOptions, name_of};
+use crate::record_cache::{Asked, RecordCache};
 use crate::scan::{OwnedView, View, open_cursor};
 use crate::statistics;
 use crate::sync::Sync;
@@ -38,6 +39,7 @@ pub struct Embedded {
 pub(crate) struct Engine {
     pub(crate) db: DB,
     pub(crate) cache: Cache,
+    pub(crate) records: RecordCache,
     pub(crate) health: Arc<Health>,
     pub(crate) read_options: ReadOptions,
     pub(crate) write_options: WriteOptions,
@@ -82,6 +84,7 @@ impl Embedded {
         let engine = Arc::new(Engine {
             db,
             cache,
+            records: options.record_cache(),
             health,
             read_options: many::read_options(),
             write_options: WriteOptions::default(),
@@ -125,6 +128,35 @@ impl Engine {
     }
 }
 
+/// Shows the newest value of a key: of a record, where the cache of records or RocksDB holds it.
+fn get_newest(
+    engine: &Engine,
+    space: Space,
+    key: &[u8],
+    visit: &mut dyn FnMut(&[u8]),
+) -> Result<bool> {
+    let options = &engine.read_options;
+    if space != Space::Records {
+        return get_with(engine, options, space, key, visit);
+    }
+    match engine.records.ask(key, || engine.db.latest_sequence_number()) {
+        Asked::Kept(bytes) => {
+            visit(&bytes);
+            Ok(true)
+        }
+        Asked::Missing(None) => get_with(engine, options, space, key, visit),
+        Asked::Missing(Some(ticket)) => {
+            let mut ticket = Some(ticket);
+            get_with(engine, options, space, key, &mut |bytes| {
+                if let Some(ticket) = ticket.take() {
+                    engine.records.keep(ticket, bytes);
+                }
+                visit(bytes);
+            })
+        }
+    }
+}
+
 /// Shows the value of a key where RocksDB holds it: a block of the cache, or the memtable.
 pub(crate) fn get_with(
     engine: &Engine,
@@ -144,12 +176,12 @@ pub(crate) fn get_with(
 impl Read for Embedded {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.check_open()?;
-        get_with(&self.engine, &self.engine.read_options, space, key, visit)
+        get_newest(&self.engine, space, key, visit)
     }
 
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
         self.check_open()?;
-        many::get_many_with(&self.engine, &self.engine.read_options, space, keys)
+        many::get_many_newest(&self.engine, space, keys)
     }
 
     fn cursor<'r>(

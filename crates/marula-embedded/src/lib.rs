@@ -15,6 +15,7 @@ mod health;
 mod many;
 mod options;
 mod prefetch;
+mod record_cache;
 mod scan;
 mod settle;
 mod statistics;

@@ -4,12 +4,15 @@
 //! neighbours. The values stay in their pinned blocks. They lie far apart in memory: while one is looked at, the next is
 //! fetched ahead.
 
+use std::sync::Arc;
+
 use marula_storage::{Looked, Result, Space, Values};
 use rust_rocksdb::{DBPinnableBatch, ReadOptions};
 
 use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::prefetch;
+use crate::record_cache::Asked;
 
 /// Bytes of values of one look-up of several keys, beyond which the rest are left unread.
 const VALUES_BYTES_MAX: usize = 1 << 20;
@@ -22,11 +25,20 @@ pub(crate) fn read_options() -> ReadOptions {
     options
 }
 
-/// Values in pinned blocks.
+/// Values in pinned blocks, and records of the cache.
 struct EmbeddedValues<'r> {
-    batch: DBPinnableBatch<'r>,
-    /// Where each key went in the batch, when they had to be put in order.
-    places: Option<Vec<usize>>,
+    /// What was looked up in RocksDB, if anything was.
+    batch: Option<DBPinnableBatch<'r>>,
+    /// Where each key's value is, where that is not the batch's place of the same number.
+    places: Option<Vec<Place>>,
+}
+
+/// Where a value is.
+enum Place {
+    /// At this place of the batch.
+    Batch(usize),
+    /// Here.
+    Kept(Arc<[u8]>),
 }
 
 /// Looks up several keys.
@@ -44,20 +56,66 @@ pub(crate) fn get_many_with<'r>(
         order.sort_unstable_by_key(|&place| keys[place]);
         let sorted = order.iter().map(|&place| keys[place]);
         let batch = engine.db.batched_multi_get_pinned_batch_cf_opt(column, sorted, true, options);
-        let mut places = vec![0; keys.len()];
-        order.iter().enumerate().for_each(|(number, &place)| places[place] = number);
+        let mut places: Vec<Place> = keys.iter().map(|_| Place::Batch(0)).collect();
+        let numbered = order.iter().enumerate();
+        numbered.for_each(|(number, &place)| places[place] = Place::Batch(number));
         (batch, Some(places))
     };
-    Ok(Box::new(EmbeddedValues { batch: batch.map_err(from_rocksdb)?, places }))
+    Ok(Box::new(EmbeddedValues { batch: Some(batch.map_err(from_rocksdb)?), places }))
+}
+
+/// Looks up the newest values of several keys: of records, those that the cache of records does not have.
+pub(crate) fn get_many_newest<'r>(
+    engine: &'r Engine,
+    space: Space,
+    keys: &[&[u8]],
+) -> Result<Box<dyn Values + 'r>> {
+    let options = &engine.read_options;
+    if space != Space::Records {
+        return get_many_with(engine, options, space, keys);
+    }
+    let mut places = Vec::with_capacity(keys.len());
+    // The keys to look up, each with its place among all and whether it is worth keeping.
+    let mut missing = Vec::new();
+    for (place, &key) in keys.iter().enumerate() {
+        match engine.records.ask(key, || engine.db.latest_sequence_number()) {
+            Asked::Kept(bytes) => {
+                places.push(Place::Kept(bytes));
+            }
+            Asked::Missing(ticket) => {
+                missing.push((key, place, ticket));
+                places.push(Place::Batch(0));
+            }
+        }
+    }
+    let mut batch = None;
+    if !missing.is_empty() {
+        missing.sort_unstable_by_key(|&(key, ..)| key);
+        let sorted = missing.iter().map(|&(key, ..)| key);
+        let column = engine.column(space);
+        let found = engine.db.batched_multi_get_pinned_batch_cf_opt(column, sorted, true, options);
+        let found = found.map_err(from_rocksdb)?;
+        for (number, (_, place, ticket)) in missing.into_iter().enumerate() {
+            places[place] = Place::Batch(number);
+            if let (Some(ticket), Some(Ok(Some(value)))) = (ticket, found.get(number)) {
+                engine.records.keep(ticket, value);
+            }
+        }
+        batch = Some(found);
+    }
+    Ok(Box::new(EmbeddedValues { batch, places: Some(places) }))
 }
 
 impl EmbeddedValues<'_> {
     fn look(&self, place: usize) -> Option<Looked<'_>> {
         let place = match &self.places {
             None => place,
-            Some(places) => *places.get(place)?,
+            Some(places) => match places.get(place)? {
+                Place::Batch(place) => *place,
+                Place::Kept(bytes) => return Some(Looked::Found(bytes)),
+            },
         };
-        Some(match self.batch.get(place)? {
+        Some(match self.batch.as_ref()?.get(place)? {
             Ok(Some(value)) => Looked::Found(value),
             Ok(None) => Looked::Absent,
             Err(_) => Looked::Unread,

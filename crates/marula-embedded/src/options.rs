@@ -46,6 +46,7 @@ use rust_rocksdb::{
 };
 
 use crate::health::{self, Health, Listener};
+use crate::record_cache::RecordCache;
 
 /// What can be chosen about a store. [`EmbeddedOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ pub struct EmbeddedOptions {
     pub path: PathBuf,
     /// Whether the folder is only read: nothing in it changes, and every write is refused.
     pub is_read_only: bool,
-    /// Bytes of the cache of uncompressed blocks.
+    /// Bytes of the caches, of uncompressed blocks and of records.
     pub cache_bytes: usize,
     /// How long a commit may wait for its sync when nobody asks for it.
     pub sync_interval: Duration,
@@ -65,6 +66,9 @@ pub struct EmbeddedOptions {
 }
 
 const MB: usize = 1 << 20;
+
+/// Which part of the cache is for records that are looked up one by one: a fourth.
+const RECORDS_SHARE: usize = 4;
 
 /// Below this cache size the tables' indexes and filters count towards the cache, so that memory stays bounded.
 const CACHE_BYTES_TINY: usize = 64 * MB;
@@ -93,7 +97,13 @@ impl EmbeddedOptions {
 
     /// The cache of blocks that all spaces share.
     pub(crate) fn cache(&self) -> Cache {
-        Cache::new_hyper_clock_cache(self.cache_bytes.max(MB), 0)
+        let blocks = self.cache_bytes - self.cache_bytes / RECORDS_SHARE;
+        Cache::new_hyper_clock_cache(blocks.max(MB), 0)
+    }
+
+    /// The cache of records.
+    pub(crate) fn record_cache(&self) -> RecordCache {
+        RecordCache::new(self.cache_bytes / RECORDS_SHARE)
     }
 
     /// The options of the database.

@@ -93,6 +93,24 @@ impl Cursor for EmbeddedCursor<'_> {
         self.settle()
     }
 
+    fn pass(&mut self, count: u64) -> Result<u64> {
+        let mut passed = 0;
+        if count > 0 && self.position == Position::Before {
+            if !self.advance()? {
+                return Ok(0);
+            }
+            passed = 1;
+        }
+        while passed < count && self.position == Position::On {
+            match self.direction {
+                Direction::Forward => self.iterator.next(),
+                Direction::Backward => self.iterator.prev(),
+            }
+            passed += u64::from(self.settle()?);
+        }
+        Ok(passed)
+    }
+
     fn key(&self) -> &[u8] {
         self.iterator.key().expect("the cursor stands on a key")
     }
@@ -126,6 +144,8 @@ pub(crate) struct View<'s> {
     /// Names `snapshot`, which outlives it.
     options: ReadOptions,
     snapshot: Snapshot<'s>,
+    /// The sequence number of the snapshot.
+    moment: u64,
 }
 
 impl<'s> View<'s> {
@@ -133,12 +153,20 @@ impl<'s> View<'s> {
         let snapshot = engine.db.snapshot();
         let mut options = many::read_options();
         options.set_snapshot(&snapshot);
-        View { engine, options, snapshot }
+        // Without a number nothing is old enough to come from the cache of records.
+        let moment = snapshot.sequence_number().unwrap_or(0);
+        View { engine, options, snapshot, moment }
     }
 }
 
 impl Read for View<'_> {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        if space == Space::Records
+            && let Some(bytes) = self.engine.records.at(key, self.moment)
+        {
+            visit(&bytes);
+            return Ok(true);
+        }
         get_with(self.engine, &self.options, space, key, visit)
     }
 

@@ -54,6 +54,9 @@ pub(crate) fn rows(store: &Embedded) -> Vec<(String, i64)> {
         ("block cache.bytes currently in the cache".to_owned(), engine.cache.get_usage() as i64),
         ("block cache.bytes pinned".to_owned(), engine.cache.get_pinned_usage() as i64),
         ("block cache.blocks".to_owned(), engine.cache.get_occupancy_count() as i64),
+        ("record cache.maximum bytes configured".to_owned(), engine.records.capacity() as i64),
+        ("record cache.bytes currently in the cache".to_owned(), engine.records.bytes() as i64),
+        ("record cache.records".to_owned(), engine.records.count() as i64),
         ("log.syncs".to_owned(), store.sync.count() as i64),
         ("transactions.newest stamp".to_owned(), engine.db.latest_sequence_number() as i64),
     ];

@@ -11,6 +11,7 @@ use rust_rocksdb::WriteBatch;
 
 use crate::engine::{Columns, Embedded};
 use crate::error::{closed, from_rocksdb};
+use crate::record_cache::Name;
 
 /// Bytes of a batch that holds nothing: its sequence number and count.
 const BATCH_HEADER_BYTES: usize = 12;
@@ -23,13 +24,16 @@ const KEPT_BATCH_BYTES_MAX: usize = 4 << 20;
 const KEPT_BATCHES_MAX: usize = 2;
 
 thread_local! {
-    static BATCHES: RefCell<Vec<WriteBatch>> = const { RefCell::new(Vec::new()) };
+    static BATCHES: RefCell<Vec<(WriteBatch, Vec<Name>)>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct EmbeddedTxn<'s> {
     store: &'s Embedded,
     columns: Columns<'s>,
     batch: WriteBatch,
+    /// The records that are written, as far as a cache could have them, and the ranges of records that are cleared.
+    names: Vec<Name>,
+    cleared: Vec<KeyRange>,
     // Behind the batch: the latches are let go after the write.
     held: Held<'s>,
 }
@@ -37,8 +41,17 @@ pub(crate) struct EmbeddedTxn<'s> {
 impl<'s> EmbeddedTxn<'s> {
     pub(crate) fn new(store: &'s Embedded, held: Held<'s>) -> Self {
         let kept = BATCHES.with_borrow_mut(Vec::pop);
-        let batch = kept.unwrap_or_else(|| WriteBatch::with_capacity_bytes(4096));
-        EmbeddedTxn { store, columns: store.columns(), batch, held }
+        let (batch, names) =
+            kept.unwrap_or_else(|| (WriteBatch::with_capacity_bytes(4096), Vec::new()));
+        EmbeddedTxn { store, columns: store.columns(), batch, names, cleared: Vec::new(), held }
+    }
+
+    /// Notes that a key is written.
+    #[inline]
+    fn note(&mut self, space: Space, key: &[u8]) {
+        if space == Space::Records {
+            self.names.extend(Name::of(key));
+        }
     }
 }
 
@@ -48,16 +61,21 @@ impl Txn for EmbeddedTxn<'_> {
     }
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
+        self.note(space, key);
         self.batch.put_cf(self.columns.of(space), key, value);
     }
 
     fn delete(&mut self, space: Space, key: &[u8]) {
+        self.note(space, key);
         self.batch.delete_cf(self.columns.of(space), key);
     }
 
     fn clear_range(&mut self, space: Space, range: &KeyRange) {
         // RocksDB takes a range that is the wrong way round for an error.
         if range.start < range.end {
+            if space == Space::Records {
+                self.cleared.push(range.clone());
+            }
             self.batch.delete_range_cf(self.columns.of(space), &range.start, &range.end);
         }
     }
@@ -78,10 +96,12 @@ impl Txn for EmbeddedTxn<'_> {
             return Err(Error::TooLarge);
         }
         let engine = &self.store.engine;
+        let overtaken = engine.records.overtake(&self.names, &self.cleared);
         engine.db.write_opt(&self.batch, &engine.write_options).map_err(|error| {
             self.store.sync.wake_to_resume();
             from_rocksdb(error)
         })?;
+        drop(overtaken);
         // At least this batch's number, at most that of the newest commit that is visible now.
         Ok(Stamp(engine.db.latest_sequence_number()))
     }
@@ -94,9 +114,11 @@ impl Drop for EmbeddedTxn<'_> {
         }
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
+        let mut names = std::mem::take(&mut self.names);
+        names.clear();
         BATCHES.with_borrow_mut(|batches| {
             if batches.len() < KEPT_BATCHES_MAX {
-                batches.push(batch);
+                batches.push((batch, names));
             }
         });
     }

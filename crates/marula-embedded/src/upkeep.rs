@@ -83,6 +83,9 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
     if range.start >= range.end {
         return Ok(());
     }
+    if space == Space::Records {
+        engine.records.forget(std::slice::from_ref(range));
+    }
     let column = engine.column(space);
     let last = below(&range.end);
     if range.start < last {

@@ -191,6 +191,17 @@ pub trait Cursor {
     /// `seek` may go either way.
     fn seek(&mut self, key: &[u8]) -> Result<bool>;
 
+    /// Moves on by up to `count` keys that nobody looks at; answers by how many there were. Fewer than `count` mean that
+    /// the range has ended.
+    fn pass(&mut self, count: u64) -> Result<u64> {
+        for passed in 0..count {
+            if !self.advance()? {
+                return Ok(passed);
+            }
+        }
+        Ok(count)
+    }
+
     /// The key that the cursor stands on. Panics when it stands on none.
     fn key(&self) -> &[u8];
 

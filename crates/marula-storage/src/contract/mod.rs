@@ -35,9 +35,9 @@ pub use guards::{
 };
 pub use model::random_writes_match_a_model;
 pub use reads::{
-    cursors_go_both_ways, cursors_keep_to_their_range, cursors_see_one_moment, cursors_seek,
-    get_many_answers_by_place, get_many_holds_what_it_read, keys_are_ordered_bytes,
-    snapshots_are_isolated, spaces_are_apart,
+    cursors_go_both_ways, cursors_keep_to_their_range, cursors_pass_keys, cursors_see_one_moment,
+    cursors_seek, get_many_answers_by_place, get_many_holds_what_it_read, keys_are_ordered_bytes,
+    reads_never_go_back, snapshots_are_isolated, spaces_are_apart,
 };
 pub use upkeep::{
     check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_when_told,
@@ -56,6 +56,7 @@ macro_rules! for_each_promise {
         $callback! {
             keys_are_ordered_bytes spaces_are_apart get_many_answers_by_place
             get_many_holds_what_it_read
+            cursors_pass_keys reads_never_go_back
             cursors_go_both_ways cursors_keep_to_their_range cursors_seek cursors_see_one_moment
             snapshots_are_isolated
             commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should

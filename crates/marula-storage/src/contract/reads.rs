@@ -1,5 +1,7 @@
 //! What reads, cursors and snapshots promise.
 
+use std::thread;
+
 use super::*;
 
 /// Keys are bytes, ordered as unsigned bytes, a prefix before what it begins.
@@ -244,4 +246,101 @@ pub fn snapshots_are_isolated(open: Open) {
     drop(first);
     assert_eq!(view(&*second), between);
     assert_eq!(view(&*owned), before);
+}
+
+/// A cursor that passes keys stands where one that has advanced as often does, in either direction and from anywhere.
+pub fn cursors_pass_keys(open: Open) {
+    let store = Fixture::new(open);
+    put_records(&*store, (0..20_u8).map(|number| [b'p', number]));
+    let within = KeyRange { start: vec![b'p', 2], end: vec![b'p', 17] };
+    for direction in [Direction::Forward, Direction::Backward] {
+        let cursor = || store.cursor(Space::Records, &within, direction).expect("a cursor opens");
+        for (first, count) in [(0, 0), (0, 1), (0, 7), (1, 7), (3, 12), (3, 13), (0, 15), (0, 99)] {
+            let (mut passing, mut stepping) = (cursor(), cursor());
+            let mut stepped = 0;
+            for step in 0..first + count {
+                if stepping.advance().expect("a cursor advances") && step >= first {
+                    stepped += 1;
+                }
+                if step < first {
+                    passing.advance().expect("a cursor advances");
+                }
+            }
+            let passed = passing.pass(count).expect("a cursor passes keys");
+            let case = format!("{direction:?}, {count} behind {first}");
+            assert_eq!(passed, stepped, "{case}");
+            if passed == count && first + count > 0 {
+                assert_eq!(passing.key(), stepping.key(), "{case}");
+            }
+            let (one, other) = (passing.advance(), stepping.advance());
+            assert_eq!(one.expect("it advances"), other.expect("it advances"), "{case}: more");
+        }
+    }
+}
+
+/// What a commit has written is what every read sees that begins after it, while others write and read the same keys.
+pub fn reads_never_go_back(open: Open) {
+    const KEYS: usize = 4;
+    const WRITES: u64 = 3000;
+    let store = Fixture::new(open);
+    let keys: Vec<[u8; 12]> = (0..KEYS).map(|key| [b'k' + key as u8; 12]).collect();
+    let committed: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+    let (store, keys, committed): (&dyn Store, _, _) = (&*store, &keys, &committed);
+    let is_over = || committed.iter().all(|count| count.load(Ordering::SeqCst) == WRITES);
+    thread::scope(|scope| {
+        for (key, count) in keys.iter().zip(committed) {
+            scope.spawn(move || {
+                for number in 1..=WRITES {
+                    // Some values are large, some are none.
+                    let mut value = number.to_le_bytes().to_vec();
+                    value.resize(8 + (number % 7 * 300) as usize, 0);
+                    commit(store, |txn| match number % 5 {
+                        0 => txn.delete(Space::Records, key),
+                        _ => txn.put(Space::Records, key, &value),
+                    });
+                    count.store(number, Ordering::SeqCst);
+                }
+            });
+        }
+        let reader = |by: usize| {
+            let mut turn = by;
+            while !is_over() {
+                turn += 1;
+                let place = turn % KEYS;
+                let least = committed[place].load(Ordering::SeqCst);
+                let seen = match by {
+                    0 => get(store, Space::Records, keys[place]).map(|value| number(&value)),
+                    1 => {
+                        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
+                        let found = store.get_many(Space::Records, &keys).expect("it reads");
+                        match found.get(place) {
+                            Looked::Found(value) => Some(number(value)),
+                            Looked::Absent => None,
+                            Looked::Unread => continue,
+                        }
+                    }
+                    _ => {
+                        let snapshot = store.snapshot().expect("a snapshot opens");
+                        let one = get(&*snapshot, Space::Records, keys[place]);
+                        thread::yield_now();
+                        let other = get(&*snapshot, Space::Records, keys[place]);
+                        assert_eq!(one, other, "a snapshot stands still");
+                        one.map(|value| number(&value))
+                    }
+                };
+                let newest = committed[place].load(Ordering::SeqCst) + 1;
+                match seen {
+                    Some(seen) => {
+                        assert!(seen >= least && seen <= newest, "{least} {seen} {newest}")
+                    }
+                    // Only every fifth write takes it away.
+                    None => {
+                        assert!((least..=newest).any(|number| number % 5 == 0), "{least} {newest}")
+                    }
+                }
+            }
+        };
+        (0..3).for_each(|by| drop(scope.spawn(move || reader(by))));
+    });
 }
