@@ -483,6 +483,11 @@ impl EntryCursor<'_> {
         self.cursor.seek(&self.key).for_client()
     }
 
+    /// Moves on by up to `count` entries that nobody looks at; answers by how many there were: see [`Cursor::pass`].
+    pub fn pass(&mut self, count: u64) -> Result<u64> {
+        self.cursor.pass(count).for_client()
+    }
+
     /// The stored key of the entry, without the ident: where a parked cursor goes on.
     #[inline]
     pub fn position(&self) -> &[u8] {

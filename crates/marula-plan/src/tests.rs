@@ -6,6 +6,7 @@
 //! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
 
 mod first_of_each;
+mod late;
 mod like_mongod;
 
 use std::sync::Arc;
@@ -404,13 +405,8 @@ fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usi
                 .unwrap();
         let (plan, asked) = chosen.expect("who may wait gets a plan");
         let mut execution = Execution::new(collection.clone(), plan, asked);
-        let mut count = 0;
-        let mut take = |_: crate::Found<'_>| {
-            count += 1;
-            Ok(Emit::Taken)
-        };
-        execution.run(db, &mut || Ok(()), &mut take).unwrap();
-        assert_eq!(count, wanted, "counted, {what}");
+        let count = execution.count(db, u64::MAX, &mut || Ok(())).unwrap();
+        assert_eq!(count, wanted as u64, "counted, {what}");
         query = Some(again);
     }
 }

@@ -10,6 +10,7 @@
 
 mod entry_doc;
 mod intersect;
+mod late;
 mod merge;
 mod near;
 mod scan;
@@ -106,6 +107,8 @@ pub struct Execution {
     /// How many documents the next run is about to take, at most.
     wanted: u64,
     is_exhausted: bool,
+    /// Where what is found is only counted: how many are enough.
+    enough: Option<u64>,
     /// What of its work is in the thread's tally already.
     tallied: Examined,
     /// What was asked for that another plan must do too.
@@ -130,10 +133,23 @@ impl Execution {
             place_count,
             wanted: u64::MAX,
             is_exhausted: false,
+            enough: None,
             tallied: Examined::default(),
             gives_once: false,
             gives_candidates: false,
         }
+    }
+
+    /// Only counts what the plan gives, up to `enough`: see [`Execution::run`].
+    pub fn count(
+        &mut self,
+        db: &Db,
+        enough: u64,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<u64> {
+        self.enough = Some(enough);
+        self.run(db, interrupt, &mut |_| Ok(Emit::Taken))?;
+        Ok(self.plan.root.stats.advanced)
     }
 
     /// The collection that is read.
@@ -239,7 +255,8 @@ impl Execution {
         let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
         work::expect(&mut self.plan.root, self.wanted);
         let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
-        let end = run_node(&mut self.plan.root, &mut env, barren_works_max, interrupt, emit);
+        let limits = (barren_works_max, self.enough);
+        let end = run_node(&mut self.plan.root, &mut env, limits, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);
         end
     }
@@ -275,12 +292,18 @@ impl Execution {
 fn run_node(
     root: &mut Node,
     env: &mut Env<'_>,
-    barren_works_max: u64,
+    (barren_works_max, enough): (u64, Option<u64>),
     interrupt: &mut dyn FnMut() -> Result<()>,
     emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Option<End>> {
     let mut works = 0_u64;
     loop {
+        if let Some(enough) = enough {
+            match enough.saturating_sub(root.stats.advanced) {
+                0 => return Ok(Some(End::Paused)),
+                left => work::count_only(root, left),
+            }
+        }
         works += 1;
         if works.is_multiple_of(INTERRUPT_INTERVAL) {
             interrupt()?;

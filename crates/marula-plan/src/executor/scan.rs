@@ -53,6 +53,8 @@ pub(crate) struct Standing {
     shown: Vec<u8>,
     /// How many documents the stage above reads from here on, at most; none where it does not read what this one gives.
     pub(super) wanted: u64,
+    /// How many entries the stage above only counts from here on, at most. It counts the units that they are.
+    pub(super) unseen: u64,
 }
 
 /// Where a stage stands between runs.
@@ -68,6 +70,13 @@ enum Position {
 impl Standing {
     pub(super) fn is_at_end(&self) -> bool {
         matches!(self.position, Position::End)
+    }
+
+    /// Goes back to where the walk began.
+    pub(super) fn begin_anew(&mut self) {
+        let given = self.given.take().map(|_| HashSet::new());
+        let wanted = if self.wanted > 0 { u64::MAX } else { 0 };
+        *self = Standing { number: self.number, given, wanted, ..Standing::default() };
     }
 
     pub(crate) fn remember(&mut self) {
@@ -258,6 +267,9 @@ impl Ixscan {
             }
             return Ok(Step::Advanced(answer));
         }
+        if self.may_pass() && matches!(env.open[self.standing.number], Open::Entries(_)) {
+            return self.pass(stats, env);
+        }
         let there_is_one = self.advance(stats, env)?;
         let Self { bounds, filter, covers, used_for, standing, .. } = self;
         let open = &mut env.open[standing.number];
@@ -335,6 +347,38 @@ impl Ixscan {
             standing.must_seek = true;
         }
         Ok(Step::Advanced(answer))
+    }
+
+    /// Whether the next entries, which the stage above only counts, are known to count without a look at them.
+    fn may_pass(&self) -> bool {
+        let Standing { unseen, is_held, must_seek, given, .. } = &self.standing;
+        *unseen > 1
+            && !(*is_held || *must_seek)
+            && given.is_none()
+            && self.filter.is_none()
+            && !matches!(self.bounds.keys, KeyBounds::Fields(_))
+            && !matches!(self.used_for, ScanUse::Distinct(_))
+    }
+
+    /// Moves over entries that the stage above only counts.
+    fn pass(&mut self, stats: &mut Stats, env: &mut Env<'_>) -> Result<Step> {
+        let Self { used_for, standing, .. } = self;
+        let open = &mut env.open[standing.number];
+        let unseen = std::mem::take(&mut standing.unseen);
+        let passed = match open {
+            Open::Entries(cursor) => cursor.pass(unseen)?,
+            _ => 0,
+        };
+        stats.keys += passed;
+        if passed < unseen {
+            stats.keys += u64::from(*used_for == ScanUse::Count);
+            standing.position = Position::End;
+            *open = Open::Closed;
+        }
+        let Some(more) = passed.checked_sub(1) else { return Ok(Step::Eof) };
+        stats.works += more;
+        stats.advanced += more;
+        Ok(Step::Advanced(Emit::Taken))
     }
 
     /// The one key of a unique index that the walk is about, where only its record is wanted: it is looked up, which

@@ -4,9 +4,10 @@ use marula_bson::{Doc, FieldSet};
 use marula_db::index::entry;
 use marula_error::Result;
 use marula_query::context::Context;
-use marula_query::sort::{DocMeta, SortPattern};
+use marula_query::sort::{DocMeta, SortPart, SortPattern};
 use marula_query::spill::{ExternalSort, Rows};
 
+use super::late::{self, Fetched, Source};
 use super::{Emit, End, Found};
 
 /// Documents on their way into order. Equal keys keep the order in which they came.
@@ -17,6 +18,8 @@ pub(super) struct Sorter {
     /// The score of a text search (8 bytes, not a number where there is none), the length of the record key (4 bytes), the
     /// record key, the document.
     rows: Rows,
+    /// Where documents are fetched in the end.
+    late: Option<Late>,
     /// The row moved to last did not fit the last batch.
     is_held: bool,
     key: Vec<u8>,
@@ -24,6 +27,36 @@ pub(super) struct Sorter {
     kept: Vec<u8>,
     bytes: u64,
     spills: u64,
+}
+
+/// A sort whose rows come without their documents.
+#[derive(Default)]
+struct Late {
+    /// Whether a document was too large for that.
+    has_large: bool,
+    /// The sorted rows, once they have their documents.
+    fetched: Fetched,
+}
+
+/// What a row holds.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    /// The score of a text search.
+    score: Option<f64>,
+    pub(super) record: &'a [u8],
+    doc: Doc<'a>,
+}
+
+impl<'a> Row<'a> {
+    fn read(bytes: &'a [u8]) -> Self {
+        let (score, rest) = bytes.split_at(size_of::<f64>());
+        let score = f64::from_le_bytes(score.try_into().expect("split at eight bytes"));
+        let score = Some(score).filter(|score| !score.is_nan());
+        let (len, rest) = rest.split_at(size_of::<u32>());
+        let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
+        let (record, doc) = rest.split_at(len as usize);
+        Row { score, record, doc: Doc::trusted(doc) }
+    }
 }
 
 impl Sorter {
@@ -38,11 +71,22 @@ impl Sorter {
             pattern,
             gives_keys,
             rows: Rows::Coming(sort),
+            late: None,
             is_held: false,
             key: Vec::new(),
             kept: Vec::new(),
             bytes: 0,
             spills: 0,
+        }
+    }
+
+    /// Leaves out the documents while rows come, where that pays; they are fetched in the end. `unseen` rows at the front
+    /// are passed over by whoever takes them.
+    pub(super) fn fetch_late(&mut self, limit: Option<u64>, unseen: u64, bytes_max: usize) {
+        let is_of_fields =
+            self.pattern.parts().iter().all(|part| matches!(part, SortPart::Path { .. }));
+        if !self.gives_keys && is_of_fields && late::pays(limit, unseen, bytes_max) {
+            self.late = Some(Late::default());
         }
     }
 
@@ -69,6 +113,9 @@ impl Sorter {
             return Ok(());
         }
         self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
+        if let Some(late) = &mut self.late {
+            late.has_large |= found.doc.as_bytes().len() > late::DOCUMENT_BYTES_MAX;
+        }
         self.kept.clear();
         let doc = match (fields, found.entry) {
             (_, Some((index, entry))) if self.gives_keys => {
@@ -79,6 +126,7 @@ impl Sorter {
                 }
             }
             (_, None) if self.gives_keys => Doc::EMPTY.as_bytes(),
+            _ if self.late.is_some() => Doc::EMPTY.as_bytes(),
             (Some(fields), _) => {
                 fields.copy(found.doc, &mut self.kept);
                 &self.kept
@@ -101,17 +149,46 @@ impl Sorter {
         self.rows.settle(Ok)
     }
 
+    /// Fetches the documents that were left out; answers whether all are what was sorted.
+    pub(super) fn fetch(&mut self, unseen: u64, source: &Source<'_>) -> Result<bool> {
+        let (Some(late), Rows::Sorted(sorted)) = (&mut self.late, &mut self.rows) else {
+            return Ok(true);
+        };
+        if late.has_large {
+            return Ok(false);
+        }
+        let mut next = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
+            let there_is_one = sorted.advance()?;
+            if there_is_one {
+                show(sorted.key(), Row::read(sorted.value()));
+            }
+            Ok(there_is_one)
+        };
+        let fetched = Fetched::fetch(&mut next, unseen, &self.pattern, source)?;
+        let is_same = fetched.is_some();
+        late.fetched = fetched.unwrap_or_default();
+        Ok(is_same)
+    }
+
     /// Gives documents in order.
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
+        if let Some(late) = &mut self.late {
+            while let Some(row) = late.fetched.front() {
+                let doc = if row.doc.is_empty() { Doc::EMPTY } else { Doc::trusted(&row.doc) };
+                let answer = take(Found::fetched(doc, &row.record))?;
+                if answer == Emit::Full {
+                    return Ok(End::Paused);
+                }
+                late.fetched.advance();
+                if answer == Emit::Enough {
+                    return Ok(End::Paused);
+                }
+            }
+            return Ok(End::Exhausted);
+        }
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
-            let (score, rest) = sorted.value().split_at(size_of::<f64>());
-            let score = f64::from_le_bytes(score.try_into().expect("split at eight bytes"));
-            let score = Some(score).filter(|score| !score.is_nan());
-            let (len, rest) = rest.split_at(size_of::<u32>());
-            let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
-            let (record, doc) = rest.split_at(len as usize);
-            let doc = Doc::trusted(doc);
+            let Row { score, record, doc } = Row::read(sorted.value());
             match take(Found { score, ..Found::fetched(doc, record) })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),

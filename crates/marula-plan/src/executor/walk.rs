@@ -160,6 +160,19 @@ impl<'r> Walk<'r> {
         self.cursor.advance()
     }
 
+    /// Moves on by up to `count` entries that nobody looks at; answers by how many. Fewer than `count` mean that the walk
+    /// has ended.
+    pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
+        let mut passed = 0;
+        while passed < count && !self.batch.entries.is_empty() {
+            if !self.advance()? {
+                return Ok(passed);
+            }
+            passed += 1;
+        }
+        Ok(passed + self.cursor.pass(count - passed)?)
+    }
+
     /// [`Walk::advance`], where each of the next `wanted` entries leads to a document that is read next. Stops reading
     /// ahead at an entry that `is_inside` denies.
     pub(super) fn advance_reading(

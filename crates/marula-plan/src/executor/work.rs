@@ -8,11 +8,15 @@ use marula_query::filter::Filter;
 use marula_storage::Store;
 use marula_storage::store::Stamp;
 
+use super::late::Source;
 use super::scan::Open;
 use super::sort::Sorter;
 use super::{Emit, End, Found};
-use crate::plan::{Counted, Fetch, Node, Or, Sort, Stage};
+use crate::plan::{Counted, Fetch, Node, Or, Sort, Stage, Stats};
 use crate::query::Query;
+
+/// How many entries a walk may move over within one unit of work: few enough to be interrupted between.
+const UNSEEN_MAX: u64 = 256;
 
 /// What a unit of work has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +69,10 @@ impl<'r> Env<'r> {
 #[derive(Default)]
 pub(crate) struct Sorting {
     sorter: Option<Sorter>,
+    /// How many rows at the front the stage above passes over.
+    unseen: u64,
+    /// Whether documents were fetched in the end and were not what was sorted.
+    was_overtaken: bool,
 }
 
 impl Sorting {
@@ -96,7 +104,7 @@ impl Node {
             Stage::TextOr(stage) => stage.work(stats, env, out)?,
             Stage::TextMatch(stage) => stage.work(env, out)?,
             Stage::Sort(stage) => stage.work(stats, env, out)?,
-            Stage::Skip(stage) => skip(stage, env, out)?,
+            Stage::Skip(stage) => skip(stage, stats, env, out)?,
             Stage::Limit(stage) => limit(stage, env, out)?,
             Stage::Projection(stage) => stage.input.work(env, out)?,
         };
@@ -127,7 +135,7 @@ impl Node {
 impl Fetch {
     fn work(
         &mut self,
-        stats: &mut crate::plan::Stats,
+        stats: &mut Stats,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
@@ -179,7 +187,7 @@ impl Fetch {
 impl Or {
     fn work(
         &mut self,
-        stats: &mut crate::plan::Stats,
+        stats: &mut Stats,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
@@ -215,13 +223,18 @@ impl Or {
 impl Sort {
     fn work(
         &mut self,
-        stats: &mut crate::plan::Stats,
+        stats: &mut Stats,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let sorter = &mut self.sorting.sorter;
+        let Sorting { sorter, unseen, was_overtaken } = &mut self.sorting;
         let sorter = sorter.get_or_insert_with(|| {
-            Sorter::new(self.pattern.clone(), self.limit, self.gives_keys, env.context)
+            let (pattern, context) = (self.pattern.clone(), env.context);
+            let mut sorter = Sorter::new(pattern, self.limit, self.gives_keys, context);
+            if !*was_overtaken && self.is_simple && may_begin_anew(&self.input) {
+                sorter.fetch_late(self.limit, *unseen, self.bytes_max);
+            }
+            sorter
         });
         if !sorter.is_filled() {
             let fields = env.fields;
@@ -234,6 +247,13 @@ impl Sort {
             let before = self.input.stats.works;
             if self.input.work(env, &mut take)? == Step::Eof {
                 sorter.finish()?;
+                let (store, collection, filter) = (env.store, env.collection, env.filter);
+                let source = Source { store, collection, filter, fields: env.fields };
+                if !sorter.fetch(*unseen, &source)? {
+                    *was_overtaken = true;
+                    self.sorting.sorter = None;
+                    begin_anew(&mut self.input);
+                }
             }
             // A walk below may have done several units.
             let more = (self.input.stats.works - before).saturating_sub(1);
@@ -256,20 +276,50 @@ impl Sort {
 
 fn skip(
     stage: &mut Counted,
+    stats: &mut Stats,
     env: &mut Env<'_>,
     out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Step> {
     if stage.left == 0 {
         return stage.input.work(env, out);
     }
+    let before = stage.input.stats.advanced;
+    count_only(&mut stage.input, stage.left);
     let step = stage.input.work(env, &mut |_| Ok(Emit::Taken))?;
+    let skipped = stage.input.stats.advanced - before;
+    stage.left -= skipped;
+    // A walk below may have done several units.
+    let more = skipped.saturating_sub(1);
+    stats.works += more;
+    stats.need_time += more;
     Ok(match step {
-        Step::Advanced(_) => {
-            stage.left -= 1;
-            Step::NeedTime
-        }
+        Step::Advanced(_) => Step::NeedTime,
         other => other,
     })
+}
+
+/// Tells a stage that of what it gives next, up to `count` are only counted.
+pub(super) fn count_only(node: &mut Node, count: u64) {
+    match &mut node.stage {
+        Stage::Ixscan(scan) => scan.standing.unseen = count.min(UNSEEN_MAX),
+        Stage::Sort(sort) => sort.sorting.unseen = count,
+        _ => {}
+    }
+}
+
+/// Whether a stage can give all that it has given once more: a walk over an index whose documents are fetched.
+fn may_begin_anew(node: &Node) -> bool {
+    let Stage::Fetch(fetch) = &node.stage else { return false };
+    matches!(fetch.input.stage, Stage::Ixscan(_)) && !fetch.is_unread
+}
+
+/// Has such a stage begin anew. What it has done stays counted.
+fn begin_anew(node: &mut Node) {
+    node.stats.is_eof = false;
+    if let Stage::Ixscan(scan) = &mut node.stage {
+        scan.standing.begin_anew();
+    }
+    node.inputs_mut().iter_mut().for_each(begin_anew);
 }
 
 fn limit(

@@ -149,15 +149,37 @@ fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
+#[derive(Default)]
 struct TopRow {
-    key: Box<[u8]>,
+    /// The first bytes of the key.
+    head: u64,
+    key: Vec<u8>,
     number: u64,
-    value: Box<[u8]>,
+    value: Vec<u8>,
+}
+
+impl TopRow {
+    /// Makes it another row, in the memory that it has.
+    fn fill(&mut self, key: &[u8], number: u64, value: &[&[u8]]) {
+        self.head = head(key);
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.number = number;
+        self.value.clear();
+        self.value.reserve_exact(value.iter().map(|part| part.len()).sum());
+        value.iter().for_each(|part| self.value.extend_from_slice(part));
+    }
+
+    /// The bytes that it takes.
+    fn size(&self) -> usize {
+        self.key.capacity() + self.value.capacity() + ROW_BYTES
+    }
 }
 
 impl Ord for TopRow {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.key.cmp(&other.key).then(self.number.cmp(&other.number))
+        let by_key = || self.key.cmp(&other.key);
+        self.head.cmp(&other.head).then_with(by_key).then(self.number.cmp(&other.number))
     }
 }
 
@@ -227,30 +249,32 @@ impl ExternalSort {
     /// Errors: `too_much_memory`; those of the disk.
     pub fn push(&mut self, key: &[u8], value: &[&[u8]]) -> Result<()> {
         self.pushed += 1;
-        let size = |key: &[u8], value: usize| key.len() + value + ROW_BYTES;
-        let len = value.iter().map(|part| part.len()).sum();
         match &mut self.rows {
             Rows::All(arena) => {
                 arena.push(key, value);
-                self.bytes += size(key, len);
+                let len: usize = value.iter().map(|part| part.len()).sum();
+                self.bytes += key.len() + len + ROW_BYTES;
             }
             Rows::Top(heap) => {
-                if heap.len() >= self.wanted {
-                    if heap.peek().is_none_or(|greatest| *greatest.key <= *key) {
-                        return Ok(());
-                    }
-                    if let Some(greatest) = heap.pop() {
-                        self.bytes -= size(&greatest.key, greatest.value.len());
-                    }
+                if heap.len() < self.wanted {
+                    let mut row = TopRow::default();
+                    row.fill(key, self.pushed, value);
+                    self.bytes += row.size();
+                    heap.push(row);
+                } else if let Some(mut greatest) = heap.peek_mut()
+                    && *greatest.key > *key
+                {
+                    self.bytes -= greatest.size();
+                    greatest.fill(key, self.pushed, value);
+                    self.bytes += greatest.size();
+                } else {
+                    return Ok(());
                 }
-                let value = value.concat().into_boxed_slice();
-                heap.push(TopRow { key: key.into(), number: self.pushed, value });
                 if heap.len() >= self.wanted
                     && let Some(greatest) = heap.peek()
                 {
                     self.greatest_head = head(&greatest.key);
                 }
-                self.bytes += size(key, len);
             }
         }
         if self.bytes > self.bytes_max {

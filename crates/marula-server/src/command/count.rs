@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, Wanted, Wording, choice};
+use marula_plan::{Execution, Wanted, Wording, choice};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
@@ -78,11 +78,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);
-        let mut found = 0_u64;
-        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |_| {
-            found += 1;
-            Ok(if found < enough { Emit::Taken } else { Emit::Enough })
-        })?;
+        let found = execution.count(&ctx.server.db, enough, &mut || ctx.check_interrupt())?;
         found.saturating_sub(skip)
     };
     append_count(counted, reply);
