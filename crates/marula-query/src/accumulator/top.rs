@@ -53,7 +53,7 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
     for element in doc {
         match &**element.name {
             b"n" if many => count = Some(Expression::parse(element.value.get(), scope)?),
-            b"output" => output = Some(Expression::parse(element.value.get(), scope)?),
+            b"output" => output = Some(element.value.get()),
             b"sortBy" => match element.value.get() {
                 Value::Document(doc) => sort_by = Some(doc),
                 _ => return Err(sort_by_not_object()),
@@ -61,10 +61,11 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
             _ => return Err(unknown_argument(name, &element.name.to_string())),
         }
     }
+    // What is missing is told before what is wrong within.
     if many && count.is_none() {
         return Err(missing_n());
     }
-    let argument = output.ok_or_else(missing_output)?;
+    let output = output.ok_or_else(missing_output)?;
     let sort_doc = sort_by.ok_or_else(missing_sort_by)?;
     let top = Top {
         count: count.unwrap_or_else(|| Value::Int32(1).into()),
@@ -73,6 +74,7 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
         bottom: name.starts_with("$bottom"),
         many,
     };
+    let argument = Expression::parse(output, scope)?;
     Ok(Accumulator { row, argument, settings: Settings::Top(top) })
 }
 

@@ -455,7 +455,10 @@ impl Densifying {
                 {
                     return Err(field_in_partition());
                 }
-                let is_behind = order::compare(value.get(), start.get(), None).is_gt();
+                // Between the bounds of all documents, only the very first one is where its grid starts.
+                let is_later =
+                    matches!(stage.bounds, Bounds::Full) && !self.partitions.all.is_empty();
+                let is_behind = is_later || order::compare(value.get(), start.get(), None).is_gt();
                 let next = if is_behind { stage.begin(start.get()) } else { Some(start) };
                 let partition = Partition { fields, next };
                 let at = self.partitions.insert(partition, &self.context);

@@ -311,6 +311,7 @@ fn among(field: &[u8], values: &[Value<'_>]) -> DocBuf {
         let mut condition = out.begin_doc(field);
         if values.contains(&Value::Null) {
             condition.append("$exists", true);
+            condition.begin_doc("$not").append("$type", "undefined");
         }
         let mut list = condition.begin_array("$in");
         for value in values {

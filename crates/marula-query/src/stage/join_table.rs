@@ -109,6 +109,10 @@ impl JoinTable {
         collator: Option<&dyn Collator>,
         filter: &dyn Fn() -> Result<Filter>,
     ) -> Result<Vec<usize>> {
+        if values.contains(&Value::Undefined) {
+            // No filter is made of it, whatever was found.
+            filter()?;
+        }
         let mut found: Vec<usize> = Vec::new();
         for value in values {
             if value.is_nullish() {

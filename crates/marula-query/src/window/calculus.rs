@@ -272,13 +272,45 @@ fn parse_covariance(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Fu
     Ok(Box::new(Covariance { is_sample: spec.name == "$covarianceSamp", input, bounds }))
 }
 
-/// The two numbers of an input that is an array of two numbers.
+/// The two numbers of an input that is an array of two numbers, both of them finite.
 fn pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
+    let (x, y) = any_pair(input)?;
+    (x.to_f64().is_finite() && y.to_f64().is_finite()).then_some((x, y))
+}
+
+/// The two numbers of an input that is an array of two numbers.
+fn any_pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
     let items = input.as_ref()?.get().as_array()?;
     let mut values = items.values();
     match (values.next(), values.next(), values.next()) {
         (Some(x), Some(y), None) => Some((Number::of(x)?, Number::of(y)?)),
         _ => None,
+    }
+}
+
+/// The pairs that are not finite: they are only added up, and stand for the covariance once there are two others.
+#[derive(Default)]
+struct Infinite {
+    count: i64,
+    sum: Totals,
+}
+
+impl Infinite {
+    /// Adds the pairs among the inputs, or takes them out where `sign` is negative.
+    fn change(&mut self, inputs: &[Option<ValueBuf>], sign: i64) {
+        for (x, y) in inputs.iter().filter(|input| pair(input).is_none()).filter_map(any_pair) {
+            self.count += sign;
+            self.sum.change(x.into(), sign);
+            self.sum.change(y.into(), sign);
+        }
+    }
+
+    /// The sum, which is no number or infinite.
+    fn value(&self, is_decimal: bool) -> ValueBuf {
+        match self.sum.total() {
+            sum if is_decimal && !sum.is_nan() => Value::from(sum.to_decimal()).to_buf(),
+            sum => Value::from(sum).to_buf(),
+        }
     }
 }
 
@@ -339,7 +371,7 @@ impl Moments {
 /// Whether a decimal is among the numbers of a pair.
 fn has_decimal(input: &Option<ValueBuf>) -> bool {
     let items = input.as_ref().and_then(|input| input.get().as_array());
-    pair(input).is_some()
+    any_pair(input).is_some()
         && items.is_some_and(|items| items.values().any(|item| item.kind() == Type::Decimal128))
 }
 
@@ -381,22 +413,28 @@ impl Function for Covariance {
         let inputs = partition.values_in(&self.input, &windows)?;
         let mut decimals = 0usize;
         let is_decimal: Vec<bool> = inputs.iter().map(has_decimal).collect();
-        let mut moments = Moments::default();
+        let (mut moments, mut infinite) = (Moments::default(), Infinite::default());
         let mut held = 0..0;
         let mut values = Vec::with_capacity(inputs.len());
         for window in windows {
             if window.start >= held.end {
-                moments = Moments::default();
+                (moments, infinite) = (Moments::default(), Infinite::default());
                 decimals = 0;
                 held = window.start..window.start;
             }
             inputs[held.end..window.end].iter().filter_map(pair).for_each(|pair| moments.add(pair));
             let gone = inputs[held.start..window.start].iter().filter_map(pair);
             gone.for_each(|pair| moments.remove(pair));
+            infinite.change(&inputs[held.end..window.end], 1);
+            infinite.change(&inputs[held.start..window.start], -1);
             let count = |range: &[bool]| range.iter().filter(|is_decimal| **is_decimal).count();
             decimals += count(&is_decimal[held.end..window.end]);
             decimals -= count(&is_decimal[held.start..window.start]);
             held = window;
+            if infinite.count > 0 && moments.count > 1 {
+                values.push(infinite.value(decimals > 0));
+                continue;
+            }
             // Decimals cannot be taken out again without a trace: their window is gone through anew.
             let value = if decimals > 0 {
                 self.in_decimals(&inputs[held.clone()])
