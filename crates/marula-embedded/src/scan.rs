@@ -19,6 +19,10 @@ pub(crate) struct EmbeddedCursor<'r> {
     range: KeyRange,
     direction: Direction,
     position: Position,
+    /// Where the key and the value lie that the iterator stands on, asked once for each: asking costs a call through two
+    /// layers of RocksDB. Nothing where `position` is not [`Position::On`].
+    key: *const [u8],
+    value: *const [u8],
     /// Whether entries are large and most often lie behind one another, so that the next is worth fetching ahead.
     fetches_ahead: bool,
 }
@@ -29,6 +33,8 @@ enum Position {
     On,
     Behind,
 }
+
+const NOTHING: &[u8] = &[];
 
 /// A cursor over a range that holds nothing, whatever is stored. RocksDB's bounds must not cross.
 struct EmptyCursor;
@@ -52,6 +58,8 @@ pub(crate) fn open_cursor<'r>(
         range: range.clone(),
         direction,
         position: Position::Before,
+        key: NOTHING,
+        value: NOTHING,
         fetches_ahead: space == Space::Records && direction == Direction::Forward,
     })
 }
@@ -59,12 +67,15 @@ pub(crate) fn open_cursor<'r>(
 impl EmbeddedCursor<'_> {
     /// Finds out where the last move has led.
     fn settle(&mut self) -> Result<bool> {
-        let is_on = self.iterator.valid();
-        self.position = if is_on { Position::On } else { Position::Behind };
-        if !is_on {
-            self.iterator.status().map_err(from_rocksdb)?;
+        if let Some((key, value)) = self.iterator.item() {
+            (self.key, self.value) = (key, value);
+            self.position = Position::On;
+            return Ok(true);
         }
-        Ok(is_on)
+        (self.key, self.value) = (NOTHING, NOTHING);
+        self.position = Position::Behind;
+        self.iterator.status().map_err(from_rocksdb)?;
+        Ok(false)
     }
 }
 
@@ -101,22 +112,36 @@ impl Cursor for EmbeddedCursor<'_> {
             }
             passed = 1;
         }
-        while passed < count && self.position == Position::On {
+        if self.position != Position::On {
+            return Ok(passed);
+        }
+        while passed < count {
             match self.direction {
                 Direction::Forward => self.iterator.next(),
                 Direction::Backward => self.iterator.prev(),
             }
-            passed += u64::from(self.settle()?);
+            if !self.iterator.valid() {
+                break;
+            }
+            passed += 1;
         }
+        self.settle()?;
         Ok(passed)
     }
 
+    #[allow(unsafe_code)]
     fn key(&self) -> &[u8] {
-        self.iterator.key().expect("the cursor stands on a key")
+        assert!(self.position == Position::On, "the cursor stands on a key");
+        // SAFETY: the iterator showed these bytes when it came here, and they stay as they are until it moves; it moves
+        // only through `&mut self`, which then settles anew, and it lives as long as the cursor.
+        unsafe { &*self.key }
     }
 
+    #[allow(unsafe_code)]
     fn value(&self) -> &[u8] {
-        self.iterator.value().expect("the cursor stands on a value")
+        assert!(self.position == Position::On, "the cursor stands on a value");
+        // SAFETY: as for the key.
+        unsafe { &*self.value }
     }
 }
 

@@ -409,15 +409,17 @@ impl Ixscan {
             if standing.wanted == 0 {
                 return cursor.advance();
             }
-            let mut is_inside = |entry: &Entry<'_>| match &bounds.keys {
-                KeyBounds::Fields(fields) => {
-                    let verdict = fields.check(entry.key_string, *direction, &mut standing.place);
-                    verdict == Some(Verdict::Inside)
-                }
-                _ => true,
-            };
             let from: (&dyn Read, _) = (env.store, env.collection);
-            let there_is_one = cursor.advance_reading(from, standing.wanted, &mut is_inside)?;
+            let there_is_one = match &bounds.keys {
+                KeyBounds::Fields(fields) => {
+                    let mut is_inside = |entry: &Entry<'_>| {
+                        let place = &mut standing.place;
+                        fields.check(entry.key_string, *direction, place) == Some(Verdict::Inside)
+                    };
+                    cursor.advance_reading(from, standing.wanted, Some(&mut is_inside))?
+                }
+                _ => cursor.advance_reading(from, standing.wanted, None)?,
+            };
             standing.wanted -= 1;
             return Ok(there_is_one);
         }

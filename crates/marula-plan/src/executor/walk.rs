@@ -77,21 +77,30 @@ struct Neighbours<'r> {
 impl Neighbours<'_> {
     /// Moves to the record with this id.
     fn go(&mut self, id: i64) -> Result<()> {
-        let wanted = id.to_be_bytes();
-        let is_before = |record: &[u8]| match self.direction {
-            Direction::Forward => record < wanted.as_slice(),
-            Direction::Backward => record > wanted.as_slice(),
+        let is_before = |at: i64| match self.direction {
+            Direction::Forward => at < id,
+            Direction::Backward => at > id,
         };
-        let mut steps = 0;
-        while self.is_on && steps < STEPS_MAX && is_before(self.cursor.record()) {
+        let mut at = self.at();
+        for _ in 0..STEPS_MAX {
+            if !at.is_some_and(is_before) {
+                break;
+            }
             self.is_on = self.cursor.advance()?;
-            steps += 1;
+            at = self.at();
         }
-        if !self.is_on || self.cursor.record() != wanted {
-            self.is_on = self.cursor.seek(&wanted)?;
+        if at != Some(id) {
+            self.is_on = self.cursor.seek(&id.to_be_bytes())?;
+            at = self.at();
         }
-        self.is_found = self.is_on && self.cursor.record() == wanted;
+        self.is_found = at == Some(id);
         Ok(())
+    }
+
+    /// The id of the record that the cursor stands on.
+    fn at(&self) -> Option<i64> {
+        let record = self.is_on.then(|| self.cursor.record())?;
+        record.try_into().ok().map(i64::from_be_bytes)
     }
 }
 
@@ -174,12 +183,12 @@ impl<'r> Walk<'r> {
     }
 
     /// [`Walk::advance`], where each of the next `wanted` entries leads to a document that is read next. Stops reading
-    /// ahead at an entry that `is_inside` denies.
+    /// ahead at an entry that `is_inside` denies, where that is asked.
     pub(super) fn advance_reading(
         &mut self,
         (store, collection): (&'r dyn Read, &Collection),
         wanted: u64,
-        is_inside: &mut dyn FnMut(&Entry<'_>) -> bool,
+        mut is_inside: Option<&mut dyn FnMut(&Entry<'_>) -> bool>,
     ) -> Result<bool> {
         if self.batch.at + 1 < self.batch.entries.len() {
             self.batch.at += 1;
@@ -195,7 +204,9 @@ impl<'r> Walk<'r> {
         let mut inside = 0;
         while inside < size && self.cursor.advance()? {
             self.batch.keep(self.cursor.stored());
-            if !is_inside(&self.cursor.entry()?) {
+            if let Some(is_inside) = &mut is_inside
+                && !is_inside(&self.cursor.entry()?)
+            {
                 break;
             }
             inside += 1;
