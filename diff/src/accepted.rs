@@ -31,6 +31,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 "$lookup",
                 "$graphLookup",
                 "$unwind",
+                "$densify",
                 "$documents",
                 "$setField",
                 "includeArrayIndex",
@@ -46,18 +47,18 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "A `$match` that mongod moves further, or not as far, lets other documents reach what fails",
         applies: |case, difference| {
-            let of_view = Tree::Array(case.view.to_vec());
-            let all = |is_meant: &dyn Fn(&str) -> bool| {
-                count(&case.command, is_meant) + count(&of_view, is_meant)
+            // A match at the front stays there; what is copied out of a `$redact` stands behind it.
+            let is_moved = |names: &Vec<String>| {
+                let at = names.iter().rposition(|name| name == "$match");
+                at.is_some_and(|at| names[..at].iter().any(|name| name != "$match"))
             };
-            let matches = all(&|name| name == "$match");
-            let stages = all(&|name| name.starts_with('$'));
-            let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
-            let fails = |reply: &Tree| failure(reply).0 != 0;
+            let starts = |reply: &Tree, words: &str| failure(reply).1.starts_with(words);
+            let executes = |reply: &Tree| starts(reply, "PlanExecutor error");
+            let is_early = |reply: &Tree| starts(reply, "Failed to optimize pipeline");
             !difference.class.starts_with("results")
-                && matches > 0
-                && stages > 1
-                && (difference.replies.iter().any(executes) || difference.replies.iter().all(fails))
+                && pipelines(case).iter().any(is_moved)
+                && (difference.replies.iter().any(executes)
+                    || difference.replies.iter().all(is_early))
         },
     },
     Accepted {
@@ -238,7 +239,13 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         applies: |case, difference| {
             let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
             let unordered = ["$group", "$sortByCount", "$bucket"].iter().any(|stage| has(stage));
-            let is_cut = has("$limit") || has("$skip");
+            // Ties are cut where a part of what was sorted is taken.
+            let cuts = |names: &Vec<String>| {
+                let at = names.iter().position(|name| name == "$sort");
+                let is_part = |name: &String| matches!(&**name, "$limit" | "$skip");
+                at.is_some_and(|at| names[at..].iter().any(is_part))
+            };
+            let is_cut = pipelines(case).iter().any(cuts);
             let [ours, theirs] = difference.replies.clone().map(unordered_tree);
             difference.class == "results"
                 && has("$sort")
@@ -246,7 +253,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "The input document that an error of `$replaceRoot` shows is the whole one",
+        words: "The input document that an error of `$replaceRoot` shows has the fields that were read whole",
         applies: |_, difference| {
             let [ours, theirs] = messages(difference);
             let before = |text: &str| {
@@ -286,15 +293,25 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "Of several constant expressions of a projection that fail, another may be told",
         applies: |case, difference| {
-            let shows = count(&case.command, &|name| {
-                let stages = ["$project", "$addFields", "$set"];
-                matches!(name, "fields" | "projection") || stages.contains(&name)
-            });
+            let shows = ["$project", "$addFields", "$set", "fields", "projection"];
+            let mut are_several = false;
+            let of_view = Tree::Array(case.view.to_vec());
+            for part in [&case.command, &of_view] {
+                part.walk(&mut |name, value| {
+                    let calls = count(value, &|name| name.starts_with('$'));
+                    are_several |= shows.contains(&name) && calls > 1;
+                });
+            }
             let codes = [&difference.replies[0], &difference.replies[1]].map(failure);
             let is_early =
                 |(code, text): &(i32, String)| *code != 0 && !text.contains("xecutor error");
+            // Both are told behind the same words.
+            let words = |text: &String| {
+                text.rsplit_once(" :: caused by :: ").map(|(words, _)| words.to_owned())
+            };
+            let [ours, theirs] = messages(difference);
             let is_told = ["code", "message"].iter().any(|what| difference.class.starts_with(what));
-            is_told && shows > 0 && codes.iter().all(is_early)
+            is_told && are_several && codes.iter().all(is_early) && words(&ours) == words(&theirs)
         },
     },
     Accepted {
@@ -511,6 +528,20 @@ fn messages(difference: &Difference) -> [String; 2] {
     [failure(&difference.replies[0]).1, failure(&difference.replies[1]).1]
 }
 
+/// The names of the stages of each pipeline of a case: its own behind those of the view, and those inside stages.
+fn pipelines(case: &Case) -> Vec<Vec<String>> {
+    let mut found = vec![stages(case)];
+    case.command.walk(&mut |_, value| {
+        let Tree::Array(items) = value else { return };
+        let name = |item: &Tree| match item {
+            Tree::Doc(fields) => fields.first().map(|(name, _)| name.clone()),
+            _ => None,
+        };
+        found.push(items.iter().filter_map(name).collect());
+    });
+    found
+}
+
 /// The names of the stages that a pipeline comes to, a view's first.
 fn stages(case: &Case) -> Vec<String> {
     let own = match case.command.get("pipeline") {
@@ -527,7 +558,8 @@ fn stages(case: &Case) -> Vec<String> {
 /// Whether the documents may have lost the `_id` that tells them apart when they are sorted.
 fn takes_id_away(case: &Case) -> bool {
     let mut is_gone = count(&case.command, &|name| {
-        matches!(name, "$replaceRoot" | "$replaceWith" | "$group" | "$unset" | "$unwind")
+        let others = ["$replaceRoot", "$replaceWith", "$group", "$unset", "$unwind", "$unionWith"];
+        others.contains(&name)
     }) > 0;
     let of_view = Tree::Array(case.view.to_vec());
     for part in [&case.command, &of_view] {

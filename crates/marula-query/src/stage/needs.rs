@@ -209,7 +209,8 @@ mod tests {
             Some(&["_id", "c", "e"]),
         );
         check(r#"{"$project": {"c": 0}}"#, Some(&["k"]));
-        check(r#"{"$replaceRoot": {"newRoot": "$a"}}"#, None);
+        check(r#"{"$replaceRoot": {"newRoot": "$a"}}"#, Some(&["a"]));
+        check(r#"{"$replaceWith": {"$mergeObjects": ["$a", "$$ROOT"]}}"#, None);
         check(
             r#"{"$lookup": {"from": "o", "localField": "a", "foreignField": "b", "as": "c"}}"#,
             Some(&["a", "k"]),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::needs::{Gives, Needs};
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
@@ -74,6 +75,11 @@ impl Stage for ReplaceRoot {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.new_root.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        needs.expression(&self.new_root);
+        Gives::Noted
     }
 
     fn is_one_to_one(&self) -> bool {

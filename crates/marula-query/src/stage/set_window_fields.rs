@@ -3,7 +3,6 @@
 //! All documents are taken in and sorted by partition and `sortBy`; then one partition after another is
 //! computed.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -19,7 +18,7 @@ use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 use crate::spill::{ExternalSort, Front, Rows};
-use crate::window::{Partition, WindowFunction};
+use crate::window::{Memory, Partition, WindowFunction};
 
 pub(super) const ROW: Row =
     Row { name: "$setWindowFields", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -186,7 +185,7 @@ impl Stage for SetWindowFields {
             input,
             has_begun: false,
             has_array_partition: false,
-            met_decimals: vec![Cell::new(false); self.output.len()],
+            memories: self.output.iter().map(|_| Memory::default()).collect(),
             stage: self,
             context: Arc::clone(context),
             rows: Rows::Coming(sort),
@@ -214,7 +213,7 @@ struct Windowing {
     key: Vec<u8>,
     order: Vec<u8>,
     /// What the functions of the output remember of earlier partitions.
-    met_decimals: Vec<Cell<bool>>,
+    memories: Vec<Memory>,
     /// The partition that has been computed.
     ready: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
@@ -286,9 +285,8 @@ impl Windowing {
             return Ok(false);
         }
         let mut columns = Vec::with_capacity(self.stage.output.len());
-        for ((_, function), met_decimal) in self.stage.output.iter().zip(&self.met_decimals) {
-            let partition =
-                Partition { documents: &documents, context: &self.context, met_decimal };
+        for ((_, function), memory) in self.stage.output.iter().zip(&self.memories) {
+            let partition = Partition { documents: &documents, context: &self.context, memory };
             columns.push(function.values(&partition)?);
         }
         let mut ready = Vec::with_capacity(documents.len());

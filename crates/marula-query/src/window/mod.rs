@@ -12,7 +12,7 @@ mod rank;
 mod removable;
 mod smooth;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use bstr::ByteSlice;
@@ -31,8 +31,17 @@ pub(crate) struct Partition<'p> {
     pub(crate) documents: &'p [DocBuf],
     /// The surroundings of the operation.
     pub(crate) context: &'p Context,
-    /// Whether `$expMovingAvg` has met a decimal, in this partition or an earlier one.
-    pub(crate) met_decimal: &'p Cell<bool>,
+    /// What the function remembers of the partitions before.
+    pub(crate) memory: &'p Memory,
+}
+
+/// What mongod's functions remember from one partition to the next.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Whether `$expMovingAvg` has met a decimal.
+    met_decimal: Cell<bool>,
+    /// The last value that `$linearFill` has met of the sort field.
+    last_place: RefCell<Option<ValueBuf>>,
 }
 
 /// What `sortBy` says, as far as functions ask.

@@ -1,6 +1,6 @@
 //! Window functions that smooth and fill: `$expMovingAvg`, `$linearFill`, `$locf`.
 
-use marula_bson::{Decimal128, Value, ValueBuf};
+use marula_bson::{Decimal128, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
@@ -93,7 +93,7 @@ impl Function for MovingAverage {
         // It is carried on in decimals, as mongod does; a double unless a decimal was among the values. That one was,
         // mongod remembers for the partitions that follow.
         let mut average: Option<Decimal128> = None;
-        let mut is_decimal = partition.met_decimal.get();
+        let mut is_decimal = partition.memory.met_decimal.get();
         let mut values = Vec::new();
         for input in partition.values(&self.input)? {
             if let Some(number) = input.and_then(|input| Number::of(input.get())) {
@@ -110,7 +110,7 @@ impl Function for MovingAverage {
             };
             values.push(value.to_buf());
         }
-        partition.met_decimal.set(is_decimal);
+        partition.memory.met_decimal.set(is_decimal);
         Ok(values)
     }
 }
@@ -179,10 +179,13 @@ impl Function for LinearFill {
             let kind = other.as_ref().map_or("missing", |value| value.kind().alias());
             return Err(fill_sort_type(kind));
         }
-        for pair in places.windows(2) {
-            if let [Some(a), Some(b)] = pair
-                && marula_bson::order::equal(a.get(), b.get(), collator)
-            {
+        // As in mongod, the last of the partition before counts too.
+        let mut before = partition.memory.last_place.borrow_mut();
+        for place in places.iter().flatten() {
+            let is_repeated = before
+                .replace(place.clone())
+                .is_some_and(|before| order::equal(before.get(), place.get(), collator));
+            if is_repeated {
                 return Err(fill_repeated());
             }
         }
