@@ -10,7 +10,7 @@ use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::pipeline::Inside;
-use super::source::check_size;
+use super::source::{Batch, check_size};
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::path::check_field_name;
@@ -117,21 +117,6 @@ impl Stage for Facet {
     }
 }
 
-/// Documents one behind the other.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<usize>,
-}
-
-impl Batch {
-    fn doc(&self, at: usize) -> Doc<'_> {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Doc::trusted(&self.bytes[start..self.ends[at]])
-    }
-}
-
 /// The batch that the pipelines read.
 #[derive(Default)]
 struct Feed {
@@ -198,8 +183,7 @@ impl Faceting {
         let step = loop {
             match self.input.advance()? {
                 Step::Document => {
-                    batch.bytes.extend_from_slice(self.input.doc().as_bytes());
-                    batch.ends.push(batch.bytes.len());
+                    batch.push(self.input.doc());
                     if batch.bytes.len() >= BATCH_BYTES {
                         break Step::Document;
                     }

@@ -8,7 +8,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{Collator, Doc, Value, ValueBuf, order};
 use marula_error::Result;
 
-use super::source::{Source, Step};
+use super::source::{Batch, Source, Step};
 use super::world::JoinSide;
 use crate::expression::set::hash;
 use crate::filter::Filter;
@@ -35,8 +35,7 @@ pub(super) fn is_worth_it(side: &JoinSide, questions: u64) -> bool {
 
 /// Documents by the values at a path.
 pub(super) struct JoinTable {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    documents: Batch,
     /// A value and the position of a document that has it.
     entries: Vec<(ValueBuf, usize)>,
     table: HashTable<usize>,
@@ -55,8 +54,7 @@ impl JoinTable {
         collator: Option<&dyn Collator>,
     ) -> Result<Option<JoinTable>> {
         let mut table = JoinTable {
-            bytes: Vec::new(),
-            ends: Vec::new(),
+            documents: Batch::default(),
             entries: Vec::new(),
             table: HashTable::new(),
             hashing: DefaultHashBuilder::default(),
@@ -68,7 +66,7 @@ impl JoinTable {
             let document = source.doc();
             let mut found = Vec::new();
             let may_be_null = values_at(Value::Document(document), path, &mut found);
-            let at = table.ends.len();
+            let at = table.documents.ends.len();
             for value in &found {
                 let kept = value.to_buf();
                 size += kept.as_raw().bytes().len() + 4 * size_of::<usize>();
@@ -81,8 +79,7 @@ impl JoinTable {
             if size > TABLE_BYTES_MAX {
                 return Ok(None);
             }
-            table.bytes.extend_from_slice(document.as_bytes());
-            table.ends.push(table.bytes.len());
+            table.documents.push(document);
         }
         Ok(Some(table))
     }
@@ -97,8 +94,7 @@ impl JoinTable {
 
     /// The document of a number.
     pub(super) fn doc(&self, at: usize) -> Doc<'_> {
-        let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        Doc::trusted(&self.bytes[start..self.ends[at]])
+        self.documents.doc(at)
     }
 
     /// The documents that equal one of the values, by number, in the order in which they were read; `filter` makes the

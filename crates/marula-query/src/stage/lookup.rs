@@ -2,12 +2,14 @@
 //!
 //! Where `let` names variables, the sub-pipeline is parsed anew for each document, so that the variables are
 //! constants in it and the planner can use indexes for them; it was parsed once before with their values
-//! unknown, so that its errors come early. `joining` finds what belongs to a document; `unwinding` is the stage together
-//! with an `$unwind` of its array.
+//! unknown, so that its errors come early. `joining` finds what belongs to a document; `uncorrelated` is about what is
+//! the same for all of them; `unwinding` is the stage together with an `$unwind` of its array.
 
 mod joining;
+mod uncorrelated;
 mod unwinding;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -289,7 +291,7 @@ impl Lookup {
         }
         variables.finish();
         let mut stages = out.begin_array("pipeline");
-        if let Some(Value::Array(written)) = self.stages.as_ref().map(ValueBuf::get) {
+        if let Some(written) = self.stages() {
             written.values().for_each(|stage| {
                 stages.push(stage);
             });
@@ -304,29 +306,38 @@ impl Lookup {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        let mut context = (*env.context).clone();
-        let mut pipeline = self.pipeline.clone();
-        if let Some(Value::Array(stages)) = self.stages.as_ref().map(ValueBuf::get)
-            && !self.variables.is_empty()
-        {
-            let frame = Frame::new(doc, arena, &env.context);
-            let mut values = Vec::with_capacity(self.variables.len());
-            let mut missing = Vec::new();
-            for (name, value) in &self.variables {
-                match value.eval(&frame)? {
-                    Some(value) => values.push((name.as_str(), value)),
-                    None => missing.push(name.as_str()),
-                }
+        let (pipeline, context) = match self.stages() {
+            Some(stages) if !self.variables.is_empty() => {
+                let context = self.bound(doc, arena, env)?;
+                (Pipeline::parse_inside(stages, &context, Inside::Lookup)?, Cow::Owned(context))
             }
-            context = self.outer.with(&env.context, &values, &missing);
-            pipeline = Pipeline::parse_inside(stages, &context, Inside::Lookup)?;
-        }
+            _ => (self.pipeline.clone(), Cow::Borrowed(&*env.context)),
+        };
         if let Some((local, foreign)) = &self.fields {
             let values = local_values(doc, local);
             let filter = Filter::parse(equal_to_any(foreign, &values).as_doc(), &context)?;
-            pipeline = pipeline.after(Match::new(filter));
+            return Ok(pipeline.after(Match::new(filter)));
         }
         Ok(pipeline)
+    }
+
+    /// The stages inside as they were written.
+    fn stages(&self) -> Option<Doc<'_>> {
+        self.stages.as_ref().and_then(|stages| stages.get().as_array())
+    }
+
+    /// The context in which the variables have the values that `doc` gives them.
+    fn bound(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Context> {
+        let frame = Frame::new(doc, arena, &env.context);
+        let mut values = Vec::with_capacity(self.variables.len());
+        let mut missing = Vec::new();
+        for (name, value) in &self.variables {
+            match value.eval(&frame)? {
+                Some(value) => values.push((name.as_str(), value)),
+                None => missing.push(name.as_str()),
+            }
+        }
+        Ok(self.outer.with(&env.context, &values, &missing))
     }
 }
 

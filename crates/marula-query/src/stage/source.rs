@@ -95,6 +95,52 @@ pub(super) fn check_size(size: usize) -> Result<()> {
     if size > DOCUMENT_BYTES_MAX { Err(document_too_large(size)) } else { Ok(()) }
 }
 
+/// Documents one behind the other.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub bytes: Vec<u8>,
+    /// Where each ends.
+    pub ends: Vec<usize>,
+}
+
+impl Batch {
+    pub(super) fn push(&mut self, document: Doc<'_>) {
+        self.bytes.extend_from_slice(document.as_bytes());
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(super) fn doc(&self, at: usize) -> Doc<'_> {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Doc::trusted(&self.bytes[start..self.ends[at]])
+    }
+}
+
+/// A source of the documents of a batch.
+pub(super) struct Batched {
+    batch: Arc<Batch>,
+    next: usize,
+}
+
+impl Batched {
+    pub(super) fn new(batch: Arc<Batch>) -> Self {
+        Batched { batch, next: 0 }
+    }
+}
+
+impl Source for Batched {
+    fn advance(&mut self) -> Result<Step> {
+        if self.next == self.batch.ends.len() {
+            return Ok(Step::End);
+        }
+        self.next += 1;
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.next.checked_sub(1).map_or(Doc::EMPTY, |at| self.batch.doc(at))
+    }
+}
+
 /// A source of documents that are there already.
 pub struct Documents {
     rest: std::vec::IntoIter<DocBuf>,

@@ -6,12 +6,14 @@ use bstr::ByteSlice;
 use marula_bson::Doc;
 use marula_error::Result;
 
+use super::uncorrelated::Kept;
 use super::{Lookup, equal_to_any, local_values};
 use crate::expression::Arena;
 use crate::filter::Filter;
 use crate::stage::join_table::{self, JoinTable};
 use crate::stage::r#match::Match;
-use crate::stage::source::{Source, Step};
+use crate::stage::pipeline::Inside;
+use crate::stage::source::{Batch, Batched, Source, Step};
 use crate::stage::union_with::open;
 use crate::stage::world::JoinSide;
 use crate::stage::{Env, Pipeline};
@@ -21,8 +23,19 @@ pub(super) struct Joining {
     pub stage: Arc<Lookup>,
     pub env: Env,
     join: Join,
+    front: Front,
     /// What is found must match this too.
     also: Option<Filter>,
+}
+
+/// What is known of the part of the pipeline that gives the same for every document.
+enum Front {
+    /// Nothing; so many documents were joined.
+    Unread(u64),
+    /// What it gives.
+    Kept(Kept),
+    /// There is none.
+    None,
 }
 
 /// How the documents that belong to one are found, where only a field decides.
@@ -39,6 +52,8 @@ enum Join {
 pub(super) enum Found {
     /// Of what was read, these documents by their numbers.
     Listed(std::vec::IntoIter<usize>),
+    /// All that the pipeline gives for every document, from this one on.
+    Kept(Arc<Batch>, usize),
     /// What the other collection answers.
     Asked(Box<dyn Source>),
 }
@@ -51,7 +66,7 @@ impl Joining {
             }
             _ => Join::Never,
         };
-        Joining { stage, env: env.clone(), join, also: None }
+        Joining { stage, env: env.clone(), join, front: Front::Unread(0), also: None }
     }
 
     /// The same, where what is found must match `also`.
@@ -59,8 +74,18 @@ impl Joining {
         Joining { also, ..self }
     }
 
-    /// Reads the other collection as a whole where that is worth it by now. To be called before each document.
+    /// Reads the other collection as a whole, or what is the same for all documents, where that is worth it by now. To be
+    /// called before each document.
     pub(super) fn prepare(&mut self) -> Result<()> {
+        match &mut self.front {
+            // Of one document, not all that there is may be asked for.
+            Front::Unread(count @ 0) => *count = 1,
+            Front::Unread(_) => {
+                let kept = Kept::read(&self.stage, self.also.as_ref(), &self.env)?;
+                self.front = kept.map_or(Front::None, Front::Kept);
+            }
+            Front::Kept(_) | Front::None => {}
+        }
         let Join::Asking(side, questions) = &mut self.join else { return Ok(()) };
         *questions += 1;
         let Some((_, foreign)) = &self.stage.fields else { return Ok(()) };
@@ -85,6 +110,19 @@ impl Joining {
             let found = table.matching(&values, context.collator(), &filter)?;
             return Ok(Found::Listed(found.into_iter()));
         }
+        if let Front::Kept(kept) = &self.front {
+            let documents = Arc::clone(&kept.documents);
+            let Some(rest) = kept.rest.as_ref().and_then(|rest| rest.get().as_array()) else {
+                return Ok(Found::Kept(documents, 0));
+            };
+            let context = self.stage.bound(doc, arena, &self.env)?;
+            let mut rest = Pipeline::parse_inside(rest, &context, Inside::Lookup)?;
+            if let Some(also) = &self.also {
+                rest = rest.before(Match::new(also.clone()));
+            }
+            let rest = rest.rearranged(&self.env.context);
+            return Ok(Found::Asked(rest.run(Box::new(Batched::new(documents)), &self.env)?));
+        }
         let mut pipeline = self.stage.pipeline_for(doc, arena, &self.env)?;
         if let Some(also) = &self.also {
             pipeline = pipeline.before(Match::new(also.clone()));
@@ -107,6 +145,11 @@ impl Found {
                 }
                 Ok(None)
             }
+            Found::Kept(documents, next) if *next < documents.ends.len() => {
+                *next += 1;
+                Ok(Some(documents.doc(*next - 1)))
+            }
+            Found::Kept(..) => Ok(None),
             Found::Asked(source) => match source.advance()? {
                 Step::End => Ok(None),
                 Step::Document | Step::Pause => Ok(Some(source.doc())),
