@@ -107,6 +107,7 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
         // Who names an index is content with what it holds.
         let holds_all = hint.is_some() || (!spec.sparse && spec.partial.is_none());
         tells(view, 0, key)
+            && view.same_collation
             && view.wildcard.is_none()
             && !matches!(spec.kind, IndexKind::Places(_) | IndexKind::Text(_))
             && holds_all
@@ -152,7 +153,9 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
     let field = view.parts.iter().position(|part| part.path == key)?;
     let fields = &scan.bounds.fields.as_ref()?.fields;
     let is_one = |intervals: &Vec<Interval>| matches!(&intervals[..], [one] if one.is_point());
-    if scan.filter.is_some() || !tells(view, field, key) || !fields.iter().take(field).all(is_one) {
+    let tells_alike = view.same_collation || fields[field].iter().all(is_of_numbers);
+    let is_in_order = tells_alike && fields.iter().take(field).all(is_one);
+    if scan.filter.is_some() || !tells(view, field, key) || !is_in_order {
         return None;
     }
     scan.standing = Standing::default();
@@ -160,8 +163,14 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
     Some(scan)
 }
 
-/// Whether entries with one value in this field of an index are those of the documents with one value at `key`.
+/// Whether entries with one value in this field of an index are those of the documents with one value at `key`, as the
+/// index tells values apart.
 fn tells(view: &IndexView<'_>, field: usize, key: &FieldPath) -> bool {
     let part = &view.parts[field];
-    part.path == key && part.kind.holds_value && part.multikey == 0 && view.same_collation
+    part.path == key && part.kind.holds_value && part.multikey == 0
+}
+
+/// Whether an interval holds nothing but numbers, which are the same under every collation.
+fn is_of_numbers(interval: &Interval) -> bool {
+    interval.low.get().kind().is_number() && interval.high.get().kind().is_number()
 }

@@ -2,6 +2,7 @@
 
 use marula_bson::FieldPath;
 use marula_query::sort::SortPart;
+use marula_storage::Direction;
 
 use super::access::Access;
 use super::{IndexView, order};
@@ -91,7 +92,10 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
     if let Some(limit) = query.limit.filter(|_| blocking.is_none()) {
         node = Node::limit(node, limit);
     }
-    node
+    match shows_nothing && query.skip == 0 && query.limit.is_none() {
+        true => count(node),
+        false => node,
+    }
 }
 
 fn path_of(part: &SortPart) -> Option<FieldPath> {
@@ -147,6 +151,8 @@ fn count(mut node: Node) -> Node {
     }
     if matches!(scan.bounds.keys, KeyBounds::Range(_)) {
         scan.used_for = ScanUse::Count;
+        // Whoever counts does not ask for an order.
+        scan.direction = Direction::Forward;
         return node;
     }
     let Some(fields) = &scan.bounds.fields else { return node };
