@@ -7,8 +7,9 @@
 //! Source: manual "Query Plans"; numbers as `$planCacheStats` of mongod 6.0 shows them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::Collection;
@@ -42,7 +43,12 @@ pub struct PlanCache {
     entries: Mutex<HashMap<Shape, Entry>>,
     /// The index filters.
     pub filters: IndexFilters,
+    /// How many microseconds queries took last, by their shapes: those that share a place guess each other's.
+    took: [AtomicU32; TOOK],
 }
+
+/// Places for what queries of a shape took last.
+const TOOK: usize = 32;
 
 /// The plan that did best for a shape.
 struct Entry {
@@ -86,6 +92,17 @@ impl PlanCache {
         let entry = entries.get(&shape).filter(|entry| entry.is_active && entry.is_of(state))?;
         let works_max = entry.works.saturating_mul(REPLAN_RATIO);
         Some((entry.signature, Cached { shape, works_max }))
+    }
+
+    /// How long the last query of a shape took; no time where that is not known.
+    pub(crate) fn took(&self, shape: u64) -> Duration {
+        Duration::from_micros(self.took[shape as usize % TOOK].load(Ordering::Relaxed).into())
+    }
+
+    /// Notes how long a query of a shape has taken, or that it would have taken longer.
+    pub(crate) fn note_took(&self, shape: u64, time: Duration) {
+        let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        self.took[shape as usize % TOOK].store(micros, Ordering::Relaxed);
     }
 
     /// Has the next query of a shape try its plans.

@@ -6,10 +6,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use marula_db::collection::State;
 use marula_db::{Collection, Db};
 use marula_error::{Result, errors};
 
 use crate::cache::PlanCache;
+use crate::patience::{Patience, may_be_tried};
 use crate::plan::{Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
@@ -21,8 +23,8 @@ errors! {
     natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
 }
 
-/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. With `may_wait` false, answers
-/// `None` where the plan is not short, or cannot be known without trying.
+/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. Answers `None` where the
+/// plan takes more than `patience`, or cannot be known without a trial for which there is none.
 ///
 /// Errors: as of [`planner::plan`] and [`trial::run`].
 pub fn choose(
@@ -30,9 +32,10 @@ pub fn choose(
     collection: &Collection,
     mut query: Query,
     wording: &Wording<'_>,
-    may_wait: bool,
+    patience: Patience,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<(Plan, Query)>> {
+    let may_wait = patience == Patience::Long;
     let state = collection.state();
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
@@ -43,9 +46,7 @@ pub fn choose(
     if let Some(branches) = subplan::branches(&state, &query) {
         let memory = Memory { cache: &cache, wording, may_wait };
         match choose_branches(db, collection, branches, &query, Some(&memory), interrupt)? {
-            Chosen::Plan(plan) => {
-                return Ok((may_wait || plan.is_short()).then_some((*plan, query)));
-            }
+            Chosen::Plan(plan) => return Ok(admit(*plan, query, None, patience, (&cache, &state))),
             Chosen::Unknown => return Ok(None),
             Chosen::Whole => {}
         }
@@ -55,7 +56,7 @@ pub fn choose(
     let short = plans.iter().position(Plan::is_short);
     if plans.len() == 1 || short.is_some() {
         let plan = plans.swap_remove(short.unwrap_or(0));
-        return Ok((may_wait || short.is_some()).then_some((plan, query)));
+        return Ok(admit(plan, query, None, patience, (&cache, &state)));
     }
     let shape = Shape::of(&query, &state);
     let known = cache.find(shape, &state).and_then(|(wanted, cached)| {
@@ -71,7 +72,31 @@ pub fn choose(
             planner::plans(&state, &query)?.swap_remove(number)
         }
     };
-    Ok((may_wait || plan.is_short()).then_some((plan, query)))
+    Ok(admit(plan, query, Some(shape), patience, (&cache, &state)))
+}
+
+/// Whether a plan is for whoever has so much patience; if so, notes on it where it may be tried.
+fn admit(
+    mut plan: Plan,
+    query: Query,
+    shape: Option<Shape>,
+    patience: Patience,
+    (cache, state): (&PlanCache, &State),
+) -> Option<(Plan, Query)> {
+    if plan.is_short() {
+        return Some((plan, query));
+    }
+    if !may_be_tried(&plan, &query) {
+        return (patience == Patience::Long).then_some((plan, query));
+    }
+    let shape = shape.unwrap_or_else(|| Shape::of(&query, state)).plan;
+    plan.tried = Some(shape);
+    let is_for = match patience {
+        Patience::Long => true,
+        Patience::Short => false,
+        Patience::UpTo(time) => cache.took(shape) <= time,
+    };
+    is_for.then_some((plan, query))
 }
 
 /// What is remembered of plans, and may be.

@@ -13,6 +13,7 @@ pub mod clustered;
 pub mod executor;
 pub mod explain;
 pub mod index_filter;
+pub mod patience;
 pub mod plan;
 pub mod planner;
 pub mod query;
@@ -22,6 +23,7 @@ mod tie_break;
 pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found};
+pub use patience::Patience;
 pub use plan::{Node, Plan, Stage};
 pub use query::{Hint, Query, Shown, Wanted, Wording};
 

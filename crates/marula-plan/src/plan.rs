@@ -26,6 +26,8 @@ pub struct Plan {
     pub is_subplan: bool,
     /// That it was taken from the plan cache, untried.
     pub(crate) cached: Option<Cached>,
+    /// Where it may be tried by whoever cannot wait long: the shape by which it is remembered how long that takes.
+    pub(crate) tried: Option<u64>,
     /// How promising it looks.
     pub(crate) rank: Rank,
     /// Whether there are more pairs of indexes for the query than were looked at.
@@ -396,7 +398,7 @@ impl Plan {
     /// A plan of this tree.
     pub fn new(root: Node) -> Self {
         let rank = Rank::default();
-        Plan { root, is_subplan: false, cached: None, rank, has_more_meetings: false }
+        Plan { root, is_subplan: false, cached: None, tried: None, rank, has_more_meetings: false }
     }
 
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.

@@ -36,6 +36,7 @@ pub struct FindSource {
     pub show_record_id: bool,
     /// What happens at the end.
     pub tail: Tail,
+    is_overdue: bool,
     scratch: Vec<u8>,
 }
 
@@ -49,6 +50,7 @@ impl FindSource {
             return_key: false,
             show_record_id: false,
             tail: Tail::No,
+            is_overdue: false,
             scratch: Vec::new(),
         }
     }
@@ -59,6 +61,11 @@ impl FindSource {
             self.projection = Some(projection);
             self.position_filter = position_filter;
         }
+    }
+
+    /// Whether filling a batch would have taken longer than the execution may.
+    pub fn is_overdue(&self) -> bool {
+        self.is_overdue
     }
 
     /// The execution.
@@ -117,6 +124,7 @@ impl Source for FindSource {
             });
             Ok(if batch.count() < documents_max { Emit::Taken } else { Emit::Enough })
         })?;
+        self.is_overdue = end == End::Overdue;
         Ok(match end {
             End::Exhausted if self.tail == Tail::No => Filled::Exhausted,
             _ => Filled::More,

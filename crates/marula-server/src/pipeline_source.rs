@@ -6,7 +6,7 @@ use marula_bson::{ArrayWriter, Doc, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Hint, Query, Shown, Wanted, Wording, choice};
+use marula_plan::{Emit, End, Execution, Hint, Patience, Query, Shown, Wanted, Wording, choice};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
 use marula_query::sort::{SortMeta, SortPart, SortPattern};
@@ -246,7 +246,8 @@ fn start_resolved(
         query.hint = hint;
         let mut interrupt = || surroundings.check_interrupt();
         let (db, wording) = (&surroundings.db, Wording::default());
-        let chosen = choice::choose(db, collection, query, &wording, true, &mut interrupt)?;
+        let chosen =
+            choice::choose(db, collection, query, &wording, Patience::Long, &mut interrupt)?;
         let (plan, query) = chosen.expect("who may wait gets a plan");
         let execution = Execution::new(collection.clone(), plan, query);
         let input = CollectionSource::new(execution, surroundings, Some(search));
@@ -280,7 +281,7 @@ fn start_resolved(
     query.hint = hint;
     let mut interrupt = || surroundings.check_interrupt();
     let (db, wording) = (&surroundings.db, Wording::default());
-    let chosen = choice::choose(db, &collection, query, &wording, true, &mut interrupt)?;
+    let chosen = choice::choose(db, &collection, query, &wording, Patience::Long, &mut interrupt)?;
     let (plan, query) = chosen.expect("who may wait gets a plan");
     let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
     let execution = Execution::new(collection, plan, query);

@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::{Written, check_id, new_id};
 use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes};
-use marula_plan::{Emit, End, Execution, Query, Wording, choice, planner, query};
+use marula_plan::{Emit, End, Execution, Patience, Query, Wording, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate, Purpose};
 use marula_query::text;
@@ -252,7 +252,8 @@ impl Job<'_> {
         let mut interrupt = || ctx.check_interrupt();
         let wording = Wording { filter: Some(statement.query), ..Wording::default() };
         let db = &ctx.server.db;
-        let chosen = choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
+        let patience = Patience::all_or_none(may_wait);
+        let chosen = choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;
         Ok(chosen.map(|(plan, query)| Execution::new(collection.clone(), plan, query)))
     }
 

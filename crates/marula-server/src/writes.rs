@@ -2,6 +2,7 @@
 
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
+use marula_plan::Patience;
 
 use crate::context::Context;
 use crate::net::service::Place;
@@ -19,6 +20,19 @@ impl Context<'_> {
     /// Whether this thread may wait for others and may take its time.
     pub fn may_wait(&self) -> bool {
         self.call.place == Place::Pool
+    }
+
+    /// How long a plan may take on this thread. What may have to be told of an operation is not known of one that is only
+    /// tried.
+    pub fn patience(&self) -> Patience {
+        let time = self.call.patience;
+        if self.may_wait() {
+            Patience::Long
+        } else if self.server.profiling.concerns(time) {
+            Patience::Short
+        } else {
+            Patience::UpTo(time)
+        }
     }
 }
 

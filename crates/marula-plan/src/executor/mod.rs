@@ -20,6 +20,7 @@ mod walk;
 mod work;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use marula_bson::Doc;
 use marula_db::index::entry::Entry;
@@ -36,6 +37,9 @@ pub(crate) use near::Searching;
 pub(crate) use scan::Standing;
 pub(crate) use text::Scoring;
 pub(crate) use work::{Env, Sorting, Step, number_places};
+
+/// Units of work between two looks at the clock, where there is little time.
+const CLOCK_INTERVAL: u64 = 4;
 
 /// Units of work between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 128;
@@ -86,6 +90,9 @@ pub enum End {
     Exhausted,
     /// The taker had enough.
     Paused,
+    /// It would have taken longer than [`Execution::try_for`] allows. What was given is incomplete, and the execution is
+    /// of no more use.
+    Overdue,
 }
 
 /// What an execution has looked at so far.
@@ -109,6 +116,10 @@ pub struct Execution {
     is_exhausted: bool,
     /// Where what is found is only counted: how many are enough.
     enough: Option<u64>,
+    /// How long the next run may take, where that is little.
+    spare: Option<Duration>,
+    /// Whether the collection has been told of what it reads.
+    is_noted: bool,
     /// What of its work is in the thread's tally already.
     tallied: Examined,
     /// What was asked for that another plan must do too.
@@ -121,11 +132,6 @@ impl Execution {
     pub fn new(collection: Arc<Collection>, mut plan: Plan, query: Query) -> Self {
         let place_count = work::number_places(&mut plan.root);
         work::give_many(&mut plan.root);
-        plan.root.walk(&mut |node| match &node.stage {
-            Stage::Collscan(scan) if scan.records.is_none() => collection.note_scan(),
-            Stage::Ixscan(scan) => scan.index.note_use(),
-            _ => {}
-        });
         Execution {
             collection,
             plan,
@@ -134,22 +140,30 @@ impl Execution {
             wanted: u64::MAX,
             is_exhausted: false,
             enough: None,
+            spare: None,
+            is_noted: false,
             tallied: Examined::default(),
             gives_once: false,
             gives_candidates: false,
         }
     }
 
-    /// Only counts what the plan gives, up to `enough`: see [`Execution::run`].
+    /// Only counts what the plan gives, up to `enough`: see [`Execution::run`]. `None` where it would have taken longer
+    /// than [`Execution::try_for`] allows.
     pub fn count(
         &mut self,
         db: &Db,
         enough: u64,
         interrupt: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         self.enough = Some(enough);
-        self.run(db, interrupt, &mut |_| Ok(Emit::Taken))?;
-        Ok(self.plan.root.stats.advanced)
+        let end = self.run(db, interrupt, &mut |_| Ok(Emit::Taken))?;
+        Ok((end != End::Overdue).then_some(self.plan.root.stats.advanced))
+    }
+
+    /// Has the next run end after `time`, done or not. A plan that is [short](Plan::is_short) takes the time that it takes.
+    pub fn try_for(&mut self, time: Duration) {
+        self.spare = Some(time);
     }
 
     /// The collection that is read.
@@ -227,12 +241,28 @@ impl Execution {
             return Err(collection_dropped());
         }
         tally::begin(&self.plan);
-        let mut end = self.run_plan(db, interrupt, emit);
+        let timed = self.plan.tried.map(|shape| (shape, Instant::now()));
+        let until = self.spare.take().zip(timed).map(|(spare, (_, began))| began + spare);
+        let mut end = self.run_plan(db, until, interrupt, emit);
+        if matches!(end, Ok(None)) && until.is_some() {
+            end = Ok(Some(End::Overdue));
+        }
+        if let Some((shape, began)) = timed
+            && let Ok(end) = &end
+        {
+            let took = began.elapsed();
+            let took = if *end == Some(End::Overdue) { took * 2 } else { took };
+            PlanCache::of(&self.collection).note_took(shape, took);
+        }
+        if let Ok(Some(End::Overdue)) = end {
+            return Ok(End::Overdue);
+        }
+        self.note_reads();
         if let (Ok(None), Some(cached)) = (&end, self.plan.cached) {
             let shape = cached.shape;
             let plan = choice::replan(db, &self.collection, &self.query, shape, interrupt)?;
             self.replace_plan(plan);
-            end = self.run_plan(db, interrupt, emit);
+            end = self.run_plan(db, until, interrupt, emit);
         }
         let examined = self.plan.examined();
         let before = std::mem::replace(&mut self.tallied, examined);
@@ -249,16 +279,29 @@ impl Execution {
     fn run_plan(
         &mut self,
         db: &Db,
+        until: Option<Instant>,
         interrupt: &mut dyn FnMut() -> Result<()>,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<End>> {
         let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
         work::expect(&mut self.plan.root, self.wanted);
         let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
-        let limits = (barren_works_max, self.enough);
+        let limits = Limits { barren_works_max, enough: self.enough, until };
         let end = run_node(&mut self.plan.root, &mut env, limits, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);
         end
+    }
+
+    /// Tells the collection what is read, once.
+    fn note_reads(&mut self) {
+        if std::mem::replace(&mut self.is_noted, true) {
+            return;
+        }
+        self.plan.root.walk(&mut |node| match &node.stage {
+            Stage::Collscan(scan) if scan.records.is_none() => self.collection.note_scan(),
+            Stage::Ixscan(scan) => scan.index.note_use(),
+            _ => {}
+        });
     }
 
     /// Begins anew with another plan. Nothing has been given yet.
@@ -289,10 +332,21 @@ impl Execution {
     }
 }
 
+/// Where a run ends before its plan does.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// How many units of work may give nothing.
+    barren_works_max: u64,
+    /// How many documents are enough, where they are only counted.
+    enough: Option<u64>,
+    /// When it must end, done or not.
+    until: Option<Instant>,
+}
+
 fn run_node(
     root: &mut Node,
     env: &mut Env<'_>,
-    (barren_works_max, enough): (u64, Option<u64>),
+    Limits { barren_works_max, enough, until }: Limits,
     interrupt: &mut dyn FnMut() -> Result<()>,
     emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Option<End>> {
@@ -305,6 +359,12 @@ fn run_node(
             }
         }
         works += 1;
+        if let Some(until) = until
+            && works.is_multiple_of(CLOCK_INTERVAL)
+            && Instant::now() >= until
+        {
+            return Ok(Some(End::Overdue));
+        }
         if works.is_multiple_of(INTERRUPT_INTERVAL) {
             interrupt()?;
             if env.collection.is_dropped() {

@@ -132,7 +132,9 @@ fn branches_choose_one_by_one() {
     let choose = || {
         let wording = Wording { filter: Some(filter.as_doc()), ..Wording::default() };
         let chosen =
-            choice::choose(&db, &collection, query(&filter), &wording, true, &mut || Ok(()));
+            choice::choose(&db, &collection, query(&filter), &wording, Patience::Long, &mut || {
+                Ok(())
+            });
         chosen.unwrap().unwrap().0
     };
     // Each takes the index that leads to fewer documents.

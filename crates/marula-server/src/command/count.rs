@@ -73,13 +73,18 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let mut interrupt = || ctx.check_interrupt();
         let db = &ctx.server.db;
         let wording = Wording { filter: Some(filter), ..Wording::default() };
-        let may_wait = ctx.may_wait();
-        let chosen = choice::choose(db, &collection, query, &wording, may_wait, &mut interrupt)?;
+        let chosen =
+            choice::choose(db, &collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);
-        let found = execution.count(&ctx.server.db, enough, &mut || ctx.check_interrupt())?;
-        found.saturating_sub(skip)
+        if !ctx.may_wait() {
+            execution.try_for(ctx.call.patience);
+        }
+        match execution.count(&ctx.server.db, enough, &mut || ctx.check_interrupt())? {
+            Some(found) => found.saturating_sub(skip),
+            None => return Ok(Outcome::ToPool),
+        }
     };
     append_count(counted, reply);
     Ok(Outcome::Done)

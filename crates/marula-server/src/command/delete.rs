@@ -6,7 +6,7 @@ use marula_bson::{Doc, DocWriter, Value, doc};
 use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{End, Execution, Query, Wording, choice, planner, query};
+use marula_plan::{End, Execution, Patience, Query, Wording, choice, planner, query};
 use marula_query::filter::Filter;
 
 use super::fields::{self, Field, Types};
@@ -201,8 +201,9 @@ impl Statement<'_> {
                 let db = &ctx.server.db;
                 let wording = Wording { filter: Some(self.query), ..Wording::default() };
                 let may_wait = op.may_wait;
+                let patience = Patience::all_or_none(may_wait);
                 let chosen =
-                    choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
+                    choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;
                 let Some((plan, query)) = chosen else { return Ok(None) };
                 Execution::new(collection.clone(), plan, query)
             }

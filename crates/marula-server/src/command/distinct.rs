@@ -11,7 +11,7 @@ use marula_bson::{
 use marula_db::Index;
 use marula_db::collection::State;
 use marula_error::{Result, errors};
-use marula_plan::{Emit, Execution, Found, Query, Shown, Wording, choice, planner};
+use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
 use marula_query::feature_version::FeatureVersion;
 
@@ -96,9 +96,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let mut interrupt = || ctx.check_interrupt();
             let db = &ctx.server.db;
             let wording = Wording { filter: Some(filter), ..Wording::default() };
-            let may_wait = ctx.may_wait();
+            let patience = Patience::all_or_none(ctx.may_wait());
             let chosen =
-                choice::choose(db, &collection, query, &wording, may_wait, &mut interrupt)?;
+                choice::choose(db, &collection, query, &wording, patience, &mut interrupt)?;
             let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
             let mut execution = Execution::new(collection, plan, query);
             let outcome =

@@ -112,6 +112,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let wanted = args.batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS);
     let filled =
         source.fill(ctx, wanted, &mut batch).map_err(|error| error.caused_by(EXECUTING))?;
+    if source.is_overdue() {
+        return Ok(Outcome::ToPool);
+    }
     let count = batch.count();
     batch.finish();
     ctx.server.counters.documents_returned.add(count as u64);
@@ -301,10 +304,14 @@ impl<'a> FindArgs<'a> {
             sort: Some(self.sort),
             projection: Some(self.projection),
         };
-        let may_wait = ctx.may_wait();
-        let chosen = choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
+        let chosen =
+            choice::choose(db, collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(None) };
-        let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
+        let mut execution = Execution::new(collection.clone(), plan, query);
+        if !ctx.may_wait() {
+            execution.try_for(ctx.call.patience);
+        }
+        let mut source = FindSource::new(execution);
         if let Some(projection) = projection {
             source.project(projection, position_filter);
         }

@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Execution, Hint, Query, Wording, choice, query};
+use marula_plan::{Execution, Hint, Patience, Query, Wording, choice, query};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose, TextNode};
@@ -295,7 +295,8 @@ impl Job<'_> {
             ..Wording::default()
         };
         let (db, may_wait) = (&ctx.server.db, op.may_wait);
-        let chosen = choice::choose(db, collection, query, &wording, may_wait, &mut interrupt)?;
+        let patience = Patience::all_or_none(may_wait);
+        let chosen = choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(Attempt::ToPool) };
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.give_candidates();

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use marula_wire::{Message, ReplyBuffer};
 
@@ -98,6 +98,8 @@ pub struct Call {
     pub reason: Reason,
     /// When the message was read from the socket.
     pub arrived: Instant,
+    /// How long it may take where others wait for the thread.
+    pub patience: Duration,
 }
 
 /// What the network does after a call.

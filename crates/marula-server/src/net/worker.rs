@@ -64,6 +64,9 @@ pub(super) struct Worker<S: Service> {
     /// Deadlines of parked requests, with their slots.
     deadlines: BTreeSet<(Instant, usize)>,
     last_ticket: u64,
+    /// The connection that was called last, and when that was another one.
+    last_slot: usize,
+    others_called: Option<Instant>,
     stop: Option<Stop>,
     interrupted: bool,
     fresh: Box<[u8]>,
@@ -96,6 +99,8 @@ impl<S: Service> Worker<S> {
             queued: Vec::new(),
             deadlines: BTreeSet::new(),
             last_ticket: 0,
+            last_slot: usize::MAX,
+            others_called: None,
             stop: None,
             interrupted: false,
             fresh: vec![0; READ_BYTES].into_boxed_slice(),

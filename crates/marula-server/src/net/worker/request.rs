@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use marula_wire::{Message, OwnedMessage};
 
@@ -12,6 +12,14 @@ use crate::net::guard::{self, Verdict};
 use crate::net::pool::{Job, Outcome};
 use crate::net::service::{Arm, Call, Place, Reason, Service};
 use crate::net::wake::{Bidding, Ring, Ticket, Wake};
+
+/// How long a call may keep others of the same worker waiting: as long as a handful of them take.
+const PATIENCE: Duration = Duration::from_micros(100);
+/// The same for the only connection of a worker that has asked for anything lately. Handing a call to the pool wakes two
+/// threads, which costs more than a few documents.
+const PATIENCE_ALONE: Duration = Duration::from_millis(1);
+/// After so long others count as idle.
+const ALONE_AFTER: Duration = Duration::from_millis(10);
 
 impl<S: Service> Worker<S> {
     /// Calls the service on this thread.
@@ -25,7 +33,8 @@ impl<S: Service> Worker<S> {
         let Some(state) = connection.state.as_mut() else {
             unreachable!("a connection that is not parked has its state")
         };
-        let call = Call { place: Place::Inline, reason: Reason::Arrived, arrived };
+        let patience = self.patience(slot, arrived);
+        let call = Call { place: Place::Inline, reason: Reason::Arrived, arrived, patience };
         let start = self.reply.as_bytes().len();
         self.counters().active.add(1);
         let (verdict, logical) =
@@ -57,6 +66,17 @@ impl<S: Service> Worker<S> {
         }
     }
 
+    /// How long a call may take here.
+    fn patience(&mut self, slot: usize, arrived: Instant) -> Duration {
+        if self.last_slot != slot {
+            self.last_slot = slot;
+            self.others_called = Some(arrived);
+        }
+        let is_alone =
+            self.others_called.is_none_or(|others| arrived.duration_since(others) >= ALONE_AFTER);
+        if is_alone { PATIENCE_ALONE } else { PATIENCE }
+    }
+
     /// Hands a call to the pool.
     pub(super) fn submit(
         &mut self,
@@ -69,7 +89,7 @@ impl<S: Service> Worker<S> {
         let Some(state) = connection.state.take() else {
             unreachable!("a connection that is not in the pool has its state")
         };
-        let call = Call { place: Place::Pool, reason, arrived };
+        let call = Call { place: Place::Pool, reason, arrived, patience: Duration::MAX };
         self.park(slot, connection, Parked::Pool, None);
         let home = Arc::clone(&self.mailbox);
         self.shared.pool.submit(Job { slot, state, message, call, home });

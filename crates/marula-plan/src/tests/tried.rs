@@ -1,0 +1,73 @@
+//! Plans that are tried where there is little time.
+
+use std::time::Duration;
+
+use super::*;
+
+const COUNT: i32 = 5_000;
+const LITTLE: Duration = Duration::from_secs(3_600);
+
+fn chosen(
+    db: &Db,
+    collection: &Arc<Collection>,
+    filter: &DocBuf,
+    patience: Patience,
+) -> Option<(Plan, Query)> {
+    let context = Context::default();
+    let filter = Filter::parse(filter.as_doc(), &context).unwrap();
+    let query = Query::new(filter, context);
+    choice::choose(db, collection, query, &Wording::default(), patience, &mut || Ok(())).unwrap()
+}
+
+fn numbers(db: &Db) -> Arc<Collection> {
+    let docs: Vec<DocBuf> = (0..COUNT).map(|number| doc! { "a": number }).collect();
+    collection(db, "numbers", &docs, &[doc! { "a": 1 }])
+}
+
+#[test]
+fn what_goes_by_an_index_and_runs_no_code_may_be_tried() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection = numbers(&db);
+    let (short, little) = (Patience::Short, Patience::UpTo(LITTLE));
+    let regex = || Value::Regex { pattern: "(x*)*y".into(), options: "".into() };
+    let check = |filter: &DocBuf, is_tried: bool| {
+        let is_chosen = |patience| chosen(&db, &collection, filter, patience).is_some();
+        assert!(!is_chosen(short) && is_chosen(Patience::Long), "{}", filter.as_doc());
+        assert_eq!(is_chosen(little), is_tried, "{}", filter.as_doc());
+    };
+    check(&doc! { "a": { "$gt": 7 } }, true);
+    check(&doc! { "a": { "$gt": 7 }, "b": { "$elemMatch": { "c": { "$in": [1, 2] } } } }, true);
+    check(&doc! { "$or": [{ "a": 7 }, { "a": 9 }] }, true);
+    check(&doc! { "b": 7 }, false);
+    check(&doc! { "a": 7, "b": (regex()) }, false);
+    check(&doc! { "a": 7, "b": { "$in": [(regex())] } }, false);
+    check(&doc! { "a": 7, "b": { "$not": { "$elemMatch": { "c": (regex()) } } } }, false);
+    check(&doc! { "a": 7, "$expr": { "$eq": ["$a", "$b"] } }, false);
+}
+
+#[test]
+fn a_try_ends_in_time_and_is_not_made_again_soon() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection = numbers(&db);
+    let filter = doc! { "a": { "$gte": 0 } };
+    let again = || chosen(&db, &collection, &filter, Patience::UpTo(Duration::from_nanos(1)));
+    let (plan, query) = again().expect("nothing is known of it");
+    let mut execution = Execution::new(collection.clone(), plan, query);
+    execution.try_for(Duration::from_nanos(1));
+    let mut given = 0;
+    let mut take = |_: crate::Found<'_>| {
+        given += 1;
+        Ok(Emit::Taken)
+    };
+    assert_eq!(execution.run(&db, &mut || Ok(()), &mut take).unwrap(), End::Overdue);
+    assert!(given < COUNT / 2, "{given}");
+    let uses = || collection.state().indexes[1].usage().0;
+    assert_eq!(uses(), 0, "what is begun anew is no use yet");
+    assert!(again().is_none(), "it took too long");
+
+    let (plan, query) = chosen(&db, &collection, &filter, Patience::Long).unwrap();
+    let mut execution = Execution::new(collection.clone(), plan, query);
+    let counted = execution.count(&db, u64::MAX, &mut || Ok(())).unwrap();
+    assert_eq!(counted, Some(COUNT as u64));
+    assert_eq!(uses(), 1);
+}
