@@ -174,8 +174,12 @@ impl Stage for SetWindowFields {
     }
 
     fn sorts_anew(&self) -> bool {
-        let is_split = |by: &Expression| by.as_constant().is_none();
-        self.sort_by.is_some() || self.partition_by.as_ref().is_some_and(is_split)
+        match &self.partition_by {
+            Some(Expression::Field(_)) => true,
+            // mongod computes such a partition between the sorts, so that those that tie keep the order of the first.
+            Some(by) if by.as_constant().is_none() => false,
+            _ => self.sort_by.is_some(),
+        }
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

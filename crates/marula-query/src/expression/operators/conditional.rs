@@ -143,6 +143,8 @@ pub(in crate::expression) fn optimize_switch(
     context: &Context,
 ) -> Result<Option<Expression>> {
     let (branches, default) = call.args.as_chunks_mut::<2>();
+    // The default comes first, wherever it stands and whether it is ever asked.
+    default.iter_mut().try_for_each(|default| default.optimize(context))?;
     let mut kept = Vec::new();
     let mut decided = None;
     for (at, [case, then]) in branches.iter_mut().enumerate() {
@@ -162,11 +164,8 @@ pub(in crate::expression) fn optimize_switch(
         }
         kept.push(at);
     }
-    if decided.is_none() {
-        default.iter_mut().try_for_each(|default| default.optimize(context))?;
-        if kept.is_empty() && default.is_empty() {
-            return Err(switch_never());
-        }
+    if decided.is_none() && kept.is_empty() && default.is_empty() {
+        return Err(switch_never());
     }
     let last = if default.is_empty() { None } else { call.args.len().checked_sub(1) };
     let default = decided.map(|at| 2 * at + 1).or(last);

@@ -6,7 +6,10 @@ use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
 use super::date::{bad_format_character, given_or_missing, unmatched_percent, zone};
-use crate::expression::calendar::{Civil, DAY_MS, MINUTE_MS, Zone, days_of_iso_week, month_length};
+use super::date_words::{Refusal, refusal, without_blanks, zone_seconds};
+use crate::expression::calendar::{
+    Civil, DAY_MS, MINUTE_MS, SECOND_MS, Zone, days_of_iso_week, month_length,
+};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
 
@@ -146,15 +149,15 @@ struct Parts {
     minute: i64,
     second: i64,
     millisecond: i64,
-    /// Whether a format was given: mongod then counts places differently.
-    has_format: bool,
+    /// Where the text is said to end. With a format, mongod counts places differently.
+    end: usize,
     /// How far ahead of UTC, and the name where the zone was named.
     zone: Option<(i64, Option<String>)>,
 }
 
 impl Parts {
     fn moment(self, text: &str, zone: Option<&Zone>) -> Result<i64> {
-        let at = text.len() + usize::from(!self.has_format);
+        let at = self.end;
         let invalid = || unreadable(text, &format!("{at}: The parsed date was invalid '\0'"));
         let time = Civil {
             year: 1970,
@@ -190,6 +193,9 @@ impl Parts {
 }
 
 struct Reader<'t> {
+    /// The text as messages show it.
+    whole: &'t str,
+    /// What is read of it.
     text: &'t str,
     at: usize,
     parts: Parts,
@@ -197,7 +203,7 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn new(text: &'t str) -> Self {
-        Reader { text, at: 0, parts: Parts::default() }
+        Reader { whole: text, text, at: 0, parts: Parts::default() }
     }
 
     fn rest(&self) -> &'t [u8] {
@@ -207,7 +213,7 @@ impl<'t> Reader<'t> {
     /// An error at the place read to.
     fn fail(&self, what: &str) -> Error {
         let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('\0');
-        unreadable(self.text, &format!("{}: {what} '{shown}'", self.at))
+        unreadable(self.whole, &format!("{}: {what} '{shown}'", self.at))
     }
 
     /// Reads from `min` to `max` digits.
@@ -234,7 +240,7 @@ impl<'t> Reader<'t> {
 
     /// Reads a text by a format that was checked.
     fn read_by(mut self, format: &[u8]) -> Result<Parts> {
-        self.parts.has_format = true;
+        self.parts.end = self.text.len();
         let mut rest = format.iter();
         while let Some(&byte) = rest.next() {
             if self.rest().is_empty() {
@@ -322,11 +328,21 @@ impl<'t> Reader<'t> {
         if self.text.is_empty() {
             return Err(self.fail("Empty string"));
         }
+        self.text = without_blanks(self.text);
+        self.parts.end = self.text.len() + 1;
+        match refusal(self.text) {
+            Some(Refusal::Incomplete) => return Err(incomplete(self.whole)),
+            Some(Refusal::Wrong(why)) => return Err(unreadable(self.whole, &why)),
+            None => {}
+        }
         self.read_date()?;
         let behind_date = self.rest().len();
-        let has_time = self.take(b"Tt");
         while self.take(b" ") {}
-        let is_at_zone = matches!(self.rest().first(), None | Some(b'+' | b'-'));
+        let has_time = matches!(self.rest(), [b'T' | b't', b'0'..=b'9', ..]) && self.take(b"Tt");
+        let is_at_zone = match self.rest().first() {
+            None | Some(b'+' | b'-') => true,
+            Some(byte) => byte.is_ascii_alphabetic(),
+        };
         if has_time || !is_at_zone && self.rest().len() < behind_date {
             self.read_time()?;
         }
@@ -374,7 +390,7 @@ impl<'t> Reader<'t> {
             return Ok(());
         }
         let is_word = rest.iter().all(u8::is_ascii_alphanumeric);
-        Err(if is_word { incomplete(self.text) } else { self.fail("Unexpected character") })
+        Err(if is_word { incomplete(self.whole) } else { self.fail("Unexpected character") })
     }
 
     /// Reads `2021-W09-4` and `2021W09`, if the text goes on so: a day of a week, or its Monday. Day 0 is the Sunday before.
@@ -516,29 +532,14 @@ impl<'t> Reader<'t> {
     }
 
     fn read_zone(&mut self) -> Result<()> {
-        /// Abbreviations that the usual parsers know, and how many hours they are ahead.
-        const ABBREVIATIONS: [(&str, i64); 11] = [
-            ("Z", 0),
-            ("UTC", 0),
-            ("GMT", 0),
-            ("EST", -5),
-            ("EDT", -4),
-            ("CST", -6),
-            ("CDT", -5),
-            ("MST", -7),
-            ("MDT", -6),
-            ("PST", -8),
-            ("PDT", -7),
-        ];
         let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         if length > 0 {
             let word = self.text.get(self.at..self.at + length).unwrap_or_default();
-            let known = ABBREVIATIONS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
-            let Some((_, hours)) = known else {
+            let Some(seconds) = zone_seconds(word) else {
                 return Err(self
                     .fail("passing a time zone identifier as part of the string is not allowed"));
             };
-            self.parts.zone = Some((hours * 60 * MINUTE_MS, Some(word.to_ascii_uppercase())));
+            self.parts.zone = Some((seconds * SECOND_MS, Some(word.to_ascii_uppercase())));
             self.at += length;
             return Ok(());
         }

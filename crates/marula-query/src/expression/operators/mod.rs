@@ -12,6 +12,7 @@ mod convert;
 mod date;
 mod date_arithmetic;
 mod date_text;
+mod date_words;
 mod function;
 mod hashed_key;
 mod iterate;
