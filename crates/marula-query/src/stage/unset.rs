@@ -14,6 +14,7 @@ pub(super) const ROW: Row =
 errors! {
     wrong_type() = 31002, "$unset specification must be a string or an array";
     empty() = 31119, "$unset specification must be a string or an array with at least one field";
+    embedded_nul() = 9527900, "illegal embedded NUL byte";
     not_strings() = 31120, "$unset specification must be a string or an array containing only string values";
 }
 
@@ -27,6 +28,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             .collect::<Result<_>>()?,
         _ => return Err(wrong_type()),
     };
+    if names.iter().any(|name| name.contains(&0)) {
+        return Err(embedded_nul());
+    }
     let spec = DocBuf::build(|out| {
         for name in names {
             out.append(name, false);

@@ -19,6 +19,7 @@ pub(super) const ROW: Row =
     Row { name: "$unwind", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
+    path_has_nul() = 16419, "field path must not contain embedded null characters";
     wrong_type(kind: &str) = 15981, "expected either a string or an object as specification for $unwind stage, got {kind}";
     path_not_string(kind: &str) = 28808, "expected a string as the path for $unwind stage, got {kind}";
     preserve_not_bool(kind: &str) = 28809, "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage, got {kind}";
@@ -71,6 +72,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let Some(path) = text.strip_prefix(b"$") else {
         return Err(path_without_dollar(&text.to_str_lossy()));
     };
+    if path.contains(&0) {
+        return Err(path_has_nul());
+    }
     parser.push(Unwind { path: Path::parse(path)?, preserve, index });
     Ok(())
 }

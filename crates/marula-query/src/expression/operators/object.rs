@@ -45,6 +45,7 @@ errors! {
     set_field_input_not_object() = 4161105, "$setField requires 'input' to evaluate to type Object";
     set_field_not_constant() = 4161106, "$setField requires 'field' to evaluate to a constant, but got a non-constant argument";
     set_field_not_string(kind: &str) = 4161107, "$setField requires 'field' to evaluate to type String, but got {kind}";
+    set_field_has_nul() = 9534700, "$setField: 'field' cannot contain an embedded null byte";
     set_field_is_path(path: &str) = 4161108, "'{path}' is a field path reference which is not allowed in this context. Did you mean {{$literal: '{path}'}}?";
     set_field_no_input(name: &str) = 4161109, "{name} requires 'input' to be specified";
 }
@@ -255,6 +256,7 @@ fn parse_fields(
         return Err(set_field_not_constant());
     };
     match field.get() {
+        Value::String(name) if name.contains(&0) => Err(set_field_has_nul()),
         Value::String(_) => Ok((Expression::Constant(field), input, new)),
         other => Err(set_field_not_string(other.kind().alias())),
     }
