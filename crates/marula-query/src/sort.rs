@@ -169,13 +169,32 @@ impl SortPattern {
         Ok(())
     }
 
-    /// The first eight bytes of the document's key, zeros behind a shorter one: two keys whose heads differ compare as
-    /// their heads do. `None` where only the key itself says it, and where other parts may find an error.
+    /// As [`write_key_with_meta`](SortPattern::write_key_with_meta), for a document of which nobody wants to know more where
+    /// its key's [head](part_head) is greater than `greatest_head`: answers `false` where that is seen before the key is
+    /// written. Other parts may find an error, so it is looked for in keys of one part only.
     #[inline]
-    pub fn key_head(&self, doc: Doc<'_>) -> Option<u64> {
-        let [part @ SortPart::Path { .. }] = &self.parts[..] else { return None };
-        let (value, descending) = self.simple_value(part, doc, &DocMeta::default())?;
-        part_head(value, descending, self.collation.is_some())
+    pub fn write_key_up_to(
+        &self,
+        greatest_head: u64,
+        doc: Doc<'_>,
+        meta: &DocMeta,
+        key: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let [part @ SortPart::Path { .. }] = &self.parts[..] else {
+            return self.write_key_with_meta(doc, meta, key).map(|()| true);
+        };
+        let Some((value, descending)) = self.simple_value(part, doc, meta) else {
+            return self.write_key_with_meta(doc, meta, key).map(|()| true);
+        };
+        if greatest_head != u64::MAX
+            && part_head(value, descending, self.collation.is_some())
+                .is_some_and(|head| head > greatest_head)
+        {
+            return Ok(false);
+        }
+        key.clear();
+        encode_part(value, descending, self.collator(), key);
+        Ok(true)
     }
 
     /// The values that the document is sorted by, part by part: what `{ $meta: "sortKey" }` shows.

@@ -94,24 +94,19 @@ impl Sorter {
         !matches!(self.rows, Rows::Coming(_))
     }
 
-    /// Whether a document cannot be among those that are wanted, as the beginning of its key tells.
-    #[inline]
-    pub(super) fn refuses(&self, doc: Doc<'_>) -> bool {
-        let Rows::Coming(sort) = &self.rows else { return false };
-        sort.is_selective() && self.pattern.key_head(doc).is_some_and(|head| sort.refuses(head))
-    }
-
-    /// Adds a document; of its fields `fields` are kept, where they are known.
+    /// Adds a document, if it may be among those that are wanted; of its fields `fields` are kept, where they are known.
     pub(super) fn push(&mut self, found: Found<'_>, fields: Option<&FieldSet>) -> Result<()> {
         let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
         let meta = DocMeta { text_score: found.score, ..DocMeta::default() };
-        self.pattern.write_key_with_meta(found.doc, &meta, &mut self.key)?;
+        let greatest = sort.greatest_head();
+        if !self.pattern.write_key_up_to(greatest, found.doc, &meta, &mut self.key)?
+            || !sort.wants(&self.key)
+        {
+            return Ok(());
+        }
         let score = found.score.unwrap_or(f64::NAN).to_le_bytes();
         let len =
             u32::try_from(found.record.len()).expect("a record key is of its document's size");
-        if !sort.wants(&self.key) {
-            return Ok(());
-        }
         self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
         if let Some(late) = &mut self.late {
             late.has_large |= found.doc.as_bytes().len() > late::DOCUMENT_BYTES_MAX;

@@ -239,9 +239,7 @@ impl Sort {
         if !sorter.is_filled() {
             let fields = env.fields;
             let mut take = |found: Found<'_>| {
-                if !sorter.refuses(found.doc) {
-                    sorter.push(found, fields)?;
-                }
+                sorter.push(found, fields)?;
                 Ok(Emit::Taken)
             };
             let before = self.input.stats.works;

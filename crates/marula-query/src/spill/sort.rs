@@ -231,17 +231,10 @@ impl ExternalSort {
         }
     }
 
-    /// Whether there are rows already that some of what comes will not get past.
+    /// The greatest [head](marula_bson::key_string::part_head) that the key of a row may have which is given in the end.
     #[inline]
-    pub fn is_selective(&self) -> bool {
-        self.greatest_head != u64::MAX
-    }
-
-    /// Whether a row whose key has this [head](marula_bson::key_string::part_head) cannot be among those that are given
-    /// in the end.
-    #[inline]
-    pub fn refuses(&self, head: u64) -> bool {
-        head > self.greatest_head
+    pub fn greatest_head(&self) -> u64 {
+        self.greatest_head
     }
 
     /// Adds a row, its value in parts.

@@ -9,7 +9,7 @@ use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::feature_version::FeatureVersion;
-use crate::sort::{DocMeta, SortPattern};
+use crate::sort::{DocMeta, SortPart, SortPattern};
 use crate::spill::{ExternalSort, Rows};
 
 pub(super) const ROW: Row =
@@ -106,18 +106,17 @@ impl Sorting {
                 step => return Ok(step),
             }
             let doc = self.input.doc();
-            if sort.is_selective()
-                && self.stage.pattern.key_head(doc).is_some_and(|head| sort.refuses(head))
+            let (pattern, greatest) = (&self.stage.pattern, sort.greatest_head());
+            let mut meta = DocMeta::default();
+            if pattern.parts().iter().any(|part| matches!(part, SortPart::Meta(_))) {
+                meta.text_score = self.input.text_score();
+            }
+            if !pattern.write_key_up_to(greatest, doc, &meta, &mut self.key)?
+                || !sort.wants(&self.key)
             {
                 continue;
             }
-            let text_score = self.input.text_score();
-            let meta = DocMeta { text_score, ..DocMeta::default() };
-            self.stage.pattern.write_key_with_meta(doc, &meta, &mut self.key)?;
-            if !sort.wants(&self.key) {
-                continue;
-            }
-            let score = text_score.unwrap_or(f64::NAN).to_le_bytes();
+            let score = self.input.text_score().unwrap_or(f64::NAN).to_le_bytes();
             sort.push(&self.key, &[&score, doc.as_bytes()])?;
         }
     }
