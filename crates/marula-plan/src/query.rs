@@ -82,8 +82,10 @@ pub struct Shown {
 /// What a projection leaves as it is.
 #[derive(Clone, Debug)]
 enum Kept {
-    /// These paths.
-    Only(Vec<FieldPath>),
+    /// What it reads.
+    Needs,
+    /// Nothing that could be named.
+    Nothing,
     /// All but these paths.
     AllBut(Vec<FieldPath>),
 }
@@ -100,9 +102,9 @@ impl Shown {
             (value.kind().is_number() || value.kind() == Type::Boolean) && !value.is_truthy()
         });
         let kept = match (&needs, is_plain, is_exclusion) {
-            (Some(needs), true, _) => Kept::Only(needs.clone()),
+            (Some(_), true, _) => Kept::Needs,
             (_, _, true) => Kept::AllBut(written.iter().map(path).collect()),
-            _ => Kept::Only(Vec::new()),
+            _ => Kept::Nothing,
         };
         Shown { needs, is_simple, computed: None, kept }
     }
@@ -119,15 +121,14 @@ impl Shown {
     /// What a `distinct` needs: one field.
     pub fn field(path: &FieldPath) -> Self {
         let needs = vec![path.clone()];
-        let kept = Kept::Only(needs.clone());
-        Shown { needs: Some(needs), is_simple: path.is_single(), computed: None, kept }
+        let is_simple = path.is_single();
+        Shown { needs: Some(needs), is_simple, computed: None, kept: Kept::Needs }
     }
 
     /// What a pipeline needs that looks at nothing but these paths.
     pub fn paths(paths: Vec<FieldPath>) -> Self {
         let is_simple = paths.iter().all(FieldPath::is_single);
-        let kept = Kept::Only(paths.clone());
-        Shown { needs: Some(paths), is_simple, computed: None, kept }
+        Shown { needs: Some(paths), is_simple, computed: None, kept: Kept::Needs }
     }
 
     /// Whether nothing of a document is needed but that it is there.
@@ -138,7 +139,8 @@ impl Shown {
     /// Whether what is shown has at `path` what the document has there.
     pub fn keeps(&self, path: &FieldPath) -> bool {
         match &self.kept {
-            Kept::Only(paths) => paths.iter().any(|kept| path.starts_with(kept)),
+            Kept::Needs => self.needs.iter().flatten().any(|needed| path.starts_with(needed)),
+            Kept::Nothing => false,
             Kept::AllBut(paths) => {
                 !paths.iter().any(|gone| path.starts_with(gone) || gone.starts_with(path))
             }
