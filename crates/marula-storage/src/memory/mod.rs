@@ -331,7 +331,8 @@ impl Store for Memory {
     }
 
     fn newest_stamp(&self) -> Stamp {
-        self.state.read().newest
+        // It is asked for while an entry is shown too, which holds the lock, and must not wait for a writer that waits.
+        self.state.read_recursive().newest
     }
 
     fn ingest(
