@@ -1,6 +1,6 @@
 //! `$lookup`: to each document an array of those that another collection has for it.
 //!
-//! Where `let` names variables, the sub-pipeline is parsed anew for each document, so that the variables are
+//! Where `let` names variables, the sub-pipeline is parsed anew for each set of their values, so that the variables are
 //! constants in it and the planner can use indexes for them; it was parsed once before with their values
 //! unknown, so that its errors come early. `joining` finds what belongs to a document; `uncorrelated` is about what is
 //! the same for all of them; `unwinding` is the stage together with an `$unwind` of its array.
@@ -9,7 +9,6 @@ mod joining;
 mod uncorrelated;
 mod unwinding;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -17,7 +16,6 @@ use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
-use super::r#match::Match;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::pipeline::Inside;
@@ -254,9 +252,9 @@ impl LookingUp {
         self.arena.reset();
         self.found.clear();
         let mut list = marula_bson::ArrayWriter::new(&mut self.found);
+        let mut found = self.joining.find(doc, &self.arena)?;
         let lookup = &self.joining.stage;
         let too_large = || result_too_large(lookup.from.as_deref().unwrap_or_default());
-        let mut found = self.joining.find(doc, &self.arena)?;
         while let Some(joined) = found.next(&self.joining)? {
             list.push(joined);
             if list.size() > DOCUMENT_BYTES_MAX {
@@ -301,43 +299,33 @@ impl Lookup {
         }
     }
 
-    /// The pipeline that finds what belongs to `doc`.
-    fn pipeline_for(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Pipeline> {
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
-        }
-        let (pipeline, context) = match self.stages() {
-            Some(stages) if !self.variables.is_empty() => {
-                let context = self.bound(doc, arena, env)?;
-                (Pipeline::parse_inside(stages, &context, Inside::Lookup)?, Cow::Owned(context))
-            }
-            _ => (self.pipeline.clone(), Cow::Borrowed(&*env.context)),
-        };
-        if let Some((local, foreign)) = &self.fields {
-            let values = local_values(doc, local);
-            let filter = Filter::parse(equal_to_any(foreign, &values).as_doc(), &context)?;
-            return Ok(pipeline.after(Match::new(filter)));
-        }
-        Ok(pipeline)
-    }
-
     /// The stages inside as they were written.
     fn stages(&self) -> Option<Doc<'_>> {
         self.stages.as_ref().and_then(|stages| stages.get().as_array())
     }
 
-    /// The context in which the variables have the values that `doc` gives them.
-    fn bound(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Context> {
+    /// The values that `doc` gives the variables; those that are missing are left out.
+    fn values(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<DocBuf> {
         let frame = Frame::new(doc, arena, &env.context);
-        let mut values = Vec::with_capacity(self.variables.len());
-        let mut missing = Vec::new();
+        let mut bytes = Vec::new();
+        let mut out = DocWriter::new(&mut bytes);
         for (name, value) in &self.variables {
-            match value.eval(&frame)? {
-                Some(value) => values.push((name.as_str(), value)),
-                None => missing.push(name.as_str()),
+            if let Some(value) = value.eval(&frame)? {
+                out.append(name.as_str(), value);
             }
         }
-        Ok(self.outer.with(&env.context, &values, &missing))
+        out.finish();
+        Ok(DocBuf::trusted(bytes))
+    }
+
+    /// The context in which the variables have these values, and the others are missing.
+    fn context_of(&self, values: Doc<'_>, env: &Env) -> Context {
+        let names = self.variables.iter().map(|(name, _)| name.as_str());
+        let (known, missing): (Vec<&str>, Vec<&str>) =
+            names.partition(|name| values.get(*name).is_some());
+        let known: Vec<(&str, Value<'_>)> =
+            known.into_iter().filter_map(|name| Some((name, values.get(name)?))).collect();
+        self.outer.with(&env.context, &known, &missing)
     }
 }
 

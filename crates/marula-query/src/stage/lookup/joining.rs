@@ -1,5 +1,6 @@
 //! What belongs to a document, in a `$lookup`: the other collection is asked for it, or was read as a whole.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -8,6 +9,7 @@ use marula_error::Result;
 
 use super::uncorrelated::Kept;
 use super::{Lookup, equal_to_any, local_values};
+use crate::context::Context;
 use crate::expression::Arena;
 use crate::filter::Filter;
 use crate::stage::join_table::{self, JoinTable};
@@ -24,6 +26,7 @@ pub(super) struct Joining {
     pub env: Env,
     join: Join,
     front: Front,
+    bound: Bound,
     /// What is found must match this too.
     also: Option<Filter>,
 }
@@ -66,7 +69,14 @@ impl Joining {
             }
             _ => Join::Never,
         };
-        Joining { stage, env: env.clone(), join, front: Front::Unread(0), also: None }
+        Joining {
+            stage,
+            env: env.clone(),
+            join,
+            front: Front::Unread(0),
+            bound: Bound::default(),
+            also: None,
+        }
     }
 
     /// The same, where what is found must match `also`.
@@ -81,6 +91,8 @@ impl Joining {
             // Of one document, not all that there is may be asked for.
             Front::Unread(count @ 0) => *count = 1,
             Front::Unread(_) => {
+                // What is parsed from here on is what stands behind the front.
+                self.bound = Bound::default();
                 let kept = Kept::read(&self.stage, self.also.as_ref(), &self.env)?;
                 self.front = kept.map_or(Front::None, Front::Kept);
             }
@@ -102,7 +114,7 @@ impl Joining {
     }
 
     /// Begins to find what belongs to `doc`.
-    pub(super) fn find(&self, doc: Doc<'_>, arena: &Arena) -> Result<Found> {
+    pub(super) fn find(&mut self, doc: Doc<'_>, arena: &Arena) -> Result<Found> {
         if let (Join::Read(table), Some((local, foreign))) = (&self.join, &self.stage.fields) {
             let values = local_values(doc, local);
             let context = &self.env.context;
@@ -115,19 +127,71 @@ impl Joining {
             let Some(rest) = kept.rest.as_ref().and_then(|rest| rest.get().as_array()) else {
                 return Ok(Found::Kept(documents, 0));
             };
-            let context = self.stage.bound(doc, arena, &self.env)?;
-            let mut rest = Pipeline::parse_inside(rest, &context, Inside::Lookup)?;
-            if let Some(also) = &self.also {
-                rest = rest.before(Match::new(also.clone()));
-            }
-            let rest = rest.rearranged(&self.env.context);
+            let (env, also) = (&self.env, &self.also);
+            let rest = self.bound.pipeline(&self.stage, doc, arena, env, &|context| {
+                let rest = Pipeline::parse_inside(rest, context, Inside::Lookup)?;
+                let rest = match also {
+                    Some(also) => rest.before(Match::new(also.clone())),
+                    None => rest,
+                };
+                Ok(rest.rearranged(context))
+            })?;
             return Ok(Found::Asked(rest.run(Box::new(Batched::new(documents)), &self.env)?));
         }
-        let mut pipeline = self.stage.pipeline_for(doc, arena, &self.env)?;
+        if let Some(failure) = &self.stage.failure {
+            return Err(failure.clone());
+        }
+        let mut pipeline = match self.stage.stages() {
+            Some(stages) if !self.stage.variables.is_empty() => {
+                self.bound.pipeline(&self.stage, doc, arena, &self.env, &|context| {
+                    Pipeline::parse_inside(stages, context, Inside::Lookup)
+                })?
+            }
+            _ => self.stage.pipeline.clone(),
+        };
+        if let Some((local, foreign)) = &self.stage.fields {
+            let values = local_values(doc, local);
+            let filter = equal_to_any(foreign, &values);
+            let filter = Filter::parse(filter.as_doc(), &self.env.context)?;
+            pipeline = pipeline.after(Match::new(filter));
+        }
         if let Some(also) = &self.also {
             pipeline = pipeline.before(Match::new(also.clone()));
         }
         Ok(Found::Asked(open(self.stage.from.as_deref(), pipeline, &self.env)?))
+    }
+}
+
+/// The pipelines that were parsed with values in the place of variables.
+#[derive(Default)]
+struct Bound {
+    by_values: HashMap<Vec<u8>, Pipeline>,
+}
+
+/// So many sets of values are remembered: joins are often by few.
+const BOUND_MAX: usize = 256;
+/// Values larger than this are not.
+const VALUES_BYTES_MAX: usize = 1024;
+
+impl Bound {
+    /// The pipeline with the values that `doc` gives the variables; `parse` makes it where it is not known.
+    fn pipeline(
+        &mut self,
+        stage: &Lookup,
+        doc: Doc<'_>,
+        arena: &Arena,
+        env: &Env,
+        parse: &dyn Fn(&Context) -> Result<Pipeline>,
+    ) -> Result<Pipeline> {
+        let values = stage.values(doc, arena, env)?;
+        if let Some(known) = self.by_values.get(values.as_doc().as_bytes()) {
+            return Ok(known.clone());
+        }
+        let pipeline = parse(&stage.context_of(values.as_doc(), env))?;
+        if self.by_values.len() < BOUND_MAX && values.len() <= VALUES_BYTES_MAX {
+            self.by_values.insert(values.as_doc().as_bytes().to_vec(), pipeline.clone());
+        }
+        Ok(pipeline)
     }
 }
 
