@@ -218,6 +218,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "The constants inside a `$unionWith` of a view are computed before the stages behind it are read",
+        applies: |case, difference| {
+            let unions = count(&case.command, &|name| name == "$unionWith");
+            let theirs = &messages(difference)[1];
+            !case.view.is_empty() && unions > 0 && theirs.starts_with("Failed to optimize pipeline")
+        },
+    },
+    Accepted {
         words: "a `$jsonSchema`, too, it asks before stages that write the fields it names",
         applies: |case, difference| {
             let kinds = stages(case);
@@ -275,7 +283,12 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 let is_part = |name: &String| matches!(&**name, "$limit" | "$skip");
                 at.is_some_and(|at| names[at..].iter().any(is_part))
             };
-            let is_cut = pipelines(case).iter().any(cuts);
+            // So they are where a first batch ends among them.
+            let goes_on = |reply: &Tree| {
+                let id = reply.get("cursor").and_then(|cursor| cursor.get("id"));
+                matches!(id, Some(Tree::Leaf(id)) if id.get() != Value::Int64(0))
+            };
+            let is_cut = pipelines(case).iter().any(cuts) || difference.replies.iter().all(goes_on);
             let [ours, theirs] = difference.replies.clone().map(unordered_tree);
             difference.class == "results"
                 && has("$sort")
@@ -522,7 +535,9 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             let kinds: Vec<String> = pipelines(case).concat();
             let projects = kinds.iter().filter(|name| *name == "$project").count();
             let asks =
-                ["$addFields", "$set", "$group", "$unwind", "$lookup"].map(has).contains(&true);
+                ["$addFields", "$set", "$group", "$sortByCount", "$bucket", "$unwind", "$lookup"]
+                    .map(has)
+                    .contains(&true);
             let is_asked = projects > 1 || projects > 0 && asks;
             is_told && (is_dotted || !case.view.is_empty()) && is_asked
         },
@@ -596,7 +611,15 @@ fn stages(case: &Case) -> Vec<String> {
 /// Whether the documents may have lost the `_id` that tells them apart when they are sorted.
 fn takes_id_away(case: &Case) -> bool {
     let mut is_gone = count(&case.command, &|name| {
-        let others = ["$replaceRoot", "$replaceWith", "$group", "$unset", "$unwind", "$unionWith"];
+        let others = [
+            "$replaceRoot",
+            "$replaceWith",
+            "$group",
+            "$unset",
+            "$unwind",
+            "$unionWith",
+            "$sortByCount",
+        ];
         others.contains(&name)
     }) > 0;
     let of_view = Tree::Array(case.view.to_vec());

@@ -305,6 +305,14 @@ impl Densify {
                 there == Some(value)
             }
             _ => match [value, from, self.step.get()].map(Number::of) {
+                [
+                    Some(Number::Int(_) | Number::Long(_)),
+                    Some(Number::Int(_) | Number::Long(_)),
+                    Some(Number::Int(_) | Number::Long(_)),
+                ] => {
+                    let whole = |value: Value<'_>| value.as_exact_i64().map_or(0, i128::from);
+                    (whole(value) - whole(from)) % whole(self.step.get()).max(1) == 0
+                }
                 [Some(value), Some(from), Some(step)] => {
                     let distance = value.subtract(from).to_decimal();
                     let rest = decimal_remainder(distance, step.to_decimal());

@@ -39,6 +39,7 @@ errors! {
     integral_not_numbers() = 5423900, "The input value of $integral window function must be a vector of 2 value, the first value must be numeric or date type and the second must be numeric.";
     integral_not_date() = 5423901, "$integral with 'unit' expects the sortBy field to be a Date";
     integral_not_number() = 5423902, "$integral (with no 'unit') expects the sortBy field to be numeric";
+    cannot_divide(run: &str) = TypeMismatch, "$divide only supports numeric types, not date and {run}";
     cannot_subtract(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
 }
 
@@ -144,15 +145,24 @@ impl Slope {
             value.ok_or_else(derivative_of_null)
         };
         let (low, high) = (input(first.1)?, input(last.1)?);
-        let (Some(low_number), Some(high_number)) = (Number::of(low.get()), Number::of(high.get()))
-        else {
-            return Err(cannot_subtract(low.kind().alias(), high.kind().alias()));
-        };
         let run = right.subtract(left);
+        let rise = match (low.get(), high.get()) {
+            (Value::DateTime(low), Value::DateTime(high)) => {
+                Number::Long(high).subtract(Number::Long(low))
+            }
+            // A number less than a date is another date, which nothing divides.
+            (low, Value::DateTime(_)) if low.kind().is_number() => {
+                return Err(cannot_divide(Value::from(run).kind().alias()));
+            }
+            (low, high) => match (Number::of(low), Number::of(high)) {
+                (Some(low), Some(high)) => high.subtract(low),
+                _ => return Err(cannot_subtract(low.kind().alias(), high.kind().alias())),
+            },
+        };
         if run.is_zero() {
             return Ok(Value::Null.to_buf());
         }
-        let slope = high_number.subtract(low_number).divide(run);
+        let slope = rise.divide(run);
         let slope = match self.unit {
             Some(unit) => slope.multiply(Number::Long(unit.ms())),
             None => slope,
