@@ -49,14 +49,15 @@ pub(super) struct Source<'r> {
 /// Sorted rows with their documents.
 #[derive(Default)]
 pub(super) struct Fetched {
+    /// Rows at the front that are passed over: nothing is known of them any more.
+    unseen: u64,
     rows: VecDeque<FetchedRow>,
 }
 
 /// One of them.
-pub(super) struct FetchedRow {
-    pub(super) record: Vec<u8>,
-    /// Empty where the row is passed over.
-    pub(super) doc: Vec<u8>,
+struct FetchedRow {
+    record: Vec<u8>,
+    doc: Vec<u8>,
 }
 
 impl Fetched {
@@ -70,13 +71,16 @@ impl Fetched {
         let mut fetched = Fetched::default();
         let mut keys = Vec::new();
         while rows(&mut |key, row| {
+            if fetched.unseen < unseen {
+                fetched.unseen += 1;
+                return;
+            }
             keys.push(key.to_vec());
             fetched.rows.push_back(FetchedRow { record: row.record.to_vec(), doc: Vec::new() });
         })? {}
-        let unseen = usize::try_from(unseen).unwrap_or(usize::MAX).min(keys.len());
-        let (_, wanted) = fetched.rows.make_contiguous().split_at_mut(unseen);
+        let wanted = fetched.rows.make_contiguous();
         let mut scratch = Vec::new();
-        for (rows, keys) in wanted.chunks_mut(BATCH).zip(keys[unseen..].chunks(BATCH)) {
+        for (rows, keys) in wanted.chunks_mut(BATCH).zip(keys.chunks(BATCH)) {
             let records = rows.iter().map(|row| row.record.as_slice());
             let documents = source.collection.get_many(source.store, records)?;
             for (place, (row, key)) in rows.iter_mut().zip(keys).enumerate() {
@@ -98,14 +102,20 @@ impl Fetched {
         Ok(Some(fetched))
     }
 
-    /// The row at the front.
-    pub(super) fn front(&self) -> Option<&FetchedRow> {
-        self.rows.front()
+    /// The document at the front, and its record; one that is passed over is empty.
+    pub(super) fn front(&self) -> Option<(Doc<'_>, &[u8])> {
+        if self.unseen > 0 {
+            return Some((Doc::EMPTY, &[]));
+        }
+        self.rows.front().map(|row| (Doc::trusted(&row.doc), row.record.as_slice()))
     }
 
     /// Moves to the next row.
     pub(super) fn advance(&mut self) {
-        self.rows.pop_front();
+        match self.unseen.checked_sub(1) {
+            Some(less) => self.unseen = less,
+            None => drop(self.rows.pop_front()),
+        }
     }
 }
 

@@ -168,9 +168,8 @@ impl Sorter {
     /// Gives documents in order.
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
         if let Some(late) = &mut self.late {
-            while let Some(row) = late.fetched.front() {
-                let doc = if row.doc.is_empty() { Doc::EMPTY } else { Doc::trusted(&row.doc) };
-                let answer = take(Found::fetched(doc, &row.record))?;
+            while let Some((doc, record)) = late.fetched.front() {
+                let answer = take(Found::fetched(doc, record))?;
                 if answer == Emit::Full {
                     return Ok(End::Paused);
                 }

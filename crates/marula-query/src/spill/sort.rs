@@ -153,32 +153,39 @@ fn head(key: &[u8]) -> u64 {
 struct TopRow {
     /// The first bytes of the key.
     head: u64,
-    key: Vec<u8>,
     number: u64,
-    value: Vec<u8>,
+    /// The key, and behind it the value.
+    bytes: Vec<u8>,
+    key: usize,
 }
 
 impl TopRow {
     /// Makes it another row, in the memory that it has.
     fn fill(&mut self, key: &[u8], number: u64, value: &[&[u8]]) {
-        self.head = head(key);
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.number = number;
-        self.value.clear();
-        self.value.reserve_exact(value.iter().map(|part| part.len()).sum());
-        value.iter().for_each(|part| self.value.extend_from_slice(part));
+        (self.head, self.number, self.key) = (head(key), number, key.len());
+        self.bytes.clear();
+        self.bytes.reserve_exact(key.len() + value.iter().map(|part| part.len()).sum::<usize>());
+        self.bytes.extend_from_slice(key);
+        value.iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.key]
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.bytes[self.key..]
     }
 
     /// The bytes that it takes.
     fn size(&self) -> usize {
-        self.key.capacity() + self.value.capacity() + ROW_BYTES
+        self.bytes.capacity() + ROW_BYTES
     }
 }
 
 impl Ord for TopRow {
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_key = || self.key.cmp(&other.key);
+        let by_key = || self.key().cmp(other.key());
         self.head.cmp(&other.head).then_with(by_key).then(self.number.cmp(&other.number))
     }
 }
@@ -196,6 +203,13 @@ impl PartialEq for TopRow {
 }
 
 impl Eq for TopRow {}
+
+/// Rows in the order of their keys; those with equal ones as they came.
+fn in_order(heap: BinaryHeap<TopRow>) -> Vec<TopRow> {
+    let mut rows = heap.into_vec();
+    rows.sort_unstable();
+    rows
+}
 
 /// What a row takes beside its bytes.
 const ROW_BYTES: usize = size_of::<TopRow>();
@@ -226,7 +240,7 @@ impl ExternalSort {
         match &self.rows {
             Rows::All(_) => true,
             Rows::Top(heap) => {
-                heap.len() < self.wanted || heap.peek().is_some_and(|greatest| *key < *greatest.key)
+                heap.len() < self.wanted || heap.peek().is_some_and(|greatest| key < greatest.key())
             }
         }
     }
@@ -255,7 +269,7 @@ impl ExternalSort {
                     self.bytes += row.size();
                     heap.push(row);
                 } else if let Some(mut greatest) = heap.peek_mut()
-                    && *greatest.key > *key
+                    && greatest.key() > key
                 {
                     self.bytes -= greatest.size();
                     greatest.fill(key, self.pushed, value);
@@ -266,7 +280,7 @@ impl ExternalSort {
                 if heap.len() >= self.wanted
                     && let Some(greatest) = heap.peek()
                 {
-                    self.greatest_head = head(&greatest.key);
+                    self.greatest_head = greatest.head;
                 }
             }
         }
@@ -301,8 +315,8 @@ impl ExternalSort {
             }
             Rows::Top(heap) => {
                 self.greatest_head = u64::MAX;
-                for row in std::mem::take(heap).into_sorted_vec() {
-                    push_row(&mut run, &mut spilled.file, &row.key, &row.value)?;
+                for row in in_order(std::mem::take(heap)) {
+                    push_row(&mut run, &mut spilled.file, row.key(), row.value())?;
                 }
             }
         }
@@ -330,7 +344,7 @@ impl ExternalSort {
                     Ordered::All { arena, next: 0 }
                 }
                 Rows::Top(heap) => {
-                    let rows = heap.into_sorted_vec().into_iter();
+                    let rows = in_order(heap).into_iter();
                     Ordered::Top { rows, current: None }
                 }
             },
@@ -435,7 +449,7 @@ impl Sorted {
             Ordered::All { arena, next } => arena.row(arena.slots[*next - 1]),
             Ordered::Top { current, .. } => {
                 let row = current.as_ref().expect("a row was moved to");
-                (&row.key, &row.value)
+                (row.key(), row.value())
             }
             Ordered::Merged(merge) => row(merge.record()).expect("a head is a row"),
         }
