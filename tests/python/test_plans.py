@@ -220,3 +220,49 @@ def test_groups_by_jumps_are_those_of_a_group(filled):
 def test_a_collection_that_is_not_there_is_grouped_by_jumps(c):
     assert staged(c, [GROUP]) == ("EOF", JUMPS)
     assert list(c.aggregate([GROUP])) == []
+
+
+WRITES = [
+    # What a trial has found is taken first: the stage on top needs one unit of work for each of it, and one to end.
+    ({"delete": "c", "deletes": [{"q": {"a": 3, "b": 2}, "limit": 0}]}, "DELETE < FETCH < IXSCAN a_1_b_1", 3, 4),
+    ({"delete": "c", "deletes": [{"q": {"_id": 5}, "limit": 1}]}, "DELETE < IDHACK", 1, 2),
+    ({"delete": "c", "deletes": [{"q": {"_id": {"$eq": 5}}, "limit": 1}]}, "DELETE < FETCH < IXSCAN _id_", 1, 2),
+    ({"findAndModify": "c", "query": {"_id": 5}, "remove": True, "sort": {"a": 1}}, "DELETE < IDHACK", 1, 2),
+    ({"findAndModify": "c", "query": {"a": 3}, "remove": True, "fields": {"a": 1}}, "PROJECTION_DEFAULT < DELETE < FETCH < IXSCAN a_1_b_1", 1, 2),
+    ({"delete": "nothing", "deletes": [{"q": {"a": 3}, "limit": 0}]}, "EOF", 0, 1),
+]
+
+
+@pytest.mark.parametrize("command, stages, found, works", WRITES)
+def test_a_write_takes_these_stages(filled, command, stages, found, works):
+    name, *rest = command
+    command = {name: filled.name if command[name] == "c" else command[name], **{key: command[key] for key in rest}}
+    answer = explain(filled, command)
+    assert flat(answer["queryPlanner"]["winningPlan"]) == stages
+    top = answer["executionStats"]["executionStages"]
+    assert top["works"] == works
+    while top["stage"] not in ("DELETE", "EOF"):
+        top = top["inputStage"]
+    assert top.get("nWouldDelete", 0) == found
+
+
+def test_an_explained_write_names_what_goes_wrong(filled):
+    update = {"q": {"a": 1}, "u": {"$inc": {"tags": 1}}}
+    stats = explain(filled, {"update": filled.name, "updates": [update]})["executionStats"]
+    assert stats["executionSuccess"] is False and stats["errorCode"] == 14
+    assert stats["executionStages"]["failed"] and stats["executionStages"]["nMatched"] == 0
+    upsert = {"q": {"$and": [{"a": 77}, {"a": 78}]}, "u": {"$set": {"z": 1}}, "upsert": True}
+    stats = explain(filled, {"update": filled.name, "updates": [upsert]})["executionStats"]
+    assert stats["executionSuccess"] is False and stats["errorCode"] == 54
+
+
+def test_explain_shows_collation_and_record_ids(filled):
+    fr = {"locale": "fr"}
+    filled.create_index("s", name="s_fr", collation=fr)
+    found = explain(filled, {"find": filled.name, "filter": {"s": "x"}, "collation": fr})["queryPlanner"]
+    assert found["collation"]["locale"] == "fr"
+    assert found["winningPlan"]["inputStage"]["indexBounds"]["s"][0].startswith("[CollationKey(0x")
+    found = explain(filled, {"find": filled.name, "filter": {"a": 1}, "projection": {"a": 1}, "showRecordId": True})
+    plan = found["queryPlanner"]["winningPlan"]
+    assert plan["stage"] == "PROJECTION_DEFAULT"
+    assert plan["transformBy"] == {"a": 1, "$recordId": {"$meta": "recordId"}}

@@ -148,8 +148,12 @@ impl PlanCache {
             is_winner(b).cmp(&is_winner(a)).then(score(b).total_cmp(&score(a)))
         });
         let sort = asked.as_doc().get("sort").and_then(|sort| sort.as_doc());
-        let printed =
-            Printed { sort: sort.unwrap_or(Doc::EMPTY), projection: Doc::EMPTY, has_run: true };
+        let printed = Printed {
+            sort: sort.unwrap_or(Doc::EMPTY),
+            projection: Doc::EMPTY,
+            has_run: true,
+            sorts_records: false,
+        };
         let tried = order.iter().map(|&number| {
             let plan = &trial.tried[number].plan;
             let examined = plan.examined();

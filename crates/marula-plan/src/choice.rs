@@ -6,6 +6,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use marula_bson::Doc;
 use marula_db::collection::State;
 use marula_db::{Collection, Db};
 use marula_error::{Result, errors};
@@ -240,21 +241,31 @@ fn check_scan(db: &Db, collection: &Collection, query: &Query, plans: &[Plan]) -
 
 /// A plan beside those that were not chosen.
 pub struct Choice {
-    /// The plan that is carried out.
+    /// The plan that is carried out. Where it was tried, it stands where the trial has left it.
     pub plan: Plan,
+    /// How well it has done; `None` where there was nothing to choose.
+    pub score: Option<f64>,
     /// The others. As in mongod the first of them all stands in the winner's place.
-    pub rejected: Vec<Plan>,
-    /// What all of them have done when they were tried, the winner first; empty where there was nothing to choose.
-    pub tried: Vec<trial::Tried>,
+    pub rejected: Vec<trial::Tried>,
+    /// Where among them all the winner stood.
+    pub number: usize,
 }
 
-/// As [`choose`], with all that was considered. Nothing is remembered and nothing known is relied on.
+impl Choice {
+    fn only(plan: Plan) -> Self {
+        Choice { plan, score: None, rejected: Vec::new(), number: 0 }
+    }
+}
+
+/// As [`choose`], with all that was considered; `see` is told of each document of a trial, and of the plan that gave
+/// it. Nothing is remembered and nothing known is relied on.
 ///
 /// Errors: as of [`choose`].
 pub fn explain(
     db: &Db,
     collection: &Collection,
     query: &mut Query,
+    see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
     let state = collection.state();
@@ -262,24 +273,24 @@ pub fn explain(
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;
     if let Some(plan) = planner::plan_first_of_each(&state, query)? {
-        return Ok(Choice { plan, rejected: Vec::new(), tried: Vec::new() });
+        return Ok(Choice::only(plan));
     }
     if let Some(branches) = subplan::branches(&state, query)
         && let Chosen::Plan(plan) =
             choose_branches(db, collection, branches, query, None, interrupt)?
     {
-        return Ok(Choice { plan: *plan, rejected: Vec::new(), tried: Vec::new() });
+        return Ok(Choice::only(*plan));
     }
     let mut plans = planner::plans(&state, query)?;
     check_scan(db, collection, query, &plans)?;
     if plans.len() == 1 {
-        return Ok(Choice { plan: plans.remove(0), rejected: Vec::new(), tried: Vec::new() });
+        return Ok(Choice::only(plans.remove(0)));
     }
-    let tried = trial::run(db, collection, query, planner::plans(&state, query)?, interrupt)?;
-    let trial::Trial { winner, mut tried } = tried;
-    plans.swap(0, winner);
-    tried.swap(0, winner);
-    Ok(Choice { plan: plans.remove(0), rejected: plans, tried })
+    let trial::Trial { winner, tried: mut rejected } =
+        trial::run_seen(db, collection, query, plans, see, interrupt)?;
+    rejected.swap(0, winner);
+    let trial::Tried { plan, score, .. } = rejected.remove(0);
+    Ok(Choice { plan, score: Some(score), rejected, number: winner })
 }
 
 /// A number that plans of the same stages over the same indexes share.

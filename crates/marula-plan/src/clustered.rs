@@ -1,19 +1,21 @@
 //! Walks over a clustered collection: its records lie in the order of `_id`, so what a query says of `_id` bounds
 //! the records that are walked, and a sort by `_id` needs no sorting.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value, ValueBuf, doc, key_string};
+use marula_bson::{Collator, Doc, Value, ValueBuf, doc, key_string, order};
 use marula_db::collection::{Shape, State};
 use marula_db::index::spec::same_pattern;
 use marula_db::keys::Ident;
 use marula_db::{Index, IndexSpec};
 use marula_error::Result;
+use marula_query::filter::{CompareOp, Node as FilterNode, Predicate};
 use marula_query::sort::SortPart;
 use marula_storage::store::prefix_end;
 use marula_storage::{Direction, KeyRange};
 
-use crate::bounds;
+use crate::bounds::{self, Interval};
 use crate::planner;
 use crate::query::{Hint, Query};
 
@@ -52,7 +54,11 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
     // What an index on `_id` would be bounded to.
     let index =
         Arc::new(Index::new(Ident(0), IndexSpec::id_index(state.options.collation.as_ref())?));
-    let order = order_of(query).filter(|_| planner::has_collation_of(&index, query));
+    let order = match query.hint {
+        Some(Hint::Natural { .. }) => None,
+        _ => order_of(query),
+    };
+    let order = order.filter(|_| planner::has_collation_of(&index, query));
     let mut scan = ClusteredScan {
         range: bounds::all(),
         low: None,
@@ -60,10 +66,10 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
         direction: order.unwrap_or(Direction::Forward),
         gives_order: order.is_some(),
     };
-    if let Some((intervals, range)) = planner::bounds_on(&index, query) {
-        scan.range = range;
-        scan.low = intervals.first().map(|interval| interval.low.clone());
-        scan.high = intervals.last().map(|interval| interval.high.clone());
+    if let Some(interval) = bounds_of(query, &index) {
+        scan.range = planner::range_of(&index, query, &interval);
+        scan.low = Some(interval.low);
+        scan.high = Some(interval.high);
     }
     let collator = state.options.collation.as_ref().map(|collation| collation.collator());
     let key = |value: Value<'_>| {
@@ -89,12 +95,74 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
     Ok((is_wanted || scan.high.is_some()).then_some(scan))
 }
 
-/// The direction in which records come in the order of the query's sort, if there is one: no two have one `_id`, so
-/// that only the first part decides.
+/// The direction in which records come in the order of the query's sort, if there is one. As in mongod a sort by more
+/// than `_id` is carried out, though no two records have one `_id`.
 fn order_of(query: &Query) -> Option<Direction> {
-    match query.sort.as_ref()?.parts().first()? {
-        SortPart::Path { path, descending } if path.is_single() && path.first() == b"_id" => {
+    match query.sort.as_ref()?.parts() {
+        [SortPart::Path { path, descending }] if path.is_single() && path.first() == b"_id" => {
             Some(if *descending { Direction::Backward } else { Direction::Forward })
+        }
+        _ => None,
+    }
+}
+
+/// The values of `_id` that comparisons and lists leave; nothing else that is said of it bounds a walk over records.
+fn bounds_of(query: &Query, index: &Arc<Index>) -> Option<Interval> {
+    let has_own_order = planner::has_collation_of(index, query);
+    let collator = index.spec.collation.as_ref().map(|collation| collation.collator());
+    let mut conjuncts = Vec::new();
+    planner::flatten(query.filter.root(), &mut conjuncts);
+    let asked = conjuncts.into_iter().filter_map(|node| match node {
+        FilterNode::Path(at) if at.path.is_single() && at.path.first() == b"_id" => {
+            interval_of(&at.predicate, collator).filter(|interval| {
+                let ends = [&interval.low, &interval.high];
+                has_own_order || !ends.iter().any(|end| bounds::holds_string(end.get()))
+            })
+        }
+        _ => None,
+    });
+    asked.reduce(|mut all, next| {
+        let compare = |a: &ValueBuf, b: &ValueBuf| order::compare(a.get(), b.get(), collator);
+        match compare(&next.low, &all.low) {
+            Ordering::Greater => {
+                (all.low, all.low_inclusive) = (next.low, next.low_inclusive);
+            }
+            Ordering::Equal => all.low_inclusive &= next.low_inclusive,
+            Ordering::Less => {}
+        }
+        match compare(&next.high, &all.high) {
+            Ordering::Less => {
+                (all.high, all.high_inclusive) = (next.high, next.high_inclusive);
+            }
+            Ordering::Equal => all.high_inclusive &= next.high_inclusive,
+            Ordering::Greater => {}
+        }
+        all
+    })
+}
+
+fn interval_of(predicate: &Predicate, collator: Option<&dyn Collator>) -> Option<Interval> {
+    match predicate {
+        Predicate::Compare(compare) => {
+            let value = compare.value.get();
+            if matches!(value, Value::Array(_)) {
+                return None;
+            }
+            let whole = bounds::class(value.kind());
+            let value = compare.value.clone();
+            Some(match compare.op {
+                CompareOp::Eq => Interval::point(value.get()),
+                CompareOp::Lt => Interval { high: value, high_inclusive: false, ..whole },
+                CompareOp::Lte => Interval { high: value, high_inclusive: true, ..whole },
+                CompareOp::Gt => Interval { low: value, low_inclusive: false, ..whole },
+                CompareOp::Gte => Interval { low: value, low_inclusive: true, ..whole },
+            })
+        }
+        Predicate::In(list) if list.regexes().is_empty() => {
+            let compare = |a: &&ValueBuf, b: &&ValueBuf| order::compare(a.get(), b.get(), collator);
+            let low = list.values().iter().min_by(compare)?;
+            let high = list.values().iter().max_by(compare)?;
+            Some(Interval::new(low.get(), true, high.get(), true))
         }
         _ => None,
     }

@@ -3,9 +3,9 @@
 //! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of plans that ran.
 //! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from mongod 6.0.
 
-use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Type, Value};
+use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 use marula_db::Index;
-use marula_db::index::IndexKind;
+use marula_db::index::{Geography, IndexKind};
 use marula_query::sort::SortPart;
 use marula_query::text::Search;
 use marula_storage::Direction;
@@ -25,21 +25,29 @@ pub struct Printed<'a> {
     pub projection: Doc<'a>,
     /// Whether the plan has run, so that its stages say what they have done.
     pub has_run: bool,
+    /// Whether documents are sorted to be written, with what identifies them.
+    pub sorts_records: bool,
 }
 
 /// The stages of `plan`, the last one outermost.
 pub fn tree(plan: &Plan, printed: &Printed<'_>) -> DocBuf {
     let root = stage(&plan.root, printed);
     match plan.is_subplan {
-        true => above("SUBPLAN", stats_of(&plan.root, printed), root, |_| ()),
+        true => {
+            // That there is nothing more it asks without having it work.
+            let is_spent = u64::from(plan.root.is_spent());
+            let stats = stats_of(&plan.root, printed)
+                .map(|stats| (Stats { works: stats.works + is_spent, ..stats }, false));
+            above("SUBPLAN", stats, root, |_| ())
+        }
         false => root,
     }
 }
 
-/// A stage above another.
+/// A stage above another; `stats` says what it did and whether it failed, if it ran.
 pub fn above(
     stage: &str,
-    stats: Option<Stats>,
+    stats: Option<(Stats, bool)>,
     input: DocBuf,
     fill: impl FnOnce(&mut DocWriter<'_>),
 ) -> DocBuf {
@@ -59,9 +67,9 @@ pub fn append_count(out: &mut DocWriter<'_>, name: &str, count: u64) {
     };
 }
 
-/// Appends what every stage that ran has done.
-pub fn append_stats(stats: Option<Stats>, out: &mut DocWriter<'_>) {
-    let Some(stats) = stats else { return };
+/// Appends what every stage that ran has done, and whether it failed.
+pub fn append_stats(stats: Option<(Stats, bool)>, out: &mut DocWriter<'_>) {
+    let Some((stats, has_failed)) = stats else { return };
     append_count(out, "nReturned", stats.advanced);
     // The clock is not asked for each unit of work.
     out.append("executionTimeMillisEstimate", 0);
@@ -70,6 +78,9 @@ pub fn append_stats(stats: Option<Stats>, out: &mut DocWriter<'_>) {
     append_count(out, "needTime", stats.need_time);
     // A run holds no lock that it could yield.
     out.append("needYield", 0).append("saveState", 0).append("restoreState", 0);
+    if has_failed {
+        out.append("failed", true);
+    }
     out.append("isEOF", i32::from(stats.is_eof));
 }
 
@@ -90,7 +101,7 @@ fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
         if let Some(filter) = filter {
             out.append("filter", &filter.to_doc());
         }
-        append_stats(stats, out);
+        append_stats(stats.map(|stats| (stats, false)), out);
         describe(&node.stage, printed, stats, out);
         match (&node.stage, node.inputs()) {
             (_, []) => {}
@@ -181,7 +192,14 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             keys(out);
             if scan.used_for == ScanUse::Documents {
                 count(out, "seeks", |stats| stats.seeks);
-                dups(out);
+                match scan.index.spec.kind {
+                    // A term leads to no document twice, so none is asked for.
+                    IndexKind::Text(_) => {
+                        count(out, "dupsTested", |stats| stats.keys);
+                        count(out, "dupsDropped", |stats| stats.dups_dropped);
+                    }
+                    _ => dups(out),
+                }
             }
         }
         Stage::GeoNear(search) => {
@@ -221,7 +239,10 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
                 append_count(out, "limitAmount", limit);
             }
             let is_by_field = |part: &SortPart| matches!(part, SortPart::Path { .. });
-            let is_simple = stage.is_simple && stage.pattern.parts().iter().all(is_by_field);
+            let is_simple = !printed.sorts_records
+                && !stage.gives_keys
+                && stage.is_simple
+                && stage.pattern.parts().iter().all(is_by_field);
             out.append("type", if is_simple { "simple" } else { "default" });
             if stats.is_some() {
                 let (bytes, spills) = stage.sorting.sorted();
@@ -295,7 +316,10 @@ fn describe_index(index: &Index, wildcard: Option<&FieldPath>, out: &mut DocWrit
         let mut paths = out.begin_doc("multiKeyPaths");
         paths.begin_array(PATH_FIELD).finish();
         write_multikey_path(path, multikey, &mut paths);
-    } else if !matches!(spec.kind, IndexKind::Hashed { .. } | IndexKind::Text(_)) {
+    } else if !matches!(
+        spec.kind,
+        IndexKind::Hashed { .. } | IndexKind::Text(_) | IndexKind::Places(Geography::Flat(_))
+    ) {
         let mut paths = out.begin_doc("multiKeyPaths");
         for (part, multikey) in spec.parts.iter().zip(index.multikey_paths()) {
             write_multikey_path(&part.path, multikey, &mut paths);
@@ -332,6 +356,7 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     // Between `min` and `max` an index is bounded by its keys as wholes, not by its fields.
     let Some(bounds) = &scan.bounds.fields else { return };
     let spec = &scan.index.spec;
+    let collator = spec.collation.as_ref().map(|collation| collation.collator());
     let parts: Vec<(String, bool)> = match &scan.wildcard {
         Some(path) => vec![(PATH_FIELD.to_owned(), false), (path.to_string(), false)],
         None => {
@@ -342,8 +367,10 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     for ((name, descending), intervals) in parts.into_iter().zip(&bounds.fields) {
         let is_backward = descending != (scan.direction == Direction::Backward);
         let mut array = out.begin_array(name);
-        let mut texts: Vec<String> =
-            intervals.iter().map(|interval| interval_text(interval, is_backward)).collect();
+        let mut texts: Vec<String> = intervals
+            .iter()
+            .map(|interval| interval_text(interval, is_backward, collator))
+            .collect();
         if is_backward {
             texts.reverse();
         }
@@ -387,21 +414,31 @@ fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
 }
 
 /// `[1, 5)`: a bracket where the end belongs to it, a parenthesis where it does not.
-fn interval_text(interval: &Interval, is_backward: bool) -> String {
+fn interval_text(
+    interval: &Interval,
+    is_backward: bool,
+    collator: Option<&dyn Collator>,
+) -> String {
     let low = (interval.low.get(), interval.low_inclusive, "[", "]");
     let high = (interval.high.get(), interval.high_inclusive, "[", "]");
     let (first, last) = if is_backward { (high, low) } else { (low, high) };
     format!(
         "{}{}, {}{}",
         if first.1 { first.2 } else { "(" },
-        value_text(first.0),
-        value_text(last.0),
+        value_text(first.0, collator),
+        value_text(last.0, collator),
         if last.1 { last.3 } else { ")" }
     )
 }
 
-fn value_text(value: Value<'_>) -> String {
+fn value_text(value: Value<'_>, collator: Option<&dyn Collator>) -> String {
     match value {
+        Value::String(text) if let Some(collator) = collator => {
+            let mut key = Vec::new();
+            collator.sort_key(text.as_ref(), &mut key);
+            let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("CollationKey(0x{digits})")
+        }
         // So mongod prints the ends of the numbers.
         Value::Double(number) if number == f64::INFINITY => "inf.0".to_owned(),
         Value::Double(number) if number == f64::NEG_INFINITY => "-inf.0".to_owned(),

@@ -32,6 +32,8 @@ pub struct Plan {
     pub(crate) rank: Rank,
     /// Whether there are more pairs of indexes for the query than were looked at.
     pub has_more_meetings: bool,
+    /// Whether the order of a sort would take more walks that are merged than are looked at.
+    pub has_more_walks: bool,
 }
 
 /// A stage and what it has done.
@@ -398,7 +400,15 @@ impl Plan {
     /// A plan of this tree.
     pub fn new(root: Node) -> Self {
         let rank = Rank::default();
-        Plan { root, is_subplan: false, cached: None, tried: None, rank, has_more_meetings: false }
+        Plan {
+            root,
+            is_subplan: false,
+            cached: None,
+            tried: None,
+            rank,
+            has_more_meetings: false,
+            has_more_walks: false,
+        }
     }
 
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.

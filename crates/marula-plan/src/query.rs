@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type, Value};
+use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
+pub use marula_query::filter::id_equality;
 use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
 
@@ -41,6 +42,8 @@ pub struct Query {
     pub max: Option<DocBuf>,
     /// What of a document is wanted.
     pub wanted: Wanted,
+    /// Whether each document comes with what identifies it in its collection.
+    pub shows_record_id: bool,
     /// What is shown of each document; `None` is all of it.
     pub shown: Option<Shown>,
     /// The fields that whoever takes the documents looks at; `None` may be any. A stage that keeps documents for a
@@ -175,31 +178,12 @@ impl Query {
             min: None,
             max: None,
             wanted: Wanted::Documents,
+            shows_record_id: false,
             shown: None,
             fields: None,
             first_of_each: None,
             wants_score: false,
             context,
         }
-    }
-}
-
-/// The value of a filter document that asks for one `_id` and nothing else: `{ _id: <value> }`.
-///
-/// An operator document, a regular expression and an array are not such a value: they mean more than one `_id`.
-pub fn id_equality(filter: Doc<'_>) -> Option<Value<'_>> {
-    let mut fields = filter.iter();
-    let (Some(only), None) = (fields.next(), fields.next()) else { return None };
-    if only.name != "_id" {
-        return None;
-    }
-    match only.value.get() {
-        Value::Regex { .. } | Value::Array(_) | Value::Undefined | Value::Null => None,
-        Value::Document(doc)
-            if doc.iter().next().is_some_and(|first| first.name.starts_with(b"$")) =>
-        {
-            None
-        }
-        id => Some(id),
     }
 }

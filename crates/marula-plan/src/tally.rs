@@ -117,7 +117,10 @@ fn tell(plan: &Plan) {
     let stages = DETAIL.with_borrow(|detail| match detail {
         Detail::Stages { sort, projection } => {
             let (sort, projection): (Doc<'_>, Doc<'_>) = (sort.as_doc(), projection.as_doc());
-            Some(explain::tree(plan, &Printed { sort, projection, has_run: true }))
+            Some(explain::tree(
+                plan,
+                &Printed { sort, projection, has_run: true, sorts_records: false },
+            ))
         }
         Detail::Nothing | Detail::Summary => None,
     });

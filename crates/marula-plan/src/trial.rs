@@ -12,7 +12,7 @@ use marula_error::{Error, Result, codes};
 use marula_query::projection::Metadata;
 
 use crate::executor::Emit;
-use crate::executor::{Env, Step, number_places};
+use crate::executor::{Env, Step, number_places, rest, take_one_by_one};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 use crate::tie_break::Fit;
@@ -66,6 +66,20 @@ pub fn run(
     plans: Vec<Plan>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Trial> {
+    run_seen(db, collection, query, plans, &mut |_, _| (), interrupt)
+}
+
+/// As [`run`]; `see` is told of each document, and of the plan that gave it. The winner can go on from where it stands.
+///
+/// Errors: as of [`run`].
+pub(crate) fn run_seen(
+    db: &Db,
+    collection: &Collection,
+    query: &Query,
+    plans: Vec<Plan>,
+    see: &mut dyn FnMut(usize, Doc<'_>),
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<Trial> {
     let count = u64::try_from(collection.count()).unwrap_or(0);
     let works_max = WORKS_MIN.max(count / 10 * WORKS_TENTHS);
     let results_max = query.limit.unwrap_or(u64::MAX).min(RESULTS_MAX);
@@ -75,6 +89,7 @@ pub fn run(
         .iter_mut()
         .map(|tried| {
             let place_count = number_places(&mut tried.plan.root);
+            take_one_by_one(&mut tried.plan.root);
             Env::new(db, collection, query, place_count)
         })
         .collect();
@@ -86,12 +101,13 @@ pub fn run(
         if works.is_multiple_of(INTERRUPT_INTERVAL) {
             interrupt()?;
         }
-        for (tried, env) in tried.iter_mut().zip(&mut envs) {
+        for (number, (tried, env)) in tried.iter_mut().zip(&mut envs).enumerate() {
             if tried.failure.is_some() {
                 continue;
             }
             match tried.plan.root.work(env, &mut |found| {
                 show(query, found.doc, &mut shown)?;
+                see(number, found.doc);
                 Ok(Emit::Taken)
             }) {
                 Ok(Step::Eof) => is_over = true,
@@ -107,11 +123,14 @@ pub fn run(
             }
         }
     }
-    drop(envs);
     for tried in &mut tried {
         tried.score = score(tried);
     }
     let winner = best(&tried);
+    if let (Some(tried), Some(env)) = (tried.get_mut(winner), envs.get_mut(winner)) {
+        rest(&mut tried.plan.root, env);
+    }
+    drop(envs);
     match tried.get_mut(winner).and_then(|tried| tried.failure.take()) {
         Some(failure) => Err(failure.caused_by(SELECTING)),
         None => Ok(Trial { winner, tried }),
@@ -178,5 +197,6 @@ fn score(tried: &Tried) -> f64 {
     let spares_sort = lacks(&|stage| matches!(stage, Stage::Sort(_)));
     let is_done = if root.stats.is_eof { 1.0 } else { 0.0 };
     let spares_meeting = lacks(&|stage| matches!(stage, Stage::AndSorted(_)));
-    1.0 + given / works + spares_documents + spares_sort + spares_meeting + is_done
+    // In this order, which the last bits depend on.
+    1.0 + given / works + (spares_documents + spares_sort + spares_meeting) + is_done
 }

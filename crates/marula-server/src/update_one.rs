@@ -321,7 +321,7 @@ pub fn upsert(
 }
 
 /// The document that an upsert inserts, with its `_id` at the front.
-fn upserted_document(
+pub fn upserted_document(
     update: &Update,
     query: &Filter,
     context: &QueryContext,

@@ -30,8 +30,10 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         }
         _ => return None,
     };
+    // Nothing is among none of the values, whatever their hashes are.
+    let exactness = if intervals.is_empty() { Exactness::Exact } else { Exactness::OnDocument };
     // Hashes are numbers: a collation has said all it has to say in them.
-    Some(Bounds { intervals: union(intervals, None), exactness: Exactness::OnDocument })
+    Some(Bounds { intervals: union(intervals, None), exactness })
 }
 
 fn equality(compare: &Compare, part: &PartView<'_>) -> Option<Vec<Interval>> {

@@ -37,6 +37,8 @@ struct FieldRange {
     /// Whether `start` is the encoding of a value, so that the next field may follow it.
     is_start_whole: bool,
     end: Vec<u8>,
+    /// The encoding of the last value, where it belongs to the range; `end` is just behind it then.
+    last: Option<Vec<u8>>,
 }
 
 /// What a walk does about a key.
@@ -75,9 +77,7 @@ impl KeyBounds {
             .skip(fixed + 1)
             .all(|intervals| matches!(intervals.as_slice(), [only] if only.is_all()));
         if !(is_single && is_rest_free) {
-            let fields = bounds.fields.iter().zip(parts);
-            let fields = fields.map(|(intervals, part)| Field::new(intervals, part)).collect();
-            return KeyBounds::Fields(FieldBounds { fields });
+            return KeyBounds::checked(bounds, parts);
         }
         let mut prefix = Vec::new();
         for (intervals, part) in bounds.fields.iter().zip(parts).take(fixed) {
@@ -101,6 +101,16 @@ impl KeyBounds {
             None if prefix.is_empty() => all(),
             None => KeyRange { end: behind(&prefix), start: prefix },
         })
+    }
+
+    /// The same bounds for a walk that looks at each key, and at the first one behind them.
+    pub fn checked(bounds: &IndexBounds, parts: &[PartView<'_>]) -> Self {
+        if bounds.fields.iter().any(Vec::is_empty) {
+            return KeyBounds::Nothing;
+        }
+        let fields = bounds.fields.iter().zip(parts);
+        let fields = fields.map(|(intervals, part)| Field::new(intervals, part)).collect();
+        KeyBounds::Fields(FieldBounds { fields })
     }
 
     /// The range that a walk goes through: where every key is checked, the whole index.
@@ -145,7 +155,8 @@ impl FieldRange {
         FieldRange {
             is_start_whole: first.1,
             start: if first.1 { first.0 } else { behind(&first.0) },
-            end: if last.1 { behind(&last.0) } else { last.0 },
+            end: if last.1 { behind(&last.0) } else { last.0.clone() },
+            last: last.1.then_some(last.0),
         }
     }
 }
@@ -156,10 +167,7 @@ impl FieldBounds {
         place.clear();
         match direction {
             Direction::Forward => self.append_starts(0, place),
-            Direction::Backward => {
-                let last = self.fields.first().and_then(|field| field.ranges.last());
-                place.extend_from_slice(last.map_or(&[u8::MAX], |range| &range.end));
-            }
+            Direction::Backward => self.append_ends(0, place),
         }
     }
 
@@ -185,13 +193,22 @@ impl FieldBounds {
                                 self.append_starts(number + 1, place);
                             }
                         }
-                        Direction::Backward => place.extend_from_slice(&range.end),
+                        Direction::Backward => match &range.last {
+                            Some(last) => {
+                                place.extend_from_slice(last);
+                                self.append_ends(number + 1, place);
+                            }
+                            None => place.extend_from_slice(&range.end),
+                        },
                     }
                     return Some(Verdict::Seek);
                 }
-                // Behind them all: the field in front must move on.
-                Bound::Unbounded if number == 0 => return Some(Verdict::Done),
+                // Behind them all: a field in front must move on.
                 Bound::Unbounded => {
+                    let Some(end) = self.movable(prefix, number, direction)? else {
+                        return Some(Verdict::Done);
+                    };
+                    let prefix = &prefix[..end];
                     place.clear();
                     match direction {
                         Direction::Forward => place.extend(behind(prefix)),
@@ -202,6 +219,32 @@ impl FieldBounds {
             }
         }
         Some(Verdict::Inside)
+    }
+
+    /// Appends the greatest encodings of the fields from `number` on, as far as they are known, so that all keys are
+    /// below that are within the bounds.
+    fn append_ends(&self, number: usize, place: &mut Vec<u8>) {
+        for field in &self.fields[number..] {
+            let Some(range) = field.ranges.last() else { break };
+            match &range.last {
+                Some(last) => place.extend_from_slice(last),
+                None => return place.extend_from_slice(&range.end),
+            }
+        }
+        *place = behind(place);
+    }
+
+    /// Where in `prefix`, which holds the first `count` fields of a key, the last one ends that may have another value
+    /// further on; `None` within where there is none.
+    fn movable(&self, prefix: &[u8], count: usize, direction: Direction) -> Option<Option<usize>> {
+        let (mut at, mut end) = (0, None);
+        for field in &self.fields[..count] {
+            let length = key_string::part_length(prefix.get(at..)?, field.descending)?;
+            let is_last = field.is_last(prefix.get(at..at + length)?, direction);
+            at += length;
+            end = if is_last { end } else { Some(at) };
+        }
+        Some(end)
     }
 
     /// Appends the least encodings of the fields from `number` on, as far as they are known.
@@ -217,6 +260,18 @@ impl FieldBounds {
 }
 
 impl Field {
+    /// Whether `value` is the last one that the query names, so that none behind it is within the bounds.
+    fn is_last(&self, value: &[u8], direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => {
+                let last = self.ranges.last().and_then(|range| range.last.as_deref());
+                last.is_some_and(|last| last == value)
+            }
+            Direction::Backward => (self.ranges.first())
+                .is_some_and(|range| range.is_start_whole && range.start == value),
+        }
+    }
+
     /// The range that holds `value`, or the one that a walk comes to next, or none.
     fn find(&self, value: &[u8], direction: Direction) -> Bound<usize> {
         match direction {

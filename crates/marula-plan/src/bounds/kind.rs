@@ -11,7 +11,7 @@ use marula_query::filter::{CompareOp, Predicate};
 use marula_query::geo::hash::Grid;
 
 use super::interval::{Interval, Order};
-use super::{hashed, places, predicate};
+use super::{are_free_of_strings, hashed, places, predicate};
 
 /// A kind of key part.
 pub struct PartKind {
@@ -22,29 +22,54 @@ pub struct PartKind {
     pub bounds: fn(&Predicate, &PartView<'_>) -> Option<Bounds>,
     /// Whether entries come in the order of the field's values, so that they give a sort's order.
     pub is_ordered: bool,
+    /// Whether documents whose entries are alike have the same value there.
+    pub tells_equal: bool,
     /// Whether the field's value can be read from an entry, so that an index covers what needs it.
     pub holds_value: bool,
 }
 
 /// The kind of parts with a direction, 1 or -1.
-pub static ORDERED: PartKind =
-    PartKind { name: "", bounds: predicate::bounds, is_ordered: true, holds_value: true };
+pub static ORDERED: PartKind = PartKind {
+    name: "",
+    bounds: predicate::bounds,
+    is_ordered: true,
+    tells_equal: true,
+    holds_value: true,
+};
 
 /// The kinds that a key pattern names with a word.
 pub static KINDS: &[PartKind] = &[
-    PartKind { name: "hashed", bounds: hashed::bounds, is_ordered: false, holds_value: false },
+    PartKind {
+        name: "hashed",
+        bounds: hashed::bounds,
+        is_ordered: false,
+        tells_equal: true,
+        holds_value: false,
+    },
     PartKind {
         name: "2dsphere",
         bounds: places::sphere_bounds,
         is_ordered: false,
+        tells_equal: false,
         holds_value: false,
     },
-    PartKind { name: "2d", bounds: places::flat_bounds, is_ordered: false, holds_value: false },
+    PartKind {
+        name: "2d",
+        bounds: places::flat_bounds,
+        is_ordered: false,
+        tells_equal: false,
+        holds_value: false,
+    },
 ];
 
 /// A kind that is in no row serves nothing.
-static OPAQUE: PartKind =
-    PartKind { name: "", bounds: |_, _| None, is_ordered: false, holds_value: false };
+static OPAQUE: PartKind = PartKind {
+    name: "",
+    bounds: |_, _| None,
+    is_ordered: false,
+    tells_equal: false,
+    holds_value: false,
+};
 
 /// Which values of a part can belong to a document that meets a predicate.
 #[derive(Clone, PartialEq, Debug)]
@@ -87,7 +112,7 @@ pub struct PartView<'a> {
     pub order: Order<'a>,
     /// Whether the index orders strings as the query does.
     pub same_collation: bool,
-    /// Whether documents are only counted, and none has more than one entry.
+    /// Whether documents are only counted, or told by their `_id`, and none has more than one entry.
     pub is_counted: bool,
 }
 
@@ -126,7 +151,8 @@ impl<'a> PartView<'a> {
         }
         // What a number in a path means depends on the document: the index need not see it as the filter does.
         let has_number = self.path.indexes().iter().any(Option::is_some);
-        let cannot_read = !self.kind.holds_value || self.order.is_some() || self.multikey != 0;
+        let is_hidden = self.order.is_some() && !are_free_of_strings(&bounds.intervals);
+        let cannot_read = !self.kind.holds_value || is_hidden || self.multikey != 0;
         if has_number || (bounds.exactness == Exactness::OnKeys && cannot_read) {
             bounds.exactness = Exactness::OnDocument;
         }

@@ -2,6 +2,7 @@
 //!
 //! Source: the bounds that mongod 6.0 shows in `explain` for every operator and type.
 
+use marula_bson::order::canonical_class;
 use marula_bson::{Binary, Doc, ObjectId, Type, Value, key_string::successor};
 use marula_query::filter::{Compare, CompareOp, InList, Predicate, TypeSet};
 
@@ -87,7 +88,7 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
                     .to_vec(),
             })
         }
-        Value::MinKey | Value::MaxKey => inexact(vec![match compare.op {
+        Value::MinKey | Value::MaxKey => exact(vec![match compare.op {
             CompareOp::Eq => Interval::point(value),
             CompareOp::Lt => Interval::new(Value::MinKey, true, value, false),
             CompareOp::Lte => Interval::new(Value::MinKey, true, value, true),
@@ -192,7 +193,11 @@ fn type_bounds(types: TypeSet, part: &PartView<'_>) -> Bounds {
     let is_part_of_class = has(Type::String) != has(Type::Symbol)
         || numbers.iter().any(|&kind| has(kind)) && !numbers.iter().all(|&kind| has(kind));
     // The key of what is missing is null's, and that of an empty array undefined's.
-    let exactness = if has(Type::Null) || has(Type::Undefined) {
+    // The keys of a collation do not tell strings from symbols.
+    let has_strings =
+        [Type::String, Type::Symbol, Type::Document].iter().any(|&kind| types.contains(kind));
+    let is_hidden = part.order.is_some() && has_strings;
+    let exactness = if has(Type::Null) || has(Type::Undefined) || is_hidden {
         Exactness::OnDocument
     } else if is_part_of_class {
         Exactness::OnKeys
@@ -283,7 +288,7 @@ const NO_OBJECT_ID: ObjectId = ObjectId::from_bytes([0; 12]);
 const LAST_OBJECT_ID: ObjectId = ObjectId::from_bytes([u8::MAX; 12]);
 
 /// Every value that stands with those of this type in the order of types.
-pub(super) fn class(kind: Type) -> Interval {
+pub(crate) fn class(kind: Type) -> Interval {
     const EMPTY: &[u8] = b"";
     let empty_text = Value::String(EMPTY.into());
     let empty_object = Value::Document(Doc::EMPTY);
@@ -319,8 +324,17 @@ pub(super) fn class(kind: Type) -> Interval {
     }
 }
 
+/// Whether no value within the intervals may hold a string.
+pub(crate) fn are_free_of_strings(intervals: &[Interval]) -> bool {
+    let class = |value: &marula_bson::ValueBuf| canonical_class(value.kind());
+    intervals.iter().all(|interval| {
+        class(&interval.high) < canonical_class(Type::String)
+            || class(&interval.low) > canonical_class(Type::Array)
+    })
+}
+
 /// Whether a collation would change how `value` compares.
-pub(super) fn holds_string(value: Value<'_>) -> bool {
+pub(crate) fn holds_string(value: Value<'_>) -> bool {
     match value {
         Value::String(_) | Value::Symbol(_) => true,
         Value::Document(doc) | Value::Array(doc) => doc.values().any(holds_string),

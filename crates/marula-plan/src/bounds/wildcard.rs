@@ -10,7 +10,8 @@ use super::kind::{Bounds, Exactness, PartKind, PartView};
 use super::predicate;
 
 /// The value of a path in a wildcard index.
-pub static WILDCARD: PartKind = PartKind { name: "", bounds, is_ordered: true, holds_value: false };
+pub static WILDCARD: PartKind =
+    PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: false };
 
 /// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of every value mean
 /// the paths below, too.

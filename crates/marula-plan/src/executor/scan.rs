@@ -46,6 +46,8 @@ pub(crate) struct Standing {
     given: Option<HashSet<RecordKey>>,
     /// Whether a walk over documents may give several within one unit of work. It counts the units that they are.
     pub(super) gives_many: bool,
+    /// Whether a walk looks at one document or entry within one unit of work, as it does where plans are compared.
+    pub(super) is_tried: bool,
     /// Where to go on, for a walk that knows that what comes next is not within its bounds.
     place: Vec<u8>,
     must_seek: bool,
@@ -221,7 +223,7 @@ impl Collscan {
                 }
                 stats.advanced += 1;
             } else {
-                if seen >= SEEN_MAX {
+                if seen >= SEEN_MAX || standing.is_tried {
                     return Ok(Step::NeedTime);
                 }
                 stats.need_time += 1;
@@ -248,6 +250,7 @@ impl Ixscan {
             let record = env.collection.find_unique(env.store, &key)?;
             env.collection.check_index(&self.index)?;
             let Some(record) = record else {
+                stats.seeks += 1;
                 self.standing.position = Position::End;
                 return Ok(Step::Eof);
             };
@@ -351,9 +354,9 @@ impl Ixscan {
 
     /// Whether the next entries, which the stage above only counts, are known to count without a look at them.
     fn may_pass(&self) -> bool {
-        let Standing { unseen, is_held, must_seek, given, .. } = &self.standing;
+        let Standing { unseen, is_held, must_seek, is_tried, given, .. } = &self.standing;
         *unseen > 1
-            && !(*is_held || *must_seek)
+            && !(*is_held || *must_seek || *is_tried)
             && given.is_none()
             && self.filter.is_none()
             && !matches!(self.bounds.keys, KeyBounds::Fields(_))
@@ -423,10 +426,11 @@ impl Ixscan {
             standing.wanted -= 1;
             return Ok(there_is_one);
         }
+        // Going on where the walk stood is not a search.
+        stats.seeks += u64::from(matches!(standing.position, Position::Start));
         if bounds.keys == KeyBounds::Nothing {
             return Ok(false);
         }
-        stats.seeks += 1;
         let range = bounds.keys.walked();
         let cursor = env.collection.scan_index(env.store, index.clone(), &range, *direction)?;
         let mut cursor = Walk::new(cursor);

@@ -24,6 +24,8 @@ const SCORE_FIELD: &str = "_ftsx";
 /// What a search remembers while it adds up.
 #[derive(Default)]
 pub(crate) struct Scoring {
+    /// Whether the first unit of work is done, which does nothing.
+    has_begun: bool,
     /// The walk that is being read.
     current: usize,
     /// Where each record stands among the scores.
@@ -69,6 +71,9 @@ impl TextOr {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         let TextOr { inputs, scoring } = self;
+        if !std::mem::replace(&mut scoring.has_begun, true) {
+            return Ok(Step::NeedTime);
+        }
         if let Some(input) = inputs.get_mut(scoring.current) {
             let step = input.work(env, &mut |found| scoring.add(found).map(|()| Emit::Taken))?;
             if step == Step::Eof {
@@ -109,6 +114,10 @@ impl TextMatch {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         let TextMatch { matcher, input, rejected, .. } = self;
+        // Where no term is searched for, nothing is asked.
+        if input.stats.is_eof && input.stats.works == 0 {
+            return Ok(Step::Eof);
+        }
         let mut has_passed = false;
         let step = input.work(env, &mut |found| {
             // Where documents are left unread, whoever reads them tries the whole filter.

@@ -105,8 +105,8 @@ impl Node {
             Stage::TextMatch(stage) => stage.work(env, out)?,
             Stage::Sort(stage) => stage.work(stats, env, out)?,
             Stage::Skip(stage) => skip(stage, stats, env, out)?,
-            Stage::Limit(stage) => limit(stage, env, out)?,
-            Stage::Projection(stage) => stage.input.work(env, out)?,
+            Stage::Limit(stage) => limit(stage, stats, env, out)?,
+            Stage::Projection(stage) => pass(&mut stage.input, stats, env, out)?,
         };
         match step {
             Step::Advanced(Emit::Full) => self.stats.works -= 1,
@@ -242,8 +242,7 @@ impl Sort {
                 sorter.push(found, fields)?;
                 Ok(Emit::Taken)
             };
-            let before = self.input.stats.works;
-            if self.input.work(env, &mut take)? == Step::Eof {
+            if pass(&mut self.input, stats, env, &mut take)? == Step::Eof {
                 sorter.finish()?;
                 let (store, collection, filter) = (env.store, env.collection, env.filter);
                 let source = Source { store, collection, filter, fields: env.fields };
@@ -253,10 +252,6 @@ impl Sort {
                     begin_anew(&mut self.input);
                 }
             }
-            // A walk below may have done several units.
-            let more = (self.input.stats.works - before).saturating_sub(1);
-            stats.works += more;
-            stats.need_time += more;
             return Ok(Step::NeedTime);
         }
         let mut step = Step::Eof;
@@ -272,6 +267,21 @@ impl Sort {
     }
 }
 
+/// Has a stage work for the one above, whose units those are that a walk does at once.
+fn pass(
+    input: &mut Node,
+    stats: &mut Stats,
+    env: &mut Env<'_>,
+    out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+) -> Result<Step> {
+    let before = input.stats.works;
+    let step = input.work(env, out)?;
+    let more = (input.stats.works - before).saturating_sub(1);
+    stats.works += more;
+    stats.need_time += more;
+    Ok(step)
+}
+
 fn skip(
     stage: &mut Counted,
     stats: &mut Stats,
@@ -279,17 +289,12 @@ fn skip(
     out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Step> {
     if stage.left == 0 {
-        return stage.input.work(env, out);
+        return pass(&mut stage.input, stats, env, out);
     }
     let before = stage.input.stats.advanced;
     count_only(&mut stage.input, stage.left);
-    let step = stage.input.work(env, &mut |_| Ok(Emit::Taken))?;
-    let skipped = stage.input.stats.advanced - before;
-    stage.left -= skipped;
-    // A walk below may have done several units.
-    let more = skipped.saturating_sub(1);
-    stats.works += more;
-    stats.need_time += more;
+    let step = pass(&mut stage.input, stats, env, &mut |_| Ok(Emit::Taken))?;
+    stage.left -= stage.input.stats.advanced - before;
     Ok(match step {
         Step::Advanced(_) => Step::NeedTime,
         other => other,
@@ -322,13 +327,14 @@ fn begin_anew(node: &mut Node) {
 
 fn limit(
     stage: &mut Counted,
+    stats: &mut Stats,
     env: &mut Env<'_>,
     out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Step> {
     if stage.left == 0 {
         return Ok(Step::Eof);
     }
-    let step = stage.input.work(env, out)?;
+    let step = pass(&mut stage.input, stats, env, out)?;
     if matches!(step, Step::Advanced(Emit::Taken | Emit::Enough)) {
         stage.left -= 1;
     }
@@ -352,6 +358,16 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
     let mut next = 0;
     number(root, &mut next);
     next
+}
+
+/// Has walks take documents and entries one by one, so that their work can be compared.
+pub(crate) fn take_one_by_one(root: &mut Node) {
+    match &mut root.stage {
+        Stage::Collscan(scan) => scan.standing.is_tried = true,
+        Stage::Ixscan(scan) => scan.standing.is_tried = true,
+        _ => {}
+    }
+    root.inputs_mut().iter_mut().for_each(take_one_by_one);
 }
 
 /// Lets a walk give several documents within one unit of work, where whoever takes them does not count by units.
@@ -386,7 +402,7 @@ pub(super) fn expect(node: &mut Node, wanted: u64) {
 }
 
 /// Ends a run: notes where each stage stands, and lets go of the store.
-pub(super) fn rest(node: &mut Node, env: &mut Env<'_>) {
+pub(crate) fn rest(node: &mut Node, env: &mut Env<'_>) {
     match &mut node.stage {
         Stage::Collscan(stage) => stage.standing.rest(env),
         Stage::Ixscan(stage) => stage.standing.rest(env),

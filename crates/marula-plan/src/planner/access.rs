@@ -20,8 +20,8 @@ use crate::query::Query;
 
 /// How many branches of an `$or` are planned one by one.
 const BRANCHES_MAX: usize = 10_000;
-/// How many pairs of indexes that could meet are looked at for one conjunction. Source: mongod 6.0's
-/// `internalQueryEnumerationMaxIntersectPerAnd`, which is the last number that is not enough.
+/// How many pairs of indexes that could meet are looked at for one conjunction. Source: the pairs that mongod 6.0 shows,
+/// one more than its `internalQueryEnumerationMaxIntersectPerAnd`.
 const MEETINGS_MAX: usize = 4;
 /// How many ways through the branches of one `$or` are looked at. Source: mongod 6.0's
 /// `internalQueryEnumerationMaxOrSolutions`.
@@ -292,7 +292,13 @@ impl<'a> Finder<'a> {
                         let [its_way] = other.ways.as_slice() else { return None };
                         let shares = |conjunct: &usize| way.by_field.contains(conjunct);
                         let is_apart = !its_way.by_field.iter().any(shares);
-                        (is_apart && other.view.wildcard.is_none())
+                        // One index that serves what the two serve is better.
+                        let serves_both = |way_of_all: &Assignment| {
+                            let both = way.by_field.iter().chain(&its_way.by_field);
+                            both.into_iter().all(|it| way_of_all.by_field.contains(it))
+                        };
+                        let is_outdone = candidates.iter().flat_map(|it| &it.ways).any(serves_both);
+                        (is_apart && !is_outdone && other.view.wildcard.is_none())
                             .then(|| vec![(first.view, way), (other.view, its_way)])
                     });
                     others.collect()
@@ -300,16 +306,16 @@ impl<'a> Finder<'a> {
                 ways => vec![ways.iter().map(|way| (first.view, way)).collect()],
             };
             for walks in partners {
+                if meetings == MEETINGS_MAX {
+                    self.has_more_meetings.set(true);
+                    return;
+                }
                 let meets = walks.iter().all(|(_, way)| way.is_in_record_order(own.len()));
                 found.push(meets.then(|| {
                     let meeting = self.meeting(&walks, own);
                     Access { index: first.number, ..meeting }
                 }));
                 meetings += 1;
-                if meetings == MEETINGS_MAX {
-                    self.has_more_meetings.set(true);
-                    return;
-                }
             }
         }
     }

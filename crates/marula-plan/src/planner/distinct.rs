@@ -11,7 +11,7 @@ use marula_db::index::IndexKind;
 use marula_error::Result;
 
 use super::{IndexView, access, find_hinted, finish, plans_inner, searched, visible};
-use crate::bounds::Interval;
+use crate::bounds::{Interval, KeyBounds};
 use crate::executor::Standing;
 use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage};
 use crate::query::{Hint, Query};
@@ -48,20 +48,29 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
     found.into_iter().find_map(|access| {
         let Stage::Ixscan(mut scan) = access.node.stage else { return None };
         let view = views.iter().find(|view| view.is_walked_by(&scan))?;
-        if scan.filter.is_some() || !view.holds(key) || !view.same_collation {
+        if scan.filter.is_some() || !view.holds(key, scan.bounds.fields.as_ref()) {
             return None;
         }
         let field = view.parts.iter().position(|part| part.path == key)?;
         scan.used_for = ScanUse::Distinct(field);
+        if let Some(fields) = &scan.bounds.fields {
+            scan.bounds.keys = KeyBounds::checked(fields, &view.parts);
+        }
         Some((distinct_scan(scan, key), field))
     })
 }
 
 /// Whether an index that holds `key` leads to the documents that match.
 pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
+    let mut filter = query.filter.clone();
+    filter.add_index_conditions(&query.context);
     let mut views = visible(state, query);
-    views.retain(|view| view.parts.iter().any(|part| part.path == key));
-    !access::accesses(state, &views, query, query.filter.root()).is_empty()
+    views.retain(|view| match &view.index.spec.kind {
+        // Whichever path is walked.
+        IndexKind::Wildcard(wildcard) => wildcard.covers(key),
+        _ => view.parts.iter().any(|part| part.path == key),
+    });
+    !access::accesses(state, &views, query, filter.root()).is_empty()
 }
 
 fn distinct_scan(scan: Ixscan, key: &FieldPath) -> Plan {
@@ -119,7 +128,7 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
     scan.standing = Standing::default();
     scan.used_for = ScanUse::Distinct(0);
     let needs = query.shown.as_ref().and_then(|shown| shown.needs.as_ref());
-    scan.covers = needs.is_some_and(|needs| needs.iter().all(|path| view.holds(path)));
+    scan.covers = needs.is_some_and(|needs| needs.iter().all(|path| view.holds(path, None)));
     let covers = scan.covers;
     let mut node = Node::new(Stage::Ixscan(scan));
     if !covers {

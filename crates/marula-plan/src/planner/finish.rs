@@ -14,7 +14,11 @@ use crate::query::{Query, Shown, Wanted};
 /// The plan that goes this way.
 pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> Plan {
     let Access { rank, has_more_meetings, .. } = access;
-    Plan { rank, has_more_meetings, ..Plan::new(on_top(access.node, query, views)) }
+    let sort = query.sort.as_ref();
+    let has_more_walks =
+        sort.is_some_and(|sort| order::has_too_many_walks(&access.node, sort, views));
+    let plan = Plan::new(on_top(access.node, query, views));
+    Plan { rank, has_more_meetings, has_more_walks, ..plan }
 }
 
 /// The tree over `node` that gives what `query` asks for.
@@ -22,8 +26,9 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
     if query.wanted == Wanted::Count {
         return count(node);
     }
-    let has_natural_order = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
-    let sort = query.sort.as_ref().filter(|_| !has_natural_order);
+    // One document is in order, and is not more than is wanted.
+    let is_one_at_most = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
+    let sort = query.sort.as_ref().filter(|_| !is_one_at_most);
     let mut is_ordered = true;
     if let Some(pattern) = sort {
         (node, is_ordered) = order::orient(node, pattern, views);
@@ -89,7 +94,7 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
     if !is_projected {
         node = project(node, query, covers);
     }
-    if let Some(limit) = query.limit.filter(|_| blocking.is_none()) {
+    if let Some(limit) = query.limit.filter(|_| blocking.is_none() && !is_one_at_most) {
         node = Node::limit(node, limit);
     }
     match shows_nothing && query.skip == 0 && query.limit.is_none() {
@@ -110,9 +115,14 @@ pub(super) fn project(node: Node, query: &Query, covers: bool) -> Node {
     if query.wanted == Wanted::Key {
         return Node::project(node, ProjectionKind::ReturnKey);
     }
-    let Some(shown) = query.shown.as_ref().filter(|shown| !shown.is_nothing()) else { return node };
+    let Some(shown) = query.shown.as_ref().filter(|shown| !shown.is_nothing()) else {
+        return match query.shows_record_id {
+            true => Node::project(node, ProjectionKind::Default),
+            false => node,
+        };
+    };
     let is_one_scan = !node.any(&|stage| matches!(stage, Stage::Or(_) | Stage::SortMerge(_)));
-    let kind = match shown.is_simple {
+    let kind = match shown.is_simple && !query.shows_record_id {
         true if covers && is_one_scan => ProjectionKind::Covered,
         true if !covers => ProjectionKind::Simple,
         _ => ProjectionKind::Default,
@@ -125,7 +135,8 @@ fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool 
     match &node.stage {
         Stage::Ixscan(scan) => {
             let view = views.iter().find(|view| view.is_walked_by(scan));
-            view.is_some_and(|view| paths.iter().all(|path| view.holds(path)))
+            let fields = scan.bounds.fields.as_ref();
+            view.is_some_and(|view| paths.iter().all(|path| view.holds(path, fields)))
         }
         Stage::Or(_) | Stage::SortMerge(_) => {
             node.inputs().iter().all(|input| holds_all(input, paths, views))

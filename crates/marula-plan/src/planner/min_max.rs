@@ -39,6 +39,14 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
         }
         Some(hint) => find_hinted(state, hint)?,
     };
+    // A text has no place among texts in another order.
+    let has_text = |bound: &Option<DocBuf>| {
+        bound.as_ref().is_some_and(|bound| bound.as_doc().values().any(bounds::holds_string))
+    };
+    let view = IndexView::new(index, query);
+    if !view.same_collation && (has_text(&query.min) || has_text(&query.max)) {
+        return Err(min_max_fields());
+    }
     let end = |bound: &Option<DocBuf>| -> Result<Option<Vec<u8>>> {
         bound.as_ref().map(|bound| index_key(index, bound.as_doc())).transpose()
     };
@@ -48,7 +56,6 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     if query.min.is_some() && query.max.is_some() && range.start >= range.end {
         return Err(min_not_below_max());
     }
-    let view = IndexView::new(index, query);
     let scan = view.scan_of(ScanBounds { fields: None, keys: KeyBounds::Range(range) });
     let access = Access::with_filter(Node::new(Stage::Ixscan(scan)), whole_filter(query));
     Ok(finish::finish(access, query, &[view]))

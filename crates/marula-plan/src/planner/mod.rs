@@ -20,22 +20,24 @@ pub(crate) mod subplan;
 mod text;
 mod wildcard;
 
+pub(crate) use partial::flatten;
+
 use std::sync::Arc;
 
 use marula_bson::{FieldPath, ValueBuf};
 use marula_db::Index;
-use marula_db::collection::State;
+use marula_db::collection::{Shape, State};
 use marula_db::index::IndexKind;
 use marula_db::index::spec::same_pattern;
 use marula_error::{Result, errors};
-use marula_query::filter::{CompareOp, Filter, Node as FilterNode, Predicate};
+use marula_query::filter::{Filter, Node as FilterNode};
 use marula_storage::{Direction, KeyRange};
 
 use crate::bounds::places::is_asked_for_places;
 use crate::bounds::{self, IndexBounds, Interval, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::Standing;
-use crate::plan::{IdHack, Ixscan, Node, Plan, ScanBounds, Stage};
+use crate::plan::{IdHack, Ixscan, Node, Plan, ScanBounds, ScanUse, Stage};
 use crate::query::{Hint, Query, Wanted};
 use access::Access;
 pub(crate) use access::Rank;
@@ -71,8 +73,12 @@ impl<'a> IndexView<'a> {
             _ => false,
         };
         let mut parts = PartView::of(index, same_collation);
-        let is_counted =
-            query.wanted == Wanted::Count && parts.iter().all(|part| part.multikey == 0);
+        // Nobody looks at the fields of the index.
+        let needs = query.shown.as_ref().and_then(|shown| shown.needs.as_deref());
+        let shows_id_alone =
+            matches!(needs, Some([path]) if path.is_single() && path.first() == b"_id");
+        let is_counted = (query.wanted == Wanted::Count || shows_id_alone)
+            && parts.iter().all(|part| part.multikey == 0);
         parts.iter_mut().for_each(|part| part.is_counted = is_counted);
         IndexView { index, parts, same_collation, wildcard: None }
     }
@@ -93,13 +99,13 @@ impl<'a> IndexView<'a> {
         Arc::ptr_eq(self.index, &scan.index) && self.wildcard == scan.wildcard.as_ref()
     }
 
-    /// Whether an entry tells what a document has at `path`.
-    fn holds(&self, path: &FieldPath) -> bool {
-        self.parts.iter().any(|part| {
+    /// Whether an entry within `bounds` tells what a document has at `path`.
+    fn holds(&self, path: &FieldPath, bounds: Option<&IndexBounds>) -> bool {
+        self.parts.iter().enumerate().any(|(number, part)| {
             part.path == path
                 && part.kind.holds_value
                 && part.multikey == 0
-                && part.order.is_none()
+                && (part.order.is_none() || is_free_of_strings(bounds, number))
                 && path.indexes().iter().all(Option::is_none)
         })
     }
@@ -128,6 +134,12 @@ impl<'a> IndexView<'a> {
     fn whole_scan(&self) -> Ixscan {
         self.scan(IndexBounds::whole(self.parts.len()))
     }
+}
+
+/// Whether no entry within `bounds` holds a string in this field of its index.
+fn is_free_of_strings(bounds: Option<&IndexBounds>, field: usize) -> bool {
+    let intervals = bounds.and_then(|bounds| bounds.fields.get(field));
+    intervals.is_some_and(|intervals| bounds::are_free_of_strings(intervals))
 }
 
 /// The most promising plan for `query` on a collection as it is in `state`.
@@ -169,16 +181,11 @@ pub(crate) fn is_partial_served(index: &Index, query: &Query) -> bool {
     partial::covers(filter.root(), &conjuncts)
 }
 
-/// The values that the first field of an index can have in documents that match, and their range of keys; `None`
-/// where the filter does not bound it.
-pub(crate) fn bounds_on(index: &Arc<Index>, query: &Query) -> Option<(Vec<Interval>, KeyRange)> {
+/// The keys of an index of one field that lie within an interval.
+pub(crate) fn range_of(index: &Arc<Index>, query: &Query, interval: &Interval) -> KeyRange {
     let view = IndexView::new(index, query);
-    let mut conjuncts = Vec::new();
-    partial::flatten(query.filter.root(), &mut conjuncts);
-    let mut way = assign::assignments(&view, &conjuncts).into_iter().next()?;
-    let intervals = std::mem::take(way.bounds.fields.first_mut()?);
-    let range = bounds::hull(&intervals, &view.parts[0]);
-    Some((intervals, range))
+    let KeyRange { start, end } = bounds::hull(std::slice::from_ref(interval), &view.parts[0]);
+    KeyRange { end: end.max(start.clone()), start }
 }
 
 fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
@@ -196,10 +203,15 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
             _ => Err(text::index_not_usable()),
         };
     }
-    match query.hint.as_ref().filter(|_| query.allowed.is_none()) {
+    // What an index filter says goes before a hint of an index.
+    let is_heeded = |hint: &&Hint| query.allowed.is_none() || matches!(hint, Hint::Natural { .. });
+    match query.hint.as_ref().filter(is_heeded) {
         Some(Hint::Natural { backward }) => {
             let direction = if *backward { Direction::Backward } else { Direction::Forward };
-            return Ok(vec![collscan(direction, query)]);
+            return Ok(vec![match clustered::scan(state, query)? {
+                Some(walk) => clustered_plan(ClusteredScan { direction, ..walk }, query),
+                None => collscan(direction, query),
+            }]);
         }
         Some(hint) if clustered::is_hinted(state, hint) => {
             return Ok(vec![walk_records(state, query)?]);
@@ -231,11 +243,14 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
         }
         None => {}
     }
-    if let Some(id) = id_point(&query.filter)
+    if let Some(id) = query.filter.named_id()
+        && query.skip == 0
+        && !query.shows_record_id
+        && state.shape() != Shape::Clustered
         && query.context.collation.is_none()
         && state.options.collation.is_none()
     {
-        return Ok(vec![finish::finish(Access::of(id_hack(id)), query, &[])]);
+        return Ok(vec![finish::finish(Access::of(id_hack(id.to_buf())), query, &[])]);
     }
     searched(state, query)
 }
@@ -244,6 +259,10 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
 fn searched(state: &State, query: &Query) -> Result<Vec<Plan>> {
     let views = useful(state, query);
     let mut plans = indexed(state, &views, query);
+    // A walk that only counts entries is not tried against others.
+    if let Some(number) = plans.iter().position(|plan| plan.root.any(&counts_entries)) {
+        return Ok(vec![plans.swap_remove(number)]);
+    }
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
     if let Some(sort) = &query.sort
         && plans.iter().all(|plan| plan.root.any(&is_blocking))
@@ -252,11 +271,17 @@ fn searched(state: &State, query: &Query) -> Result<Vec<Plan>> {
     }
     if plans.is_empty() {
         plans.push(walk_records(state, query)?);
-    } else if let Some(walk) = clustered::scan(state, query)?.filter(|walk| walk.low.is_some()) {
+    } else if let Some(walk) = clustered::scan(state, query)?
+        && (walk.low.is_some() || walk.gives_order)
+    {
         plans.push(clustered_plan(walk, query));
     }
     plans.truncate(PLANS_MAX);
     Ok(plans)
+}
+
+fn counts_entries(stage: &Stage) -> bool {
+    matches!(stage, Stage::Ixscan(scan) if scan.used_for == ScanUse::Count)
 }
 
 /// The indexes that a query may use.
@@ -401,17 +426,4 @@ fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
 fn told(index: &Index) -> String {
     let spec = &index.spec;
     format!("kp: {} name: '({}, )' io: {}", spec.key.as_doc(), spec.name, spec.quoted().as_doc())
-}
-
-/// The `_id` that a filter asks for by equality, alone.
-fn id_point(filter: &Filter) -> Option<ValueBuf> {
-    let FilterNode::Path(node) = filter.root() else { return None };
-    let Predicate::Compare(compare) = &node.predicate else { return None };
-    let is_id = node.path.is_single() && node.path.first() == b"_id";
-    // An array matches by its elements too, and null what is missing; neither is one point.
-    let is_plain = !matches!(
-        compare.value.get(),
-        marula_bson::Value::Array(_) | marula_bson::Value::Null | marula_bson::Value::Undefined
-    );
-    (is_id && is_plain && compare.op == CompareOp::Eq).then(|| compare.value.clone())
 }

@@ -4,8 +4,8 @@ use marula_bson::FieldPath;
 use marula_query::sort::{SortPart, SortPattern};
 use marula_storage::Direction;
 
-use super::IndexView;
-use crate::bounds::{IndexBounds, Interval, KeyBounds};
+use super::{IndexView, is_free_of_strings};
+use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
 use crate::executor::Merging;
 use crate::plan::{Ixscan, Node, ScanBounds, SortMerge, Stage};
 
@@ -95,7 +95,16 @@ fn shows_key(mut node: Node) -> Node {
 
 fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
     match orientation(&scan, pattern, views) {
-        None => (Node::new(Stage::Ixscan(scan)), false),
+        None => {
+            // As in mongod, an index with another order of strings is walked as if it gave the sort's.
+            let view = views.iter().find(|view| view.is_walked_by(&scan));
+            if let Some((view, fields)) = view.zip(scan.bounds.fields.as_ref())
+                && let Some(direction) = direction_by_keys(view, fields, pattern)
+            {
+                scan.direction = direction;
+            }
+            (Node::new(Stage::Ixscan(scan)), false)
+        }
         Some(Orientation::Walk(direction)) => {
             scan.direction = direction;
             (Node::new(Stage::Ixscan(scan)), true)
@@ -144,46 +153,79 @@ fn orientation(
     if let Some(direction) = direction_of(view, fields, pattern) {
         return Some(Orientation::Walk(direction));
     }
-    if !holds_key(view, pattern) || scan.filter.is_some() {
+    if !holds_key(view, pattern, Some(fields)) || scan.filter.is_some() || !view.same_collation {
         return None;
     }
-    // A walk over a few values of leading fields is many walks, each in order.
-    let mut walks = vec![Vec::new()];
-    for (number, intervals) in fields.fields.iter().enumerate() {
-        // What differs from walk to walk is not what they are merged by.
-        let is_sorted_by = |part: &SortPart| matches!(part, SortPart::Path { path, .. } if path == view.parts[number].path);
-        if !intervals.iter().all(Interval::is_point)
-            || walks.len() * intervals.len() > WALKS_MAX
-            || (intervals.len() > 1 && pattern.parts().iter().any(is_sorted_by))
-        {
-            break;
-        }
-        walks = walks
-            .into_iter()
-            .flat_map(|walk: Vec<Interval>| {
-                intervals.iter().map(move |point| {
-                    let mut walk = walk.clone();
-                    walk.push(point.clone());
-                    walk
-                })
-            })
-            .collect();
-        if walks.len() < 2 {
-            continue;
-        }
-        let exploded: Vec<IndexBounds> = walks
-            .iter()
-            .map(|walk| {
-                let points = walk.iter().map(|point| vec![point.clone()]);
-                let rest = fields.fields[number + 1..].iter().cloned();
-                IndexBounds { fields: points.chain(rest).collect() }
-            })
-            .collect();
-        if let Some(direction) = direction_of(view, &exploded[0], pattern) {
-            return Some(Orientation::Walks(direction, exploded));
-        }
+    let Exploded { fixed, direction, walks } = explode(view, fields, pattern)?;
+    if walks > WALKS_MAX {
+        return None;
     }
-    None
+    // The first field's values change the fastest.
+    let mut walks = vec![Vec::new()];
+    for intervals in &fields.fields[..fixed] {
+        let longer = intervals.iter().flat_map(|point| {
+            walks.iter().map(move |walk: &Vec<Interval>| {
+                walk.iter().chain([point]).cloned().collect::<Vec<Interval>>()
+            })
+        });
+        walks = longer.collect();
+    }
+    let bounds = walks.into_iter().map(|walk| {
+        let points = walk.into_iter().map(|point| vec![point]);
+        IndexBounds { fields: points.chain(fields.fields[fixed..].iter().cloned()).collect() }
+    });
+    Some(Orientation::Walks(direction, bounds.collect()))
+}
+
+/// How a walk over a few values of leading fields is many walks, each in order.
+struct Exploded {
+    /// How many fields have single values.
+    fixed: usize,
+    direction: Direction,
+    /// How many walks there would be.
+    walks: usize,
+}
+
+/// How a walk can be made into walks that are merged: where what the sort names stands behind the fields with single
+/// values.
+fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) -> Option<Exploded> {
+    let are_points = |intervals: &&Vec<Interval>| intervals.iter().all(Interval::is_point);
+    let fixed = fields.fields.iter().take_while(are_points).count();
+    let walks = fields.fields[..fixed]
+        .iter()
+        .fold(1_usize, |walks, points| walks.saturating_mul(points.len()));
+    let rest = view.parts.get(fixed..)?;
+    let names_rest = pattern.parts().len() <= rest.len()
+        && pattern.parts().iter().zip(rest).all(
+            |(wanted, part)| matches!(wanted, SortPart::Path { path, .. } if path == part.path),
+        );
+    if walks < 2 || !names_rest {
+        return None;
+    }
+    let mut one = fields.clone();
+    one.fields[..fixed].iter_mut().for_each(|points| points.truncate(1));
+    let direction = direction_of(view, &one, pattern)?;
+    Some(Exploded { fixed, direction, walks })
+}
+
+/// Whether a walk in `node` would give the order of `pattern` as several that are merged, if they were not too many.
+pub(super) fn has_too_many_walks(
+    node: &Node,
+    pattern: &SortPattern,
+    views: &[IndexView<'_>],
+) -> bool {
+    match &node.stage {
+        Stage::Ixscan(scan) => {
+            let view = views.iter().find(|view| view.is_walked_by(scan));
+            view.zip(scan.bounds.fields.as_ref()).is_some_and(|(view, fields)| {
+                direction_of(view, fields, pattern).is_none()
+                    && explode(view, fields, pattern).is_some_and(|it| it.walks > WALKS_MAX)
+            })
+        }
+        Stage::Fetch(fetch) => has_too_many_walks(&fetch.input, pattern, views),
+        Stage::Or(or) => or.inputs.iter().any(|input| has_too_many_walks(input, pattern, views)),
+        _ => false,
+    }
 }
 
 /// Whether the sort key of what a stage gives can be told without reading documents.
@@ -192,16 +234,16 @@ fn tells_key(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> boo
         Stage::Ixscan(scan) => views
             .iter()
             .find(|view| view.is_walked_by(scan))
-            .is_some_and(|view| holds_key(view, pattern)),
+            .is_some_and(|view| holds_key(view, pattern, scan.bounds.fields.as_ref())),
         Stage::SortMerge(_) => true,
         _ => false,
     }
 }
 
 /// Whether the entries of an index tell the sort key.
-fn holds_key(view: &IndexView<'_>, pattern: &SortPattern) -> bool {
+fn holds_key(view: &IndexView<'_>, pattern: &SortPattern, bounds: Option<&IndexBounds>) -> bool {
     pattern.parts().iter().all(|part| match part {
-        SortPart::Path { path, .. } => view.holds(path),
+        SortPart::Path { path, .. } => view.holds(path, bounds),
         SortPart::Meta(_) => false,
     })
 }
@@ -215,9 +257,22 @@ pub(super) fn direction_of(
     bounds: &IndexBounds,
     pattern: &SortPattern,
 ) -> Option<Direction> {
-    if !view.same_collation {
-        return None;
-    }
+    let direction = direction_by_keys(view, bounds, pattern)?;
+    let is_sorted_alike = |part: &SortPart| match part {
+        SortPart::Path { path, .. } => (view.parts.iter().enumerate())
+            .filter(|(_, part)| part.path == path)
+            .all(|(number, _)| is_free_of_strings(Some(bounds), number)),
+        SortPart::Meta(_) => false,
+    };
+    (view.same_collation || pattern.parts().iter().all(is_sorted_alike)).then_some(direction)
+}
+
+/// As [`direction_of`], whatever the order of the index's strings is.
+fn direction_by_keys(
+    view: &IndexView<'_>,
+    bounds: &IndexBounds,
+    pattern: &SortPattern,
+) -> Option<Direction> {
     // All entries of a document are walked, for those fields do not bound them that hold arrays.
     let is_whole = view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
         part.multikey == 0 || matches!(intervals.as_slice(), [only] if only.is_all())
@@ -226,11 +281,14 @@ pub(super) fn direction_of(
         |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
     let has_one_value = |path: &FieldPath| {
         view.parts.iter().zip(&bounds.fields).any(|(part, intervals)| {
-            part.path == path && part.multikey == 0 && part.kind.is_ordered && is_fixed(intervals)
+            part.path == path && part.multikey == 0 && part.kind.tells_equal && is_fixed(intervals)
         })
     };
     let mut direction = None;
-    let mut parts = view.parts.iter().take_while(|part| part.kind.is_ordered).zip(&bounds.fields);
+    let is_walkable = |(part, intervals): &(&PartView<'_>, &Vec<Interval>)| {
+        part.kind.is_ordered || (part.kind.tells_equal && is_fixed(intervals))
+    };
+    let mut parts = view.parts.iter().zip(&bounds.fields).take_while(is_walkable);
     for wanted in pattern.parts() {
         let SortPart::Path { path, descending } = wanted else { return None };
         // What is the same in all documents does not order them, wherever it stands.

@@ -12,7 +12,7 @@ pub(super) fn covers(partial: &Node, conjuncts: &[&Node]) -> bool {
 }
 
 /// The conjuncts of a condition.
-pub(super) fn flatten<'n>(node: &'n Node, out: &mut Vec<&'n Node>) {
+pub(crate) fn flatten<'n>(node: &'n Node, out: &mut Vec<&'n Node>) {
     match node {
         Node::And(children) => children.iter().for_each(|child| flatten(child, out)),
         other => out.push(other),

@@ -78,23 +78,31 @@ pub(super) fn access(
     });
     let terms = &matcher.search().index_terms;
     let mut walks: Vec<Node> = terms.iter().map(|term| walk(index, kind, &prefix, term)).collect();
+    if walks.is_empty() {
+        walks.push(Node::new(Stage::Eof));
+    }
     let input = if query.wants_score {
         Node::new(Stage::TextOr(TextOr { inputs: walks, scoring: Scoring::default() }))
     } else {
         let input = match walks.len() {
-            0 => Node::new(Stage::Eof),
             1 => walks.remove(0),
             _ => Node::or(walks),
         };
-        Node::fetch(input, None)
+        // That there is nothing to read is known from the start.
+        let is_eof = matches!(input.stage, Stage::Eof);
+        let mut fetch = Node::fetch(input, None);
+        fetch.stats.is_eof = is_eof;
+        fetch
     };
-    let node = Node::new(Stage::TextMatch(TextMatch {
+    let is_eof = input.stats.is_eof;
+    let mut node = Node::new(Stage::TextMatch(TextMatch {
         matcher,
         index: Arc::clone(index),
         prefix: shown,
         input: Box::new(input),
         rejected: 0,
     }));
+    node.stats.is_eof = is_eof;
     Some((node, settled))
 }
 

@@ -163,6 +163,7 @@ fn jumps_are_planned_as_mongod_does() {
                 sort: Doc::EMPTY,
                 projection: Doc::EMPTY,
                 has_run: false,
+                sorts_records: false,
             };
             let tree = crate::explain::tree(&plan, &printed);
             let mut told = Vec::new();

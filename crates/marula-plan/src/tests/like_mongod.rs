@@ -193,7 +193,8 @@ fn a_tie_goes_to_the_index_that_fits() {
     {
         let collection = collection(&db, &format!("c{number}"), &[], &indexes);
         let mut asked = query(&filter);
-        let choice = choice::explain(&db, &collection, &mut asked, &mut || Ok(())).unwrap();
+        let choice =
+            choice::explain(&db, &collection, &mut asked, &mut |_, _| (), &mut || Ok(())).unwrap();
         assert_eq!(shown(&choice.plan.root), format!("FETCH({wanted})"), "{}", filter.as_doc());
     }
 }
@@ -269,4 +270,122 @@ fn a_hint_that_means_two_indexes_is_refused() {
         error.message(),
         "error processing query: planner returned error :: caused by :: Hint matched multiple indexes, must hint by index name. Matched: kp: { a: 1 } name: '(index0, )' io: { v: 2, key: { a: 1 }, name: \"index0\" } and kp: { a: 1 } name: '(index1, )' io: { v: 2, key: { a: 1 }, name: \"index1\", partialFilterExpression: { a: 1 } }"
     );
+}
+
+/// Entries that are looked at and places that are searched for, of walks over several intervals. A walk ends with the
+/// last value that the query names, and looks at no entry behind it.
+#[test]
+fn walks_look_at_as_many_entries() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let docs: Vec<DocBuf> = (0..200)
+        .map(|id| doc! { "_id": id, "a": (id % 10), "b": (id % 7), "c": (id % 4) })
+        .collect();
+    let indexes = [doc! { "a": 1, "b": 1 }, doc! { "c": 1, "b": (-1) }];
+    let collection = collection(&db, "c", &docs, &indexes);
+    let check = |filter: DocBuf, sort: Option<DocBuf>, wanted: (u64, u64, u64)| {
+        let mut asked = query(&filter);
+        asked.sort = sort.map(|sort| SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
+        let mut plans = planner::plans(&collection.state(), &asked).unwrap();
+        let mut execution = Execution::new(collection.clone(), plans.remove(0), asked);
+        execution.run(&db, &mut || Ok(()), &mut |_| Ok(Emit::Taken)).unwrap();
+        let mut found = None;
+        execution.plan().root.walk(&mut |node| {
+            if let Stage::Ixscan(_) = &node.stage {
+                found = Some((node.stats.keys, node.stats.seeks, node.stats.works));
+            }
+        });
+        assert_eq!(found, Some(wanted), "{}", filter.as_doc());
+    };
+    check(doc! { "a": { "$in": [1, 2] }, "b": { "$lt": 3 } }, None, (20, 2, 20));
+    check(
+        doc! { "a": { "$in": [1, 2] }, "b": { "$lt": 3 } },
+        Some(doc! { "a": (-1), "b": (-1) }),
+        (20, 2, 20),
+    );
+    check(
+        doc! { "a": { "$in": [1, 2] }, "b": { "$gt": 3 } },
+        Some(doc! { "a": (-1), "b": (-1) }),
+        (18, 2, 18),
+    );
+    check(doc! { "c": { "$in": [0, 3] }, "b": { "$gt": 3 } }, None, (45, 3, 45));
+    check(doc! { "a": { "$in": [1.5, 2] }, "b": 3 }, None, (5, 2, 5));
+    check(doc! { "a": { "$gt": 5, "$lt": 2 } }, None, (0, 1, 1));
+}
+
+/// A walk over a few values is made into walks that are merged where the sort is what stands behind those values.
+#[test]
+fn sorts_behind_single_values_are_merged() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection = collection(&db, "c", &[], &[doc! { "a": 1, "b": 1, "c": 1 }]);
+    let many: Vec<Value<'_>> = (0..201).map(Value::Int32).collect();
+    let many = DocBuf::build(|filter| {
+        let mut list = filter.begin_doc("a");
+        let mut list = list.begin_array("$in");
+        many.iter().for_each(|value| {
+            list.push(*value);
+        });
+    });
+    let check = |filter: DocBuf, sort: DocBuf, wanted: (usize, bool)| {
+        let mut asked = query(&filter);
+        asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
+        let (plan, _) = planner::plan(&collection.state(), asked).unwrap();
+        let mut walks = 0;
+        plan.root.walk(&mut |node| walks += usize::from(matches!(node.stage, Stage::Ixscan(_))));
+        assert_eq!((walks, plan.has_more_walks), wanted, "{}", sort.as_doc());
+    };
+    let some = || doc! { "a": { "$in": [1, 2] }, "b": { "$in": [1, 2, 3] } };
+    check(some(), doc! { "c": 1 }, (6, false));
+    check(some(), doc! { "b": 1 }, (1, false));
+    check(some(), doc! { "b": 1, "c": 1 }, (1, false));
+    check(doc! { "a": { "$in": [1, 2] }, "b": { "$gt": 1 } }, doc! { "b": 1 }, (2, false));
+    check(doc! { "a": { "$in": [1, 2] }, "b": 1 }, doc! { "b": 1, "c": 1 }, (1, false));
+    check(many.clone(), doc! { "b": (-1) }, (1, true));
+    check(many.clone(), doc! { "c": 1 }, (1, false));
+    check(many, doc! { "b": 1, "c": (-1) }, (1, false));
+}
+
+/// Two indexes do not meet for what one index serves.
+#[test]
+fn one_index_outdoes_two_that_meet() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let filter = doc! { "a": 1, "b": 1, "c": 1 };
+    let single = || vec![doc! { "a": 1 }, doc! { "b": 1 }, doc! { "c": 1 }];
+    for (number, (index, wanted)) in [
+        (doc! { "a": 1, "b": 1 }, vec!["a, c", "b, c", "c, ab"]),
+        (doc! { "b": 1, "c": 1 }, vec!["a, b", "a, c", "a, bc"]),
+        (doc! { "a": 1, "b": 1, "c": 1 }, vec![]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let indexes = [single(), vec![index]].concat();
+        let collection = collection(&db, &format!("c{number}"), &[], &indexes);
+        let plans = planner::plans(&collection.state(), &query(&filter)).unwrap();
+        let found: Vec<String> = plans.iter().map(|plan| shown(&plan.root)).collect();
+        let wanted = wanted.iter().map(|pair| format!("FETCH(AND_SORTED({pair}))"));
+        let found = found.into_iter().filter(|plan| plan.contains("AND_SORTED"));
+        assert_eq!(found.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        assert!(plans.iter().all(|plan| !plan.has_more_meetings));
+    }
+}
+
+/// An index in another order of strings gives the order of what holds none, and tells it.
+#[test]
+fn another_order_of_strings_matters_to_strings_alone() {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let index = doc! { "key": { "n": 1, "s": (-1) }, "collation": { "locale": "fr" } };
+    let collection = collection(&db, "c", &[], &[index]);
+    let check = |filter: DocBuf, sort: DocBuf, is_given: bool| {
+        let mut asked = query(&filter);
+        asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
+        let (plan, _) = planner::plan(&collection.state(), asked).unwrap();
+        let sorts = plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
+        assert_eq!(!sorts, is_given, "{} by {}", filter.as_doc(), sort.as_doc());
+    };
+    check(doc! { "n": 1 }, doc! { "n": 1 }, true);
+    check(doc! { "n": { "$gt": 1 } }, doc! { "n": (-1) }, true);
+    check(doc! { "n": null }, doc! { "n": 1 }, true);
+    check(doc! { "n": { "$ne": 1 } }, doc! { "n": 1 }, false);
+    check(doc! { "n": 1 }, doc! { "s": 1 }, false);
+    check(doc! {}, doc! { "n": 1 }, false);
 }

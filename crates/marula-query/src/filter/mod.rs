@@ -25,7 +25,7 @@ pub(crate) mod types;
 
 use std::sync::Arc;
 
-use marula_bson::{Collator, Doc, DocBuf, FieldPath};
+use marula_bson::{Collator, Doc, DocBuf, FieldPath, Value};
 use marula_error::Result;
 
 pub use crate::json_schema::SchemaNode;
@@ -51,6 +51,8 @@ pub struct Filter {
     collation: Option<Collation>,
     /// The tree in the order of the text, kept where a projection asks for positions.
     written: Option<Arc<Node>>,
+    /// Whether its text is `{ _id: <value> }`.
+    names_id: bool,
 }
 
 /// What a filter is for; some purposes forbid some operators.
@@ -70,6 +72,8 @@ pub enum Purpose {
 #[derive(Debug)]
 pub struct Draft {
     node: Node,
+    /// Whether its text is `{ _id: <value> }`.
+    names_id: bool,
 }
 
 impl Draft {
@@ -90,7 +94,8 @@ impl Draft {
     /// Errors: those of the constant expressions, with mongod's prefix for each level of the tree.
     pub fn finish(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
-        Filter::from_node(self.node, context).checked()
+        let names_id = self.names_id;
+        Filter { names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
     /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a projection asks for. Of
@@ -100,7 +105,8 @@ impl Draft {
         optimize(&mut self.node, context)?;
         let collator = context.collation.as_ref().map(Collation::collator);
         let written = Some(Arc::new(canonical::simplified(self.node.clone(), collator)));
-        Filter { written, ..Filter::from_node(self.node, context) }.checked()
+        let names_id = self.names_id;
+        Filter { written, names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 }
 
@@ -116,6 +122,26 @@ fn optimize(node: &mut Node, context: &Context) -> Result<()> {
     done.map_err(|error| error.caused_by("Failed to optimize expression"))
 }
 
+/// The value of a filter document that asks for one `_id` and nothing else: `{ _id: <value> }`.
+///
+/// An operator document, a regular expression and an array are not such a value: they mean more than one `_id`.
+pub fn id_equality(filter: Doc<'_>) -> Option<Value<'_>> {
+    let mut fields = filter.iter();
+    let (Some(only), None) = (fields.next(), fields.next()) else { return None };
+    if only.name != "_id" {
+        return None;
+    }
+    match only.value.get() {
+        Value::Regex { .. } | Value::Array(_) | Value::Undefined | Value::Null => None,
+        Value::Document(doc)
+            if doc.iter().next().is_some_and(|first| first.name.starts_with(b"$")) =>
+        {
+            None
+        }
+        id => Some(id),
+    }
+}
+
 impl Filter {
     /// Parses a filter document.
     pub fn parse(doc: Doc<'_>, context: &Context) -> Result<Filter> {
@@ -125,7 +151,8 @@ impl Filter {
     /// Parses a filter document and leaves its constant expressions as they are, for a command that reads its other
     /// arguments before they are computed.
     pub fn draft(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Draft> {
-        Ok(Draft { node: parse::parse(doc, purpose, context)? })
+        let names_id = id_equality(doc).is_some();
+        Ok(Draft { node: parse::parse(doc, purpose, context)?, names_id })
     }
 
     /// The filter that every document matches.
@@ -142,7 +169,12 @@ impl Filter {
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();
         let collator = collation.as_ref().map(Collation::collator);
-        Filter { root: canonical::canonical(root, collator), collation, written: None }
+        Filter {
+            root: canonical::canonical(root, collator),
+            collation,
+            written: None,
+            names_id: false,
+        }
     }
 
     /// Adds what an `$expr` in it says of single paths, for indexes to serve: the same documents match.
@@ -170,12 +202,24 @@ impl Filter {
 
     /// Makes a filter of a tree whose parts are in canonical form already; their order stays.
     pub fn of_canonical(root: Node, context: &Context) -> Filter {
-        Filter { root, collation: context.collation.clone(), written: None }
+        Filter { root, collation: context.collation.clone(), written: None, names_id: false }
     }
 
     /// The tree.
     pub fn root(&self) -> &Node {
         &self.root
+    }
+
+    /// The value of `_id` that it asks for, where its text is `{ _id: <value> }`; see [`id_equality`].
+    pub fn named_id(&self) -> Option<Value<'_>> {
+        match &self.root {
+            Node::Path(PathNode { predicate: Predicate::Compare(compare), .. })
+                if self.names_id =>
+            {
+                Some(compare.value.get())
+            }
+            _ => None,
+        }
     }
 
     /// The collation's comparison, where it is not the binary one.

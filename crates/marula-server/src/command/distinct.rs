@@ -10,6 +10,7 @@ use marula_bson::{
 };
 use marula_db::Index;
 use marula_db::collection::State;
+use marula_db::index::IndexKind;
 use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
@@ -117,7 +118,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 /// What of documents is needed, where an index may hold it: the field itself. As in mongod, all of the document is
 /// where such an index leads to it, and does not answer alone.
 pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Shown> {
-    let is_indexed = |index: &Arc<Index>| index.spec.parts.iter().any(|part| part.path == *path);
+    let is_indexed = |index: &Arc<Index>| match &index.spec.kind {
+        IndexKind::Wildcard(wildcard) => {
+            !query.filter.to_doc().as_doc().is_empty() && wildcard.covers(path)
+        }
+        _ => index.spec.parts.iter().any(|part| part.path == *path),
+    };
     (state.indexes.iter().any(is_indexed) && !planner::is_led_to(state, query, path))
         .then(|| Shown::field(path))
 }

@@ -297,6 +297,7 @@ impl<'a> FindArgs<'a> {
         if request.flag("returnKey") {
             query.wanted = Wanted::Key;
         }
+        query.shows_record_id = request.flag("showRecordId");
         let mut interrupt = || ctx.check_interrupt();
         let db = &ctx.server.db;
         let wording = Wording {

@@ -1,0 +1,405 @@
+//! What `explain` answers of a plan: the plan, those beside it, and what they did when they were carried out.
+//!
+//! A plan that was tried goes on from where the trial has left it, as in mongod: what it has given is taken first, and
+//! the stage above counts a unit of work for each of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use marula_bson::{Doc, DocBuf, DocWriter};
+use marula_db::{Collection, Namespace};
+use marula_error::{Error, Result};
+use marula_plan::explain::{self, Printed, above, append_count, append_stats};
+use marula_plan::plan::Stats;
+use marula_plan::shape::{Shape, hash_text};
+use marula_plan::trial::Tried;
+use marula_plan::{Emit, Execution, Plan, Query, Stage};
+use marula_query::collation::Collation;
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+use marula_query::update::Update;
+
+use super::Verbosity;
+use super::asked::Verb;
+use crate::context::Context;
+use crate::update_one::{change_if_matching, upserted_document};
+
+/// Documents that were found, and would be changed.
+#[derive(Default)]
+pub(super) struct Found {
+    count: u64,
+    /// What went wrong with the next one.
+    failure: Option<Error>,
+}
+
+impl Found {
+    /// Adds a document, if the update can be applied to it.
+    pub(super) fn add(
+        &mut self,
+        update: Option<&Update>,
+        filter: &Filter,
+        context: &QueryContext,
+        doc: Doc<'_>,
+    ) {
+        if self.failure.is_some() {
+            return;
+        }
+        let mut out = Vec::new();
+        let change = |update| change_if_matching(filter, update, context, doc, &mut out);
+        match update.map(change).transpose() {
+            Ok(_) => self.count += 1,
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    fn is_enough(&self, wanted: u64) -> bool {
+        self.failure.is_some() || self.count >= wanted
+    }
+}
+
+/// What has come of trying several plans.
+#[derive(Default)]
+pub(super) struct Trials {
+    /// How well the winner has done; `None` where it was alone.
+    pub score: Option<f64>,
+    /// The others.
+    pub rejected: Vec<Tried>,
+    /// What the winner has found.
+    pub found: Found,
+}
+
+/// How a plan was carried out.
+struct Done {
+    plan: Plan,
+    found: u64,
+    /// What the stage has done that takes the documents.
+    stats: Stats,
+    failure: Option<Error>,
+    /// Whether that stage failed, and not the plan.
+    fails_above: bool,
+}
+
+/// What is made into an answer.
+pub(super) struct Answer<'a> {
+    pub verb: Verb,
+    started: Instant,
+    verbosity: Verbosity,
+    pub printed: Printed<'a>,
+    namespace: &'a Namespace,
+    /// The filter as it was understood; `None` where nobody had to understand it.
+    pub parsed: Option<DocBuf>,
+    /// The order of strings that it is understood in.
+    pub collation: Option<Collation>,
+    /// Whether it is a pipeline that the query carries out as a whole.
+    pub is_whole_pipeline: bool,
+    /// The shape of the query, where its plan is one of those that are chosen by shape.
+    pub shape: Option<Shape>,
+    /// Whether an index filter says which indexes may be used.
+    pub is_filtered: bool,
+    /// Whether there are more pairs of indexes than were looked at.
+    pub has_more_meetings: bool,
+    /// Whether a sort's order would take more walks than are looked at.
+    pub has_more_walks: bool,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(
+        verb: Verb,
+        verbosity: Verbosity,
+        sort: Doc<'a>,
+        projection: Doc<'a>,
+        namespace: &'a Namespace,
+    ) -> Self {
+        Answer {
+            verb,
+            started: Instant::now(),
+            verbosity,
+            printed: Printed { sort, projection, has_run: false, sorts_records: verb.writes() },
+            namespace,
+            parsed: None,
+            collation: None,
+            is_whole_pipeline: false,
+            shape: None,
+            is_filtered: false,
+            has_more_meetings: false,
+            has_more_walks: false,
+        }
+    }
+
+    /// The answer where there is no collection.
+    pub(super) fn of_nothing(&self, mut plan: Plan) -> Result<DocBuf> {
+        let answer = self.planned(&self.tree(&plan, None, 0), &[]);
+        let stats = &mut plan.root.stats;
+        (stats.works, stats.is_eof) = (1, true);
+        let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
+        let done = Done { plan, found: 0, stats, failure: None, fails_above: false };
+        Ok(self.with_stats(answer, &done, &[]))
+    }
+
+    /// The answer for a plan beside those that were tried with it; `update` is how documents would change.
+    pub(super) fn of_plan(
+        &self,
+        ctx: &Context<'_>,
+        plan: Plan,
+        trials: Trials,
+        collection: Arc<Collection>,
+        query: Query,
+        update: Option<Update>,
+    ) -> Result<DocBuf> {
+        let Trials { score, rejected, found } = trials;
+        let others: Vec<DocBuf> =
+            rejected.iter().map(|tried| self.tree(&tried.plan, None, 0)).collect();
+        let answer = self.planned(&self.tree(&plan, None, 0), &others);
+        if self.verbosity == Verbosity::QueryPlanner {
+            return Ok(answer);
+        }
+        let winner = score.map(|score| {
+            // The stage above has not begun.
+            let is_eof = plan.root.stats.is_eof && plan.root.stats.advanced == 0;
+            self.tried(&plan, score, Stats { is_eof, ..Stats::default() }, 0)
+        });
+        let done = self.run(ctx, Execution::new(collection, plan, query), found, update)?;
+        let others = rejected
+            .iter()
+            .map(|tried| self.tried(&tried.plan, tried.score, done.stats, done.found));
+        let all: Vec<DocBuf> = winner.into_iter().chain(others).collect();
+        Ok(self.with_stats(answer, &done, &all))
+    }
+
+    /// Carries a plan out as far as the command would; it may have found something already.
+    fn run(
+        &self,
+        ctx: &Context<'_>,
+        mut execution: Execution,
+        mut found: Found,
+        update: Option<Update>,
+    ) -> Result<Done> {
+        let is_by_id = matches!(execution.plan().root.stage, Stage::IdHack(_));
+        let enough = match self.verb {
+            Verb::Find => u64::MAX,
+            // Behind the one document it is known that there is no other.
+            _ if is_by_id => 1,
+            Verb::Count { skip, limit, .. } => {
+                limit.map_or(u64::MAX, |limit| limit.saturating_add(skip))
+            }
+            Verb::Update { multi: true, .. } | Verb::Delete { multi: true, .. } => u64::MAX,
+            Verb::Update { .. } | Verb::Delete { .. } => 1,
+        };
+        let (filter, context) = {
+            let query = execution.query();
+            (query.filter.clone(), query.context.clone())
+        };
+        if found.count > enough {
+            found = Found { count: enough, failure: None };
+        }
+        // Each document that was found before is one unit of work, and so is one that cannot be changed.
+        let before = execution.plan().root.stats;
+        let mut works = found.count + u64::from(found.failure.is_some());
+        let is_at_end = before.is_eof && self.verb != Verb::Find;
+        let mut failure = None;
+        if !found.is_enough(enough) && !is_at_end {
+            let mut interrupt = || ctx.check_interrupt();
+            let outcome = execution.run(&ctx.server.db, &mut interrupt, &mut |next| {
+                found.add(update.as_ref(), &filter, &context, next.doc);
+                Ok(if found.is_enough(enough) { Emit::Enough } else { Emit::Taken })
+            });
+            // Who is to stop gets no answer; what goes wrong in the query is part of it.
+            ctx.check_interrupt()?;
+            failure = outcome.err();
+        }
+        let plan = execution.into_plan();
+        let after = plan.root.stats;
+        works += after.works - before.works;
+        let ends = |stats: &Stats| stats.works - stats.advanced - stats.need_time;
+        let mut fails_above = false;
+        if let Verb::Update { upsert: true, .. } = self.verb
+            && let Some(update) = &update
+            && found.count == 0
+            && found.failure.is_none()
+            && failure.is_none()
+        {
+            found.failure = upserted_document(update, &filter, &context, ctx.now_ms).err();
+        }
+        if let Some(error) = found.failure.take() {
+            (failure, fails_above) = (Some(error), true);
+        } else if failure.is_none() && ends(&after) == ends(&before) {
+            // That there is no more, or no more is wanted, is found out by another unit.
+            works += 1;
+        }
+        let advanced = if self.verb.returns() { found.count } else { 0 };
+        let stats = Stats {
+            works,
+            advanced,
+            need_time: works.saturating_sub(1).saturating_sub(advanced),
+            is_eof: failure.is_none() || after.is_eof,
+            ..Stats::default()
+        };
+        Ok(Done { plan, found: found.count, stats, failure, fails_above })
+    }
+
+    /// What a plan has done in a trial, under a stage that has done this much.
+    fn tried(&self, plan: &Plan, score: f64, stats: Stats, found: u64) -> DocBuf {
+        let examined = plan.examined();
+        let returned = match self.verb {
+            Verb::Find => plan.root.stats.advanced,
+            _ => stats.advanced,
+        };
+        DocBuf::build(|one| {
+            append_count(one, "nReturned", returned);
+            one.append("executionTimeMillisEstimate", 0);
+            append_count(one, "totalKeysExamined", examined.keys);
+            append_count(one, "totalDocsExamined", examined.docs);
+            one.append("score", score);
+            one.append("executionStages", &self.tree(plan, Some((stats, false)), found));
+        })
+    }
+
+    /// The stages of a plan under what becomes of its documents; `ran` says what that stage did and whether it failed,
+    /// if it ran.
+    fn tree(&self, plan: &Plan, ran: Option<(Stats, bool)>, found: u64) -> DocBuf {
+        let printed = Printed { has_run: ran.is_some(), ..self.printed };
+        let input = explain::tree(plan, &printed);
+        let did = |out: &mut DocWriter<'_>, counts: &[(&str, u64)]| {
+            if ran.is_some() {
+                counts.iter().for_each(|(name, count)| append_count(out, name, *count));
+            }
+        };
+        let tree = match self.verb {
+            Verb::Find => return input,
+            Verb::Count { skip, .. } => above("COUNT", ran, input, |out| {
+                let skipped = found.min(skip);
+                did(out, &[("nCounted", found - skipped), ("nSkipped", skipped)]);
+            }),
+            Verb::Update { upsert, .. } => above("UPDATE", ran, input, |out| {
+                let has_begun = ran.is_some_and(|(stats, _)| stats.works > 0);
+                let is_eof = ran.is_some_and(|(stats, _)| stats.is_eof);
+                let upserts = u64::from(upsert && found == 0 && has_begun && is_eof);
+                let counts =
+                    [("nMatched", found), ("nWouldModify", found), ("nWouldUpsert", upserts)];
+                did(out, &counts);
+            }),
+            Verb::Delete { .. } => {
+                above("DELETE", ran, input, |out| did(out, &[("nWouldDelete", found)]))
+            }
+        };
+        match self.printed.projection.is_empty() {
+            true => tree,
+            false => above("PROJECTION_DEFAULT", ran, tree, |out| {
+                out.append("transformBy", self.printed.projection);
+            }),
+        }
+    }
+
+    fn with_stats(&self, mut answer: DocBuf, done: &Done, all: &[DocBuf]) -> DocBuf {
+        if self.verbosity == Verbosity::QueryPlanner {
+            return answer;
+        }
+        let returned = match self.verb {
+            Verb::Find => done.found,
+            _ => done.stats.advanced,
+        };
+        let examined = done.plan.examined();
+        let tree = self.tree(&done.plan, Some((done.stats, done.fails_above)), done.found);
+        let stats = DocBuf::build(|out| {
+            let totals = (examined.keys, examined.docs);
+            self.append_totals(done.failure.as_ref(), returned, totals, out);
+            out.append("executionStages", &tree);
+            self.append_all(all, out);
+        });
+        answer.push("executionStats", &stats);
+        answer
+    }
+
+    fn append_all(&self, all: &[DocBuf], out: &mut DocWriter<'_>) {
+        if self.verbosity == Verbosity::AllPlansExecution {
+            let mut plans = out.begin_array("allPlansExecution");
+            all.iter().for_each(|plan| {
+                plans.push(plan);
+            });
+        }
+    }
+
+    /// The answer for a `count` of everything, which the collection knows.
+    pub(super) fn of_fast_count(
+        &self,
+        collection: &Collection,
+        skip: u64,
+        limit: Option<u64>,
+    ) -> DocBuf {
+        let all = u64::try_from(collection.count()).unwrap_or(0);
+        let skipped = all.min(skip);
+        let counted = (all - skipped).min(limit.unwrap_or(u64::MAX));
+        let tree = |stats: Option<Stats>| {
+            DocBuf::build(|out| {
+                out.append("stage", "RECORD_STORE_FAST_COUNT");
+                append_stats(stats.map(|stats| (stats, false)), out);
+                if stats.is_some() {
+                    append_count(out, "nCounted", counted);
+                    append_count(out, "nSkipped", skipped);
+                }
+            })
+        };
+        let mut answer = self.planned(&tree(None), &[]);
+        if self.verbosity > Verbosity::QueryPlanner {
+            let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
+            let stats = DocBuf::build(|out| {
+                self.append_totals(None, 0, (0, 0), out);
+                out.append("executionStages", &tree(Some(stats)));
+                self.append_all(&[], out);
+            });
+            answer.push("executionStats", &stats);
+        }
+        answer
+    }
+
+    fn append_totals(
+        &self,
+        failure: Option<&Error>,
+        returned: u64,
+        (keys, docs): (u64, u64),
+        out: &mut DocWriter<'_>,
+    ) {
+        out.append("executionSuccess", failure.is_none());
+        if let Some(failure) = failure {
+            out.append("errorMessage", failure.message());
+            out.append("errorCode", failure.code().number());
+        }
+        append_count(out, "nReturned", returned);
+        let took = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        append_count(out, "executionTimeMillis", took);
+        append_count(out, "totalKeysExamined", keys);
+        append_count(out, "totalDocsExamined", docs);
+        if failure.is_some() {
+            out.append("failed", true);
+        }
+    }
+
+    fn planned(&self, winning: &DocBuf, rejected: &[DocBuf]) -> DocBuf {
+        DocBuf::build(|out| {
+            let mut planner = out.begin_doc("queryPlanner");
+            planner.append("namespace", self.namespace.as_str());
+            planner.append("indexFilterSet", self.is_filtered);
+            if let Some(parsed) = &self.parsed {
+                planner.append("parsedQuery", parsed);
+                if let Some(collation) = &self.collation {
+                    planner.append("collation", collation.to_doc());
+                }
+            }
+            if self.is_whole_pipeline {
+                planner.append("optimizedPipeline", true);
+            }
+            if let Some(shape) = self.shape {
+                planner.append("queryHash", hash_text(shape.query).as_str());
+                planner.append("planCacheKey", hash_text(shape.plan).as_str());
+            }
+            planner.append("maxIndexedOrSolutionsReached", false);
+            planner.append("maxIndexedAndSolutionsReached", self.has_more_meetings);
+            planner.append("maxScansToExplodeReached", self.has_more_walks);
+            planner.append("winningPlan", winning);
+            let mut array = planner.begin_array("rejectedPlans");
+            rejected.iter().for_each(|plan| {
+                array.push(plan);
+            });
+        })
+    }
+}

@@ -1,0 +1,300 @@
+//! What an explained command asks of its collection, read as the command itself reads it.
+
+use marula_bson::{Doc, DocBuf, FieldPath, doc};
+use marula_db::Namespace;
+use marula_error::{Result, errors};
+use marula_plan::choice::{self, Choice};
+use marula_plan::shape::Shape;
+use marula_plan::{Node, Plan, Query, Shown, Stage, Wanted, planner};
+use marula_query::feature_version::FeatureVersion;
+use marula_query::filter::{Filter, Purpose};
+use marula_query::text;
+use marula_query::update::{Update, UpdateOptions};
+
+use super::Verbosity;
+use super::answer::{Answer, Found, Trials};
+use crate::command::update::sorted_multi;
+use crate::command::{distinct, find};
+use crate::context::Context;
+use crate::query_args;
+use crate::request::Request;
+use crate::{write_reply, writes};
+
+errors! {
+    not_explainable(name: &str) = IllegalOperation, "Cannot explain cmd: {name}";
+    one_statement() = InvalidLength, "explained write batches must be of size 1";
+}
+
+/// What is asked of one collection.
+pub(super) struct Asked<'a> {
+    query: Query,
+    sort: Doc<'a>,
+    /// What is shown of each document; of a `findAndModify`, of the one that it answers.
+    projection: Doc<'a>,
+    verb: Verb,
+    /// How documents change.
+    update: Option<Update>,
+    /// The field that a `distinct` is about.
+    key: Option<FieldPath>,
+    /// Whether the query is a pipeline, and all of it.
+    pub is_whole_pipeline: bool,
+}
+
+/// What becomes of the documents that are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// They are given.
+    Find,
+    /// They are counted.
+    Count { is_whole: bool, skip: u64, limit: Option<u64> },
+    /// They are changed, and the one that is may be given.
+    Update { multi: bool, upsert: bool, returns: bool },
+    /// They are removed, and the one that is may be given.
+    Delete { multi: bool, returns: bool },
+}
+
+impl Verb {
+    /// Whether the document that it is about is given.
+    pub(super) fn returns(self) -> bool {
+        matches!(self, Verb::Update { returns: true, .. } | Verb::Delete { returns: true, .. })
+    }
+
+    /// Whether they are written.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Verb::Update { .. } | Verb::Delete { .. })
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// A query whose documents are given.
+    pub(super) fn of(query: Query, sort: Doc<'a>, projection: Doc<'a>) -> Self {
+        let (verb, update, key) = (Verb::Find, None, None);
+        Asked { query, sort, projection, verb, update, key, is_whole_pipeline: false }
+    }
+
+    pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
+        let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
+        let whole = Doc::EMPTY;
+        // How documents change: the update, and the conditions on elements of arrays.
+        let mut change = None;
+        let (filter, sort, hint, collation, verb) = match request.command.name {
+            "find" => (
+                doc("filter")?,
+                doc("sort")?,
+                request.arg("hint"),
+                request.arg("collation"),
+                Verb::Find,
+            ),
+            "distinct" => {
+                (doc("query")?, whole, request.arg("hint"), request.arg("collation"), Verb::Find)
+            }
+            "count" => {
+                let query = doc("query")?;
+                let is_whole = query.is_empty() && request.arg("hint").is_none();
+                let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+                let verb = Verb::Count { is_whole, skip, limit: limit_of(request) };
+                (query, whole, request.arg("hint"), request.arg("collation"), verb)
+            }
+            "findAndModify" => {
+                change = request.arg("update").zip(Some((request.arg("arrayFilters"), None)));
+                let verb = match request.arg("update") {
+                    Some(_) => {
+                        Verb::Update { multi: false, upsert: request.flag("upsert"), returns: true }
+                    }
+                    None => Verb::Delete { multi: false, returns: true },
+                };
+                (doc("query")?, doc("sort")?, request.arg("hint"), request.arg("collation"), verb)
+            }
+            "update" | "delete" => {
+                let is_update = request.command.name == "update";
+                let list = request.documents(if is_update { "updates" } else { "deletes" });
+                let statements = list.into_iter().flatten().collect::<Result<Vec<_>>>()?;
+                write_reply::check_batch_size(statements.len())?;
+                let [statement] = statements[..] else { return Err(one_statement()) };
+                let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
+                change = statement
+                    .get("u")
+                    .filter(|_| is_update)
+                    .zip(Some((statement.get("arrayFilters"), statement.get("c"))));
+                let verb = match is_update {
+                    true => Verb::Update {
+                        multi: flag("multi"),
+                        upsert: flag("upsert"),
+                        returns: false,
+                    },
+                    false => Verb::Delete { multi: !flag("limit"), returns: false },
+                };
+                let query = statement.get("q").and_then(|query| query.as_doc()).unwrap_or(whole);
+                let sort = statement.get("sort").and_then(|sort| sort.as_doc());
+                let sort = sort.filter(|_| is_update && request.version >= FeatureVersion::V8_0);
+                if sort.is_some() && flag("multi") {
+                    return Err(sorted_multi());
+                }
+                (
+                    query,
+                    sort.unwrap_or(whole),
+                    statement.get("hint"),
+                    statement.get("collation"),
+                    verb,
+                )
+            }
+            other => return Err(not_explainable(other)),
+        };
+        let collection = ctx.server.db.collection(ns);
+        if let (Some(collection), false) = (&collection, verb == Verb::Find) {
+            writes::check_not_view(collection)?;
+        }
+        let mut context =
+            query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
+        context.has_text_score = text::has_search(filter);
+        let update = match change {
+            Some((update, (array_filters, constants))) => {
+                let options = UpdateOptions {
+                    array_filters: array_filters.and_then(|filters| filters.as_array()),
+                    constants: constants.and_then(|constants| constants.as_doc()),
+                    multi: matches!(verb, Verb::Update { multi: true, .. }),
+                };
+                Some(Update::parse(update, &options, &context)?)
+            }
+            None => None,
+        };
+        let purpose = match verb {
+            Verb::Update { upsert: true, .. } => Purpose::Upsert,
+            _ => Purpose::Any,
+        };
+        let filter = Filter::draft(filter, purpose, &context)?.finish(&context)?;
+        let mut query = Query::new(filter, context);
+        query.hint = query_args::parse_hint(hint)?;
+        query_args::apply_sort(&mut query, sort)?;
+        query.context.limits = query_args::limits(ctx, request);
+        query.wants_score = text::asks_for_score(sort);
+        let mut projection = Doc::EMPTY;
+        let mut key = None;
+        match verb {
+            Verb::Find => {
+                query.skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+                query.limit = limit_of(request);
+                let bound = |name: &str| {
+                    let bound = request.arg(name).and_then(|bound| bound.as_doc());
+                    bound.filter(|bound| !bound.is_empty()).map(Doc::to_buf)
+                };
+                (query.min, query.max) = (bound("min"), bound("max"));
+                projection = doc("projection")?;
+                query.wants_score |= text::asks_for_score(projection);
+                if let Some(parsed) = find::parse_projection(projection, &query.context)? {
+                    query.shown = Some(Shown::of(&parsed, projection));
+                }
+                if request.flag("returnKey") {
+                    query.wanted = Wanted::Key;
+                }
+                query.shows_record_id = request.flag("showRecordId") && query.wanted != Wanted::Key;
+                key = request.text("key").map(FieldPath::new);
+            }
+            Verb::Count { .. } => query.wanted = Wanted::Count,
+            // A write looks for one document by stopping at it; only a sort has to know.
+            Verb::Update { multi, .. } | Verb::Delete { multi, .. } => {
+                query.limit = (!multi && query.sort.is_some()).then_some(1);
+                if verb.returns() {
+                    projection = doc("fields")?;
+                    find::parse_projection(projection, &query.context)?;
+                }
+            }
+        }
+        Ok(Asked { query, sort, projection, verb, update, key, is_whole_pipeline: false })
+    }
+
+    /// The answer on the collection of this name, and whether the plan gives only the first document of each group that
+    /// the query speaks of.
+    pub(super) fn answer(
+        self,
+        ctx: &Context<'_>,
+        ns: &Namespace,
+        verbosity: Verbosity,
+    ) -> Result<(DocBuf, bool)> {
+        let Asked { mut query, sort, projection, verb, update, key, is_whole_pipeline } = self;
+        let shown_beside_id =
+            query.shows_record_id.then(|| doc! { "$recordId": { "$meta": "recordId" } });
+        let transform = DocBuf::build(|out| {
+            out.append_elements(projection.elements_bytes());
+            if let Some(more) = &shown_beside_id {
+                out.append_elements(more.as_doc().elements_bytes());
+            }
+        });
+        let collection = ctx.server.db.collection(ns);
+        let mut answer = Answer::new(verb, verbosity, sort, transform.as_doc(), ns);
+        answer.parsed = Some(query.filter.to_doc());
+        answer.is_whole_pipeline = is_whole_pipeline;
+        let Some(collection) = collection else {
+            let eof = || Plan::new(Node::new(Stage::Eof));
+            if verb != Verb::Find {
+                answer.parsed = None;
+            }
+            if verb.writes() {
+                // What is written to a collection that is not there is not looked at.
+                answer.verb = Verb::Find;
+                answer.printed.projection = Doc::EMPTY;
+            }
+            let gives_first_of_each = query.first_of_each.is_some();
+            return Ok((answer.of_nothing(eof())?, gives_first_of_each));
+        };
+        if let Verb::Count { is_whole: true, skip, limit } = verb {
+            answer.parsed = None;
+            return Ok((answer.of_fast_count(&collection, skip, limit), false));
+        }
+        let state = collection.state();
+        answer.collation = query.context.collation.clone();
+        if let Some(key) = key {
+            if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
+                answer.shape = Some(Shape::of(&query, &state));
+                let answer = answer.of_plan(
+                    ctx,
+                    plan,
+                    Trials::default(),
+                    collection.clone(),
+                    query,
+                    None,
+                )?;
+                return Ok((answer, false));
+            }
+            query.shown = distinct::shown(&state, &query, &key);
+        }
+        let mut interrupt = || ctx.check_interrupt();
+        let mut seen: Vec<Found> = Vec::new();
+        let (filter, context) = (query.filter.clone(), query.context.clone());
+        let mut see = |number: usize, doc: Doc<'_>| {
+            if seen.len() <= number {
+                seen.resize_with(number + 1, Found::default);
+            }
+            seen[number].add(update.as_ref(), &filter, &context, doc);
+        };
+        let Choice { plan, score, rejected, number } =
+            choice::explain(&ctx.server.db, &collection, &mut query, &mut see, &mut interrupt)?;
+        // Only now is known in which language a text search is.
+        answer.parsed = Some(query.filter.to_doc());
+        let is_by_id = matches!(plan.root.stage, Stage::IdHack(_))
+            && !update.as_ref().is_some_and(Update::needs_position);
+        if is_by_id && verb.writes() && projection.is_empty() {
+            // Nobody had to understand such a filter.
+            answer.parsed = None;
+        }
+        answer.has_more_meetings =
+            plan.has_more_meetings || rejected.iter().any(|tried| tried.plan.has_more_meetings);
+        answer.has_more_walks =
+            plan.has_more_walks || rejected.iter().any(|tried| tried.plan.has_more_walks);
+        let is_simple = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_) | Stage::Eof));
+        answer.shape = (!is_simple).then(|| Shape::of(&query, &state));
+        answer.is_filtered = query.allowed.is_some();
+        let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };
+        let trials = Trials { score, rejected, found };
+        let gives_first_of_each = plan.gives_first_of_each();
+        let answer = answer.of_plan(ctx, plan, trials, collection.clone(), query, update)?;
+        Ok((answer, gives_first_of_each))
+    }
+}
+
+/// The `limit` of a `find` or a `count`; a negative one is the same limit.
+fn limit_of(request: &Request<'_>) -> Option<u64> {
+    #[allow(clippy::cast_possible_truncation)]
+    let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
+    Some(limit.unsigned_abs()).filter(|&limit| limit > 0)
+}
