@@ -682,6 +682,7 @@ fn check_id(key: Doc<'_>, spec: Doc<'_>) -> Result<()> {
     if is_id_pattern(key) {
         check_id_options(spec)
     } else if is_on_id {
+        check_id_options(spec)?;
         Err(id_key(&key))
     } else {
         Ok(())

@@ -123,7 +123,9 @@ impl Node {
     /// Whether it has nothing more to give and knows it without another unit of work.
     pub(crate) fn is_spent(&self) -> bool {
         match &self.stage {
-            Stage::Limit(stage) => stage.left == 0,
+            Stage::Limit(stage) => stage.left == 0 || stage.input.is_spent(),
+            Stage::Skip(stage) => stage.input.is_spent(),
+            Stage::Fetch(stage) => stage.input.is_spent(),
             Stage::Projection(stage) => stage.input.is_spent(),
             Stage::IdHack(stage) => stage.standing.is_at_end(),
             Stage::SortMerge(stage) => stage.is_spent(),
@@ -149,6 +151,7 @@ impl Fetch {
         let (store, collection, whole, opened) =
             (env.store, env.collection, env.filter, env.opened);
         let mut has_passed = false;
+        let before = input.stats.works;
         let step = input.work(env, &mut |found| {
             let mut answer = Ok(Emit::Taken);
             let mut see = |doc: Doc<'_>| {
@@ -177,6 +180,7 @@ impl Fetch {
             }
             answer
         })?;
+        count_more(stats, input.stats.works - before);
         Ok(match step {
             Step::Advanced(_) if !has_passed => Step::NeedTime,
             other => other,
@@ -276,10 +280,15 @@ fn pass(
 ) -> Result<Step> {
     let before = input.stats.works;
     let step = input.work(env, out)?;
-    let more = (input.stats.works - before).saturating_sub(1);
+    count_more(stats, input.stats.works - before);
+    Ok(step)
+}
+
+/// Counts the units that the stage below has done beyond the one that it was asked for.
+fn count_more(stats: &mut Stats, units: u64) {
+    let more = units.saturating_sub(1);
     stats.works += more;
     stats.need_time += more;
-    Ok(step)
 }
 
 fn skip(

@@ -540,13 +540,7 @@ impl<'a> Finder<'a> {
 
     /// The filter of conjuncts, the unbound ones in mongod's order; `None` where there are none.
     fn conjunction(&self, bounding: &[&FilterNode], unbound: &[&FilterNode]) -> Option<Filter> {
-        let ordered = |nodes: &[&FilterNode]| -> Vec<FilterNode> {
-            nodes.iter().map(|&node| in_path_order(node.clone())).collect()
-        };
-        let mut unbound = ordered(unbound);
-        unbound.sort_by(beside_an_index);
-        let mut all = ordered(bounding);
-        all.append(&mut unbound);
+        let mut all = in_order(bounding, unbound);
         let root = match all.len() {
             0 => return None,
             1 => all.swap_remove(0),
@@ -564,24 +558,31 @@ impl Access {
         other: &Access,
         others: &FilterNode,
     ) -> Ordering {
-        let ordered = |access: &Access, node: &FilterNode| -> Vec<FilterNode> {
+        let conditions = |access: &Access, node: &FilterNode| -> Vec<FilterNode> {
             let mut conjuncts = Vec::new();
             partial::flatten(node, &mut conjuncts);
             let bounding = access.by_field.iter().filter_map(|&number| conjuncts.get(number));
-            let mut all: Vec<FilterNode> =
-                bounding.map(|&node| in_path_order(node.clone())).collect();
+            let bounding: Vec<&FilterNode> = bounding.copied().collect();
             let unbound = (0..conjuncts.len()).filter(|number| !access.by_field.contains(number));
-            let mut unbound: Vec<FilterNode> =
-                unbound.map(|number| in_path_order(conjuncts[number].clone())).collect();
-            unbound.sort_by(beside_an_index);
-            all.append(&mut unbound);
-            all
+            in_order(&bounding, &unbound.map(|number| conjuncts[number]).collect::<Vec<_>>())
         };
         match (self.is_leaf, self.by_field.is_empty() || other.by_field.is_empty()) {
-            (false, false) => compare_all(&ordered(self, node), &ordered(other, others)),
+            (false, false) => compare_all(&conditions(self, node), &conditions(other, others)),
             _ => Ordering::Equal,
         }
     }
+}
+
+/// Conditions in mongod's order: those that bound an index as they are, then the others by their paths.
+fn in_order(bounding: &[&FilterNode], unbound: &[&FilterNode]) -> Vec<FilterNode> {
+    let ordered = |nodes: &[&FilterNode]| -> Vec<FilterNode> {
+        nodes.iter().map(|&node| in_path_order(node.clone())).collect()
+    };
+    let mut unbound = ordered(unbound);
+    unbound.sort_by(beside_an_index);
+    let mut all = ordered(bounding);
+    all.append(&mut unbound);
+    all
 }
 
 fn compare_all(a: &[FilterNode], b: &[FilterNode]) -> Ordering {

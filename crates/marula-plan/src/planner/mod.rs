@@ -43,6 +43,7 @@ use access::Access;
 pub(crate) use access::Rank;
 pub(crate) use distinct::plan_first_of_each;
 pub use distinct::{is_led_to, plan_distinct};
+pub use text::prepare as prepare_search;
 
 errors! {
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";

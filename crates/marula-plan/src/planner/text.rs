@@ -37,7 +37,7 @@ fn text_index(state: &State) -> Option<(&Arc<Index>, &TextIndex)> {
 /// Finds the index that answers the text search of `query`, if there is one.
 ///
 /// Errors: `index_required`, `with_hint`, an unsupported language.
-pub(super) fn prepare(state: &State, query: &Query) -> Result<()> {
+pub fn prepare(state: &State, query: &Query) -> Result<()> {
     let Some(text) = query.filter.text() else { return Ok(()) };
     let (_, index) = text_index(state).ok_or_else(index_required)?;
     let matcher = TextMatcher::new(&text.query, Arc::clone(&index.fields))?;

@@ -134,12 +134,13 @@ fn check_dry_run(request: &Request<'_>) -> Result<()> {
     let Some(Value::Document(change)) = request.arg("index") else {
         return Err(dry_run_without_index());
     };
+    index_change::check_form(change)?;
     if !change.get("unique").is_some_and(|unique| unique.is_truthy()) {
         return Err(dry_run_of_another());
     }
-    let mut options =
-        change.iter().filter(|option| option.name != "name" && option.name != "keyPattern");
-    match options.nth(1).is_none() && changes_one_thing(request) {
+    let is_other = |name: &str| change.get(name).is_some_and(|value| !value.is_nullish());
+    let has_others = ["expireAfterSeconds", "hidden"].into_iter().any(is_other);
+    match !has_others && changes_one_thing(request) {
         true => Ok(()),
         false => Err(dry_run_of_more()),
     }

@@ -11,7 +11,7 @@ use marula_error::{Result, errors};
 use marula_plan::cache::{self, PlanCache};
 use marula_plan::index_filter::AllowedIndexes;
 use marula_plan::shape::query_shape;
-use marula_plan::{Shown, Wording};
+use marula_plan::{Shown, Wording, planner};
 
 use super::{Auth, Command, Outcome, find};
 use crate::context::Context;
@@ -30,6 +30,8 @@ errors! {
     index_type() = BadValue, "each item in indexes must be an object or string";
     index_empty() = BadValue, "index specification cannot be empty";
     no_collection() = BadValue, "no such collection";
+    collation_empty() = BadValue, "optional field collation cannot be an empty object";
+    name_type(kind: &str) = InvalidNamespace, "collection name has invalid type {kind}";
 }
 
 const WRITE: Auth = Auth::Collection(&["planCacheIndexFilter"]);
@@ -144,6 +146,9 @@ fn set_filter(
 
 /// The collection, if it is there.
 fn collection(ctx: &Context<'_>, request: &Request<'_>) -> Result<Option<Arc<Collection>>> {
+    if !matches!(request.first.value.get(), Value::String(_)) {
+        return Err(name_type(request.first.value.kind().alias()));
+    }
     let collection = ctx.server.db.collection(&request.namespace()?);
     collection.as_deref().map_or(Ok(()), writes::check_not_view)?;
     Ok(collection)
@@ -167,6 +172,9 @@ fn named_shape(
             return Err(optional_type(field));
         }
     }
+    if request.arg("collation").and_then(|doc| doc.as_doc()).is_some_and(Doc::is_empty) {
+        return Err(collation_empty());
+    }
     let doc = |name: &str| request.arg(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY);
     let (sort, projection) = (doc("sort"), doc("projection"));
     let collation = request.arg("collation");
@@ -174,10 +182,11 @@ fn named_shape(
         .map_err(|error| error.caused_by("unable to parse collation"))?;
     let mut query = query_args::parse_query(filter, context)?;
     query.filter.add_index_conditions(&query.context);
-    query_args::apply_sort(&mut query, sort)?;
+    planner::prepare_search(&collection.state(), &query)?;
     if let Some(parsed) = find::parse_projection(projection, &query.context)? {
         query.shown = Some(Shown::of(&parsed, projection));
     }
+    query_args::apply_sort(&mut query, sort)?;
     let wording = Wording { filter: Some(filter), sort: Some(sort), projection: Some(projection) };
     Ok(Some((query_shape(&query), cache::asked(&query, &wording))))
 }

@@ -18,6 +18,7 @@ errors! {
     clustered_hidden() = 6_011_800, "The 'hidden' option is not supported for a clusteredIndex";
     ambiguous_key(key: &Doc<'_>, count: usize, found: &str) = AmbiguousIndexKeyPattern, "index keyPattern {key} matches {count} indexes, must use index name. Conflicting indexes:{found}";
     id_expires() = InvalidOptions, "the _id field does not support TTL indexes";
+    compound_expires() = InvalidOptions, "TTL indexes are single-field indexes, compound indexes do not support TTL";
     id_hidden() = BadValue, "can't hide _id index";
     unprepared() = InvalidOptions, "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.";
     non_unique() = BadValue, "Cannot make index non-unique";
@@ -44,6 +45,11 @@ pub(super) struct IndexChange {
     makes_unique: bool,
 }
 
+/// Checks what is said of the index for its form.
+pub(super) fn check_form(change: Doc<'_>) -> Result<()> {
+    fields::check_doc("collMod.index", INDEX_FIELDS, change)
+}
+
 impl IndexChange {
     /// Reads what is to change. `is_alone` says that the request changes nothing else.
     pub(super) fn parse(
@@ -52,13 +58,20 @@ impl IndexChange {
         ns: &Namespace,
         is_alone: bool,
     ) -> Result<Self> {
-        fields::check_doc("collMod.index", INDEX_FIELDS, change)?;
+        check_form(change)?;
         let state = collection.state();
         let name = change.get("name").and_then(|name| name.as_str());
         let key = change.get("keyPattern").and_then(|key| key.as_doc());
+        // What is null is not said.
+        let given = |field: &str| change.get(field).filter(|value| !value.is_nullish());
+        let flag = |field: &str| given(field).map(|value| value.is_truthy());
+        let expire_after = given("expireAfterSeconds");
+        let changes_nothing = expire_after.is_none()
+            && ["hidden", "unique", "prepareUnique"].iter().all(|field| flag(field).is_none());
         let found = match (name, key) {
             (None, None) => return Err(name_or_key()),
             (Some(_), Some(_)) => return Err(name_and_key()),
+            _ if changes_nothing => return Err(no_index_change()),
             (Some(name), None) => state.index(&name.to_string()),
             (None, Some(key)) => {
                 let is_meant = |index: &&Arc<Index>| same_pattern(index.spec.key.as_doc(), key);
@@ -72,15 +85,6 @@ impl IndexChange {
                 meant.first().copied()
             }
         };
-        // What is null is not said.
-        let given = |field: &str| change.get(field).filter(|value| !value.is_nullish());
-        let flag = |field: &str| given(field).map(|value| value.is_truthy());
-        let expire_after = given("expireAfterSeconds");
-        if expire_after.is_none()
-            && ["hidden", "unique", "prepareUnique"].iter().all(|field| flag(field).is_none())
-        {
-            return Err(no_index_change());
-        }
         if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
             return Err(ttl_negative());
         }
@@ -92,11 +96,11 @@ impl IndexChange {
         }
         let index = found.ok_or_else(|| no_index(&described.unwrap_or_default(), ns))?;
         let spec = index.spec.document.as_doc();
-        if flag("hidden").is_some() && index.spec.is_id() {
-            return Err(id_hidden());
-        }
         if expire_after.is_some() && index.spec.is_id() {
             return Err(id_expires());
+        }
+        if expire_after.is_some() && index.spec.key.as_doc().iter().count() > 1 {
+            return Err(compound_expires());
         }
         let is = |field: &str| spec.get(field).is_some_and(|value| value.is_truthy());
         let makes_unique = flag("unique") == Some(true) && !index.spec.unique;
@@ -105,6 +109,9 @@ impl IndexChange {
         }
         if flag("unique") == Some(false) {
             return Err(non_unique());
+        }
+        if flag("hidden").is_some() && index.spec.is_id() {
+            return Err(id_hidden());
         }
         let changes = |field: &str| {
             let (old, new) = (is(field), flag(field)?);
@@ -203,13 +210,13 @@ impl IndexChange {
     }
 }
 
-/// Seconds as they are kept; what is no number is none.
+/// Seconds as they are kept, no more than an int holds; what is no number is none.
 fn seconds(given: Value<'_>) -> ValueBuf {
     let seconds = match given.as_f64() {
         Some(number) if number.is_nan() => 0,
         _ => expire_seconds(given),
     };
-    i32::try_from(seconds).map_or(Value::Int64(seconds), Value::Int32).to_buf()
+    Value::Int32(i32::try_from(seconds).unwrap_or(i32::MAX)).to_buf()
 }
 
 fn append_seconds(reply: &mut DocWriter<'_>, name: &str, seconds: &ValueBuf) {
