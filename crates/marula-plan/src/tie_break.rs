@@ -1,7 +1,7 @@
 //! Which of plans that did as well in a trial is taken: by the form of the bounds on their index.
 //!
 //! The index is preferred of which more leading fields are bounded to one value, then to single values, then to ranges
-//! with two ends, then at all; and then the one with fewer fields. Only plans that walk one index are compared.
+//! with two ends, then at all; then the plan that has read fewer documents, and then the index with fewer fields. Only plans that walk one index are compared.
 //! Source: the winners that mongod 6.0.27 names where all plans do the same work.
 
 use std::cmp::Reverse;
@@ -20,6 +20,8 @@ pub(crate) struct Fit {
     ranges: usize,
     /// Leading fields that are bounded at all.
     bounded: usize,
+    /// Documents that were read.
+    docs: Reverse<u64>,
     fields: Reverse<usize>,
 }
 
@@ -46,6 +48,7 @@ impl Fit {
             points: leading(Interval::is_point),
             ranges: leading(Interval::is_ended),
             bounded: leading(|interval| !interval.is_all()),
+            docs: Reverse(plan.examined().docs),
             fields: Reverse(fields.len()),
         })
     }

@@ -137,8 +137,7 @@ pub(crate) fn run_seen(
     }
 }
 
-/// The plan that did best; of several the one that has read the fewest documents, of those the one whose index fits
-/// best, and the first of those.
+/// The plan that did best; of several the one whose index fits best, and the first of those.
 fn best(tried: &[Tried]) -> usize {
     let mut best = 0;
     for (number, next) in tried.iter().enumerate().skip(1) {
@@ -146,14 +145,10 @@ fn best(tried: &[Tried]) -> usize {
         let is_better = match next.score.total_cmp(&known.score) {
             Ordering::Less => false,
             Ordering::Greater => true,
-            Ordering::Equal => {
-                let docs = |tried: &Tried| tried.plan.examined().docs;
-                match (docs(next).cmp(&docs(known)), Fit::of(&next.plan), Fit::of(&known.plan)) {
-                    (Ordering::Less, ..) => true,
-                    (Ordering::Equal, Some(next), Some(known)) => next > known,
-                    _ => false,
-                }
-            }
+            Ordering::Equal => match (Fit::of(&next.plan), Fit::of(&known.plan)) {
+                (Some(next), Some(known)) => next > known,
+                _ => false,
+            },
         };
         if is_better {
             best = number;
