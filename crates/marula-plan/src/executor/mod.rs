@@ -39,7 +39,7 @@ pub(crate) use text::Scoring;
 pub(crate) use work::{Env, Sorting, Step, number_places};
 
 /// Units of work between two looks at the clock, where there is little time.
-const CLOCK_INTERVAL: u64 = 8;
+const CLOCK_INTERVAL: u64 = 2;
 
 /// Units of work between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 128;

@@ -44,7 +44,7 @@ pub(crate) struct Standing {
     last: Option<RecordKey>,
     /// The documents given so far, where an index may lead to one twice.
     given: Option<HashSet<RecordKey>>,
-    /// Whether a walk over documents may give several within one unit of work. It counts the units that they are.
+    /// Whether a walk may give several within one unit of work. It counts the units that they are.
     pub(super) gives_many: bool,
     /// Whether a walk looks at one document or entry within one unit of work, as it does where plans are compared.
     pub(super) is_tried: bool,
@@ -78,7 +78,8 @@ impl Standing {
     pub(super) fn begin_anew(&mut self) {
         let given = self.given.take().map(|_| HashSet::new());
         let wanted = if self.wanted > 0 { u64::MAX } else { 0 };
-        *self = Standing { number: self.number, given, wanted, ..Standing::default() };
+        let Standing { number, gives_many, .. } = *self;
+        *self = Standing { number, gives_many, given, wanted, ..Standing::default() };
     }
 
     pub(crate) fn remember(&mut self) {
@@ -237,6 +238,26 @@ impl Collscan {
 
 impl Ixscan {
     pub(super) fn work(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let mut step = self.step(stats, env, out)?;
+        let more = if self.standing.gives_many { SEEN_MAX - 1 } else { 0 };
+        for _ in 0..more {
+            if step != Step::Advanced(Emit::Taken) {
+                break;
+            }
+            stats.works += 1;
+            stats.advanced += 1;
+            step = self.step(stats, env, out)?;
+        }
+        Ok(step)
+    }
+
+    /// Looks at one entry, or passes over several.
+    fn step(
         &mut self,
         stats: &mut Stats,
         env: &mut Env<'_>,

@@ -12,7 +12,7 @@ use super::late::Source;
 use super::scan::Open;
 use super::sort::Sorter;
 use super::{Emit, End, Found};
-use crate::plan::{Counted, Fetch, Node, Or, Sort, Stage, Stats};
+use crate::plan::{Counted, Fetch, Node, Or, Projecting, Sort, Stage, Stats};
 use crate::query::Query;
 
 /// How many entries a walk may move over within one unit of work: few enough to be interrupted between.
@@ -160,9 +160,11 @@ impl Fetch {
         }
         let (store, collection, whole, opened) =
             (env.store, env.collection, env.filter, env.opened);
-        let mut has_passed = false;
+        // Whether the last document has passed, and how many did before it.
+        let (mut has_passed, mut passed) = (false, 0);
         let before = input.stats.works;
         let step = input.work(env, &mut |found| {
+            passed += u64::from(std::mem::replace(&mut has_passed, false));
             let mut answer = Ok(Emit::Taken);
             let mut see = |doc: Doc<'_>| {
                 // What an index said may have been overtaken by a write since the walk began.
@@ -190,7 +192,15 @@ impl Fetch {
             }
             answer
         })?;
-        count_more(stats, input.stats.works - before);
+        // A walk below may have done several units: all but the last are counted here.
+        let units = input.stats.works - before;
+        let more = if step == Step::Advanced(Emit::Full) { units } else { units - 1 };
+        if !matches!(step, Step::Advanced(_)) {
+            passed += u64::from(has_passed);
+        }
+        stats.works += more;
+        stats.advanced += passed;
+        stats.need_time += more - passed;
         Ok(match step {
             Step::Advanced(_) if !has_passed => Step::NeedTime,
             other => other,
@@ -391,12 +401,34 @@ fn take_one_by_one(root: &mut Node) {
 
 /// Lets a walk give several documents within one unit of work, where whoever takes them does not count by units.
 pub(super) fn give_many(root: &mut Node) {
-    let walk = match &mut root.stage {
-        Stage::Sort(sort) => &mut sort.input.stage,
-        stage => stage,
-    };
-    if let Stage::Collscan(scan) = walk {
-        scan.standing.gives_many = true;
+    match &mut root.stage {
+        Stage::Projection(projection) => give_many(&mut projection.input),
+        Stage::Skip(counted) | Stage::Limit(counted) => give_many_to_sort(&mut counted.input),
+        Stage::Sort(sort) => give_many_to_walk(&mut sort.input),
+        _ => give_many_to_walk(root),
+    }
+}
+
+/// A sort gives one by one, whatever it takes.
+fn give_many_to_sort(node: &mut Node) {
+    match &mut node.stage {
+        Stage::Sort(sort) => give_many_to_walk(&mut sort.input),
+        Stage::Skip(Counted { input, .. })
+        | Stage::Limit(Counted { input, .. })
+        | Stage::Projection(Projecting { input, .. }) => give_many_to_sort(input),
+        _ => {}
+    }
+}
+
+fn give_many_to_walk(node: &mut Node) {
+    match &mut node.stage {
+        Stage::Collscan(scan) => scan.standing.gives_many = true,
+        Stage::Fetch(fetch) if !fetch.is_unread => {
+            if let Stage::Ixscan(scan) = &mut fetch.input.stage {
+                scan.standing.gives_many = true;
+            }
+        }
+        _ => {}
     }
 }
 

@@ -5,7 +5,7 @@ use marula_storage::memory::Memory;
 
 use super::*;
 
-const COUNT: i32 = 400;
+const COUNT: i32 = 4_000;
 const SKIP: u64 = 100;
 const LIMIT: u64 = 10;
 
@@ -69,7 +69,7 @@ fn a_page_is_fetched_in_the_end() {
 #[test]
 fn a_page_that_was_written_meanwhile_is_sorted_anew() {
     // Walked before the first interruption, and on the page that is asked for.
-    let gone = (0..100).find(|&number| (100..110).contains(&place(number))).unwrap();
+    let gone = (0..1000).find(|&number| (100..110).contains(&place(number))).unwrap();
     let mut is_done = false;
     let (page, looked_at) = second_page(&documents(|_| 10), &mut |db, collection| {
         if !std::mem::replace(&mut is_done, true) {
