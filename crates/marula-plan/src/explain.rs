@@ -34,7 +34,10 @@ pub fn tree(plan: &Plan, printed: &Printed<'_>) -> DocBuf {
     let root = stage(&plan.root, printed);
     match plan.is_subplan {
         true => {
-            let stats = stats_of(&plan.root, printed).map(|stats| (stats, false));
+            // That there is nothing more it asks without having it work.
+            let is_spent = u64::from(plan.root.is_spent());
+            let stats = stats_of(&plan.root, printed)
+                .map(|stats| (Stats { works: stats.works + is_spent, ..stats }, false));
             above("SUBPLAN", stats, root, |_| ())
         }
         false => root,

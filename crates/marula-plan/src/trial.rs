@@ -12,7 +12,7 @@ use marula_error::{Error, Result, codes};
 use marula_query::projection::Metadata;
 
 use crate::executor::Emit;
-use crate::executor::{Env, Step, number_places};
+use crate::executor::{Env, Step, number_places, rest, take_one_by_one};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 use crate::tie_break::Fit;
@@ -89,7 +89,7 @@ pub(crate) fn run_seen(
         .iter_mut()
         .map(|tried| {
             let place_count = number_places(&mut tried.plan.root);
-            tried.plan.root.take_one_by_one();
+            take_one_by_one(&mut tried.plan.root);
             Env::new(db, collection, query, place_count)
         })
         .collect();
@@ -128,7 +128,7 @@ pub(crate) fn run_seen(
     }
     let winner = best(&tried);
     if let (Some(tried), Some(env)) = (tried.get_mut(winner), envs.get_mut(winner)) {
-        tried.plan.root.rest(env);
+        rest(&mut tried.plan.root, env);
     }
     drop(envs);
     match tried.get_mut(winner).and_then(|tried| tried.failure.take()) {

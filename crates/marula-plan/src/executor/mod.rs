@@ -36,7 +36,7 @@ pub(crate) use merge::Merging;
 pub(crate) use near::Searching;
 pub(crate) use scan::Standing;
 pub(crate) use text::Scoring;
-pub(crate) use work::{Env, Sorting, Step, number_places};
+pub(crate) use work::{Env, Sorting, Step, number_places, rest, take_one_by_one};
 
 /// Units of work between two looks at the clock, where there is little time.
 const CLOCK_INTERVAL: u64 = 2;
@@ -286,7 +286,8 @@ impl Execution {
         let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
         work::expect(&mut self.plan.root, self.wanted);
         let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
-        let limits = Limits { barren_works_max, enough: self.enough, until };
+        let asks_first = self.plan.is_subplan;
+        let limits = Limits { barren_works_max, enough: self.enough, until, asks_first };
         let end = run_node(&mut self.plan.root, &mut env, limits, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);
         end
@@ -341,12 +342,14 @@ struct Limits {
     enough: Option<u64>,
     /// When it must end, done or not.
     until: Option<Instant>,
+    /// Whether the plan is asked for more once it is known that there is none.
+    asks_first: bool,
 }
 
 fn run_node(
     root: &mut Node,
     env: &mut Env<'_>,
-    Limits { barren_works_max, enough, until }: Limits,
+    Limits { barren_works_max, enough, until, asks_first }: Limits,
     interrupt: &mut dyn FnMut() -> Result<()>,
     emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Option<End>> {
@@ -375,6 +378,9 @@ fn run_node(
             Step::NeedTime if root.stats.works > barren_works_max && root.stats.advanced == 0 => {
                 return Ok(None);
             }
+            Step::Advanced(Emit::Taken) if asks_first && root.is_spent() => {
+                return Ok(Some(End::Exhausted));
+            }
             Step::Advanced(Emit::Taken) | Step::NeedTime => {}
             Step::Advanced(Emit::Enough) => {
                 // A limit that is reached has nothing more to find out.
@@ -382,9 +388,6 @@ fn run_node(
             }
             Step::Advanced(Emit::Full) => return Ok(Some(End::Paused)),
             Step::Eof => return Ok(Some(End::Exhausted)),
-        }
-        if root.is_spent() {
-            return Ok(Some(End::Exhausted));
         }
     }
 }

@@ -13,6 +13,7 @@ use super::{Emit, End, Found};
 /// Documents on their way into order. Equal keys keep the order in which they came.
 pub(super) struct Sorter {
     pattern: SortPattern,
+    wanted: Option<u64>,
     /// Whether a row holds the values of the index entry in place of the document: nothing where no index led to it.
     gives_keys: bool,
     /// The score of a text search (8 bytes, not a number where there is none), the length of the record key (4 bytes), the
@@ -69,6 +70,7 @@ impl Sorter {
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, wanted);
         Sorter {
             pattern,
+            wanted,
             gives_keys,
             rows: Rows::Coming(sort),
             late: None,
@@ -131,9 +133,10 @@ impl Sorter {
         sort.push(&self.key, &[&score, &len.to_le_bytes(), found.record, doc])
     }
 
-    /// The bytes of documents and keys that were taken in, and how often some of them went to the disk.
+    /// The bytes of documents and keys that were taken in, once all were, and how often some of them went to the disk.
+    /// Where one is wanted, none of them are sorted.
     pub(super) fn sorted(&self) -> (u64, u64) {
-        (self.bytes, self.spills)
+        if self.is_filled() && self.wanted != Some(1) { (self.bytes, self.spills) } else { (0, 0) }
     }
 
     /// All documents are in: put them in order.

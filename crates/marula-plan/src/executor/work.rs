@@ -120,16 +120,6 @@ impl Node {
         Ok(step)
     }
 
-    /// Has walks take documents and entries one by one, so that their work can be compared.
-    pub(crate) fn take_one_by_one(&mut self) {
-        take_one_by_one(self);
-    }
-
-    /// Ends a run: see [`rest`].
-    pub(crate) fn rest(&mut self, env: &mut Env<'_>) {
-        rest(self, env);
-    }
-
     /// Whether it has nothing more to give and knows it without another unit of work.
     pub(crate) fn is_spent(&self) -> bool {
         match &self.stage {
@@ -390,7 +380,7 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
 }
 
 /// Has walks take documents and entries one by one, so that their work can be compared.
-fn take_one_by_one(root: &mut Node) {
+pub(crate) fn take_one_by_one(root: &mut Node) {
     match &mut root.stage {
         Stage::Collscan(scan) => scan.standing.is_tried = true,
         Stage::Ixscan(scan) => scan.standing.is_tried = true,
@@ -453,7 +443,7 @@ pub(super) fn expect(node: &mut Node, wanted: u64) {
 }
 
 /// Ends a run: notes where each stage stands, and lets go of the store.
-pub(super) fn rest(node: &mut Node, env: &mut Env<'_>) {
+pub(crate) fn rest(node: &mut Node, env: &mut Env<'_>) {
     match &mut node.stage {
         Stage::Collscan(stage) => stage.standing.rest(env),
         Stage::Ixscan(stage) => stage.standing.rest(env),
