@@ -255,6 +255,8 @@ fn carry_out(
             })
             .unwrap();
         if end == End::Exhausted {
+            let given = execution.plan().root.stats.advanced;
+            assert_eq!(given, found.len() as u64, "{}", execution.plan().summary());
             return found;
         }
     }

@@ -106,7 +106,7 @@ impl Node {
             Stage::Sort(stage) => stage.work(stats, env, out)?,
             Stage::Skip(stage) => skip(stage, stats, env, out)?,
             Stage::Limit(stage) => limit(stage, stats, env, out)?,
-            Stage::Projection(stage) => pass(&mut stage.input, stats, env, out)?,
+            Stage::Projection(stage) => follow(&mut stage.input, stats, env, out)?,
         };
         match step {
             Step::Advanced(Emit::Full) => self.stats.works -= 1,
@@ -256,7 +256,7 @@ impl Sort {
                 sorter.push(found, fields)?;
                 Ok(Emit::Taken)
             };
-            if pass(&mut self.input, stats, env, &mut take)? == Step::Eof {
+            if take_in(&mut self.input, stats, env, &mut take)? == Step::Eof {
                 sorter.finish()?;
                 let (store, collection, filter) = (env.store, env.collection, env.filter);
                 let source = Source { store, collection, filter, fields: env.fields };
@@ -281,8 +281,28 @@ impl Sort {
     }
 }
 
-/// Has a stage work for the one above, whose units those are that a walk does at once.
-fn pass(
+/// A unit of work of a stage that gives all that it gets. A walk below may have done several units, and given a document
+/// in each: all but the last are counted here.
+fn follow(
+    input: &mut Node,
+    stats: &mut Stats,
+    env: &mut Env<'_>,
+    out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+) -> Result<Step> {
+    let before = input.stats;
+    let step = input.work(env, out)?;
+    let is_taken = matches!(step, Step::Advanced(Emit::Taken | Emit::Enough));
+    let is_full = step == Step::Advanced(Emit::Full);
+    let more = input.stats.works - before.works - u64::from(!is_full);
+    let given = input.stats.advanced - before.advanced - u64::from(is_taken);
+    stats.works += more;
+    stats.advanced += given;
+    stats.need_time += more - given;
+    Ok(step)
+}
+
+/// A unit of work of a stage that keeps what it gets: the units that a walk below does at once have given nothing here.
+fn take_in(
     input: &mut Node,
     stats: &mut Stats,
     env: &mut Env<'_>,
@@ -290,15 +310,10 @@ fn pass(
 ) -> Result<Step> {
     let before = input.stats.works;
     let step = input.work(env, out)?;
-    count_more(stats, input.stats.works - before);
-    Ok(step)
-}
-
-/// Counts the units that the stage below has done beyond the one that it was asked for.
-fn count_more(stats: &mut Stats, units: u64) {
-    let more = units.saturating_sub(1);
+    let more = (input.stats.works - before).saturating_sub(1);
     stats.works += more;
     stats.need_time += more;
+    Ok(step)
 }
 
 fn skip(
@@ -308,11 +323,11 @@ fn skip(
     out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Step> {
     if stage.left == 0 {
-        return pass(&mut stage.input, stats, env, out);
+        return follow(&mut stage.input, stats, env, out);
     }
     let before = stage.input.stats.advanced;
     count_only(&mut stage.input, stage.left);
-    let step = pass(&mut stage.input, stats, env, &mut |_| Ok(Emit::Taken))?;
+    let step = take_in(&mut stage.input, stats, env, &mut |_| Ok(Emit::Taken))?;
     stage.left -= stage.input.stats.advanced - before;
     Ok(match step {
         Step::Advanced(_) => Step::NeedTime,
@@ -353,7 +368,7 @@ fn limit(
     if stage.left == 0 {
         return Ok(Step::Eof);
     }
-    let step = pass(&mut stage.input, stats, env, out)?;
+    let step = follow(&mut stage.input, stats, env, out)?;
     if matches!(step, Step::Advanced(Emit::Taken | Emit::Enough)) {
         stage.left -= 1;
     }
