@@ -13,7 +13,7 @@ use bstr::{BStr, ByteSlice};
 use marula_bson::key_string::{encode_part, part_head};
 use marula_bson::order::compare;
 use marula_bson::value::exact_i64_of_double;
-use marula_bson::{Collator, Doc, FieldPath, Type, Value};
+use marula_bson::{Collator, Doc, FieldPath, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use crate::collation::Collation;
@@ -180,21 +180,16 @@ impl SortPattern {
         meta: &DocMeta,
         key: &mut Vec<u8>,
     ) -> Result<bool> {
-        let [part @ SortPart::Path { .. }] = &self.parts[..] else {
-            return self.write_key_with_meta(doc, meta, key).map(|()| true);
-        };
-        let Some((value, descending)) = self.simple_value(part, doc, meta) else {
-            return self.write_key_with_meta(doc, meta, key).map(|()| true);
-        };
-        if greatest_head != u64::MAX
-            && part_head(value, descending, self.collation.is_some())
-                .is_some_and(|head| head > greatest_head)
+        // Not decoded: most documents are refused here.
+        if let [SortPart::Path { path, descending }] = &self.parts[..]
+            && greatest_head != u64::MAX
+            && let Some(value) = without_arrays(path, doc)
+            && let Some(head) = part_head(value, *descending, self.collation.is_some())
+            && head > greatest_head
         {
             return Ok(false);
         }
-        key.clear();
-        encode_part(value, descending, self.collator(), key);
-        Ok(true)
+        self.write_key_with_meta(doc, meta, key).map(|()| true)
     }
 
     /// The values that the document is sorted by, part by part: what `{ $meta: "sortKey" }` shows.
@@ -258,24 +253,25 @@ impl SortPattern {
                 Some((doc.get("_id").unwrap_or(Value::Null), *descending))
             }
             SortPart::Path { path, descending } => {
-                without_arrays(path, doc).map(|value| (value, *descending))
+                without_arrays(path, doc).map(|value| (value.get(), *descending))
             }
         }
     }
 }
 
 /// The value at a path through documents; a missing one is null, and `None` says that there is an array.
-fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<Value<'a>> {
+fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>> {
+    const MISSING: RawValue<'_> = RawValue::new(Type::Null, &[]);
     let mut parts = path.parts().iter();
     loop {
         let Some(value) = parts.next().and_then(|part| doc.get_raw(part)) else {
-            return Some(Value::Null);
+            return Some(MISSING);
         };
         match value.kind() {
             Type::Array => return None,
-            _ if parts.len() == 0 => return Some(value.get()),
+            _ if parts.len() == 0 => return Some(value),
             Type::Document => doc = Doc::trusted(value.bytes()),
-            _ => return Some(Value::Null),
+            _ => return Some(MISSING),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! whose heads differ compare as their heads do; of keys with equal heads nothing is known.
 
 use super::{number, tag};
-use crate::Value;
+use crate::{RawValue, Type};
 
 /// A head and how many of its bytes are the key's.
 pub(super) type Head = (u64, u32);
@@ -13,23 +13,22 @@ pub(super) type Head = (u64, u32);
 const BYTES: usize = size_of::<u64>();
 
 /// The first eight bytes of the key of one value; `None` where they are not known without writing it: of arrays,
-/// documents and the like, and of text where a collator makes its keys.
+/// documents and the like, and of text where a collator makes its keys. They are read from the value's bytes: a sort
+/// looks at those of every document, and most go no further.
 #[inline]
-pub fn part_head(value: Value<'_>, descending: bool, has_collator: bool) -> Option<u64> {
-    let (head, size) = match value {
-        Value::Int32(number) => number::head_of_i64(i64::from(number)),
-        Value::Int64(number) => number::head_of_i64(number),
-        Value::Double(number) => number::head_of_f64(number),
-        Value::DateTime(ms) => tagged(tag::DATE, ms.cast_unsigned() ^ 1 << 63),
-        Value::Timestamp(bits) => tagged(tag::TIMESTAMP, bits),
-        Value::ObjectId(id) => {
-            let bytes = id.bytes();
-            tagged(tag::OBJECT_ID, u64::from_be_bytes(*bytes.first_chunk()?))
-        }
-        Value::String(text) if !has_collator => text_head(text)?,
-        Value::Null => alone(tag::NULL),
-        Value::Boolean(false) => alone(tag::FALSE),
-        Value::Boolean(true) => alone(tag::TRUE),
+pub fn part_head(value: RawValue<'_>, descending: bool, has_collator: bool) -> Option<u64> {
+    let bytes = value.bytes();
+    let (head, size) = match value.kind() {
+        Type::Int32 => number::head_of_i64(i64::from(i32::from_le_bytes(*bytes.first_chunk()?))),
+        Type::Int64 => number::head_of_i64(i64::from_le_bytes(*bytes.first_chunk()?)),
+        Type::Double => number::head_of_f64(f64::from_le_bytes(*bytes.first_chunk()?)),
+        Type::DateTime => tagged(tag::DATE, u64::from_le_bytes(*bytes.first_chunk()?) ^ 1 << 63),
+        Type::Timestamp => tagged(tag::TIMESTAMP, u64::from_le_bytes(*bytes.first_chunk()?)),
+        Type::ObjectId => tagged(tag::OBJECT_ID, u64::from_be_bytes(*bytes.first_chunk()?)),
+        // Behind its length, in front of its NUL.
+        Type::String if !has_collator => text_head(bytes.get(4..bytes.len().checked_sub(1)?)?)?,
+        Type::Null => alone(tag::NULL),
+        Type::Boolean => alone(if *bytes.first()? == 0 { tag::FALSE } else { tag::TRUE }),
         _ => return None,
     };
     let of_the_key = u64::MAX << (u64::BITS - u8::BITS * size);

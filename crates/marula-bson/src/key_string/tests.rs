@@ -45,7 +45,7 @@ fn check_head(value: Value<'_>) {
         let mut key = Vec::new();
         encode_part(value, descending, None, &mut key);
         key.resize(key.len().max(8), 0);
-        if let Some(head) = part_head(value, descending, false) {
+        if let Some(head) = part_head(ValueBuf::from(value).as_raw(), descending, false) {
             assert_eq!(head.to_be_bytes(), key[..8], "{value}, descending: {descending}");
         }
     }
@@ -170,8 +170,8 @@ fn heads_of_values_at_the_edges_are_the_first_bytes_of_keys() {
         let text = &b"abcdefghijkl"[..size];
         check_head(Value::String([text, b"\x01"].concat().as_slice().into()));
     }
-    assert!(part_head(Value::Int32(1), false, true).is_some());
-    assert_eq!(part_head(Value::String("a".into()), false, true), None);
+    assert!(part_head(ValueBuf::from(Value::Int32(1)).as_raw(), false, true).is_some());
+    assert_eq!(part_head(ValueBuf::from(Value::String("a".into())).as_raw(), false, true), None);
 }
 
 #[test]

@@ -40,8 +40,8 @@ pub(crate) struct Standing {
     position: Position,
     /// What the cursor stands on has not been taken and comes again.
     is_held: bool,
-    /// The record that a walk over documents came to last.
-    last: Option<RecordKey>,
+    /// The key of the record that a walk over documents came to last; empty before the first.
+    last: Vec<u8>,
     /// The documents given so far, where an index may lead to one twice.
     given: Option<HashSet<RecordKey>>,
     /// Whether a walk may give several within one unit of work. It counts the units that they are.
@@ -89,9 +89,9 @@ impl Standing {
     /// Lets a walk that has come to the end look for what came since, behind where it was.
     pub(super) fn reopen(&mut self) {
         if self.is_at_end() {
-            self.position = match &self.last {
-                None => Position::Start,
-                Some(last) => Position::At(last.as_bytes().to_vec()),
+            self.position = match self.last.is_empty() {
+                true => Position::Start,
+                false => Position::At(self.last.clone()),
             };
         }
     }
@@ -213,7 +213,8 @@ impl Collscan {
             let was_held = std::mem::replace(&mut standing.is_held, false);
             if !was_held {
                 stats.docs += 1;
-                standing.last = Some(RecordKey::new(cursor.record()));
+                standing.last.clear();
+                standing.last.extend_from_slice(cursor.record());
             }
             let doc = cursor.doc();
             if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {

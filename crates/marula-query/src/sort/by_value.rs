@@ -49,7 +49,7 @@ impl ValuePattern {
                 SortPart::Meta(name) => (DocMeta::default().get(*name), name.is_descending()),
                 SortPart::Path { path: plain, descending } => {
                     let value = match without_arrays(plain, frame.root) {
-                        Some(value) => value,
+                        Some(value) => value.get(),
                         None => path.eval(frame.root, frame.arena)?.unwrap_or(Value::Null),
                     };
                     (value, *descending)
