@@ -12,7 +12,7 @@ use rust_rocksdb::{DBPinnableBatch, ReadOptions};
 use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::prefetch;
-use crate::record_cache::Asked;
+use crate::record_cache::{Asked, Ticket};
 
 /// Bytes of values of one look-up of several keys, beyond which the rest are left unread.
 const VALUES_BYTES_MAX: usize = 1 << 20;
@@ -29,17 +29,22 @@ pub(crate) fn read_options() -> ReadOptions {
 struct EmbeddedValues<'r> {
     /// What was looked up in RocksDB, if anything was.
     batch: Option<DBPinnableBatch<'r>>,
-    /// Where each key's value is, where that is not the batch's place of the same number.
-    places: Option<Vec<Place>>,
+    /// Where the value of each key is.
+    places: Vec<Place>,
 }
 
 /// Where a value is.
 enum Place {
+    /// It has not been looked up.
+    Nowhere,
     /// At this place of the batch.
     Batch(usize),
     /// Here.
     Kept(Arc<[u8]>),
 }
+
+/// A key to look up in RocksDB, its place among all that were asked for, and whether its value is worth keeping.
+type Missing<'k> = (&'k [u8], usize, Option<Ticket>);
 
 /// Looks up several keys.
 pub(crate) fn get_many_with<'r>(
@@ -48,20 +53,9 @@ pub(crate) fn get_many_with<'r>(
     space: Space,
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
-    let column = engine.column(space);
-    let (batch, places) = if keys.is_sorted() {
-        (engine.db.batched_multi_get_pinned_batch_cf_opt(column, keys, true, options), None)
-    } else {
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        order.sort_unstable_by_key(|&place| keys[place]);
-        let sorted = order.iter().map(|&place| keys[place]);
-        let batch = engine.db.batched_multi_get_pinned_batch_cf_opt(column, sorted, true, options);
-        let mut places: Vec<Place> = keys.iter().map(|_| Place::Batch(0)).collect();
-        let numbered = order.iter().enumerate();
-        numbered.for_each(|(number, &place)| places[place] = Place::Batch(number));
-        (batch, Some(places))
-    };
-    Ok(Box::new(EmbeddedValues { batch: Some(batch.map_err(from_rocksdb)?), places }))
+    let missing = keys.iter().enumerate().map(|(place, &key)| (key, place, None)).collect();
+    let places = keys.iter().map(|_| Place::Nowhere).collect();
+    look_up(engine, options, space, missing, places)
 }
 
 /// Looks up the newest values of several keys: of records, those that the cache of records does not have.
@@ -74,46 +68,49 @@ pub(crate) fn get_many_newest<'r>(
     if space != Space::Records {
         return get_many_with(engine, options, space, keys);
     }
-    let mut places = Vec::with_capacity(keys.len());
-    // The keys to look up, each with its place among all and whether it is worth keeping.
     let mut missing = Vec::new();
-    for (place, &key) in keys.iter().enumerate() {
-        match engine.records.ask(key, || engine.db.latest_sequence_number()) {
-            Asked::Kept(bytes) => {
-                places.push(Place::Kept(bytes));
-            }
-            Asked::Missing(ticket) => {
-                missing.push((key, place, ticket));
-                places.push(Place::Batch(0));
-            }
+    let ask = |(place, &key)| match engine.records.ask(key, || engine.db.latest_sequence_number()) {
+        Asked::Kept(bytes) => Place::Kept(bytes),
+        Asked::Missing(ticket) => {
+            missing.push((key, place, ticket));
+            Place::Nowhere
+        }
+    };
+    let places = keys.iter().enumerate().map(ask).collect();
+    look_up(engine, options, space, missing, places)
+}
+
+/// Looks up what is missing, all at once and in the order of the keys, and notes in `places` where it is.
+fn look_up<'r>(
+    engine: &'r Engine,
+    options: &ReadOptions,
+    space: Space,
+    mut missing: Vec<Missing<'_>>,
+    mut places: Vec<Place>,
+) -> Result<Box<dyn Values + 'r>> {
+    if missing.is_empty() {
+        return Ok(Box::new(EmbeddedValues { batch: None, places }));
+    }
+    missing.sort_unstable_by_key(|&(key, ..)| key);
+    let sorted = missing.iter().map(|&(key, ..)| key);
+    let column = engine.column(space);
+    let batch = engine.db.batched_multi_get_pinned_batch_cf_opt(column, sorted, true, options);
+    let batch = batch.map_err(from_rocksdb)?;
+    for (number, (_, place, ticket)) in missing.into_iter().enumerate() {
+        places[place] = Place::Batch(number);
+        if let (Some(ticket), Some(Ok(Some(value)))) = (ticket, batch.get(number)) {
+            engine.records.keep(ticket, value);
         }
     }
-    let mut batch = None;
-    if !missing.is_empty() {
-        missing.sort_unstable_by_key(|&(key, ..)| key);
-        let sorted = missing.iter().map(|&(key, ..)| key);
-        let column = engine.column(space);
-        let found = engine.db.batched_multi_get_pinned_batch_cf_opt(column, sorted, true, options);
-        let found = found.map_err(from_rocksdb)?;
-        for (number, (_, place, ticket)) in missing.into_iter().enumerate() {
-            places[place] = Place::Batch(number);
-            if let (Some(ticket), Some(Ok(Some(value)))) = (ticket, found.get(number)) {
-                engine.records.keep(ticket, value);
-            }
-        }
-        batch = Some(found);
-    }
-    Ok(Box::new(EmbeddedValues { batch, places: Some(places) }))
+    Ok(Box::new(EmbeddedValues { batch: Some(batch), places }))
 }
 
 impl EmbeddedValues<'_> {
     fn look(&self, place: usize) -> Option<Looked<'_>> {
-        let place = match &self.places {
-            None => place,
-            Some(places) => match places.get(place)? {
-                Place::Batch(place) => *place,
-                Place::Kept(bytes) => return Some(Looked::Found(bytes)),
-            },
+        let place = match self.places.get(place)? {
+            Place::Nowhere => return None,
+            Place::Batch(place) => *place,
+            Place::Kept(bytes) => return Some(Looked::Found(bytes)),
         };
         Some(match self.batch.as_ref()?.get(place)? {
             Ok(Some(value)) => Looked::Found(value),
