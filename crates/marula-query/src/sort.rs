@@ -180,14 +180,19 @@ impl SortPattern {
         meta: &DocMeta,
         key: &mut Vec<u8>,
     ) -> Result<bool> {
-        // Not decoded: most documents are refused here.
         if let [SortPart::Path { path, descending }] = &self.parts[..]
-            && greatest_head != u64::MAX
             && let Some(value) = without_arrays(path, doc)
-            && let Some(head) = part_head(value, *descending, self.collation.is_some())
-            && head > greatest_head
         {
-            return Ok(false);
+            // Not decoded: most documents are refused here.
+            if greatest_head != u64::MAX
+                && let Some(head) = part_head(value, *descending, self.collation.is_some())
+                && head > greatest_head
+            {
+                return Ok(false);
+            }
+            key.clear();
+            encode_part(value.get(), *descending, self.collator(), key);
+            return Ok(true);
         }
         self.write_key_with_meta(doc, meta, key).map(|()| true)
     }
