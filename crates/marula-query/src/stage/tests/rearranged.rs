@@ -1,6 +1,7 @@
 //! Rearranged pipelines: which stage goes where, and that the answer stays the same.
 
 use marula_bson::{Doc, DocBuf, Value, ext_json};
+use marula_error::Result;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -313,16 +314,22 @@ fn stage() -> impl Strategy<Value = String> {
 }
 
 /// What a pipeline gives; `None` where it fails.
-fn answer(pipeline: &Pipeline, documents: &[DocBuf]) -> Option<Vec<DocBuf>> {
+fn answer(pipeline: &Pipeline, documents: &[DocBuf]) -> Result<Vec<DocBuf>> {
     let env = env(STAGE_BYTES_MAX);
-    let mut source = pipeline.run(Box::new(Documents::new(documents.to_vec())), &env).ok()?;
+    let mut source = pipeline.run(Box::new(Documents::new(documents.to_vec())), &env)?;
     let mut found = Vec::new();
     loop {
-        match source.advance().ok()? {
+        match source.advance()? {
             Step::Document => found.push(source.doc().to_buf()),
-            Step::Pause | Step::End => return Some(found),
+            Step::Pause | Step::End => return Ok(found),
         }
     }
+}
+
+/// Whether a sort has failed that came after an `$unwind`, which would have left no document to fail of: mongod moves
+/// it in front, too, and fails so.
+fn is_sorted_earlier(got: &Result<Vec<DocBuf>>) -> bool {
+    got.as_ref().is_err_and(|error| error.to_string().contains("parallel arrays"))
 }
 
 proptest! {
@@ -345,13 +352,14 @@ proptest! {
         let pipeline = parse(&text);
         let rearranged = pipeline.clone().rearranged(&Context::default());
         // What fails for a document that is not wanted may do so later or not at all.
-        if let Some(expected) = answer(&pipeline, &documents) {
+        if let Ok(expected) = answer(&pipeline, &documents) {
             let shown = |found: &[DocBuf]| {
                 found.iter().map(|doc: &DocBuf| Doc::to_string(&doc.as_doc())).collect::<Vec<_>>()
             };
             let got = answer(&rearranged, &documents);
+            prop_assume!(!is_sorted_earlier(&got));
             prop_assert_eq!(
-                got.as_deref().map(shown),
+                got.ok().as_deref().map(shown),
                 Some(shown(&expected)),
                 "{} became {:?} over {:?}", text, rearranged, shown(&documents)
             );
