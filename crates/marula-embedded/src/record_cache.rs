@@ -182,19 +182,23 @@ impl RecordCache {
         Some(Ticket { name, gate, version, since: newest() })
     }
 
-    /// Whether a record that is not here should be, now that it is asked for.
+    /// Whether a record that is not here should be, now that it is asked for: whether it was before, within a while.
     fn is_worth(&self, hash: u64) -> bool {
-        let hint = self.hint_of(hash);
-        match Hint::seen(hint.load(Ordering::Relaxed), hash) {
-            Some(Hint::Read) => {
-                hint.store(0, Ordering::Relaxed);
-                true
-            }
-            Some(Hint::Written) | None => {
-                hint.store(Hint::Read.of(hash), Ordering::Relaxed);
-                false
-            }
+        let is_second = self.forget_reading(hash);
+        if !is_second {
+            self.hint_of(hash).store(hint(hash), Ordering::Relaxed);
         }
+        is_second
+    }
+
+    /// Forgets that a record was asked for; answers whether that was known.
+    fn forget_reading(&self, hash: u64) -> bool {
+        let place = self.hint_of(hash);
+        let is_known = place.load(Ordering::Relaxed) == hint(hash);
+        if is_known {
+            place.store(0, Ordering::Relaxed);
+        }
+        is_known
     }
 
     /// Keeps what was read with a ticket, unless a writer has come since that was given.
@@ -221,11 +225,8 @@ impl RecordCache {
         for name in names {
             let hash = self.hasher.hash_one(name);
             shut(&self.gates[gate_of(hash)]);
-            let hint = self.hint_of(hash);
-            let was_kept = self.records.remove(name).is_some();
-            if was_kept || Hint::seen(hint.load(Ordering::Relaxed), hash).is_some() {
-                hint.store(Hint::Written.of(hash), Ordering::Relaxed);
-            }
+            self.records.remove(name);
+            self.forget_reading(hash);
         }
         Overtaken { cache: self, names, is_all }
     }
@@ -285,24 +286,10 @@ fn open(gate: &Mutex<Gate>) {
     gate.lock().writers -= 1;
 }
 
-/// What is remembered of a record that is not here. Two bytes: a few bits of its key's hash, and which of these it is.
-/// Others overwrite it, so that it is forgotten after a while.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hint {
-    /// It was asked for.
-    Read = 1,
-    /// It was written, and nobody has asked for it since.
-    Written = 2,
-}
-
-impl Hint {
-    fn of(self, hash: u64) -> u16 {
-        (hash >> 50) as u16 & !3 | self as u16
-    }
-
-    fn seen(hint: u16, hash: u64) -> Option<Hint> {
-        [Hint::Read, Hint::Written].into_iter().find(|known| known.of(hash) == hint)
-    }
+/// What tells that a record was asked for which is not here: some bits of its key's hash, never zero. Others overwrite it,
+/// so that it is forgotten after a while.
+fn hint(hash: u64) -> u16 {
+    (hash >> 48) as u16 | 1
 }
 
 #[cfg(test)]

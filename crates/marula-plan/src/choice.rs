@@ -12,7 +12,7 @@ use marula_db::{Collection, Db};
 use marula_error::{Result, errors};
 
 use crate::cache::PlanCache;
-use crate::patience::{Patience, may_be_tried};
+use crate::patience::{Patience, Tried, may_be_tried};
 use crate::plan::{Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
@@ -36,7 +36,7 @@ pub fn choose(
     patience: Patience,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<(Plan, Query)>> {
-    let may_wait = patience == Patience::Long;
+    let may_wait = patience.is_long();
     let state = collection.state();
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
@@ -84,20 +84,19 @@ fn admit(
     patience: Patience,
     (cache, state): (&PlanCache, &State),
 ) -> Option<(Plan, Query)> {
-    if plan.is_short() {
+    if patience == Patience::Long || plan.is_short() {
         return Some((plan, query));
     }
-    if !may_be_tried(&plan, &query) {
-        return (patience == Patience::Long).then_some((plan, query));
+    if patience == Patience::Short || !may_be_tried(&plan, &query) {
+        return patience.is_long().then_some((plan, query));
     }
     let shape = shape.unwrap_or_else(|| Shape::of(&query, state)).plan;
-    plan.tried = Some(shape);
-    let is_for = match patience {
-        Patience::Long => true,
-        Patience::Short => false,
-        Patience::UpTo(time) => cache.took(shape) <= time,
+    let spare = match patience {
+        Patience::UpTo(time) => Some(time),
+        _ => None,
     };
-    is_for.then_some((plan, query))
+    plan.tried = Some(Tried { shape, spare });
+    spare.is_none_or(|time| cache.took(shape) <= time).then_some((plan, query))
 }
 
 /// What is remembered of plans, and may be.

@@ -17,13 +17,29 @@ use crate::query::Query;
 pub enum Patience {
     /// As long as it takes.
     Long,
+    /// As long as it takes, which is remembered for those who ask the same and cannot wait.
+    Timed,
     /// Not at all: only for plans that are known to be [short](Plan::is_short).
     Short,
     /// So long; also for plans that are most often done by then.
     UpTo(Duration),
 }
 
+/// What is to be known of a plan that is tried where there is little time, or that shows how long that takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tried {
+    /// The shape by which it is remembered how long the plan takes.
+    pub(crate) shape: u64,
+    /// How long its first run may take, where there is little time.
+    pub(crate) spare: Option<Duration>,
+}
+
 impl Patience {
+    /// Whether there is time for whatever it takes.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Patience::Long | Patience::Timed)
+    }
+
     /// That of whoever may wait for as long as it takes, or not at all: what is done is not begun anew.
     pub fn all_or_none(may_wait: bool) -> Patience {
         if may_wait { Patience::Long } else { Patience::Short }

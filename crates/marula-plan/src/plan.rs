@@ -16,6 +16,7 @@ use crate::bounds::{IndexBounds, Interval, KeyBounds};
 use crate::cache::Cached;
 use crate::clustered::ClusteredScan;
 use crate::executor::{Meeting, Merging, Scoring, Searching, Sorting, Standing};
+use crate::patience::Tried;
 use crate::planner::Rank;
 
 /// How a query is answered.
@@ -26,8 +27,8 @@ pub struct Plan {
     pub is_subplan: bool,
     /// That it was taken from the plan cache, untried.
     pub(crate) cached: Option<Cached>,
-    /// Where it may be tried by whoever cannot wait long: the shape by which it is remembered how long that takes.
-    pub(crate) tried: Option<u64>,
+    /// That it is tried where there is little time, or shows how long that takes.
+    pub(crate) tried: Option<Tried>,
     /// How promising it looks.
     pub(crate) rank: Rank,
     /// Whether there are more pairs of indexes for the query than were looked at.

@@ -27,7 +27,7 @@ impl Context<'_> {
     pub fn patience(&self) -> Patience {
         let time = self.call.patience;
         if self.may_wait() {
-            Patience::Long
+            Patience::Timed
         } else if self.server.profiling.concerns(time) {
             Patience::Short
         } else {

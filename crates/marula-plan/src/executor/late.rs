@@ -17,12 +17,10 @@ use marula_query::sort::{DocMeta, SortPattern};
 use marula_storage::Read;
 
 use super::sort::Row;
+use super::walk::BATCH_MAX;
 
 /// The longest sort that does so: all of it is fetched within one unit of work.
 const ROWS_MAX: u64 = 1_000;
-
-/// Documents that are looked up at once.
-const BATCH: usize = 32;
 
 /// A document that is larger is copied like those of other sorts, so that the limit on the memory of sorts holds for it.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 32 << 10;
@@ -80,7 +78,7 @@ impl Fetched {
         })? {}
         let wanted = fetched.rows.make_contiguous();
         let mut scratch = Vec::new();
-        for (rows, keys) in wanted.chunks_mut(BATCH).zip(keys.chunks(BATCH)) {
+        for (rows, keys) in wanted.chunks_mut(BATCH_MAX).zip(keys.chunks(BATCH_MAX)) {
             let records = rows.iter().map(|row| row.record.as_slice());
             let documents = source.collection.get_many(source.store, records)?;
             for (place, (row, key)) in rows.iter_mut().zip(keys).enumerate() {

@@ -20,7 +20,7 @@ mod walk;
 mod work;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use marula_bson::Doc;
 use marula_db::index::entry::Entry;
@@ -90,8 +90,8 @@ pub enum End {
     Exhausted,
     /// The taker had enough.
     Paused,
-    /// It would have taken longer than [`Execution::try_for`] allows. What was given is incomplete, and the execution is
-    /// of no more use.
+    /// It would have taken longer than [`Patience::UpTo`](crate::Patience::UpTo) allows. What was given is incomplete, and
+    /// the execution is of no more use.
     Overdue,
 }
 
@@ -116,8 +116,6 @@ pub struct Execution {
     is_exhausted: bool,
     /// Where what is found is only counted: how many are enough.
     enough: Option<u64>,
-    /// How long the next run may take, where that is little.
-    spare: Option<Duration>,
     /// Whether the collection has been told of what it reads.
     is_noted: bool,
     /// What of its work is in the thread's tally already.
@@ -140,7 +138,6 @@ impl Execution {
             wanted: u64::MAX,
             is_exhausted: false,
             enough: None,
-            spare: None,
             is_noted: false,
             tallied: Examined::default(),
             gives_once: false,
@@ -148,8 +145,8 @@ impl Execution {
         }
     }
 
-    /// Only counts what the plan gives, up to `enough`: see [`Execution::run`]. `None` where it would have taken longer
-    /// than [`Execution::try_for`] allows.
+    /// Only counts what the plan gives, up to `enough`: see [`Execution::run`]. `None` where it is
+    /// [overdue](End::Overdue).
     pub fn count(
         &mut self,
         db: &Db,
@@ -159,11 +156,6 @@ impl Execution {
         self.enough = Some(enough);
         let end = self.run(db, interrupt, &mut |_| Ok(Emit::Taken))?;
         Ok((end != End::Overdue).then_some(self.plan.root.stats.advanced))
-    }
-
-    /// Has the next run end after `time`, done or not. A plan that is [short](Plan::is_short) takes the time that it takes.
-    pub fn try_for(&mut self, time: Duration) {
-        self.spare = Some(time);
     }
 
     /// The collection that is read.
@@ -241,13 +233,14 @@ impl Execution {
             return Err(collection_dropped());
         }
         tally::begin(&self.plan);
-        let timed = self.plan.tried.map(|shape| (shape, Instant::now()));
-        let until = self.spare.take().zip(timed).map(|(spare, (_, began))| began + spare);
+        let timed =
+            self.plan.tried.as_mut().map(|tried| (tried.shape, Instant::now(), tried.spare.take()));
+        let until = timed.and_then(|(_, began, spare)| Some(began + spare?));
         let mut end = self.run_plan(db, until, interrupt, emit);
         if matches!(end, Ok(None)) && until.is_some() {
             end = Ok(Some(End::Overdue));
         }
-        if let Some((shape, began)) = timed
+        if let Some((shape, began, _)) = timed
             && let Ok(end) = &end
         {
             let took = began.elapsed();

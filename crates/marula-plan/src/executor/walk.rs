@@ -23,7 +23,7 @@ use marula_storage::{Direction, Read};
 /// Entries of the first batch that is read ahead; the very first entry is always alone.
 const FIRST_BATCH: usize = 4;
 /// Entries of the largest one: as many as the store looks up together.
-const BATCH_MAX: usize = 32;
+pub(super) const BATCH_MAX: usize = 32;
 
 /// Entries of a batch that are worth opening a cursor over the records for.
 const NEIGHBOURS_MIN: usize = 8;

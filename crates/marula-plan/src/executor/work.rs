@@ -182,15 +182,11 @@ impl Fetch {
             }
             answer
         })?;
-        // A walk below may have done several units: all but the last are counted here.
-        let units = input.stats.works - before;
-        let more = if step == Step::Advanced(Emit::Full) { units } else { units - 1 };
+        // What has passed before the last unit, which counts by itself.
         if !matches!(step, Step::Advanced(_)) {
             passed += u64::from(has_passed);
         }
-        stats.works += more;
-        stats.advanced += passed;
-        stats.need_time += more - passed;
+        count_more(stats, input.stats.works - before, step, passed);
         Ok(match step {
             Step::Advanced(_) if !has_passed => Step::NeedTime,
             other => other,
@@ -281,8 +277,18 @@ impl Sort {
     }
 }
 
-/// A unit of work of a stage that gives all that it gets. A walk below may have done several units, and given a document
-/// in each: all but the last are counted here.
+/// Counts the `units` that the stage below has done at once and that have come to `step`, all but the last, which counts by
+/// itself. In `given` of them this stage has given a document.
+fn count_more(stats: &mut Stats, units: u64, step: Step, given: u64) {
+    // What was not taken comes again, and its unit with it.
+    let is_full = step == Step::Advanced(Emit::Full);
+    let more = units - u64::from(!is_full);
+    stats.works += more;
+    stats.advanced += given;
+    stats.need_time += more - given;
+}
+
+/// A unit of work of a stage that gives all that it gets.
 fn follow(
     input: &mut Node,
     stats: &mut Stats,
@@ -292,16 +298,12 @@ fn follow(
     let before = input.stats;
     let step = input.work(env, out)?;
     let is_taken = matches!(step, Step::Advanced(Emit::Taken | Emit::Enough));
-    let is_full = step == Step::Advanced(Emit::Full);
-    let more = input.stats.works - before.works - u64::from(!is_full);
     let given = input.stats.advanced - before.advanced - u64::from(is_taken);
-    stats.works += more;
-    stats.advanced += given;
-    stats.need_time += more - given;
+    count_more(stats, input.stats.works - before.works, step, given);
     Ok(step)
 }
 
-/// A unit of work of a stage that keeps what it gets: the units that a walk below does at once have given nothing here.
+/// A unit of work of a stage that keeps what it gets.
 fn take_in(
     input: &mut Node,
     stats: &mut Stats,
@@ -310,9 +312,7 @@ fn take_in(
 ) -> Result<Step> {
     let before = input.stats.works;
     let step = input.work(env, out)?;
-    let more = (input.stats.works - before).saturating_sub(1);
-    stats.works += more;
-    stats.need_time += more;
+    count_more(stats, input.stats.works - before, step, 0);
     Ok(step)
 }
 
@@ -406,30 +406,20 @@ pub(crate) fn take_one_by_one(root: &mut Node) {
 
 /// Lets a walk give several documents within one unit of work, where whoever takes them does not count by units.
 pub(super) fn give_many(root: &mut Node) {
-    match &mut root.stage {
-        Stage::Projection(projection) => give_many(&mut projection.input),
-        Stage::Skip(counted) | Stage::Limit(counted) => give_many_to_sort(&mut counted.input),
-        Stage::Sort(sort) => give_many_to_walk(&mut sort.input),
-        _ => give_many_to_walk(root),
-    }
+    give_many_unless(root, false);
 }
 
-/// A sort gives one by one, whatever it takes.
-fn give_many_to_sort(node: &mut Node) {
+/// [`give_many`], unless a stage above counts units. A sort gives one by one, whatever it takes.
+fn give_many_unless(node: &mut Node, is_counted: bool) {
     match &mut node.stage {
-        Stage::Sort(sort) => give_many_to_walk(&mut sort.input),
-        Stage::Skip(Counted { input, .. })
-        | Stage::Limit(Counted { input, .. })
-        | Stage::Projection(Projecting { input, .. }) => give_many_to_sort(input),
-        _ => {}
-    }
-}
-
-fn give_many_to_walk(node: &mut Node) {
-    match &mut node.stage {
-        Stage::Collscan(scan) => scan.standing.gives_many = true,
-        Stage::Fetch(fetch) if !fetch.is_unread => {
-            if let Stage::Ixscan(scan) = &mut fetch.input.stage {
+        Stage::Skip(Counted { input, .. }) | Stage::Limit(Counted { input, .. }) => {
+            give_many_unless(input, true);
+        }
+        Stage::Sort(Sort { input, .. }) => give_many_unless(input, false),
+        Stage::Projection(Projecting { input, .. }) => give_many_unless(input, is_counted),
+        Stage::Collscan(scan) if !is_counted => scan.standing.gives_many = true,
+        Stage::Fetch(Fetch { input, is_unread: false, .. }) if !is_counted => {
+            if let Stage::Ixscan(scan) = &mut input.stage {
                 scan.standing.gives_many = true;
             }
         }

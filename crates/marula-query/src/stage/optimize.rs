@@ -109,7 +109,7 @@ fn split(
 }
 
 /// The conditions that all must hold.
-fn conditions_of(filter: &Filter) -> &[Node] {
+pub(super) fn conditions_of(filter: &Filter) -> &[Node] {
     match filter.root() {
         Node::And(children) => &children[..],
         root => std::slice::from_ref(root),

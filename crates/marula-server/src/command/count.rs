@@ -78,9 +78,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);
-        if !ctx.may_wait() {
-            execution.try_for(ctx.call.patience);
-        }
         match execution.count(&ctx.server.db, enough, &mut || ctx.check_interrupt())? {
             Some(found) => found.saturating_sub(skip),
             None => return Ok(Outcome::ToPool),

@@ -308,11 +308,7 @@ impl<'a> FindArgs<'a> {
         let chosen =
             choice::choose(db, collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(None) };
-        let mut execution = Execution::new(collection.clone(), plan, query);
-        if !ctx.may_wait() {
-            execution.try_for(ctx.call.patience);
-        }
-        let mut source = FindSource::new(execution);
+        let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
         if let Some(projection) = projection {
             source.project(projection, position_filter);
         }

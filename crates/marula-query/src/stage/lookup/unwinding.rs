@@ -16,6 +16,7 @@ use crate::expression::Arena;
 use crate::filter::{Filter, Node, PathNode, Predicate};
 use crate::stage::r#match::Match;
 use crate::stage::needs::{Gives, Needs};
+use crate::stage::optimize::conditions_of;
 use crate::stage::passage::Passage;
 use crate::stage::pipeline::printed;
 use crate::stage::source::check_size;
@@ -64,11 +65,7 @@ impl Stage for LookupUnwind {
             return None;
         }
         let path = FieldPath::new(self.unwind.path().text());
-        let mut taken = match self.also.as_ref().map(Filter::root) {
-            None => Vec::new(),
-            Some(Node::And(children)) => children.clone(),
-            Some(node) => vec![node.clone()],
-        };
+        let mut taken = self.also.as_ref().map_or(Vec::new(), |also| conditions_of(also).to_vec());
         let before = taken.len();
         let mut left = Vec::new();
         for condition in conditions {
