@@ -1,6 +1,6 @@
 //! The law of the planner: every plan of a query gives the same answer, with any set of indexes and without: ordinary,
-//! compound, multikey, unique, sparse, partial, hashed and wildcard ones. Indexes of places and texts answer queries of
-//! their own and have tests of their own.
+//! compound, multikey, unique, sparse, partial, hashed and wildcard ones, and those of arrays side by side. Indexes of
+//! places and texts answer queries of their own and have tests of their own.
 //!
 //! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan that is considered
 //! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
@@ -306,10 +306,12 @@ fn sorted(mut docs: Vec<DocBuf>) -> Vec<DocBuf> {
     docs
 }
 
-fn check(seed: u64) {
+/// Index sets of documents without arrays side by side.
+fn check_all_kinds(seed: u64) {
     let mut random = Random(seed);
     let docs: Vec<DocBuf> = (0..DOCUMENTS).map(|id| document(&mut random, id)).collect();
-    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    // Where a hash or two arrays would meet, the documents that cannot be indexed are left out for all.
+    let docs = indexable(&docs);
     let sets: &[&[DocBuf]] = &[
         &[doc! { "a": 1 }, doc! { "b": (-1) }],
         &[doc! { "a": 1, "b": (-1) }, doc! { "o.x": 1, "o.y": 1 }],
@@ -328,18 +330,36 @@ fn check(seed: u64) {
         &[doc! { "$**": 1 }],
         &[doc! { "o.$**": 1 }, doc! { "a": "hashed", "_id": 1 }],
     ];
+    check(seed, &mut random, &docs, sets);
+}
+
+/// Index sets of documents with arrays side by side.
+fn check_parallel_arrays(seed: u64) {
+    let mut random = Random(seed);
+    let docs: Vec<DocBuf> = (0..DOCUMENTS).map(|id| document(&mut random, id)).collect();
+    let parallel = |key: DocBuf| doc! { "key": (&key), "parallelArrays": true };
+    let sets: &[&[DocBuf]] = &[
+        &[parallel(doc! { "a": 1, "b": (-1) }), parallel(doc! { "o.x": 1, "c": 1, "o.y": (-1) })],
+        &[parallel(doc! { "b": 1, "c": (-1), "a": 1 }), doc! { "a": 1 }],
+        &[
+            doc! { "key": { "c": 1, "o.x": 1 }, "sparse": true, "parallelArrays": true },
+            doc! { "key": { "a": (-1), "c": 1, "_id": 1 }, "unique": true, "parallelArrays": true },
+            doc! { "$**": 1 },
+        ],
+    ];
+    check(seed, &mut random, &docs, sets);
+}
+
+fn check(seed: u64, random: &mut Random, docs: &[DocBuf], sets: &[&[DocBuf]]) {
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
     let collections: Vec<Arc<Collection>> = sets
         .iter()
         .enumerate()
-        .map(|(number, indexes)| {
-            // Where a hash or two arrays would meet, the documents that cannot be indexed are left out for all.
-            collection(&db, &format!("c{number}"), &indexable(&docs), indexes)
-        })
+        .map(|(number, indexes)| collection(&db, &format!("c{number}"), docs, indexes))
         .collect();
-    let docs = indexable(&docs);
     let context = Context::default();
     for number in 0..QUERIES {
-        let text = filter(&mut random, 2);
+        let text = filter(random, 2);
         let sort = match random.below(3) {
             0 => None,
             1 => Some(doc! { "c": (*random.of(&[1, -1])), "_id": 1 }),
@@ -368,7 +388,7 @@ fn check(seed: u64) {
             let state = collection.state();
             for plan in planner::plans(&state, &make()).unwrap() {
                 let what = format!("{what} by {}", plan.summary());
-                let found = carry_out(&db, collection, plan, make(), &mut random);
+                let found = carry_out(&db, collection, plan, make(), random);
                 match sort {
                     Some(_) => assert!(found == wanted, "{what}"),
                     None => assert!(sorted(found) == sorted(wanted.clone()), "{what}"),
@@ -378,7 +398,7 @@ fn check(seed: u64) {
                 check_counts(&db, collection, &make, &what);
             }
             check_chosen(&db, collection, make(), wanted.len(), &what);
-            check_covered(&db, collection, make(), &wanted, &what, &mut random);
+            check_covered(&db, collection, make(), &wanted, &what, random);
         }
     }
 }
@@ -460,8 +480,13 @@ fn check_covered(
 #[test]
 fn every_plan_gives_the_same_answer() {
     for seed in 1..=2 {
-        check(seed);
+        check_all_kinds(seed);
     }
+}
+
+#[test]
+fn every_plan_gives_the_same_answer_of_arrays_side_by_side() {
+    check_parallel_arrays(1);
 }
 
 /// What is checked above an index stands in mongod's order: what bounds the index, what is under no path, the rest by

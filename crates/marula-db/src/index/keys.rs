@@ -2,7 +2,8 @@
 //!
 //! A document without arrays on the indexed paths has one key, and that path is straight: find each
 //! field, encode it. An array multiplies: each element gives a key. All arrays that the paths of one
-//! index meet must be the same array, or the document cannot be indexed ("parallel arrays"). A hashed index refuses
+//! index meet must be the same array, or the document cannot be indexed ("parallel arrays"), unless the index says
+//! that they may stand side by side: then each element of one goes with each of the other. A hashed index refuses
 //! arrays; the keys of a wildcard index are made in `wildcard`.
 
 use std::ops::Range;
@@ -20,11 +21,16 @@ use super::{Index, Multikey, component_bit};
 /// The most keys one document may have in one index.
 const KEYS_PER_DOCUMENT_MAX: usize = 1_000_000;
 
+/// No key is added to more bytes of keys than this. One key is 32 times a document at most, 512 MB, so that an offset
+/// of four bytes tells where each begins.
+const KEYS_BYTES_MAX: usize = 1 << 28;
+
 errors! {
     parallel_arrays(a: &BStr, b: &BStr) = CannotIndexParallelArrays, "cannot index parallel arrays [{a}] [{b}]";
     hashed_array(path: &str) = 16_766, "Error: hashed indexes do not currently support array values. Found array at path: {path}";
     ambiguous_field(field: &AmbiguousField<'_>) = 16_746, "{field}";
     too_many_keys(count: usize) = 12_582, "the document has more than {count} keys in one index";
+    keys_too_large(bytes: usize) = 12_583, "the document has more than {bytes} bytes of keys in one index";
 }
 
 /// The keys of one document in one index: key strings, each followed by its type bits, in one buffer.
@@ -89,6 +95,9 @@ impl KeySet {
         if self.keys.len() >= KEYS_PER_DOCUMENT_MAX {
             return Err(too_many_keys(KEYS_PER_DOCUMENT_MAX));
         }
+        if self.bytes.len() > KEYS_BYTES_MAX {
+            return Err(keys_too_large(KEYS_BYTES_MAX));
+        }
         Ok(())
     }
 
@@ -126,23 +135,6 @@ enum Place<'a> {
     Found(Option<Value<'a>>),
     /// At `value`, with the path's components from `next` still to go.
     Going { value: Value<'a>, next: usize },
-}
-
-/// Where a path stands after the documents up to the next array.
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    /// There, or in front of the array.
-    At(Place<'a>),
-    /// In the element of the array that the path names by its index.
-    Chosen(Place<'a>),
-}
-
-impl<'a> Step<'a> {
-    fn place(self) -> Place<'a> {
-        match self {
-            Step::At(place) | Step::Chosen(place) => place,
-        }
-    }
 }
 
 impl KeyMaker {
@@ -236,7 +228,7 @@ impl KeyMaker {
         keys.bytes.extend_from_slice(self.writer.key());
         let split = keys.bytes.len();
         keys.bytes.extend_from_slice(self.writer.type_bits());
-        let offset = |at: usize| u32::try_from(at).expect("the keys of a 16 MB document fit 4 GiB");
+        let offset = |at: usize| u32::try_from(at).expect("the bytes of keys are bounded");
         keys.keys.push(Key {
             start: offset(start),
             split: offset(split),
@@ -250,12 +242,20 @@ impl KeyMaker {
             .iter()
             .map(|_| Place::Going { value: Value::Document(doc), next: 0 })
             .collect();
+        if spec.parallel_arrays {
+            let numbered: Vec<_> = places.iter().copied().enumerate().collect();
+            // A few short arrays multiply to more than memory holds.
+            if count_keys(spec, &numbered)? > KEYS_PER_DOCUMENT_MAX {
+                return Err(too_many_keys(KEYS_PER_DOCUMENT_MAX));
+            }
+        }
         self.expand(spec, &places, keys)
     }
 
-    /// Moves every path on until it ends or meets an array; then multiplies by that array's elements.
+    /// Moves every path on until it ends or meets an array; then multiplies by the elements of the first of these.
     ///
-    /// Depth is bounded by the nesting of the document: each level of recursion enters one array.
+    /// Depth is bounded by the nesting of the document and the number of paths: each level of recursion enters one
+    /// array.
     fn expand<'a>(
         &mut self,
         spec: &IndexSpec,
@@ -264,71 +264,52 @@ impl KeyMaker {
     ) -> Result<()> {
         let mut moved = Vec::with_capacity(places.len());
         let mut array: Option<(usize, Doc<'a>)> = None;
+        // The paths that stand in front of that array and enter it, a bit each.
+        let mut entering = 0_u32;
+        let mut goes_on = false;
         for (part_index, place) in places.iter().enumerate() {
             let part = &spec.parts[part_index];
             let place = walk(part, *place);
             if let Place::Going { value: Value::Array(found), next } = place {
-                match array {
-                    Some((first, known)) if !std::ptr::eq(known.as_bytes(), found.as_bytes()) => {
-                        return Err(parallel_arrays(
-                            BStr::new(&part.path.to_string()),
-                            BStr::new(&spec.parts[first].path.to_string()),
-                        ));
-                    }
-                    Some(_) => {}
-                    None => array = Some((part_index, found)),
+                let (first, known) = *array.get_or_insert((part_index, found));
+                let is_same = is_same_array(known, found);
+                if !is_same && !spec.parallel_arrays {
+                    return Err(parallel_arrays(
+                        BStr::new(&part.path.to_string()),
+                        BStr::new(&spec.parts[first].path.to_string()),
+                    ));
                 }
                 // A component that is an index of the array does not multiply.
                 if let Some(chosen) = chosen_by(part, found, next)? {
-                    moved.push(Step::Chosen(chosen));
+                    moved.push(chosen);
+                    goes_on = true;
                     continue;
                 }
                 // The component that led here is the array's.
                 keys.multikey.parts[part_index] |= component_bit(next - 1);
+                entering |= u32::from(is_same) << part_index;
             }
-            moved.push(Step::At(place));
+            moved.push(place);
         }
-        let spreads =
-            |step: &Step<'_>| matches!(step, Step::At(Place::Going { value: Value::Array(_), .. }));
-        let spread = moved.iter().any(spreads);
-        let Some((_, array)) = array.filter(|_| spread) else {
-            let is_chosen = |step: &Step<'_>| matches!(step, Step::Chosen(_));
-            let goes_on = moved.iter().any(is_chosen);
-            let places: Vec<_> = moved.iter().map(|step| step.place()).collect();
-            return if goes_on {
-                self.expand(spec, &places, keys)
-            } else {
-                self.emit(spec, &places, keys)
+        let Some((_, array)) = array.filter(|_| entering != 0) else {
+            return match goes_on {
+                true => self.expand(spec, &moved, keys),
+                false => self.emit(spec, &moved, keys),
             };
         };
+        let within = |element: Option<Value<'a>>| -> Vec<Place<'a>> {
+            let entered = |(part, place): (usize, &Place<'a>)| match *place {
+                Place::Going { next, .. } if entering & (1 << part) != 0 => {
+                    enter(element, next, component_count(spec, part))
+                }
+                other => other,
+            };
+            moved.iter().enumerate().map(entered).collect()
+        };
         if array.is_empty() {
-            let places: Vec<_> = (moved.iter().enumerate())
-                .map(|(part, step)| match *step {
-                    Step::Chosen(place) => place,
-                    Step::At(Place::Going { value: Value::Array(_), next })
-                        if next == component_count(spec, part) =>
-                    {
-                        Place::Found(Some(Value::Undefined))
-                    }
-                    Step::At(Place::Going { value: Value::Array(_), .. }) => Place::Found(None),
-                    Step::At(other) => other,
-                })
-                .collect();
-            return self.expand(spec, &places, keys);
+            return self.expand(spec, &within(None), keys);
         }
-        for element in array.values() {
-            let places: Vec<_> = (moved.iter().enumerate())
-                .map(|(part, step)| match *step {
-                    Step::Chosen(place) => place,
-                    Step::At(Place::Going { value: Value::Array(_), next }) => {
-                        enter(element, next, component_count(spec, part))
-                    }
-                    Step::At(other) => other,
-                })
-                .collect();
-            self.expand(spec, &places, keys)?;
-        }
-        Ok(())
+        array.values().try_for_each(|element| self.expand(spec, &within(Some(element)), keys))
     }
 
     fn emit(&mut self, spec: &IndexSpec, places: &[Place<'_>], keys: &mut KeySet) -> Result<()> {
@@ -429,14 +410,172 @@ fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<P
     }))
 }
 
-/// Where a path stands that met an array, in one of its elements. An array within an array is a value, not
-/// something to enter, unless a numeric component asks for it.
-fn enter(element: Value<'_>, next: usize, component_count: usize) -> Place<'_> {
+/// Where a path stands that met an array, in one of its elements, or in none where it is empty. An array within an
+/// array is a value, not something to enter, unless a numeric component asks for it.
+fn enter(element: Option<Value<'_>>, next: usize, component_count: usize) -> Place<'_> {
     if next == component_count {
-        return Place::Found(Some(element));
+        return Place::Found(Some(element.unwrap_or(Value::Undefined)));
     }
     match element {
-        Value::Document(_) => Place::Going { value: element, next },
+        Some(value @ Value::Document(_)) => Place::Going { value, next },
         _ => Place::Found(None),
+    }
+}
+
+/// Whether two paths have met one and the same array.
+fn is_same_array(a: Doc<'_>, b: Doc<'_>) -> bool {
+    std::ptr::eq(a.as_bytes(), b.as_bytes())
+}
+
+/// How many keys [`KeyMaker::expand`] makes of these places, each with the number of its part: arrays side by side
+/// multiply, the elements of one array add up.
+fn count_keys<'a>(spec: &IndexSpec, places: &[(usize, Place<'a>)]) -> Result<usize> {
+    let mut arrays: Vec<(Doc<'a>, Vec<(usize, usize)>)> = Vec::new();
+    for &(part, mut place) in places {
+        loop {
+            place = walk(&spec.parts[part], place);
+            let Place::Going { value: Value::Array(found), next } = place else { break };
+            if let Some(chosen) = chosen_by(&spec.parts[part], found, next)? {
+                place = chosen;
+                continue;
+            }
+            match arrays.iter_mut().find(|(known, _)| is_same_array(*known, found)) {
+                Some((_, parts)) => parts.push((part, next)),
+                None => arrays.push((found, vec![(part, next)])),
+            }
+            break;
+        }
+    }
+    let mut product = 1_usize;
+    for (array, parts) in arrays {
+        let mut sum = usize::from(array.is_empty());
+        for element in array.values() {
+            let entered: Vec<_> = (parts.iter())
+                .map(|&(part, next)| {
+                    (part, enter(Some(element), next, component_count(spec, part)))
+                })
+                .collect();
+            sum = sum.saturating_add(count_keys(spec, &entered)?);
+        }
+        product = product.saturating_mul(sum);
+    }
+    Ok(product)
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::{DocBuf, doc};
+
+    use super::*;
+    use crate::keys::Ident;
+
+    fn index(spec: &DocBuf) -> Index {
+        let mut spec = spec.clone();
+        spec.push("name", "n");
+        Index::new(Ident(1), IndexSpec::parse(spec.as_doc(), None).unwrap())
+    }
+
+    /// Checks that `doc` has the keys of these values, which is so where a document for each has them, and at which
+    /// components of the paths it has arrays.
+    #[track_caller]
+    fn check(spec: &DocBuf, doc: &DocBuf, expected: &[DocBuf], arrays: &[u64]) {
+        let index = index(spec);
+        let mut maker = KeyMaker::default();
+        let mut keys = KeySet::default();
+        maker.make(&index, doc.as_doc(), &mut keys).unwrap();
+        let mut wanted = Vec::new();
+        for doc in expected {
+            let mut one = KeySet::default();
+            maker.make(&index, doc.as_doc(), &mut one).unwrap();
+            wanted.extend(one.iter().map(|(key, _)| key.to_vec()));
+        }
+        wanted.sort();
+        let found: Vec<_> = keys.iter().map(|(key, _)| key.to_vec()).collect();
+        assert_eq!(found, wanted, "{}", doc.as_doc());
+        assert_eq!(keys.multikey.parts, arrays, "{}", doc.as_doc());
+    }
+
+    #[test]
+    fn arrays_side_by_side_multiply_where_the_index_takes_them() {
+        let spec = doc! { "key": { "a": 1, "b": (-1) }, "parallelArrays": true };
+        let (a, b) = (&["x", "y"], &[1, 2]);
+        let pairs: Vec<DocBuf> =
+            a.iter().flat_map(|a| b.iter().map(move |b| doc! { "a": *a, "b": *b })).collect();
+        check(&spec, &doc! { "a": ["x", "y", "x"], "b": [1, 2] }, &pairs, &[1, 1]);
+        check(&spec, &doc! { "a": "x", "b": [1, 2] }, &pairs[..2], &[0, 1]);
+        let nothing = Value::Undefined;
+        let with_none = [doc! { "a": nothing, "b": 1 }, doc! { "a": nothing, "b": 2 }];
+        check(&spec, &doc! { "a": [], "b": [1, 2] }, &with_none, &[1, 1]);
+        check(&spec, &doc! { "a": [], "b": [] }, &[doc! { "a": nothing, "b": nothing }], &[1, 1]);
+    }
+
+    #[test]
+    fn fields_of_one_array_stay_together_beside_another() {
+        let spec = doc! { "key": { "o.x": 1, "t": 1, "o.y": 1 }, "parallelArrays": true };
+        let docs = doc! { "o": [{ "x": 1, "y": 2 }, { "x": 3 }], "t": [5, 6] };
+        let mut wanted = Vec::new();
+        for t in [5, 6] {
+            wanted.push(doc! { "o": { "x": 1, "y": 2 }, "t": t });
+            wanted.push(doc! { "o": { "x": 3 }, "t": t });
+        }
+        check(&spec, &docs, &wanted, &[1, 1, 1]);
+        // Arrays within the elements of one.
+        let nested = doc! { "o": [{ "x": [1, 2], "y": [3, 4] }], "t": 5 };
+        let mut wanted = Vec::new();
+        for x in [1, 2] {
+            for y in [3, 4] {
+                wanted.push(doc! { "o": { "x": x, "y": y }, "t": 5 });
+            }
+        }
+        check(&spec, &nested, &wanted, &[0b11, 0, 0b11]);
+        // A number in a path chooses an element, beside an array.
+        let spec = doc! { "key": { "a.1": 1, "b": 1 }, "parallelArrays": true };
+        let mut found = KeySet::default();
+        let chosen = doc! { "a": [7, 8], "b": [1, 2, 3] };
+        KeyMaker::default().make(&index(&spec), chosen.as_doc(), &mut found).unwrap();
+        assert_eq!((found.len(), &*found.multikey.parts), (3, &[0, 1][..]));
+    }
+
+    #[track_caller]
+    fn check_refused(spec: &DocBuf, doc: &DocBuf, code: i32, made: usize) {
+        let mut keys = KeySet::default();
+        let error = KeyMaker::default().make(&index(spec), doc.as_doc(), &mut keys).unwrap_err();
+        assert_eq!((error.code().number(), keys.len()), (code, made));
+    }
+
+    #[test]
+    fn too_many_are_refused_before_they_are_made() {
+        let numbers = |count: i32| {
+            DocBuf::build(|out| {
+                for name in ["a", "b"] {
+                    let mut array = out.begin_array(name);
+                    (0..count).for_each(|number| {
+                        array.push(number);
+                    });
+                }
+            })
+        };
+        let key = doc! { "a": 1, "b": 1 };
+        let parallel = doc! { "key": (&key), "parallelArrays": true };
+        check_refused(&parallel, &numbers(1001), 12_582, 0);
+        check_refused(&doc! { "key": (&key) }, &numbers(2), 171, 0);
+        check_refused(&doc! { "key": (&key), "parallelArrays": false }, &numbers(2), 171, 0);
+        let mut keys = KeySet::default();
+        KeyMaker::default().make(&index(&parallel), numbers(100).as_doc(), &mut keys).unwrap();
+        assert_eq!(keys.len(), 10_000);
+    }
+
+    #[test]
+    fn their_bytes_are_bounded() {
+        let text = "x".repeat(1 << 20);
+        let doc = DocBuf::build(|out| {
+            let mut array = out.begin_array("a");
+            (0..300).for_each(|number| {
+                array.push(number);
+            });
+            drop(array);
+            out.append("b", text.as_str());
+        });
+        check_refused(&doc! { "key": { "a": 1, "b": 1 } }, &doc, 12_583, 256);
     }
 }

@@ -11,7 +11,7 @@ use marula_query::update::Touched;
 
 use super::pattern::Plugin;
 use super::place::Geography;
-use super::spec::{Draft, IndexSpec, KeyPart};
+use super::spec::{Draft, IndexSpec, KeyPart, PARALLEL_ARRAYS};
 use super::text::TextIndex;
 use super::wildcard::Wildcard;
 
@@ -64,6 +64,11 @@ impl IndexKind {
         draft: &Draft<'_>,
         spec: Doc<'_>,
     ) -> Result<(IndexKind, DocBuf, Vec<KeyPart>)> {
+        if draft.parallel_arrays
+            && let Some(name) = draft.pattern.plugin.name()
+        {
+            return Err(unsupported_option(name, PARALLEL_ARRAYS));
+        }
         let kind = match draft.pattern.plugin {
             Plugin::Ordinary => IndexKind::Ordinary,
             Plugin::Hashed => {

@@ -52,6 +52,17 @@ const NAMED: &[(&str, Plugin)] = &[
     ("2dsphere", Plugin::Sphere),
 ];
 
+impl Plugin {
+    /// The kind as errors name it; an ordinary index is of none.
+    pub(super) fn name(self) -> Option<&'static str> {
+        match self {
+            Plugin::Ordinary => None,
+            Plugin::Wildcard => Some("wildcard"),
+            _ => NAMED.iter().find(|(_, plugin)| *plugin == self).map(|(name, _)| *name),
+        }
+    }
+}
+
 /// A key pattern, parsed.
 pub(super) struct Pattern {
     /// The kind of index.

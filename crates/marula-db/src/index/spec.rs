@@ -76,6 +76,8 @@ pub struct IndexSpec {
     pub prepare_unique: bool,
     /// Documents without any of the fields have no entry.
     pub sparse: bool,
+    /// Its fields may hold arrays side by side, each of which multiplies a document's keys. An option of Marula's own.
+    pub parallel_arrays: bool,
     /// The planner does not see it.
     pub hidden: bool,
     /// Only documents that match have entries.
@@ -87,6 +89,9 @@ pub struct IndexSpec {
     /// The whole specification as `listIndexes` shows it.
     pub document: DocBuf,
 }
+
+/// The option by which an index takes arrays side by side.
+pub(super) const PARALLEL_ARRAYS: &str = "parallelArrays";
 
 /// The options an index specification may hold.
 const OPTIONS: &[&str] = &[
@@ -118,6 +123,7 @@ const OPTIONS: &[&str] = &[
     "prepareUnique",
     "dropDups",
     "originalSpec",
+    PARALLEL_ARRAYS,
 ];
 
 /// The options that stand in front where an error quotes an index.
@@ -146,6 +152,7 @@ const LISTED: &[&str] = &[
     "bucketSize",
     "collation",
     "wildcardProjection",
+    PARALLEL_ARRAYS,
 ];
 
 impl IndexSpec {
@@ -276,6 +283,7 @@ impl IndexSpec {
     pub fn same_options(&self, other: &IndexSpec) -> bool {
         self.expire_after_seconds == other.expire_after_seconds
             && self.prepare_unique == other.prepare_unique
+            && self.parallel_arrays == other.parallel_arrays
             && self.field("storageEngine") == other.field("storageEngine")
             && self.kind.same_options(&other.kind)
     }
@@ -312,6 +320,8 @@ pub(super) struct Draft<'s> {
     pub prepare_unique: bool,
     /// As in [`IndexSpec`].
     pub sparse: bool,
+    /// As in [`IndexSpec`].
+    pub parallel_arrays: bool,
     /// As in [`IndexSpec`].
     pub hidden: bool,
     /// As in [`IndexSpec`].
@@ -406,7 +416,7 @@ impl<'s> Draft<'s> {
             None => None,
         };
         let (unique, sparse) = (flag("unique")?, flag("sparse")?);
-        let prepare_unique = flag("prepareUnique")?;
+        let (prepare_unique, parallel_arrays) = (flag("prepareUnique")?, flag(PARALLEL_ARRAYS)?);
         if unique && prepare_unique {
             return Err(unique_and_prepared(&spec));
         }
@@ -425,6 +435,7 @@ impl<'s> Draft<'s> {
             unique: unique || is_id,
             prepare_unique,
             sparse,
+            parallel_arrays,
             hidden,
             partial,
             collation,
@@ -480,6 +491,7 @@ impl<'s> Draft<'s> {
             unique: self.unique,
             prepare_unique: self.prepare_unique,
             sparse: self.sparse,
+            parallel_arrays: self.parallel_arrays,
             hidden: self.hidden,
             partial: self.partial,
             collation: self.collation,
@@ -749,6 +761,11 @@ fn canonical_document(
                 }
                 b"name" => {
                     out.append("name", name);
+                }
+                name if name == PARALLEL_ARRAYS.as_bytes() => {
+                    if element.value.get().is_truthy() {
+                        out.append(PARALLEL_ARRAYS, true);
+                    }
                 }
                 _ => {
                     out.append_raw(element.name, element.value);

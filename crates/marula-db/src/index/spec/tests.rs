@@ -132,3 +132,41 @@ fn errors_quote_the_flags_first() {
     let wanted = "{ v: 2, unique: true, hidden: true, key: { a: 1 }, name: \"n\", sparse: true }";
     assert_eq!(spec.quoted().as_doc().to_string(), wanted);
 }
+
+#[test]
+fn arrays_side_by_side_are_an_option_of_ordinary_indexes() {
+    for (given, shown) in [
+        (Value::Boolean(true), Some("true")),
+        (Value::Int32(1), Some("true")),
+        (Value::Double(0.0), None),
+        (Value::Boolean(false), None),
+    ] {
+        let spec = parse("parallelArrays", &doc! { "v": given }).unwrap();
+        assert_eq!(spec.parallel_arrays, shown.is_some());
+        let listed = spec.listed();
+        let kept = listed.as_doc().get("parallelArrays").map(|kept| kept.to_string());
+        assert_eq!(kept.as_deref(), shown);
+    }
+    check_error(
+        "parallelArrays",
+        doc! { "v": "x" },
+        14,
+        "{ key: { a: 1 }, name: \"n\", parallelArrays: \"x\" } :: caused by :: The field 'parallelArrays has value parallelArrays: \"x\", which is not convertible to bool",
+    );
+    for (kind, key) in [
+        ("text", doc! { "a": "text" }),
+        ("2d", doc! { "a": "2d" }),
+        ("2dsphere", doc! { "b": 1, "a": "2dsphere" }),
+        ("hashed", doc! { "a": "hashed", "b": 1 }),
+        ("wildcard", doc! { "a.$**": 1 }),
+    ] {
+        let spec = doc! { "key": (&key), "name": "n", "parallelArrays": true };
+        let error = IndexSpec::parse_new(spec.as_doc(), None).err().expect("the option is refused");
+        let reason = format!("Index type '{kind}' does not support the parallelArrays option");
+        assert!(error.message().ends_with(&reason), "{error}");
+        assert_eq!(error.code().number(), 67);
+    }
+    let id = doc! { "key": { "_id": 1 }, "name": "_id_", "parallelArrays": true };
+    let error = IndexSpec::parse_new(id.as_doc(), None).err().expect("the option is refused");
+    assert_eq!(error.code().number(), 197);
+}
