@@ -302,6 +302,7 @@ fn signature(plan: &Plan) -> u64 {
         }
         if let Stage::Ixscan(scan) = &node.stage {
             scan.index.ident.hash(&mut hasher);
+            scan.wildcard.hash(&mut hasher);
         }
     });
     hasher.finish()

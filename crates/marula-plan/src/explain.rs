@@ -3,6 +3,8 @@
 //! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of plans that ran.
 //! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from mongod 6.0.
 
+use std::borrow::Cow;
+
 use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
@@ -11,7 +13,7 @@ use marula_query::text::Search;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval};
-use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats};
+use crate::plan::{Expansion, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats};
 
 /// The version of text indexes.
 const TEXT_INDEX_VERSION: i32 = 3;
@@ -291,14 +293,60 @@ fn write_search(search: &Search, out: &mut DocWriter<'_>) {
 /// The field that stands for the path in an entry of a wildcard index.
 const PATH_FIELD: &str = "$_path";
 
-/// Appends what a stage says of its index; of a wildcard index, of the path that is walked.
-fn describe_index(index: &Index, wildcard: Option<&FieldPath>, out: &mut DocWriter<'_>) {
+/// A field of an index as a walk sees it.
+struct SeenField<'a> {
+    /// As the key pattern has it; of a wildcard, what stands in its place.
+    name: Cow<'a, str>,
+    value: Value<'a>,
+    descending: bool,
+    /// Where documents have arrays, by the components of the path.
+    path: Option<(&'a FieldPath, u64)>,
+}
+
+/// The fields of an index; of a wildcard index, those of what is seen of it.
+fn fields_of<'a>(index: &'a Index, wildcard: Option<&'a Expansion>) -> Vec<SeenField<'a>> {
     let spec = &index.spec;
+    let number = match &spec.kind {
+        IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
+        _ => None,
+    };
+    let arrays = index.multikey_paths();
+    let mut fields = Vec::with_capacity(spec.parts.len() + 1);
+    for (at, (part, named)) in spec.parts.iter().zip(spec.key.as_doc()).enumerate() {
+        let (value, descending) = (named.value.get(), part.descending);
+        match wildcard.filter(|_| number == Some(at)) {
+            None => {
+                let name = String::from_utf8_lossy(named.name);
+                fields.push(SeenField {
+                    name,
+                    value,
+                    descending,
+                    path: Some((&part.path, arrays[at])),
+                });
+            }
+            Some(expansion) => {
+                let (name, up) = (Cow::Borrowed(PATH_FIELD), Value::Int32(1));
+                fields.push(SeenField { name, value: up, descending: false, path: None });
+                let Expansion::Path(path) = expansion else { break };
+                let (name, arrays) = (Cow::Owned(path.to_string()), index.multikey_path(path));
+                fields.push(SeenField { name, value, descending, path: Some((path, arrays)) });
+            }
+        }
+    }
+    fields
+}
+
+/// Appends what a stage says of its index; of a wildcard index, of what is seen of it.
+fn describe_index(index: &Index, wildcard: Option<&Expansion>, out: &mut DocWriter<'_>) {
+    let spec = &index.spec;
+    let fields = fields_of(index, wildcard);
     match wildcard {
         None => out.append("keyPattern", &spec.key),
-        Some(path) => {
+        Some(_) => {
             let key = DocBuf::build(|key| {
-                key.append(PATH_FIELD, 1).append(path.to_string(), 1);
+                for field in &fields {
+                    key.append(&*field.name, field.value);
+                }
             });
             out.append("keyPattern", &key)
         }
@@ -307,22 +355,22 @@ fn describe_index(index: &Index, wildcard: Option<&FieldPath>, out: &mut DocWrit
     if let Some(collation) = &spec.collation {
         out.append("collation", collation.to_doc());
     }
-    let multikey = wildcard.map(|path| (path, index.multikey_path(path)));
-    out.append(
-        "isMultiKey",
-        multikey.map_or_else(|| index.is_multikey(), |(_, multikey)| multikey != 0),
-    );
-    if let Some((path, multikey)) = multikey {
-        let mut paths = out.begin_doc("multiKeyPaths");
-        paths.begin_array(PATH_FIELD).finish();
-        write_multikey_path(path, multikey, &mut paths);
-    } else if !matches!(
+    let has_arrays = |field: &SeenField<'_>| field.path.is_some_and(|(_, arrays)| arrays != 0);
+    let is_multikey = match wildcard {
+        None => index.is_multikey(),
+        Some(_) => fields.iter().any(has_arrays),
+    };
+    out.append("isMultiKey", is_multikey);
+    if !matches!(
         spec.kind,
         IndexKind::Hashed { .. } | IndexKind::Text(_) | IndexKind::Places(Geography::Flat(_))
     ) {
         let mut paths = out.begin_doc("multiKeyPaths");
-        for (part, multikey) in spec.parts.iter().zip(index.multikey_paths()) {
-            write_multikey_path(&part.path, multikey, &mut paths);
+        for field in &fields {
+            match field.path {
+                Some((path, arrays)) => write_multikey_path(path, arrays, &mut paths),
+                None => paths.begin_array(&*field.name).finish(),
+            }
         }
     }
     out.append("isUnique", spec.unique);
@@ -355,18 +403,14 @@ fn direction_name(direction: Direction) -> &'static str {
 fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     // Between `min` and `max` an index is bounded by its keys as wholes, not by its fields.
     let Some(bounds) = &scan.bounds.fields else { return };
-    let spec = &scan.index.spec;
-    let collator = spec.collation.as_ref().map(|collation| collation.collator());
-    let parts: Vec<(String, bool)> = match &scan.wildcard {
-        Some(path) => vec![(PATH_FIELD.to_owned(), false), (path.to_string(), false)],
-        None => {
-            let named = spec.key.as_doc().iter().zip(&spec.parts);
-            named.map(|(named, part)| (named.name.to_string(), part.descending)).collect()
-        }
-    };
-    for ((name, descending), intervals) in parts.into_iter().zip(&bounds.fields) {
-        let is_backward = descending != (scan.direction == Direction::Backward);
-        let mut array = out.begin_array(name);
+    let collation = scan.index.spec.collation.as_ref();
+    let collator = collation.map(|collation| collation.collator());
+    let fields = fields_of(&scan.index, scan.wildcard.as_ref());
+    for (field, intervals) in fields.iter().zip(&bounds.fields) {
+        let is_backward = field.descending != (scan.direction == Direction::Backward);
+        // Paths have no order but their own.
+        let collator = collator.filter(|_| field.path.is_some());
+        let mut array = out.begin_array(&*field.name);
         let mut texts: Vec<String> = intervals
             .iter()
             .map(|interval| interval_text(interval, is_backward, collator))

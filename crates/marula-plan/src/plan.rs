@@ -126,8 +126,8 @@ pub struct Collscan {
 pub struct Ixscan {
     /// The index.
     pub index: Arc<Index>,
-    /// Of a wildcard index, the path that is walked.
-    pub wildcard: Option<FieldPath>,
+    /// Of a wildcard index, what is seen of it.
+    pub wildcard: Option<Expansion>,
     /// What of it is walked.
     pub bounds: ScanBounds,
     /// Which way.
@@ -139,6 +139,15 @@ pub struct Ixscan {
     /// How the entries are used.
     pub used_for: ScanUse,
     pub(crate) standing: Standing,
+}
+
+/// As what a query sees a wildcard index.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expansion {
+    /// As an index on one path below the wildcard, between the fields beside it.
+    Path(FieldPath),
+    /// As one on the fields in front of the wildcard, which holds a document once for each path.
+    Front,
 }
 
 /// How the entries of a walk are used.

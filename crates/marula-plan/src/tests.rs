@@ -1,6 +1,6 @@
 //! The law of the planner: every plan of a query gives the same answer, with any set of indexes and without: ordinary,
-//! compound, multikey, unique, sparse, partial, hashed and wildcard ones, and those of arrays side by side. Indexes of
-//! places and texts answer queries of their own and have tests of their own.
+//! compound, multikey, unique, sparse, partial, hashed and wildcard ones, wildcards beside fields, and arrays side by
+//! side. Indexes of places and texts answer queries of their own and have tests of their own.
 //!
 //! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan that is considered
 //! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
@@ -329,6 +329,9 @@ fn check_all_kinds(seed: u64) {
         ],
         &[doc! { "$**": 1 }],
         &[doc! { "o.$**": 1 }, doc! { "a": "hashed", "_id": 1 }],
+        &[doc! { "key": { "a": 1, "$**": 1 }, "wildcardProjection": { "a": 0 } }],
+        &[doc! { "key": { "$**": (-1), "a": (-1) }, "wildcardProjection": { "b": 1, "o": 1 } }],
+        &[doc! { "a": (-1), "o.$**": (-1), "_id": 1 }, doc! { "_id": 1, "c.$**": 1, "a": 1 }],
     ];
     check(seed, &mut random, &docs, sets);
 }

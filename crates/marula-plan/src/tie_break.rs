@@ -6,6 +6,8 @@
 
 use std::cmp::Reverse;
 
+use marula_db::index::IndexKind;
+
 use crate::bounds::Interval;
 use crate::plan::{Ixscan, Plan, Stage};
 
@@ -36,13 +38,20 @@ impl Fit {
         });
         let [scan] = scans.as_slice() else { return None };
         let fields = &scan.bounds.fields.as_ref()?.fields;
-        // What a wildcard index says in front of the value is the path alone.
-        let bounds = if scan.wildcard.is_some() { fields.get(1..)? } else { fields };
+        // What an entry of a wildcard index says in front of the value is the path alone.
+        let path = match &scan.index.spec.kind {
+            IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
+            _ => None,
+        };
+        let bounds: Vec<&Vec<Interval>> = (fields.iter().enumerate())
+            .filter(|(number, _)| Some(*number) != path)
+            .map(|(_, intervals)| intervals)
+            .collect();
         let leading = |suits: fn(&Interval) -> bool| {
             bounds.iter().take_while(|intervals| intervals.iter().all(suits)).count()
         };
         let is_one_value =
-            |intervals: &&Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
+            |intervals: &&&Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
         Some(Fit {
             values: bounds.iter().take_while(is_one_value).count(),
             points: leading(Interval::is_point),

@@ -3,8 +3,8 @@
 //! The layouts are in [`keys`](crate::keys). A record id has a fixed size, so it needs no length; where the
 //! collection is clustered, the value starts with the record key's length, four bytes, big-endian.
 
+use marula_bson::DocWriter;
 use marula_bson::key_string::KeyStringReader;
-use marula_bson::{Doc, DocWriter};
 use marula_storage::{Space, Txn};
 
 use super::{Index, IndexKind};
@@ -123,20 +123,28 @@ impl EntryWriter {
 const PATH_FIELD: &str = "$_path";
 
 /// Writes the values of an entry's key string as a document with the key pattern's field names; `None` where
-/// the entry's bytes are not a key string. An entry of a wildcard index is its path, and the value in that path's name.
+/// the entry's bytes are not a key string. In place of a wildcard are its path, and the value in that path's name, which is
+/// left out where the document has nothing below the wildcard.
 pub fn decode_values(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     let mut reader = KeyStringReader::new(entry.key_string, entry.type_bits)?;
-    if let IndexKind::Wildcard(_) = index.spec.kind {
-        let mut path = Vec::new();
-        reader.read_into(false, PATH_FIELD, &mut DocWriter::new(&mut path))?;
-        let path = Doc::trusted(&path).get(PATH_FIELD)?;
-        let mut doc = DocWriter::new(out);
-        doc.append(PATH_FIELD, path);
-        return reader.read_into(false, path.as_str()?, &mut doc);
-    }
+    let wildcard = match &index.spec.kind {
+        IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
+        _ => None,
+    };
     let mut doc = DocWriter::new(out);
-    for (part, element) in index.spec.parts.iter().zip(index.spec.key.as_doc()) {
-        reader.read_into(part.descending, element.name, &mut doc)?;
+    for (number, (part, element)) in
+        index.spec.parts.iter().zip(index.spec.key.as_doc()).enumerate()
+    {
+        if wildcard != Some(number) {
+            reader.read_into(part.descending, element.name, &mut doc)?;
+            continue;
+        }
+        let path = reader.read(false)?;
+        doc.append_raw(PATH_FIELD, path.as_raw());
+        match path.get().as_str() {
+            Some(path) => reader.read_into(part.descending, path, &mut doc)?,
+            None => reader.skip(part.descending)?,
+        }
     }
     Some(())
 }

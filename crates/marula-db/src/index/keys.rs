@@ -166,7 +166,7 @@ impl KeyMaker {
                 keys.sort();
             }
             IndexKind::Wildcard(wildcard) => {
-                self.make_wildcard(wildcard, collator(spec), doc, keys)?;
+                self.make_wildcard(spec, wildcard, doc, keys)?;
                 keys.sort();
             }
         }
@@ -332,7 +332,7 @@ impl KeyMaker {
     }
 }
 
-fn collator(spec: &IndexSpec) -> Option<&dyn Collator> {
+pub(super) fn collator(spec: &IndexSpec) -> Option<&dyn Collator> {
     spec.collation.as_ref().map(|collation| collation.collator())
 }
 
@@ -341,7 +341,7 @@ fn component_count(spec: &IndexSpec, part: usize) -> usize {
 }
 
 /// The outcome of the straight way along one path.
-enum Straight<'a> {
+pub(super) enum Straight<'a> {
     Value(Option<Value<'a>>),
     /// There is an array at the component of this index.
     Array {
@@ -350,7 +350,7 @@ enum Straight<'a> {
 }
 
 #[inline]
-fn straight<'a>(doc: Doc<'a>, part: &KeyPart) -> Straight<'a> {
+pub(super) fn straight<'a>(doc: Doc<'a>, part: &KeyPart) -> Straight<'a> {
     let components = part.path.parts();
     let mut at = doc;
     for (index, component) in components.iter().enumerate() {

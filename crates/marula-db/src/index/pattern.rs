@@ -2,6 +2,7 @@
 
 use marula_bson::{BStr, ByteSlice, Doc, FieldPath, Value};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 
 use super::spec::KeyPart;
 
@@ -24,6 +25,7 @@ errors! {
     key_reserved_field() = CannotCreateIndex, "Index key contains an illegal field name: '_fts'";
     wildcard_negative() = CannotCreateIndex, "A numeric value in a $** index key pattern must be positive.";
     wildcard_compound() = CannotCreateIndex, "wildcard indexes do not allow compounding";
+    two_wildcards() = CannotCreateIndex, "An index cannot have more than one wildcard field";
     wildcard_text() = CannotCreateIndex, "The key pattern value for an 'wildcard' index must be a non-zero number, not a string.";
 }
 
@@ -67,21 +69,24 @@ impl Plugin {
 pub(super) struct Pattern {
     /// The kind of index.
     pub(super) plugin: Plugin,
+    /// Which of the fields is the wildcard.
+    pub(super) wildcard: Option<usize>,
     /// Its fields.
     pub(super) parts: Vec<KeyPart>,
 }
 
 impl Pattern {
-    /// Parses the pattern of an index.
+    /// Parses the pattern of an index. A wildcard goes up and stands alone before 7.0.
     ///
     /// Errors: this module's rows.
-    pub(super) fn parse(key: Doc<'_>) -> Result<Self> {
+    pub(super) fn parse(key: Doc<'_>, version: FeatureVersion) -> Result<Self> {
         if key.is_empty() {
             return Err(key_empty());
         }
         let (plugin, named) = plugin(key)?;
         let field_count = key.iter().count();
         let mut parts = Vec::new();
+        let mut wildcard = None;
         for element in key {
             if parts.len() == PARTS_MAX {
                 return Err(too_many_parts());
@@ -101,11 +106,19 @@ impl Pattern {
                 },
             };
             if plugin == Plugin::Wildcard {
-                if descending {
-                    return Err(wildcard_negative());
+                if version < FeatureVersion::V7_0 {
+                    if descending {
+                        return Err(wildcard_negative());
+                    }
+                    if field_count > 1 {
+                        return Err(wildcard_compound());
+                    }
                 }
-                if field_count > 1 {
-                    return Err(wildcard_compound());
+                if matches!(value, Value::String(_)) {
+                    return Err(two_kinds());
+                }
+                if is_wildcard(element.name) && wildcard.replace(parts.len()).is_some() {
+                    return Err(two_wildcards());
                 }
             }
             check_name(plugin, element.name, value)?;
@@ -114,7 +127,7 @@ impl Pattern {
         if named.is_some_and(|named| named.is_empty()) {
             return Err(key_value_empty());
         }
-        Ok(Pattern { plugin, parts })
+        Ok(Pattern { plugin, wildcard, parts })
     }
 }
 
@@ -178,12 +191,18 @@ mod tests {
 
     #[track_caller]
     fn check(key: &DocBuf, plugin: Plugin) {
-        assert_eq!(Pattern::parse(key.as_doc()).unwrap().plugin, plugin, "{key:?}");
+        let pattern = Pattern::parse(key.as_doc(), FeatureVersion::V6_0).unwrap();
+        assert_eq!(pattern.plugin, plugin, "{key:?}");
     }
 
     #[track_caller]
     fn check_error(key: &DocBuf, message: &str) {
-        let error = Pattern::parse(key.as_doc()).err().expect("the pattern is refused");
+        check_error_of(FeatureVersion::V6_0, key, message);
+    }
+
+    #[track_caller]
+    fn check_error_of(version: FeatureVersion, key: &DocBuf, message: &str) {
+        let error = Pattern::parse(key.as_doc(), version).err().expect("the pattern is refused");
         assert!(error.to_string().contains(message), "{key:?}: {error}");
     }
 
@@ -210,6 +229,25 @@ mod tests {
         check_error(&doc! { "a.$**.b": 1 }, "starts with '$'");
         check_error(&doc! { "a..$**": 1 }, "cannot contain an empty field");
         check_error(&doc! { "$**": "hashed" }, "starts with '$'");
+    }
+
+    #[test]
+    fn one_wildcard_stands_among_fields_since_7_0() {
+        for (key, wildcard) in [
+            (doc! { "a": 1, "$**": 1 }, 1),
+            (doc! { "a": 1, "b.$**": (-1), "c": (-1) }, 1),
+            (doc! { "$**": (-1) }, 0),
+        ] {
+            let pattern = Pattern::parse(key.as_doc(), FeatureVersion::V7_0).unwrap();
+            assert_eq!((pattern.plugin, pattern.wildcard), (Plugin::Wildcard, Some(wildcard)));
+        }
+        let check_error = |key: &DocBuf, message: &str| {
+            check_error_of(FeatureVersion::V8_0, key, message);
+        };
+        check_error(&doc! { "a.$**": 1, "b.$**": 1 }, "more than one wildcard field");
+        check_error(&doc! { "$**": 1, "a": "hashed" }, "more than one index plugin");
+        check_error(&doc! { "a": 1, "$**": "wildcard" }, "must be a non-zero number");
+        check_error(&doc! { "$**": 1, "$a": 1 }, "starts with '$'");
     }
 
     #[test]

@@ -5,13 +5,14 @@ use marula_bson::{ByteSlice, Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
+use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Node, Predicate};
 use marula_query::validation::allowed::near_not_allowed;
 
 use super::kind::{IndexKind, write_place_options};
 use super::pattern::{Pattern, Plugin};
 use super::text::TextIndex;
-use super::wildcard::Wildcard;
+use super::wildcard::{Wildcard, is_every_path};
 
 errors! {
     projection_without_wildcard() = BadValue, "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
@@ -174,7 +175,7 @@ impl IndexSpec {
     /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`.
     /// Errors: this module's rows, and those of `pattern` and of the kind.
     pub fn parse(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
-        let mut draft = Draft::read(spec, default_collation)?;
+        let mut draft = Draft::read(spec, default_collation, FeatureVersion::NEWEST)?;
         if let Some(failure) = draft.collation_failure.take() {
             return Err(failure);
         }
@@ -185,10 +186,15 @@ impl IndexSpec {
     }
 
     /// Parses a specification that a client gives for a new index: complaints are those of `createIndexes`, which
-    /// say at which stage they came up, and seconds that no TTL index may have are refused.
+    /// say at which stage they came up, and seconds that no TTL index may have are refused, as is what came after
+    /// `version`.
     ///
     /// Errors: as [`IndexSpec::parse`], but for those of [`IndexSpec::check_build`].
-    pub fn parse_new(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
+    pub fn parse_new(
+        spec: Doc<'_>,
+        default_collation: Option<&Collation>,
+        version: FeatureVersion,
+    ) -> Result<Self> {
         let within = |error: Error, spec: Doc<'_>| {
             error.caused_by(&format!("Error in specification {spec}"))
         };
@@ -196,7 +202,7 @@ impl IndexSpec {
             check_ttl(spec)?;
         }
         let mut draft =
-            Draft::read(spec, default_collation).map_err(|error| within(error, spec))?;
+            Draft::read(spec, default_collation, version).map_err(|error| within(error, spec))?;
         check_ttl(spec)?;
         if let Some(failure) = draft.collation_failure.take() {
             let mut versioned = spec.to_buf();
@@ -259,6 +265,19 @@ impl IndexSpec {
     /// Whether a write must look whether the keys that it adds are taken.
     pub fn guards_keys(&self) -> bool {
         self.unique || self.prepare_unique
+    }
+
+    /// Of each value that an entry holds, whether greater ones come first: those of the fields, and in front of a
+    /// wildcard's value its path.
+    pub fn entry_directions(&self) -> impl Iterator<Item = bool> {
+        let wildcard = match &self.kind {
+            IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
+            _ => None,
+        };
+        self.parts.iter().enumerate().flat_map(move |(number, part)| {
+            let path = (wildcard == Some(number)).then_some(false);
+            path.into_iter().chain([part.descending])
+        })
     }
 
     /// Whether the key pattern is that of the `_id` index.
@@ -335,7 +354,11 @@ pub(super) struct Draft<'s> {
 }
 
 impl<'s> Draft<'s> {
-    fn read(spec: Doc<'s>, default_collation: Option<&Collation>) -> Result<Self> {
+    fn read(
+        spec: Doc<'s>,
+        default_collation: Option<&Collation>,
+        version: FeatureVersion,
+    ) -> Result<Self> {
         for element in spec {
             if !OPTIONS.iter().any(|option| element.name == *option) {
                 return Err(unknown_option(&element.name.to_string(), &spec.to_string()));
@@ -346,7 +369,7 @@ impl<'s> Draft<'s> {
             Some(other) => return Err(wrong_type("key", other.kind().alias(), "an object")),
             None => return Err(missing_key()),
         };
-        let pattern = Pattern::parse(key)?;
+        let pattern = Pattern::parse(key, version)?;
         let name = match spec.get("name") {
             Some(Value::String(name)) => name.to_string(),
             Some(other) => return Err(wrong_type("name", other.kind().alias(), "a string")),
@@ -358,12 +381,12 @@ impl<'s> Draft<'s> {
             return Err(wildcard_version(&key));
         }
         check_other_options(spec, &pattern)?;
-        let wildcard = match pattern.plugin {
-            Plugin::Wildcard => {
+        let wildcard = match pattern.wildcard {
+            Some(part) => {
                 let projection = spec.get("wildcardProjection").and_then(|value| value.as_doc());
-                Some(Wildcard::new(&pattern.parts[0].path, projection)?)
+                Some(Wildcard::among(&pattern.parts, part, projection)?)
             }
-            _ => None,
+            None => None,
         };
         let is_id = is_id_pattern(key);
         let flag = |field: &str| -> Result<bool> {
@@ -378,7 +401,7 @@ impl<'s> Draft<'s> {
         for field in FLAGS {
             flag(field)?;
         }
-        check_original(spec)?;
+        check_original(spec, version)?;
         let hidden = match spec.get("hidden") {
             None => false,
             Some(Value::Boolean(hidden)) => hidden,
@@ -553,7 +576,7 @@ fn check_other_options(spec: Doc<'_>, pattern: &Pattern) -> Result<()> {
         }
     }
     let is_wildcard = pattern.plugin == Plugin::Wildcard;
-    let is_whole = *pattern.parts[0].path.first() == *b"$**";
+    let is_whole = pattern.wildcard.is_some_and(|part| is_every_path(&pattern.parts[part].path));
     match spec.get("wildcardProjection") {
         None => {}
         Some(_) if !is_wildcard => return Err(projection_without_wildcard()),
@@ -607,11 +630,11 @@ fn check_engine(spec: Doc<'_>) -> Result<()> {
 /// Checks the specification that an index is said to have had once.
 ///
 /// Validated BSON bounds how deep one lies within another.
-fn check_original(spec: Doc<'_>) -> Result<()> {
+fn check_original(spec: Doc<'_>, version: FeatureVersion) -> Result<()> {
     match spec.get("originalSpec") {
         None => Ok(()),
         Some(Value::Document(original)) if original.is_empty() => Err(original_empty()),
-        Some(Value::Document(original)) => Draft::read(original, None).map(|_| ()),
+        Some(Value::Document(original)) => Draft::read(original, None, version).map(|_| ()),
         Some(other) => Err(wrong_type("originalSpec", other.kind().alias(), "an object")),
     }
 }

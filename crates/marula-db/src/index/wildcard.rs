@@ -1,25 +1,35 @@
 //! Wildcard indexes: a key for each path of a document, made of the path and the value there.
 //!
+//! Fields may stand in front of the wildcard and behind it, since 7.0: the keys of a document hold their values too. They are no
+//! arrays. A document that has some of them and nothing below the wildcard has one key, with MinKey for path and value.
+//! Source: manual "Compound Wildcard Indexes".
+//!
 //! A document is seen through a projection: `{ "a.$**": 1 }` is all below `a`. What is left is walked field by field;
 //! an array counts by its elements, which have the array's path. Empty documents, empty arrays (as undefined) and
 //! arrays within arrays are values.
 
 use std::sync::Arc;
 
-use marula_bson::{Collator, Doc, DocBuf, Element, FieldPath, Value};
+use marula_bson::{Doc, DocBuf, Element, FieldPath, Value};
 use marula_error::{Result, errors};
 use marula_query::context::Context;
 use marula_query::projection::{Metadata, Policy, Projection};
 
-use super::keys::{KeyMaker, KeySet};
+use super::keys::{KeyMaker, KeySet, Straight, collator, straight};
+use super::spec::{IndexSpec, KeyPart};
 
 errors! {
+    array_beside(path: &FieldPath) = CannotBuildIndexKeys, "A field beside the wildcard of an index cannot hold an array. Found array on path: {path}";
+    projection_missing() = CannotCreateIndex, "A compound wildcard index on '$**' needs a 'wildcardProjection' that leaves its other fields out";
+    beside_and_below(path: &FieldPath) = CannotCreateIndex, "The field '{path}' of a compound wildcard index must not be among those of its wildcard";
     projection_computes() = 51_271, "Bad projection specification, cannot use computed fields when parsing a spec in kBanComputedFields mode";
 }
 
 /// Which paths of a document a wildcard index holds.
 #[derive(Clone)]
 pub struct Wildcard {
+    /// Which field of the index it is.
+    part: usize,
     /// What is seen of a document; `None` is all but `_id`.
     projection: Option<Arc<Projection>>,
     /// Whether the named paths are those that are seen.
@@ -28,17 +38,42 @@ pub struct Wildcard {
     paths: Vec<FieldPath>,
 }
 
+/// Whether a wildcard stands for the whole document.
+pub(super) fn is_every_path(field: &FieldPath) -> bool {
+    *field.first() == *b"$**"
+}
+
 impl Wildcard {
-    /// The paths of an index whose only field is `field` (`$**`, `a.$**`), with a `wildcardProjection` or none.
+    /// The wildcard that is the field of this number; it sees none of the others.
+    ///
+    /// Errors: `projection_missing`, `beside_and_below`, and as of [`Wildcard::new`].
+    pub(super) fn among(
+        parts: &[KeyPart],
+        part: usize,
+        projection: Option<Doc<'_>>,
+    ) -> Result<Self> {
+        let field = &parts[part].path;
+        if parts.len() > 1 && projection.is_none() && is_every_path(field) {
+            return Err(projection_missing());
+        }
+        let wildcard = Wildcard::new(field, part, projection)?;
+        let mut others = parts.iter().enumerate().filter(|(number, _)| *number != part);
+        match others.find(|(_, other)| wildcard.meets(&other.path)) {
+            Some((_, other)) => Err(beside_and_below(&other.path)),
+            None => Ok(wildcard),
+        }
+    }
+
+    /// The paths of the field of an index that has this number, `$**` or `a.$**`, with a `wildcardProjection` or none.
     ///
     /// Errors: `projection_computes`, and those of a projection.
-    pub(super) fn new(field: &FieldPath, projection: Option<Doc<'_>>) -> Result<Self> {
+    fn new(field: &FieldPath, part: usize, projection: Option<Doc<'_>>) -> Result<Self> {
         let parts = field.parts();
         let prefix = parts[..parts.len() - 1].join(&b'.');
         let document = match projection {
             None if prefix.is_empty() => {
                 let paths = vec![FieldPath::new("_id")];
-                return Ok(Wildcard { projection: None, is_inclusion: false, paths });
+                return Ok(Wildcard { part, projection: None, is_inclusion: false, paths });
             }
             None => DocBuf::build(|out| {
                 out.append(prefix.as_slice(), 1);
@@ -61,7 +96,18 @@ impl Wildcard {
         };
         paths.sort_by(|a, b| a.parts().cmp(b.parts()));
         let projection = Some(Arc::new(projection));
-        Ok(Wildcard { projection, is_inclusion, paths })
+        Ok(Wildcard { part, projection, is_inclusion, paths })
+    }
+
+    /// Which field of the index it is. Its entries hold the path in the place of this number, and the value behind it.
+    pub fn part(&self) -> usize {
+        self.part
+    }
+
+    /// Whether a path that is seen is `path`, or leads there, or is below it.
+    fn meets(&self, path: &FieldPath) -> bool {
+        let is_below = |known: &FieldPath| self.is_inclusion && known.starts_with(path);
+        self.covers(path) || self.paths.iter().any(is_below)
     }
 
     /// Whether both see the same of every document.
@@ -85,40 +131,79 @@ fn within(error: marula_error::Error) -> marula_error::Error {
     error.caused_by("Failed to parse: wildcardProjection")
 }
 
+/// What the keys of one document have in common.
+struct Beside<'a> {
+    index: &'a IndexSpec,
+    wildcard: usize,
+    /// The values of the index's fields, one of them in the wildcard's place; empty where there are no others.
+    values: Vec<Value<'a>>,
+    is_any_present: bool,
+}
+
+impl<'a> Beside<'a> {
+    /// Errors: `array_beside`.
+    fn of(index: &'a IndexSpec, wildcard: usize, doc: Doc<'a>) -> Result<Self> {
+        let mut beside = Beside { index, wildcard, values: Vec::new(), is_any_present: false };
+        if index.parts.len() == 1 {
+            return Ok(beside);
+        }
+        for (number, part) in index.parts.iter().enumerate() {
+            let found = match straight(doc, part) {
+                _ if number == wildcard => None,
+                Straight::Array { .. } => return Err(array_beside(&part.path)),
+                Straight::Value(value) => value,
+            };
+            beside.is_any_present |= found.is_some();
+            beside.values.push(found.unwrap_or(Value::Null));
+        }
+        Ok(beside)
+    }
+}
+
 impl KeyMaker {
     /// Writes the keys of `doc`, unsorted.
     pub(super) fn make_wildcard(
         &mut self,
+        spec: &IndexSpec,
         wildcard: &Wildcard,
-        collator: Option<&dyn Collator>,
         doc: Doc<'_>,
         keys: &mut KeySet,
     ) -> Result<()> {
+        let beside = Beside::of(spec, wildcard.part, doc)?;
         let mut path = Vec::new();
-        let Some(projection) = &wildcard.projection else {
-            for element in doc.iter().filter(|element| element.name != "_id") {
-                self.push_field(element, false, collator, &mut path, keys)?;
+        match &wildcard.projection {
+            None => {
+                let fields = doc.iter().filter(|element| element.name != "_id");
+                for element in fields {
+                    self.push_field(element, false, &beside, &mut path, keys)?;
+                }
             }
-            return Ok(());
-        };
-        let mut projected = std::mem::take(&mut self.projected);
-        projected.clear();
-        let metadata = Metadata::default();
-        projection.apply(doc, None, &metadata, &Context::default(), &mut projected)?;
-        let made = self.push_fields(Doc::trusted(&projected), false, collator, &mut path, keys);
-        self.projected = projected;
-        made
+            Some(projection) => {
+                let mut projected = std::mem::take(&mut self.projected);
+                projected.clear();
+                let metadata = Metadata::default();
+                projection.apply(doc, None, &metadata, &Context::default(), &mut projected)?;
+                let seen = Doc::trusted(&projected);
+                let made = self.push_fields(seen, false, &beside, &mut path, keys);
+                self.projected = projected;
+                made?;
+            }
+        }
+        if keys.is_empty() && beside.is_any_present {
+            self.push_key(Value::MinKey, Value::MinKey, &beside, keys)?;
+        }
+        Ok(())
     }
 
     fn push_fields(
         &mut self,
         doc: Doc<'_>,
         is_nested: bool,
-        collator: Option<&dyn Collator>,
+        beside: &Beside<'_>,
         path: &mut Vec<u8>,
         keys: &mut KeySet,
     ) -> Result<()> {
-        doc.iter().try_for_each(|element| self.push_field(element, is_nested, collator, path, keys))
+        doc.iter().try_for_each(|element| self.push_field(element, is_nested, beside, path, keys))
     }
 
     /// The keys of one field. Validated BSON bounds the depth.
@@ -126,7 +211,7 @@ impl KeyMaker {
         &mut self,
         element: Element<'_>,
         is_nested: bool,
-        collator: Option<&dyn Collator>,
+        beside: &Beside<'_>,
         path: &mut Vec<u8>,
         keys: &mut KeySet,
     ) -> Result<()> {
@@ -145,13 +230,13 @@ impl KeyMaker {
                     keys.multikey.paths.insert(path.clone());
                 }
                 if array.is_empty() {
-                    self.push_value(Value::Undefined, collator, path, keys)?;
+                    self.push_value(Value::Undefined, beside, path, keys)?;
                 }
                 for value in array.values() {
-                    self.push_inner(value, collator, path, keys)?;
+                    self.push_inner(value, beside, path, keys)?;
                 }
             }
-            value => self.push_inner(value, collator, path, keys)?,
+            value => self.push_inner(value, beside, path, keys)?,
         }
         path.truncate(length);
         Ok(())
@@ -160,29 +245,46 @@ impl KeyMaker {
     fn push_inner(
         &mut self,
         value: Value<'_>,
-        collator: Option<&dyn Collator>,
+        beside: &Beside<'_>,
         path: &mut Vec<u8>,
         keys: &mut KeySet,
     ) -> Result<()> {
         match value {
             Value::Document(doc) if !doc.is_empty() => {
-                self.push_fields(doc, true, collator, path, keys)
+                self.push_fields(doc, true, beside, path, keys)
             }
-            value => self.push_value(value, collator, path, keys),
+            value => self.push_value(value, beside, path, keys),
         }
     }
 
     fn push_value(
         &mut self,
         value: Value<'_>,
-        collator: Option<&dyn Collator>,
+        beside: &Beside<'_>,
         path: &[u8],
+        keys: &mut KeySet,
+    ) -> Result<()> {
+        self.push_key(Value::String(path.into()), value, beside, keys)
+    }
+
+    fn push_key(
+        &mut self,
+        path: Value<'_>,
+        value: Value<'_>,
+        beside: &Beside<'_>,
         keys: &mut KeySet,
     ) -> Result<()> {
         keys.check_room()?;
         self.writer.reset(&[]);
-        self.writer.push(Value::String(path.into()), false, None);
-        self.writer.push(value, false, collator);
+        let collator = collator(beside.index);
+        for (number, part) in beside.index.parts.iter().enumerate() {
+            if number == beside.wildcard {
+                self.writer.push(path, false, None);
+                self.writer.push(value, part.descending, collator);
+            } else {
+                self.writer.push(beside.values[number], part.descending, collator);
+            }
+        }
         self.finish_key(keys);
         Ok(())
     }
@@ -194,35 +296,40 @@ mod tests {
 
     use super::*;
     use crate::collection::Shape;
-    use crate::index::{Index, IndexSpec, entry};
+    use crate::index::{Index, entry};
     use crate::keys::Ident;
 
-    /// Checks the keys of `doc` in the index of this specification, as `{ $_path: "a", a: 1 }`.
-    #[track_caller]
-    fn check(spec: &DocBuf, doc: &DocBuf, expected: &[&str]) {
+    fn index(spec: &DocBuf) -> Index {
         let mut spec = spec.clone();
         spec.push("name", "w");
-        let spec = IndexSpec::parse(spec.as_doc(), None).unwrap();
-        let index = Index::new(Ident(1), spec);
+        Index::new(Ident(1), IndexSpec::parse(spec.as_doc(), None).unwrap())
+    }
+
+    /// The keys of `doc` in the index of this specification, as documents: `{ $_path: "a", a: 1 }`.
+    fn values(spec: &DocBuf, doc: &DocBuf) -> Vec<String> {
+        let index = index(spec);
         let mut keys = KeySet::default();
         KeyMaker::default().make(&index, doc.as_doc(), &mut keys).unwrap();
-        let mut found = Vec::new();
-        for (key, type_bits) in keys.iter() {
+        let shown = keys.iter().map(|(key, type_bits)| {
             let (mut store_key, mut value) = (Vec::new(), Vec::new());
             entry::encode_key(&index, key, &[0; 8], &mut store_key);
             entry::encode_value(&index, Shape::RecordId, &[0; 8], type_bits, &mut value);
             let entry = entry::decode(&index, Shape::RecordId, &store_key, &value).unwrap();
             let mut values = Vec::new();
             entry::decode_values(&index, &entry, &mut values).unwrap();
-            let values = Doc::trusted(&values);
-            assert_eq!(
-                values.get("$_path").unwrap().as_str().unwrap(),
-                values.iter().last().unwrap().name
-            );
-            let last = values.iter().last().unwrap();
-            found.push(format!("{}: {}", last.name, last.value.get()));
-        }
-        assert_eq!(found, expected);
+            Doc::trusted(&values).to_string()
+        });
+        shown.collect()
+    }
+
+    /// Checks the keys of `doc`, each the path and the value there.
+    #[track_caller]
+    fn check(spec: &DocBuf, doc: &DocBuf, expected: &[&str]) {
+        let named = |pair: &&str| {
+            let path = pair.split(": ").next().unwrap_or_default();
+            format!("{{ $_path: \"{path}\", {pair} }}")
+        };
+        assert_eq!(values(spec, doc), expected.iter().map(named).collect::<Vec<_>>());
     }
 
     #[test]
@@ -242,6 +349,50 @@ mod tests {
         check(&all, &doc! { "a.b": 1, "c": { "d.e": 1 } }, &[]);
         check(&all, &doc! { "": 2, "a": { "": 5 } }, &[": 2", "a.: 5"]);
         check(&all, &doc! {}, &[]);
+    }
+
+    /// Checks the keys of `doc` as documents.
+    #[track_caller]
+    fn check_values(spec: &DocBuf, doc: &DocBuf, expected: &[&str]) {
+        assert_eq!(values(spec, doc), expected);
+    }
+
+    #[test]
+    fn fields_stand_beside_the_wildcard() {
+        let around = doc! { "key": { "a": (-1), "s.$**": 1, "b": 1 } };
+        check_values(
+            &around,
+            &doc! { "a": 1, "b": 2, "s": { "x": [5, 6], "y": { "z": "t" } } },
+            &[
+                "{ a: 1, $_path: \"s.x\", s.x: 5, b: 2 }",
+                "{ a: 1, $_path: \"s.x\", s.x: 6, b: 2 }",
+                "{ a: 1, $_path: \"s.y.z\", s.y.z: \"t\", b: 2 }",
+            ],
+        );
+        check_values(&around, &doc! { "s": 1 }, &["{ a: null, $_path: \"s\", s: 1, b: null }"]);
+        check_values(&around, &doc! { "b": 1 }, &["{ a: null, $_path: MinKey, b: 1 }"]);
+        check_values(&around, &doc! { "z": 1, "s.x": 1 }, &[]);
+        let front = doc! { "key": { "$**": (-1), "b": 1 }, "wildcardProjection": { "b": 0 } };
+        check_values(
+            &front,
+            &doc! { "_id": 1, "a": [1, 2], "b": { "x": 1 } },
+            &["{ $_path: \"a\", a: 2, b: { x: 1 } }", "{ $_path: \"a\", a: 1, b: { x: 1 } }"],
+        );
+    }
+
+    #[test]
+    fn no_array_stands_beside_the_wildcard() {
+        let index = index(&doc! { "key": { "a.b": 1, "s.$**": 1 } });
+        let make =
+            |doc: DocBuf| KeyMaker::default().make(&index, doc.as_doc(), &mut KeySet::default());
+        for doc in
+            [doc! { "a": { "b": [1] } }, doc! { "a": [] }, doc! { "a": [{ "b": 1 }], "s": 1 }]
+        {
+            let error = make(doc).unwrap_err();
+            assert_eq!(error.code().number(), 201);
+            assert!(error.message().ends_with("Found array on path: a.b"), "{error}");
+        }
+        assert!(make(doc! { "a": { "b": 1, "c": [1] }, "s": [1] }).is_ok());
     }
 
     #[test]
@@ -265,7 +416,7 @@ mod tests {
     fn alike_are_those_that_see_the_same() {
         let wildcard = |projection: Option<DocBuf>| {
             let projection = projection.as_ref().map(DocBuf::as_doc);
-            Wildcard::new(&FieldPath::new("$**"), projection).unwrap()
+            Wildcard::new(&FieldPath::new("$**"), 0, projection).unwrap()
         };
         let same = |a, b| wildcard(a).same_paths(&wildcard(b));
         assert!(same(Some(doc! { "a": 1, "b": 1 }), Some(doc! { "b": true, "a": 2, "_id": 0 })));

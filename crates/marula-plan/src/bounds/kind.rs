@@ -4,6 +4,8 @@
 //! which values of such a part can belong to a document that meets a predicate, whether these bounds say it all or
 //! a filter has to stay, and what else its entries are good for. Whoever adds a kind adds a row to [`KINDS`].
 
+use std::borrow::Cow;
+
 use marula_bson::{FieldPath, Value};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
@@ -92,10 +94,10 @@ pub enum Exactness {
 }
 
 /// A key part as the planner sees it for one query.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct PartView<'a> {
     /// The field.
-    pub path: &'a FieldPath,
+    pub path: Cow<'a, FieldPath>,
     /// The kind.
     pub kind: &'static PartKind,
     /// Whether greater values come first.
@@ -129,7 +131,7 @@ impl<'a> PartView<'a> {
         let parts = spec.parts.iter().zip(spec.key.as_doc().values()).zip(multikey);
         parts
             .map(|((part, named), multikey)| PartView {
-                path: &part.path,
+                path: Cow::Borrowed(&part.path),
                 kind: kind_of(named),
                 descending: part.descending,
                 multikey,
@@ -141,6 +143,11 @@ impl<'a> PartView<'a> {
                 is_counted: false,
             })
             .collect()
+    }
+
+    /// Whether this is the part of the field with this path.
+    pub fn is_on(&self, path: &FieldPath) -> bool {
+        *self.path == *path
     }
 
     /// The bounds of a predicate on this part.

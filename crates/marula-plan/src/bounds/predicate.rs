@@ -34,7 +34,7 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         Predicate::Not(inner) => negation(inner, part),
         Predicate::ElemMatchValue(predicates) => {
             // One element meets them all, so here bounds do intersect.
-            let element = PartView { multikey: 0, ..*part };
+            let element = PartView { multikey: 0, ..part.clone() };
             let mut known: Option<Vec<Interval>> = None;
             for found in predicates.iter().filter_map(|predicate| bounds(predicate, &element)) {
                 known = Some(match known {
@@ -242,7 +242,7 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         return Some(Bounds { intervals, exactness: Exactness::OnDocument });
     }
     // Inside a negation a sparse index may know all that null means: only what is left over counts.
-    let found = bounds(inner, &PartView { is_sparse: false, ..*part })?;
+    let found = bounds(inner, &PartView { is_sparse: false, ..part.clone() })?;
     let is_exact = part.multikey == 0 && (found.exactness == Exactness::Exact || is_null_excluded);
     let exactness = if is_exact { Exactness::Exact } else { Exactness::OnDocument };
     Some(Bounds { intervals: complement(&found.intervals, part.order), exactness })

@@ -3,7 +3,7 @@
 //! Such an index knows nothing of what is missing, and holds documents and arrays by what is in them.
 
 use marula_bson::{Type, Value};
-use marula_query::filter::{CompareOp, Predicate};
+use marula_query::filter::{Compare, CompareOp, Predicate};
 
 use super::interval::Interval;
 use super::kind::{Bounds, Exactness, PartKind, PartView};
@@ -13,18 +13,38 @@ use super::predicate;
 pub static WILDCARD: PartKind =
     PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: false };
 
+/// A field in front of the wildcard, whatever is below that: the index knows nothing of documents without any field.
+pub static FRONT: PartKind = PartKind {
+    name: "",
+    bounds: front_bounds,
+    is_ordered: true,
+    tells_equal: true,
+    holds_value: true,
+};
+
+fn front_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
+    match predicate {
+        Predicate::Compare(compare) if is_met_by_nothing(compare) => None,
+        _ => predicate::bounds(predicate, part),
+    }
+}
+
+/// Whether what is missing meets a comparison that does not speak of null.
+fn is_met_by_nothing(compare: &Compare) -> bool {
+    matches!(compare.value.get(), Value::MinKey | Value::MaxKey) && compare.op != CompareOp::Eq
+}
+
 /// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of every value mean
 /// the paths below, too.
 fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     let whole =
         || Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument });
     match predicate {
+        Predicate::Compare(compare) if is_met_by_nothing(compare) => None,
         Predicate::Compare(compare) => match compare.value.get() {
             Value::Null | Value::Undefined => None,
             Value::Document(doc) if !doc.is_empty() || compare.op != CompareOp::Eq => None,
             Value::Array(array) if !array.is_empty() || compare.op != CompareOp::Eq => None,
-            // What is missing meets these, too.
-            Value::MinKey | Value::MaxKey if compare.op != CompareOp::Eq => None,
             _ => predicate::bounds(predicate, part),
         },
         Predicate::In(list) => {

@@ -1,18 +1,22 @@
 //! A document made of the values of an index entry, each where its path says: `{ "a.b": 1 }` is `{ a: { b: 1 } }`.
 //!
 //! Only entries of an index without arrays on its paths say what the document holds there. A value that is missing
-//! is null in the index, and so it is here.
+//! is null in the index, and so it is here. An entry of a wildcard index has one path below the wildcard, or none.
 
 use marula_bson::key_string::KeyStringReader;
-use marula_bson::{DocWriter, ValueBuf};
+use marula_bson::{DocWriter, FieldPath, ValueBuf};
 use marula_db::Index;
 use marula_db::index::entry::Entry;
+use marula_db::index::{IndexKind, KeyPart};
 
 /// Writes the document into `out`, which is cleared first; `None` where the entry's bytes are not a key string.
 pub(super) fn write(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     out.clear();
     let parts = &index.spec.parts;
     let mut reader = KeyStringReader::new(entry.key_string, entry.type_bits)?;
+    if let IndexKind::Wildcard(wildcard) = &index.spec.kind {
+        return write_with_path(parts, wildcard.part(), &mut reader, out);
+    }
     if parts.iter().all(|part| part.path.is_single()) {
         let mut doc = DocWriter::new(out);
         for part in parts {
@@ -23,6 +27,32 @@ pub(super) fn write(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Opti
     }
     let mut fields: Vec<(&[Box<[u8]>], ValueBuf)> = Vec::with_capacity(parts.len());
     for part in parts {
+        fields.push((part.path.parts(), reader.read(part.descending)?));
+    }
+    write_fields(&fields, &mut DocWriter::new(out));
+    Some(())
+}
+
+/// Writes the fields of an entry of a wildcard index, of whose parts the wildcard has this number.
+fn write_with_path(
+    parts: &[KeyPart],
+    wildcard: usize,
+    reader: &mut KeyStringReader<'_>,
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let (front, rest) = parts.split_at(wildcard);
+    let (part, behind) = rest.split_first()?;
+    let mut fields: Vec<(&[Box<[u8]>], ValueBuf)> = Vec::with_capacity(parts.len());
+    for part in front {
+        fields.push((part.path.parts(), reader.read(part.descending)?));
+    }
+    let path = reader.read(false)?;
+    let path = path.get().as_str().map(FieldPath::new);
+    let value = reader.read(part.descending)?;
+    if let Some(path) = &path {
+        fields.push((path.parts(), value));
+    }
+    for part in behind {
         fields.push((part.path.parts(), reader.read(part.descending)?));
     }
     write_fields(&fields, &mut DocWriter::new(out));

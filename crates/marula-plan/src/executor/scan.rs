@@ -489,8 +489,8 @@ fn is_ahead(direction: Direction, position: &[u8], place: &[u8]) -> bool {
 /// The bytes of the first `count` fields of a key.
 fn leading_fields<'k>(index: &Index, key: &'k [u8], count: usize) -> Option<&'k [u8]> {
     let mut end = 0;
-    for part in index.spec.parts.iter().take(count) {
-        end += part_length(key.get(end..)?, part.descending)?;
+    for descending in index.spec.entry_directions().take(count) {
+        end += part_length(key.get(end..)?, descending)?;
     }
     key.get(..end)
 }

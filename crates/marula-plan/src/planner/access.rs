@@ -516,9 +516,7 @@ impl<'a> Finder<'a> {
         }
         let mut bounds = IndexBounds::whole(view.parts.len());
         bounds.fields[lead] = union(intervals, view.parts[lead].order);
-        if let Some(path) = view.wildcard {
-            wildcard::bound_path(path, &mut bounds);
-        }
+        wildcard::bound_path(view, &mut bounds);
         let filter = Filter::of_canonical(FilterNode::Or(conditions), &self.query.context);
         let mut scan = view.scan(bounds);
         match exactness {

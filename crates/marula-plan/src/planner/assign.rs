@@ -78,15 +78,17 @@ fn assign<'q>(
                 None => used.push((condition.conjunct, exactness)),
             }
         }
+        // Without a condition on its path, a wildcard index is seen as one on the fields in front.
+        if intervals.is_none() && view.value_part() == Some(number) {
+            return None;
+        }
         bounded_fields += usize::from(intervals.is_some());
         fields.push(intervals.unwrap_or_else(|| vec![Interval::all()]));
     }
     let by_field = used.iter().map(|(conjunct, _)| *conjunct).collect();
     used.sort_unstable();
     let mut bounds = IndexBounds { fields };
-    if let Some(path) = view.wildcard {
-        wildcard::bound_path(path, &mut bounds);
-    }
+    wildcard::bound_path(view, &mut bounds);
     let are_points = |list: &&Vec<Interval>| list.iter().all(Interval::is_point);
     let point_fields = bounds.fields.iter().skip(view.lead()).take_while(are_points).count();
     Some(Assignment { bounds, used, by_field, bounded_fields, point_fields })

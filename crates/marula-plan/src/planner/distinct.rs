@@ -28,7 +28,8 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
         // An array's elements are what the entries hold, and what `distinct` asks for.
         let is_suitable = |view: &&IndexView<'_>| {
             let (part, spec) = (&view.parts[0], &view.index.spec);
-            part.path == key
+            part.is_on(key)
+                && view.wildcard.is_none()
                 && part.kind.holds_value
                 && part.order.is_none()
                 && part.multikey & !last == 0
@@ -51,7 +52,7 @@ pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(P
         if scan.filter.is_some() || !view.holds(key, scan.bounds.fields.as_ref()) {
             return None;
         }
-        let field = view.parts.iter().position(|part| part.path == key)?;
+        let field = view.parts.iter().position(|part| part.is_on(key))?;
         scan.used_for = ScanUse::Distinct(field);
         if let Some(fields) = &scan.bounds.fields {
             scan.bounds.keys = KeyBounds::checked(fields, &view.parts);
@@ -67,8 +68,8 @@ pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
     let mut views = visible(state, query);
     views.retain(|view| match &view.index.spec.kind {
         // Whichever path is walked.
-        IndexKind::Wildcard(wildcard) => wildcard.covers(key),
-        _ => view.parts.iter().any(|part| part.path == key),
+        IndexKind::Wildcard(wildcard) if wildcard.covers(key) => true,
+        _ => view.parts.iter().any(|part| part.is_on(key)),
     });
     !access::accesses(state, &views, query, filter.root()).is_empty()
 }
@@ -159,7 +160,7 @@ fn by_jumps(plan: Plan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Plan
 
 fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Ixscan> {
     let view = views.iter().find(|view| view.is_walked_by(&scan))?;
-    let field = view.parts.iter().position(|part| part.path == key)?;
+    let field = view.parts.iter().position(|part| part.is_on(key))?;
     let fields = &scan.bounds.fields.as_ref()?.fields;
     let is_one = |intervals: &Vec<Interval>| matches!(&intervals[..], [one] if one.is_point());
     let tells_alike = view.same_collation || fields[field].iter().all(is_of_numbers);
@@ -176,7 +177,7 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
 /// index tells values apart.
 fn tells(view: &IndexView<'_>, field: usize, key: &FieldPath) -> bool {
     let part = &view.parts[field];
-    part.path == key && part.kind.holds_value && part.multikey == 0
+    part.is_on(key) && part.kind.holds_value && part.multikey == 0
 }
 
 /// Whether an interval holds nothing but numbers, which are the same under every collation.

@@ -44,6 +44,7 @@ pub(crate) use access::Rank;
 pub(crate) use distinct::plan_first_of_each;
 pub use distinct::{is_led_to, plan_distinct};
 pub use text::prepare as prepare_search;
+use wildcard::Expanded;
 
 errors! {
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
@@ -62,8 +63,8 @@ pub(crate) struct IndexView<'a> {
     index: &'a Arc<Index>,
     parts: Vec<PartView<'a>>,
     same_collation: bool,
-    /// Of a wildcard index, the path that is looked at.
-    wildcard: Option<&'a FieldPath>,
+    /// Of a wildcard index, what is seen of it.
+    wildcard: Option<Expanded>,
 }
 
 impl<'a> IndexView<'a> {
@@ -92,18 +93,24 @@ impl<'a> IndexView<'a> {
 
     /// Which of the parts is bounded first.
     fn lead(&self) -> usize {
-        if self.wildcard.is_some() { wildcard::VALUE_PART } else { 0 }
+        self.wildcard.as_ref().map_or(0, Expanded::lead)
+    }
+
+    /// Which of the parts holds the value of a wildcard's path.
+    fn value_part(&self) -> Option<usize> {
+        self.wildcard.as_ref().and_then(Expanded::value_part)
     }
 
     /// Whether a walk is over this index as it is seen here.
     fn is_walked_by(&self, scan: &Ixscan) -> bool {
-        Arc::ptr_eq(self.index, &scan.index) && self.wildcard == scan.wildcard.as_ref()
+        let ours = self.wildcard.as_ref().map(|wildcard| &wildcard.expansion);
+        Arc::ptr_eq(self.index, &scan.index) && ours == scan.wildcard.as_ref()
     }
 
     /// Whether an entry within `bounds` tells what a document has at `path`.
     fn holds(&self, path: &FieldPath, bounds: Option<&IndexBounds>) -> bool {
         self.parts.iter().enumerate().any(|(number, part)| {
-            part.path == path
+            part.is_on(path)
                 && part.kind.holds_value
                 && part.multikey == 0
                 && (part.order.is_none() || is_free_of_strings(bounds, number))
@@ -122,10 +129,12 @@ impl<'a> IndexView<'a> {
 
     fn scan_of(&self, bounds: ScanBounds) -> Ixscan {
         let mut scan = Ixscan::new(self.index.clone(), bounds, Direction::Forward);
-        scan.wildcard = self.wildcard.cloned();
-        // A document has an entry for each path below another.
-        let has_paths =
-            |fields: &IndexBounds| self.wildcard.is_some() && fields.fields[0].len() > 1;
+        scan.wildcard = self.wildcard.as_ref().map(|wildcard| wildcard.expansion.clone());
+        // A document has an entry for each path.
+        let has_paths = |fields: &IndexBounds| {
+            let paths = self.wildcard.as_ref().map(|wildcard| &fields.fields[wildcard.path_part]);
+            paths.is_some_and(|paths| paths.len() > 1)
+        };
         if self.is_multikey() || scan.bounds.fields.as_ref().is_some_and(has_paths) {
             scan.standing.remember();
         }

@@ -197,7 +197,7 @@ fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) ->
     let rest = view.parts.get(fixed..)?;
     let names_rest = pattern.parts().len() <= rest.len()
         && pattern.parts().iter().zip(rest).all(
-            |(wanted, part)| matches!(wanted, SortPart::Path { path, .. } if path == part.path),
+            |(wanted, part)| matches!(wanted, SortPart::Path { path, .. } if part.is_on(path)),
         );
     if walks < 2 || !names_rest {
         return None;
@@ -260,7 +260,7 @@ pub(super) fn direction_of(
     let direction = direction_by_keys(view, bounds, pattern)?;
     let is_sorted_alike = |part: &SortPart| match part {
         SortPart::Path { path, .. } => (view.parts.iter().enumerate())
-            .filter(|(_, part)| part.path == path)
+            .filter(|(_, part)| part.is_on(path))
             .all(|(number, _)| is_free_of_strings(Some(bounds), number)),
         SortPart::Meta(_) => false,
     };
@@ -281,7 +281,7 @@ fn direction_by_keys(
         |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
     let has_one_value = |path: &FieldPath| {
         view.parts.iter().zip(&bounds.fields).any(|(part, intervals)| {
-            part.path == path && part.multikey == 0 && part.kind.tells_equal && is_fixed(intervals)
+            part.is_on(path) && part.multikey == 0 && part.kind.tells_equal && is_fixed(intervals)
         })
     };
     let mut direction = None;
@@ -295,9 +295,8 @@ fn direction_by_keys(
         if has_one_value(path) {
             continue;
         }
-        let (part, _) =
-            parts.find(|(part, intervals)| part.path == path || !is_fixed(intervals))?;
-        if part.path != path || (part.multikey != 0 && !is_whole) {
+        let (part, _) = parts.find(|(part, intervals)| part.is_on(path) || !is_fixed(intervals))?;
+        if !part.is_on(path) || (part.multikey != 0 && !is_whole) {
             return None;
         }
         let found =

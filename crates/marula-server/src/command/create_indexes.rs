@@ -8,6 +8,7 @@ use marula_db::index::spec::same_pattern;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
+use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -87,7 +88,9 @@ fn run(
     if let Some(collection) = existing.as_ref().filter(|_| buckets.is_none()) {
         writes::check_not_view(collection)?;
     }
-    let specs = specs(request, buckets.as_deref().or(existing.as_deref()), buckets.is_some())?;
+    let version = server.db.feature_version();
+    let collection = buckets.as_deref().or(existing.as_deref());
+    let specs = specs(request, collection, buckets.is_some(), version)?;
     let is_capped =
         existing.as_ref().is_some_and(|collection| collection.state().options.capped.is_some());
     if is_capped && specs.iter().any(|spec| spec.expire_after_seconds.is_some()) {
@@ -182,6 +185,7 @@ fn specs(
     request: &Request<'_>,
     collection: Option<&Collection>,
     is_of_measurements: bool,
+    version: FeatureVersion,
 ) -> Result<Vec<IndexSpec>> {
     let documents = request.documents("indexes").ok_or_else(no_indexes)?;
     let documents: Vec<Doc<'_>> = documents.collect::<Result<_>>()?;
@@ -193,23 +197,21 @@ fn specs(
     let time_series = state.as_ref().and_then(|state| state.options.time_series.as_ref());
     let time_series = time_series.filter(|_| is_of_measurements);
     let ignores_unknown = request.flag("ignoreUnknownIndexOptions");
+    let parse = |document: Doc<'_>| parse(document, default_collation, ignores_unknown, version);
     documents
         .into_iter()
         .map(|document| match time_series {
             Some(options) => {
                 let of_buckets = time_series::index::of_buckets(options, document)?;
-                parse(of_buckets.as_doc(), default_collation, ignores_unknown)
+                parse(of_buckets.as_doc())
             }
             None => {
                 let clustered = state.as_ref().and_then(|state| state.options.clustered.as_ref());
                 match clustered {
-                    Some(clustered) => parse_beside(
-                        document,
-                        clustered.as_doc(),
-                        default_collation,
-                        ignores_unknown,
-                    ),
-                    None => parse(document, default_collation, ignores_unknown),
+                    Some(clustered) => {
+                        parse_beside(document, clustered.as_doc(), default_collation, &parse)
+                    }
+                    None => parse(document),
                 }
             }
         })
@@ -222,7 +224,7 @@ fn parse_beside(
     document: Doc<'_>,
     clustered: Doc<'_>,
     default_collation: Option<&Collation>,
-    ignores_unknown: bool,
+    parse: &dyn Fn(Doc<'_>) -> Result<IndexSpec>,
 ) -> Result<IndexSpec> {
     let id = marula_bson::doc! { "_id": 1 };
     let key = document.get("key").and_then(|key| key.as_doc());
@@ -230,7 +232,7 @@ fn parse_beside(
     if is_id && document.get("clustered").is_some_and(|flag| flag.is_truthy()) {
         return IndexSpec::id_index(default_collation);
     }
-    let spec = parse(document, default_collation, ignores_unknown)?;
+    let spec = parse(document)?;
     let name = clustered.get("name").and_then(|name| name.as_str());
     if !spec.is_id() && name.is_some_and(|name| name == spec.name.as_str()) {
         let shown = spec.document.as_doc();
@@ -244,6 +246,7 @@ fn parse(
     document: Doc<'_>,
     default_collation: Option<&Collation>,
     ignores_unknown: bool,
+    version: FeatureVersion,
 ) -> Result<IndexSpec> {
     let known: DocBuf;
     let mut kept = document;
@@ -258,7 +261,7 @@ fn parse(
     if document.get("name") == Some("*".into()) {
         return Err(name_star());
     }
-    let spec = IndexSpec::parse_new(kept, default_collation)?;
+    let spec = IndexSpec::parse_new(kept, default_collation, version)?;
     if document.get("name") == Some("_id_".into()) && !spec.is_id() {
         return Err(name_reserved(&spec.key.as_doc()));
     }

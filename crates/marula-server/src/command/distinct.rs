@@ -119,8 +119,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 /// where such an index leads to it, and does not answer alone.
 pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Shown> {
     let is_indexed = |index: &Arc<Index>| match &index.spec.kind {
-        IndexKind::Wildcard(wildcard) => {
-            !query.filter.to_doc().as_doc().is_empty() && wildcard.covers(path)
+        IndexKind::Wildcard(wildcard) if wildcard.covers(path) => {
+            !query.filter.to_doc().as_doc().is_empty()
         }
         _ => index.spec.parts.iter().any(|part| part.path == *path),
     };
@@ -191,10 +191,11 @@ impl<'c> Values<'c> {
         let Some((index, entry)) = found.entry else { return Ok(()) };
         let mut reader =
             KeyStringReader::new(entry.key_string, entry.type_bits).ok_or_else(damaged_entry)?;
-        for part in index.spec.parts.iter().take(field) {
-            reader.skip(part.descending).ok_or_else(damaged_entry)?;
+        let mut directions = index.spec.entry_directions();
+        for descending in directions.by_ref().take(field) {
+            reader.skip(descending).ok_or_else(damaged_entry)?;
         }
-        let descending = index.spec.parts.get(field).is_some_and(|part| part.descending);
+        let descending = directions.next().ok_or_else(damaged_entry)?;
         let value = reader.read(descending).ok_or_else(damaged_entry)?;
         match value.get() {
             Value::Array(array) => array.values().for_each(|value| self.push(value)),

@@ -2,14 +2,16 @@
 
 use marula_bson::{DocBuf, Value, doc};
 
-use super::IndexSpec;
+use super::{FeatureVersion, IndexSpec};
+
+const VERSION: FeatureVersion = FeatureVersion::V6_0;
 
 const STAGE: &str = "Error in specification ";
 
 fn parse(option: &str, value: &DocBuf) -> marula_error::Result<IndexSpec> {
     let mut spec = doc! { "key": { "a": 1 }, "name": "n" };
     spec.push(option, value.as_doc().get("v").unwrap());
-    IndexSpec::parse_new(spec.as_doc(), None)
+    IndexSpec::parse_new(spec.as_doc(), None, VERSION)
 }
 
 #[track_caller]
@@ -100,7 +102,7 @@ fn odd_values_are_refused_in_mongods_words() {
         "!failed to add collation information to index spec for index creation: { key: { a: 1 }, name: \"n\", collation: { a: 1 }, v: 2 } :: caused by :: BSON field 'collation.a' is an unknown field.",
     );
     let unnamed = doc! { "key": { "a": 1 }, "name": "" };
-    let error = IndexSpec::parse_new(unnamed.as_doc(), None).err().unwrap();
+    let error = IndexSpec::parse_new(unnamed.as_doc(), None, VERSION).err().unwrap();
     assert_eq!(
         error.message(),
         "Error in specification { key: { a: 1 }, name: \"\", v: 2 } :: caused by :: index name cannot be empty"
@@ -128,7 +130,7 @@ fn options_are_shown_as_mongod_keeps_them() {
 fn errors_quote_the_flags_first() {
     let spec =
         doc! { "key": { "a": 1 }, "name": "n", "sparse": true, "hidden": true, "unique": true };
-    let spec = IndexSpec::parse_new(spec.as_doc(), None).unwrap();
+    let spec = IndexSpec::parse_new(spec.as_doc(), None, VERSION).unwrap();
     let wanted = "{ v: 2, unique: true, hidden: true, key: { a: 1 }, name: \"n\", sparse: true }";
     assert_eq!(spec.quoted().as_doc().to_string(), wanted);
 }
@@ -161,12 +163,57 @@ fn arrays_side_by_side_are_an_option_of_ordinary_indexes() {
         ("wildcard", doc! { "a.$**": 1 }),
     ] {
         let spec = doc! { "key": (&key), "name": "n", "parallelArrays": true };
-        let error = IndexSpec::parse_new(spec.as_doc(), None).err().expect("the option is refused");
+        let error = IndexSpec::parse_new(spec.as_doc(), None, VERSION)
+            .err()
+            .expect("the option is refused");
         let reason = format!("Index type '{kind}' does not support the parallelArrays option");
         assert!(error.message().ends_with(&reason), "{error}");
         assert_eq!(error.code().number(), 67);
     }
     let id = doc! { "key": { "_id": 1 }, "name": "_id_", "parallelArrays": true };
-    let error = IndexSpec::parse_new(id.as_doc(), None).err().expect("the option is refused");
+    let error =
+        IndexSpec::parse_new(id.as_doc(), None, VERSION).err().expect("the option is refused");
     assert_eq!(error.code().number(), 197);
+}
+
+#[test]
+fn a_wildcard_sees_nothing_of_the_fields_beside_it() {
+    let parse = |key: DocBuf, projection: Option<DocBuf>, version| {
+        let mut spec = doc! { "key": (&key), "name": "n" };
+        if let Some(projection) = projection {
+            spec.push("wildcardProjection", &projection);
+        }
+        IndexSpec::parse_new(spec.as_doc(), None, version)
+    };
+    let since = FeatureVersion::V7_0;
+    for (key, projection) in [
+        (doc! { "a": 1, "$**": 1 }, Some(doc! { "a": 0 })),
+        (doc! { "a.x": 1, "$**": 1 }, Some(doc! { "a": 0 })),
+        (doc! { "$**": 1, "b": 1 }, Some(doc! { "c": 1, "d.e": 1 })),
+        (doc! { "a": 1, "sub.$**": 1, "b": 1 }, None),
+        (doc! { "_id": 1, "$**": 1 }, Some(doc! { "x": 0 })),
+    ] {
+        assert!(parse(key.clone(), projection.clone(), since).is_ok(), "{key:?}");
+        let error = parse(key, projection, VERSION).err().expect("6.0 knows none");
+        assert!(error.message().ends_with("wildcard indexes do not allow compounding"), "{error}");
+    }
+    for (key, projection, message) in [
+        (doc! { "a": 1, "$**": 1 }, None, "needs a 'wildcardProjection'"),
+        (doc! { "a": 1, "$**": 1 }, Some(doc! { "b": 0 }), "'a' of a compound wildcard index"),
+        (doc! { "a": 1, "$**": 1 }, Some(doc! { "a.x": 0 }), "'a' of a compound wildcard index"),
+        (doc! { "a": 1, "$**": 1 }, Some(doc! { "a.x": 1 }), "'a' of a compound wildcard index"),
+        (doc! { "a.x": 1, "$**": 1 }, Some(doc! { "a": 1 }), "'a.x' of a compound wildcard index"),
+        (doc! { "sub.$**": 1, "sub.a": 1 }, None, "'sub.a' of a compound wildcard index"),
+        (doc! { "sub": 1, "sub.a.$**": 1 }, None, "'sub' of a compound wildcard index"),
+        (doc! { "_id": 1, "$**": 1 }, Some(doc! { "_id": 1, "b": 1 }), "'_id' of a compound"),
+        (doc! { "a": 1, "b.$**": 1 }, Some(doc! { "b": 1 }), "only allowed when 'key'"),
+    ] {
+        let error = parse(key, projection, since).err().expect("the specification is refused");
+        assert!(error.message().contains(message), "{error}");
+    }
+    for option in ["unique", "sparse", "expireAfterSeconds"] {
+        let mut spec = doc! { "key": { "sub.$**": 1, "b": 1 }, "name": "n" };
+        spec.push(option, 1);
+        assert!(IndexSpec::parse_new(spec.as_doc(), None, since).is_err(), "{option}");
+    }
 }
