@@ -69,17 +69,26 @@ impl Collation {
     ///
     /// Shape: `{ locale, caseLevel, caseFirst, strength, numericOrdering, alternate, maxVariable,
     /// normalization, backwards, version }`, of which only `locale` is required.
-    /// `field` names the document in errors, such as `find.collation`.
+    /// `field` names the document in errors, such as `find.collation`. What is wrong with options that are well-formed
+    /// shows the document as it is.
     pub fn parse(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
         let options = Options::parse(doc, field)?;
         if options.locale == "simple" {
             return Ok(None);
         }
-        let locale = options.check()?;
+        let locale = options.check(doc)?;
         let backwards = options.backwards.unwrap_or(locale.is_backwards());
         let icu = options.collator(&locale, backwards)?;
         let spec = options.to_doc(Some(backwards), Some(VERSION.into()));
         Ok(Some(Collation(Arc::new(Inner { spec, icu }))))
+    }
+
+    /// The document with its defaults filled in, as `create` looks at it.
+    ///
+    /// Errors: those of an option that is not well-formed.
+    pub fn completed(doc: Doc<'_>, field: &str) -> Result<DocBuf> {
+        let options = Options::parse(doc, field)?;
+        Ok(options.to_doc(options.backwards, options.version))
     }
 
     /// The whole document, every default written out, as `listCollections` prints it.
@@ -205,9 +214,8 @@ impl<'a> Options<'a> {
     }
 
     /// Checks what the options say together, and finds the locale.
-    fn check(&self) -> Result<locale::Locale> {
-        let spec = self.to_doc(self.backwards, self.version);
-        let spec = &spec.as_doc();
+    fn check(&self, spec: Doc<'_>) -> Result<locale::Locale> {
+        let spec = &spec;
         if self.locale.is_empty() {
             return Err(locale_empty(spec));
         }

@@ -317,6 +317,19 @@ fn wanted(
         };
         build::failure(&marula_bson::uuid::generate(), collection, &cause)
     };
+    // With documents to scan, what is wrong with an index keeps the build from beginning.
+    let beginning = |error: Error| {
+        match specs.first().filter(|_| !is_empty && !is_collection_new) {
+        Some(first) => error.caused_by(&format!(
+            "Caught exception during index builder ((None)) initialization on namespace{} ({}). {} index specs provided. First index spec: {}",
+            collection.namespace(),
+            uuid_text(collection.uuid()),
+            specs.len(),
+            first.quoted().as_doc()
+        )),
+        None => error,
+    }
+    };
     let mut wanted: Vec<IndexSpec> = Vec::new();
     let mut awaited = None;
     for spec in specs {
@@ -335,7 +348,7 @@ fn wanted(
         if exists_already(spec, wanted.iter()).map_err(within)? {
             return Err(within(if is_empty { identical(&spec.name) } else { two_identical() }));
         }
-        spec.check_build().map_err(within)?;
+        spec.check_build().map_err(|error| within(beginning(error)))?;
         wanted.push(spec.clone());
     }
     Ok(match awaited {

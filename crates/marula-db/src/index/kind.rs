@@ -9,13 +9,14 @@ use marula_query::expression::short_double_text;
 use marula_query::geo::hash::Grid;
 use marula_query::update::Touched;
 
-use super::pattern::Plugin;
+use super::pattern::{PARTS_MAX, Plugin};
 use super::place::Geography;
 use super::spec::{Draft, IndexSpec, KeyPart, PARALLEL_ARRAYS};
 use super::text::TextIndex;
 use super::wildcard::Wildcard;
 
 errors! {
+    too_many_parts() = 13_103, "too many compound keys";
     two_hashed(count: usize, key: &Doc<'_>) = 31_303, "A maximum of one index field is allowed to be hashed but found {count} for 'key' {key}";
     hashed_unique() = 16_764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
     unsupported_option(kind: &str, option: &str) = CannotCreateIndex, "Index type '{kind}' does not support the {option} option";
@@ -29,11 +30,21 @@ errors! {
     flat_twice() = 16_800, "can't have 2 geo fields";
     flat_bits(bits: i64) = InvalidOptions, "bits for hash must be > 0 and <= 32, but {bits} bits were specified";
     flat_region(min: &str, max: &str) = InvalidOptions, "region for hash must be valid and have positive area, but [{min}, {max}] was specified";
+    level_type(level: &str, kind: &str) = TypeMismatch, "Expected field \"{level}\" to have numeric type, but found {kind}";
+    level_fraction(level: &str, value: &Value<'_>) = BadValue, "Expected field \"{level}\" to have a value exactly representable as a 64-bit integer, but found {level}: {value}";
+    coarsest_negative() = 16_747, "coarsestIndexedLevel must be >= 0";
+    finest_too_fine() = 16_748, "finestIndexedLevel must be <= 30";
+    finest_too_coarse() = 16_749, "finestIndexedLevel must be >= coarsestIndexedLevel";
     flat_too_wide() = 4_799_400, "Invalid GeoHashConverter parameters";
 }
 
 /// The version of a `2dsphere` index that does not say its own.
 const SPHERE_VERSION: i32 = 3;
+
+/// The levels of cells that a `2dsphere` index would have in mongod, and the finest that there is.
+const COARSEST_LEVEL: i32 = 2;
+const FINEST_LEVEL: i32 = 16;
+const LEVEL_MAX: i32 = 30;
 
 /// In place of a version that is no whole number; such an index is not built.
 const SPHERE_VERSION_FRACTION: i32 = 0;
@@ -57,6 +68,35 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
+    /// Checks the options that every index has and some kinds do not.
+    ///
+    /// Errors: `unsupported_option`, `unsupported_ttl`, `text_collation`, `flat_collation`.
+    pub(super) fn check_options(draft: &Draft<'_>) -> Result<()> {
+        if draft.parallel_arrays
+            && let Some(name) = draft.pattern.plugin.name()
+        {
+            return Err(unsupported_option(name, PARALLEL_ARRAYS));
+        }
+        match (draft.pattern.plugin, &draft.collation) {
+            (Plugin::Wildcard, _) => {
+                const NAME: &str = "wildcard";
+                if draft.sparse {
+                    return Err(unsupported_option(NAME, "sparse"));
+                }
+                if draft.unique {
+                    return Err(unsupported_option(NAME, "unique"));
+                }
+                if draft.expire_after_seconds.is_some() {
+                    return Err(unsupported_ttl(NAME));
+                }
+                Ok(())
+            }
+            (Plugin::Text, Some(collation)) => Err(text_collation(&collation.to_doc())),
+            (Plugin::Flat, Some(collation)) => Err(flat_collation(&collation.to_doc())),
+            _ => Ok(()),
+        }
+    }
+
     /// The kind that a specification asks for, with the key pattern as it is shown and its fields.
     ///
     /// Errors: the options that do not go with the kind.
@@ -64,11 +104,6 @@ impl IndexKind {
         draft: &Draft<'_>,
         spec: Doc<'_>,
     ) -> Result<(IndexKind, DocBuf, Vec<KeyPart>)> {
-        if draft.parallel_arrays
-            && let Some(name) = draft.pattern.plugin.name()
-        {
-            return Err(unsupported_option(name, PARALLEL_ARRAYS));
-        }
         let kind = match draft.pattern.plugin {
             Plugin::Ordinary => IndexKind::Ordinary,
             Plugin::Hashed => {
@@ -77,32 +112,14 @@ impl IndexKind {
                 IndexKind::Hashed { part: part.expect("the pattern names its kind") }
             }
             Plugin::Wildcard => {
-                const NAME: &str = "wildcard";
-                if draft.unique {
-                    return Err(unsupported_option(NAME, "unique"));
-                }
-                if draft.sparse {
-                    return Err(unsupported_option(NAME, "sparse"));
-                }
-                if draft.expire_after_seconds.is_some() {
-                    return Err(unsupported_ttl(NAME));
-                }
                 let wildcard = draft.wildcard.clone();
                 IndexKind::Wildcard(wildcard.expect("a wildcard pattern was read as one"))
             }
             Plugin::Text => {
-                if let Some(collation) = &draft.collation {
-                    return Err(text_collation(&collation.to_doc()));
-                }
                 let (text, key, parts) = TextIndex::resolve(draft.key, spec)?;
                 return Ok((IndexKind::Text(text), key, parts));
             }
-            Plugin::Flat => {
-                if let Some(collation) = &draft.collation {
-                    return Err(flat_collation(&collation.to_doc()));
-                }
-                IndexKind::Places(Geography::Flat(grid(spec)))
-            }
+            Plugin::Flat => IndexKind::Places(Geography::Flat(grid(spec))),
             Plugin::Sphere => {
                 let version = match spec.get("2dsphereIndexVersion") {
                     None => SPHERE_VERSION,
@@ -123,6 +140,9 @@ impl IndexKind {
 
     /// Checks what comes up only when the index is built, once its specification is taken.
     pub(super) fn check_build(&self, spec: &IndexSpec) -> Result<()> {
+        if spec.parts.len() > PARTS_MAX {
+            return Err(too_many_parts());
+        }
         match self {
             IndexKind::Hashed { .. } => {}
             IndexKind::Places(geography) => return check_places(*geography, spec),
@@ -180,7 +200,7 @@ fn check_places(geography: Geography, index: &IndexSpec) -> Result<()> {
             Some(version) if version.as_exact_i64().is_none() => {
                 Err(sphere_version_fraction(&version))
             }
-            _ => Ok(()),
+            _ => check_levels(index.document.as_doc()),
         };
     };
     let mut named = index.key.as_doc().values().map(|value| value.kind() == Type::String);
@@ -207,6 +227,30 @@ fn check_places(geography: Geography, index: &IndexSpec) -> Result<()> {
     Ok(())
 }
 
+/// Checks between which levels of cells places would be indexed. The levels are taken and kept, and change nothing: cells
+/// of any level lead to the same documents.
+fn check_levels(spec: Doc<'_>) -> Result<()> {
+    // What is no int wraps around, as in mongod.
+    #[allow(clippy::cast_possible_truncation)]
+    let level = |name: &str, default: i32| match spec.get(name) {
+        None => Ok(default),
+        Some(value) if !value.kind().is_number() => Err(level_type(name, value.kind().alias())),
+        Some(value) => match value.as_exact_i64() {
+            Some(level) => Ok(level as i32),
+            None => Err(level_fraction(name, &value)),
+        },
+    };
+    let finest = level("finestIndexedLevel", FINEST_LEVEL)?;
+    let coarsest = level("coarsestIndexedLevel", COARSEST_LEVEL)?;
+    if coarsest < 0 {
+        return Err(coarsest_negative());
+    }
+    if finest > LEVEL_MAX {
+        return Err(finest_too_fine());
+    }
+    if finest < coarsest { Err(finest_too_coarse()) } else { Ok(()) }
+}
+
 /// Adds the options of a kind on places to a specification as it is kept and shown.
 pub(super) fn write_place_options(plugin: Plugin, spec: Doc<'_>, out: &mut DocWriter<'_>) {
     match plugin {
@@ -218,9 +262,17 @@ pub(super) fn write_place_options(plugin: Plugin, spec: Doc<'_>, out: &mut DocWr
                     _ => out.append("2dsphereIndexVersion", version),
                 },
             };
-            for level in ["finestIndexedLevel", "coarsestIndexedLevel"] {
-                if let Some(value) = spec.get_raw(level.as_bytes()) {
-                    out.append_raw(level, value);
+            for level in ["coarsestIndexedLevel", "finestIndexedLevel"] {
+                match spec.get(level).map(|value| (value, value.as_exact_i64())) {
+                    None => {}
+                    Some((_, Some(number))) => {
+                        let most = i64::from(i32::MAX);
+                        let number = i32::try_from(number.clamp(-most - 1, most));
+                        out.append(level, number.unwrap_or_default());
+                    }
+                    Some((value, None)) => {
+                        out.append(level, value);
+                    }
                 }
             }
         }

@@ -11,7 +11,6 @@ pub(super) const PARTS_MAX: usize = 32;
 
 errors! {
     key_empty() = CannotCreateIndex, "Index keys cannot be empty.";
-    too_many_parts() = 13_103, "too many compound keys";
     key_value_type(kind: &str) = CannotCreateIndex, "Values in v:2 index key pattern cannot be of type {kind}. Only numbers > 0, numbers < 0, and strings are allowed.";
     key_value_zero() = CannotCreateIndex, "Values in the index key pattern cannot be 0.";
     unknown_kind(name: &str) = CannotCreateIndex, "Unknown index plugin '{name}'";
@@ -63,6 +62,11 @@ impl Plugin {
             _ => NAMED.iter().find(|(_, plugin)| *plugin == self).map(|(name, _)| *name),
         }
     }
+
+    /// The kind that a pattern asks for, if there is one of that name.
+    pub(super) fn find(key: Doc<'_>) -> Option<Plugin> {
+        plugin(key).ok().map(|(plugin, _)| plugin)
+    }
 }
 
 /// A key pattern, parsed.
@@ -88,9 +92,6 @@ impl Pattern {
         let mut parts = Vec::new();
         let mut wildcard = None;
         for element in key {
-            if parts.len() == PARTS_MAX {
-                return Err(too_many_parts());
-            }
             let value = element.value.get();
             let descending = match value {
                 Value::String(name) if named.is_some_and(|named| named != name) => {

@@ -95,7 +95,8 @@ impl TextIndex {
             Some(version) if matches!(version as i64, 1 | 2) => {
                 return Err(old_version(version as i64));
             }
-            Some(version) => return Err(bad_version(version as i64)),
+            // What is no int is the nearest that is.
+            Some(version) => return Err(bad_version(i64::from(version as i32))),
         }
         let fields = TextFields {
             wildcard: weights.get(EVERY_FIELD).copied().map(f64::from),

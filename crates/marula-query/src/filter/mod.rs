@@ -4,7 +4,7 @@
 //! shape and leaves nothing of the text to look at. [`Filter::matches`] walks a document's bytes.
 //!
 //! `node` is the tree, `parse` the reading with a table of operators, `matching` the trying, `canonical`
-//! the shape, `explain` the printing; the other files are families of operators.
+//! the shape, `explain` and `outline` the printing; the other files are families of operators.
 
 mod array;
 mod bits;
@@ -17,6 +17,7 @@ mod matching;
 mod modulo;
 mod node;
 mod number;
+mod outline;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use crate::collation::Collation;
 use crate::context::Context;
 use matching::Matcher;
 pub(crate) use number::parse_non_negative_i64;
+pub use outline::Outline;
 pub(crate) use parse::{is_dbref_name, is_operators};
 pub(crate) use types::insert_alias as insert_type_alias;
 
@@ -78,7 +80,7 @@ pub struct Draft {
 
 impl Draft {
     /// The tree as it was read.
-    pub(crate) fn root(&self) -> &Node {
+    pub fn root(&self) -> &Node {
         &self.node
     }
 

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
+use marula_bson::{ByteSlice, Doc, DocWriter, Type, Value};
 use marula_db::build::{BuildOptions, Phase, Progress};
-use marula_db::index::spec::same_pattern;
+use marula_db::index::spec::Asked;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
-use marula_query::collation::Collation;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
@@ -31,9 +30,6 @@ errors! {
     quorum_empty() = FailedToParse, "commitQuorum can't be an empty string";
     quorum_mode(mode: &str) = UnknownReplWriteConcern, "No write concern mode named '{mode}' found in replica set configuration";
     quorum_unsatisfiable() = UnsatisfiableCommitQuorum, "Not enough data-bearing nodes to satisfy commit quorum";
-    name_of_clustered(spec: &Doc<'_>, clustered: &Doc<'_>) = 6_100_906, "Cannot create an index where the name matches the clusteredIndex but the key does not - indexSpec: {spec}, clusteredIndex: {clustered}";
-    name_star() = BadValue, "The index name '*' is not valid.";
-    name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
     view_catalogue(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
 }
 
@@ -52,10 +48,10 @@ pub(super) static COMMAND: Command = Command {
             Field::optional(
                 "commitQuorum",
                 Types::Of(&[
-                    Type::Int32,
                     Type::Int64,
-                    Type::Double,
+                    Type::Int32,
                     Type::Decimal128,
+                    Type::Double,
                     Type::String,
                 ]),
             ),
@@ -72,7 +68,7 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
-    if ns.collection() == "system.views" {
+    if matches!(ns.collection(), "system.views" | "system.profile") {
         return Err(view_catalogue(&ns));
     }
     let quorum = request.arg("commitQuorum");
@@ -113,6 +109,9 @@ fn run(
     reply.append("numIndexesBefore", count(before));
     reply.append("numIndexesAfter", count(after));
     if before == after {
+        if is_new {
+            reply.append("createdCollectionAutomatically", true);
+        }
         reply.append("note", "all indexes already exist");
         return Ok(Outcome::Done);
     }
@@ -193,77 +192,25 @@ fn specs(
         return Err(no_indexes());
     }
     let state = collection.map(|collection| collection.state());
-    let default_collation = state.as_ref().and_then(|state| state.options.collation.as_ref());
-    let time_series = state.as_ref().and_then(|state| state.options.time_series.as_ref());
-    let time_series = time_series.filter(|_| is_of_measurements);
-    let ignores_unknown = request.flag("ignoreUnknownIndexOptions");
-    let parse = |document: Doc<'_>| parse(document, default_collation, ignores_unknown, version);
-    documents
-        .into_iter()
-        .map(|document| match time_series {
-            Some(options) => {
-                let of_buckets = time_series::index::of_buckets(options, document)?;
-                parse(of_buckets.as_doc())
-            }
-            None => {
-                let clustered = state.as_ref().and_then(|state| state.options.clustered.as_ref());
-                match clustered {
-                    Some(clustered) => {
-                        parse_beside(document, clustered.as_doc(), default_collation, &parse)
-                    }
-                    None => parse(document),
-                }
-            }
-        })
-        .collect()
-}
-
-/// Parses a specification for a clustered collection, which is an index itself: asking for that one again changes
-/// nothing, and no other may have its name.
-fn parse_beside(
-    document: Doc<'_>,
-    clustered: Doc<'_>,
-    default_collation: Option<&Collation>,
-    parse: &dyn Fn(Doc<'_>) -> Result<IndexSpec>,
-) -> Result<IndexSpec> {
-    let id = marula_bson::doc! { "_id": 1 };
-    let key = document.get("key").and_then(|key| key.as_doc());
-    let is_id = key.is_some_and(|key| same_pattern(key, id.as_doc()));
-    if is_id && document.get("clustered").is_some_and(|flag| flag.is_truthy()) {
-        return IndexSpec::id_index(default_collation);
-    }
-    let spec = parse(document)?;
-    let name = clustered.get("name").and_then(|name| name.as_str());
-    if !spec.is_id() && name.is_some_and(|name| name == spec.name.as_str()) {
-        let shown = spec.document.as_doc();
-        return Err(name_of_clustered(&shown, &clustered)
-            .caused_by(&format!("Error in specification {shown}")));
-    }
-    Ok(spec)
-}
-
-fn parse(
-    document: Doc<'_>,
-    default_collation: Option<&Collation>,
-    ignores_unknown: bool,
-    version: FeatureVersion,
-) -> Result<IndexSpec> {
-    let known: DocBuf;
-    let mut kept = document;
-    if ignores_unknown {
-        known = DocBuf::build(|out| {
-            for element in document.iter().filter(|element| IndexSpec::is_option(element.name)) {
-                out.append_raw(element.name, element.value);
-            }
+    let options = state.as_ref().map(|state| &state.options);
+    let time_series = options.and_then(|options| options.time_series.as_ref());
+    let asked = Asked {
+        collation: options.and_then(|options| options.collation.as_ref()),
+        clustered: options
+            .filter(|_| !is_of_measurements)
+            .and_then(|options| options.clustered.as_ref())
+            .map(|clustered| clustered.as_doc()),
+        ignores_unknown: request.flag("ignoreUnknownIndexOptions"),
+        version,
+    };
+    let mut specs = Vec::with_capacity(documents.len());
+    for document in documents {
+        let form = asked.form(document);
+        specs.push(match time_series.filter(|_| is_of_measurements) {
+            Some(options) => time_series::index::of_buckets(options, form.as_doc())
+                .map_err(|error| time_series::index::quoting(error, request))?,
+            None => form,
         });
-        kept = known.as_doc();
     }
-    if document.get("name") == Some("*".into()) {
-        return Err(name_star());
-    }
-    let spec = IndexSpec::parse_new(kept, default_collation, version)?;
-    if document.get("name") == Some("_id_".into()) && !spec.is_id() {
-        return Err(name_reserved(&spec.key.as_doc()));
-    }
-    Ok(spec)
+    asked.specs(&specs)
 }

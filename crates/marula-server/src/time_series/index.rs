@@ -5,15 +5,20 @@
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value};
 use marula_db::time_series::TimeSeries;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, codes, errors};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::stage::{Kind, Pipeline};
+
+use crate::request::Request;
 
 errors! {
     no_unique() = InvalidOptions, "Unique indexes are not supported on time-series collections";
     no_ttl() = InvalidOptions, "TTL indexes are not supported on time-series collections";
     no_text() = InvalidOptions, "Text indexes are not supported on time-series collections";
+    sparse_measurements() = InvalidOptions, "Sparse indexes are not supported on time-series measurements";
+    no_fields() = CannotCreateIndex, "BadValue: Empty object is not a valid index spec";
+    not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
     measurement_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on measurement fields must be ascending or descending (numbers only), or '2dsphere': {field}";
 }
 
@@ -27,7 +32,14 @@ pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
     if spec.get("expireAfterSeconds").is_some() {
         return Err(no_ttl());
     }
-    let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
+    let key = match spec.get("key") {
+        // What is missing is told as of any index.
+        None => return Ok(spec.to_buf()),
+        Some(key) => key.as_doc().ok_or_else(|| not_an_object("key"))?,
+    };
+    if key.is_empty() {
+        return Err(no_fields());
+    }
     if key.values().any(|kind| kind == Value::String("text".into())) {
         return Err(no_text());
     }
@@ -36,28 +48,46 @@ pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
     for field in key {
         needs_original |= push_field(options, key, field, &mut of_buckets)?;
     }
-    let partial = spec.get("partialFilterExpression").and_then(|partial| partial.as_doc());
-    let partial = partial.map(|partial| bucket_filter(options, partial)).transpose()?;
+    if needs_original && spec.get("sparse").is_some() {
+        return Err(sparse_measurements());
+    }
+    let partial = match spec.get("partialFilterExpression") {
+        None => None,
+        Some(Value::Document(partial)) => Some(bucket_filter(options, partial)?),
+        Some(_) => return Err(not_an_object("partialFilterExpression")),
+    };
     Ok(DocBuf::build(|out| {
         for Element { name, value } in spec {
             match (&**name, &partial) {
                 (b"key", _) if value.get().as_doc().is_some() => out.append(name, &of_buckets),
                 (b"partialFilterExpression", Some(partial)) => out.append(name, partial),
-                (b"originalSpec", _) => out,
                 _ => out.append_raw(name, value),
             };
         }
         if needs_original || partial.is_some() {
             let mut original = out.begin_doc("originalSpec");
-            for Element { name, value } in spec.iter().filter(|field| field.name != "originalSpec")
-            {
+            for Element { name, value } in spec {
                 original.append_raw(name, value);
-            }
-            if spec.get("v").is_none() {
-                original.append("v", 2);
             }
         }
     }))
+}
+
+/// An error about a key pattern, which mongod tells with the whole request.
+pub fn quoting(error: Error, request: &Request<'_>) -> Error {
+    if error.code() != codes::CannotCreateIndex {
+        return error;
+    }
+    let shown = DocBuf::build(|out| {
+        out.append("createIndexes", request.collection_name().unwrap_or_default());
+        out.append("v", 2);
+        if let Some(indexes) = request.arg("indexes") {
+            out.append("indexes", indexes);
+        }
+        out.append("ignoreUnknownIndexOptions", request.flag("ignoreUnknownIndexOptions"));
+    });
+    let text = format!("{} Command request: {}", error.message(), shown.as_doc());
+    Error::new(error.code(), text)
 }
 
 /// Appends the fields of buckets for one field of measurements; answers whether they do not tell which it was.

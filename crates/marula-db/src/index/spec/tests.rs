@@ -2,7 +2,9 @@
 
 use marula_bson::{DocBuf, Value, doc};
 
-use super::{FeatureVersion, IndexSpec};
+use marula_query::feature_version::FeatureVersion;
+
+use super::{Asked, IndexSpec};
 
 const VERSION: FeatureVersion = FeatureVersion::V6_0;
 
@@ -11,7 +13,16 @@ const STAGE: &str = "Error in specification ";
 fn parse(option: &str, value: &DocBuf) -> marula_error::Result<IndexSpec> {
     let mut spec = doc! { "key": { "a": 1 }, "name": "n" };
     spec.push(option, value.as_doc().get("v").unwrap());
-    IndexSpec::parse_new(spec.as_doc(), None, VERSION)
+    asked(spec)
+}
+
+fn asked(spec: DocBuf) -> marula_error::Result<IndexSpec> {
+    asked_since(spec, VERSION)
+}
+
+fn asked_since(spec: DocBuf, version: FeatureVersion) -> marula_error::Result<IndexSpec> {
+    let asked = Asked { version, ..Asked::default() };
+    asked.specs(&[spec]).map(|mut specs| specs.remove(0))
 }
 
 #[track_caller]
@@ -102,7 +113,7 @@ fn odd_values_are_refused_in_mongods_words() {
         "!failed to add collation information to index spec for index creation: { key: { a: 1 }, name: \"n\", collation: { a: 1 }, v: 2 } :: caused by :: BSON field 'collation.a' is an unknown field.",
     );
     let unnamed = doc! { "key": { "a": 1 }, "name": "" };
-    let error = IndexSpec::parse_new(unnamed.as_doc(), None, VERSION).err().unwrap();
+    let error = asked(unnamed).err().unwrap();
     assert_eq!(
         error.message(),
         "Error in specification { key: { a: 1 }, name: \"\", v: 2 } :: caused by :: index name cannot be empty"
@@ -130,7 +141,7 @@ fn options_are_shown_as_mongod_keeps_them() {
 fn errors_quote_the_flags_first() {
     let spec =
         doc! { "key": { "a": 1 }, "name": "n", "sparse": true, "hidden": true, "unique": true };
-    let spec = IndexSpec::parse_new(spec.as_doc(), None, VERSION).unwrap();
+    let spec = asked(spec).unwrap();
     let wanted = "{ v: 2, unique: true, hidden: true, key: { a: 1 }, name: \"n\", sparse: true }";
     assert_eq!(spec.quoted().as_doc().to_string(), wanted);
 }
@@ -163,16 +174,13 @@ fn arrays_side_by_side_are_an_option_of_ordinary_indexes() {
         ("wildcard", doc! { "a.$**": 1 }),
     ] {
         let spec = doc! { "key": (&key), "name": "n", "parallelArrays": true };
-        let error = IndexSpec::parse_new(spec.as_doc(), None, VERSION)
-            .err()
-            .expect("the option is refused");
+        let error = asked(spec).err().expect("the option is refused");
         let reason = format!("Index type '{kind}' does not support the parallelArrays option");
         assert!(error.message().ends_with(&reason), "{error}");
         assert_eq!(error.code().number(), 67);
     }
     let id = doc! { "key": { "_id": 1 }, "name": "_id_", "parallelArrays": true };
-    let error =
-        IndexSpec::parse_new(id.as_doc(), None, VERSION).err().expect("the option is refused");
+    let error = asked(id).err().expect("the option is refused");
     assert_eq!(error.code().number(), 197);
 }
 
@@ -183,7 +191,7 @@ fn a_wildcard_sees_nothing_of_the_fields_beside_it() {
         if let Some(projection) = projection {
             spec.push("wildcardProjection", &projection);
         }
-        IndexSpec::parse_new(spec.as_doc(), None, version)
+        asked_since(spec, version)
     };
     let since = FeatureVersion::V7_0;
     for (key, projection) in [
@@ -214,6 +222,104 @@ fn a_wildcard_sees_nothing_of_the_fields_beside_it() {
     for option in ["unique", "sparse", "expireAfterSeconds"] {
         let mut spec = doc! { "key": { "sub.$**": 1, "b": 1 }, "name": "n" };
         spec.push(option, 1);
-        assert!(IndexSpec::parse_new(spec.as_doc(), None, since).is_err(), "{option}");
+        assert!(asked_since(spec, since).is_err(), "{option}");
     }
+}
+
+#[test]
+fn of_two_mistakes_the_first_in_mongods_order_is_told() {
+    let check = |spec: DocBuf, code: i32, message: &str| {
+        let error = asked(spec.clone()).err().expect("the specification is refused");
+        assert_eq!(error.code().number(), code, "{spec:?}");
+        assert!(error.message().contains(message), "{spec:?}: {}", error.message());
+    };
+    // Options are read in the order of the document.
+    check(doc! { "bits": "x", "key": { "a": 0 }, "name": "n" }, 14, "'bits' must be a number");
+    check(doc! { "key": { "a": 0 }, "name": "n", "bits": "x" }, 67, "cannot be 0");
+    // One that is not known comes before all, and what is missing behind all that are there.
+    check(doc! { "key": { "a": 0 }, "x": 1 }, 197, "The field 'x' is not valid");
+    check(doc! { "name": "n", "sparse": "x" }, 14, "not convertible to bool");
+    check(doc! { "v": 1, "key": { "a": 1 }, "collation": { "locale": "fr" } }, 9, "'name'");
+    // Beside `clustered` few options may stand.
+    check(
+        doc! { "key": { "a": 0 }, "name": "n", "min": 1, "clustered": "x" },
+        197,
+        "The field 'min' is not valid for a clustered index specification",
+    );
+    // The whole, then its name, its collation, its kind, and when documents expire.
+    let (both, xx) = (doc! { "a": 1 }, doc! { "locale": "xx" });
+    check(
+        doc! { "key": { "a": 1 }, "name": "*", "unique": true, "prepareUnique": true },
+        67,
+        "'unique' option and the 'prepareUnique' option",
+    );
+    check(doc! { "key": { "a": 1 }, "name": "*", "collation": &xx }, 2, "name '*' is not valid");
+    check(
+        doc! { "key": { "a": 1 }, "name": "", "collation": &xx },
+        2,
+        "caused by :: Field 'locale' is invalid in: { locale: \"xx\" }",
+    );
+    check(
+        doc! { "key": { "$**": 1 }, "name": "n", "sparse": true, "partialFilterExpression": &both },
+        67,
+        "does not support the sparse option",
+    );
+    check(
+        doc! { "key": { "a": 1 }, "name": "n", "expireAfterSeconds": "x", "sparse": true, "partialFilterExpression": &both },
+        67,
+        "cannot mix",
+    );
+    check(
+        doc! { "key": { "a": "text" }, "name": "n", "expireAfterSeconds": (-1), "default_language": "x" },
+        67,
+        "default_language is not valid",
+    );
+    check(
+        doc! { "key": { "a": 1 }, "name": "n", "expireAfterSeconds": (-1) },
+        67,
+        "TTL index 'expireAfterSeconds' option cannot be less than 0. Index spec: { key: { a: 1 }",
+    );
+    assert!(asked(doc! { "key": { "a": 1 }, "name": "n", "expireAfterSeconds": (-0.5) }).is_ok());
+}
+
+#[test]
+fn the_form_of_each_specification_comes_before_the_kind_of_any() {
+    let (a, b) = (doc! { "a": 1 }, doc! { "a": 0 });
+    let mixed = doc! { "key": &a, "name": "n", "sparse": true, "partialFilterExpression": &a };
+    let error = |specs: &[DocBuf]| {
+        Asked { version: VERSION, ..Asked::default() }
+            .specs(specs)
+            .err()
+            .expect("one is refused")
+            .message()
+            .to_owned()
+    };
+    let malformed = doc! { "key": &b, "name": "m" };
+    assert!(error(&[mixed.clone(), malformed]).ends_with("cannot be 0."));
+    let expiring = doc! { "key": &a, "name": "m", "expireAfterSeconds": (-1) };
+    assert!(error(&[expiring, mixed]).contains("cannot mix"));
+}
+
+#[test]
+fn unknown_options_and_those_of_other_kinds_may_be_passed_over() {
+    let asked = Asked { ignores_unknown: true, ..Asked::default() };
+    let spec = doc! { "key": { "a": 1 }, "name": "n", "x": 1, "bits": "x", "clustered": 1, "sparse": true };
+    let wanted = "{ key: { a: 1 }, name: \"n\", sparse: true }";
+    assert_eq!(asked.form(spec.as_doc()).as_doc().to_string(), wanted);
+    let places = doc! { "key": { "a": "2d" }, "name": "n", "bits": 20, "weights": 1 };
+    let wanted = "{ key: { a: \"2d\" }, name: \"n\", bits: 20 }";
+    assert_eq!(asked.form(places.as_doc()).as_doc().to_string(), wanted);
+}
+
+#[test]
+fn what_a_partial_filter_may_not_hold_is_shown_as_it_was_read() {
+    let check = |filter: DocBuf, outline: &str| {
+        let spec = doc! { "key": { "a": 1 }, "name": "n", "partialFilterExpression": &filter };
+        let message = asked(spec).err().expect("the filter is refused").message().to_owned();
+        let told = message.split_once("Expression not supported in partial index: ");
+        assert_eq!(told.map(|told| told.1), Some(outline), "{filter:?}");
+    };
+    check(doc! { "a": { "$not": { "$gt": 1 } } }, "$not\n    $and\n        a $gt 1\n");
+    check(doc! { "$or": [{ "a": 1 }, { "b": { "$size": 1 } }] }, "b $size : 1\n");
+    check(doc! { "$alwaysTrue": 1 }, "$alwaysTrue: 1\n");
 }

@@ -1,0 +1,137 @@
+//! What a client asks for: specifications of new indexes, and in which order what is wrong with them is told.
+//!
+//! First the form of each, then the collations of all, then whether each agrees with its kind, then when documents
+//! expire. What comes up only when an index is built ([`IndexSpec::check_build`]) is told behind all that.
+
+use marula_bson::{Doc, DocBuf};
+use marula_error::{Result, errors};
+use marula_query::collation::Collation;
+use marula_query::feature_version::FeatureVersion;
+
+use super::form::{Draft, with_version};
+use super::{IndexSpec, expire_seconds};
+
+errors! {
+    ttl_negative(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option cannot be less than 0. Index spec: {spec}";
+    ttl_too_large(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number. Index spec: {spec}";
+    ttl_type(kind: &str, spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{kind}'. Index spec: {spec}";
+    ttl_compound(spec: &Doc<'_>) = CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: {spec}";
+    name_star() = BadValue, "The index name '*' is not valid.";
+    name_reserved(key: &Doc<'_>) = BadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {{_id: 1}}, found key: {key}";
+    id_collation(ours: &Doc<'_>, collections: &Doc<'_>) = BadValue, "The _id index must have the same collation as the collection. Index collation: {ours}, collection collation: {collections}";
+    name_of_clustered(spec: &Doc<'_>, clustered: &Doc<'_>) = 6_100_906, "Cannot create an index where the name matches the clusteredIndex but the key does not - indexSpec: {spec}, clusteredIndex: {clustered}";
+}
+
+/// What of a collection matters to its new indexes.
+#[derive(Clone, Copy, Default)]
+pub struct Asked<'c> {
+    /// The collection's collation, which an index inherits.
+    pub collation: Option<&'c Collation>,
+    /// The specification of the index that a clustered collection is.
+    pub clustered: Option<Doc<'c>>,
+    /// Whether options that are not known are passed over.
+    pub ignores_unknown: bool,
+    /// The release whose kinds of indexes there are.
+    pub version: FeatureVersion,
+}
+
+impl Asked<'_> {
+    /// The specification as it is looked at.
+    pub fn form(&self, spec: Doc<'_>) -> DocBuf {
+        if self.ignores_unknown { Draft::without_unknown(spec) } else { spec.to_buf() }
+    }
+
+    /// The indexes that specifications ask for, none of which is built yet.
+    ///
+    /// Errors: this module's rows, those of `form`, `pattern` and the kinds.
+    pub fn specs(&self, specs: &[DocBuf]) -> Result<Vec<IndexSpec>> {
+        let mut drafts: Vec<Draft<'_>> =
+            specs.iter().map(|spec| self.read(spec.as_doc())).collect::<Result<_>>()?;
+        for (draft, spec) in drafts.iter_mut().zip(specs) {
+            self.collate(draft, spec.as_doc())?;
+        }
+        let mut indexes = Vec::with_capacity(specs.len());
+        for draft in drafts {
+            indexes.push(self.resolve(draft)?);
+        }
+        specs.iter().try_for_each(|spec| check_ttl(spec.as_doc()))?;
+        Ok(indexes)
+    }
+
+    fn read<'s>(&self, spec: Doc<'s>) -> Result<Draft<'s>> {
+        let draft = Draft::read(spec, self.version).map_err(|error| within(error, spec))?;
+        if draft.is_on_id() {
+            if !self.is_clustered_again(&draft) {
+                draft.check_id()?;
+            }
+        } else if draft.name() == "*" {
+            return Err(name_star());
+        } else if draft.name() == "_id_" {
+            return Err(name_reserved(&draft.key));
+        }
+        Ok(draft)
+    }
+
+    /// Whether a clustered collection is asked for the index that it is.
+    fn is_clustered_again(&self, draft: &Draft<'_>) -> bool {
+        self.clustered.is_some() && draft.is_on_id() && draft.is_clustered()
+    }
+
+    fn collate(&self, draft: &mut Draft<'_>, spec: Doc<'_>) -> Result<()> {
+        draft.collate(self.collation).map_err(|error| {
+            let spec = with_version(spec);
+            error.caused_by(&format!(
+                "failed to add collation information to index spec for index creation: {}",
+                spec.as_doc()
+            ))
+        })?;
+        if draft.is_on_id() && draft.collation.as_ref() != self.collation {
+            let simple = marula_bson::doc! { "locale": "simple" };
+            let shown = |collation: Option<&Collation>| match collation {
+                Some(collation) => collation.to_doc().to_buf(),
+                None => simple.clone(),
+            };
+            let (ours, collections) = (shown(draft.collation.as_ref()), shown(self.collation));
+            return Err(id_collation(&ours.as_doc(), &collections.as_doc()));
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, draft: Draft<'_>) -> Result<IndexSpec> {
+        if self.is_clustered_again(&draft) {
+            return IndexSpec::id_index(self.collation);
+        }
+        let completed = draft.completed();
+        let spec = draft.resolve().map_err(|error| within(error, completed.as_doc()))?;
+        if let Some(clustered) = self.clustered.filter(|_| !spec.is_id()) {
+            let name = clustered.get("name").and_then(|name| name.as_str());
+            if name.is_some_and(|name| name == spec.name.as_str()) {
+                let shown = spec.document.as_doc();
+                return Err(within(name_of_clustered(&shown, &clustered), shown));
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn within(error: marula_error::Error, spec: Doc<'_>) -> marula_error::Error {
+    error.caused_by(&format!("Error in specification {spec}"))
+}
+
+fn check_ttl(spec: Doc<'_>) -> Result<()> {
+    let Some(value) = spec.get("expireAfterSeconds") else { return Ok(()) };
+    if !value.kind().is_number() {
+        return Err(ttl_type(value.kind().alias(), &spec));
+    }
+    let seconds = expire_seconds(value);
+    if seconds < 0 {
+        return Err(ttl_negative(&spec));
+    }
+    if seconds > i64::from(i32::MAX) {
+        return Err(ttl_too_large(&spec));
+    }
+    match spec.get("key").and_then(|key| key.as_doc()) {
+        Some(key) if key.iter().count() > 1 => Err(ttl_compound(&spec)),
+        _ => Ok(()),
+    }
+}
