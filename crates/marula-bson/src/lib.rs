@@ -24,6 +24,7 @@ mod nul;
 pub mod object_id;
 pub mod order;
 pub mod path;
+mod prefetch;
 pub mod shell_text;
 pub mod uuid;
 pub mod validate;
