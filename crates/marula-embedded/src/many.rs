@@ -46,15 +46,23 @@ enum Place {
 /// A key to look up in RocksDB, its place among all that were asked for, and whether its value is worth keeping.
 type Missing<'k> = (&'k [u8], usize, Option<Ticket>);
 
-/// Looks up several keys.
-pub(crate) fn get_many_with<'r>(
+/// Looks up several keys as they were at `moment`, which `options` name: of records, those that the cache of records does not
+/// have.
+pub(crate) fn get_many_at<'r>(
     engine: &'r Engine,
-    options: &ReadOptions,
+    (moment, options): (u64, &ReadOptions),
     space: Space,
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
-    let missing = keys.iter().enumerate().map(|(place, &key)| (key, place, None)).collect();
-    let places = keys.iter().map(|_| Place::Nowhere).collect();
+    let mut missing = Vec::new();
+    let ask = |(place, &key)| {
+        let kept = if space == Space::Records { engine.records.at(key, moment) } else { None };
+        kept.map(Place::Kept).unwrap_or_else(|| {
+            missing.push((key, place, None));
+            Place::Nowhere
+        })
+    };
+    let places = keys.iter().enumerate().map(ask).collect();
     look_up(engine, options, space, missing, places)
 }
 
@@ -65,15 +73,19 @@ pub(crate) fn get_many_newest<'r>(
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
     let options = &engine.read_options;
-    if space != Space::Records {
-        return get_many_with(engine, options, space, keys);
-    }
     let mut missing = Vec::new();
-    let ask = |(place, &key)| match engine.records.ask(key, || engine.db.latest_sequence_number()) {
-        Asked::Kept(bytes) => Place::Kept(bytes),
-        Asked::Missing(ticket) => {
-            missing.push((key, place, ticket));
-            Place::Nowhere
+    let newest = || engine.db.latest_sequence_number();
+    let ask = |(place, &key)| {
+        let asked = match space {
+            Space::Records => engine.records.ask(key, newest),
+            Space::Catalog | Space::Indexes => Asked::Missing(None),
+        };
+        match asked {
+            Asked::Kept(bytes) => Place::Kept(bytes),
+            Asked::Missing(ticket) => {
+                missing.push((key, place, ticket));
+                Place::Nowhere
+            }
         }
     };
     let places = keys.iter().enumerate().map(ask).collect();

@@ -196,7 +196,7 @@ impl Read for View<'_> {
     }
 
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
-        many::get_many_with(self.engine, &self.options, space, keys)
+        many::get_many_at(self.engine, (self.moment, &self.options), space, keys)
     }
 
     fn cursor<'r>(
