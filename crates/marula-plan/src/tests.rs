@@ -5,6 +5,7 @@
 //! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan that is considered
 //! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
 
+mod beside;
 mod first_of_each;
 mod late;
 mod like_mongod;

@@ -7,7 +7,9 @@
 //! A document may have been written meanwhile. Then what is fetched must still match and have the key that it was sorted
 //! by; where one does not, the sort begins anew and copies.
 
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::mem;
+use std::ops::Range;
 
 use marula_bson::{Doc, FieldSet};
 use marula_db::Collection;
@@ -34,6 +36,14 @@ pub(super) fn pays(limit: Option<u64>, unseen: u64, bytes_max: usize) -> bool {
     })
 }
 
+/// Memory of so many bytes is kept for the next page.
+const SPARE_BYTES_MAX: usize = 256 << 10;
+
+thread_local! {
+    /// The memory of the last page: the allocator would give that of a page back, and clear other memory for the next.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// What the documents are fetched from, and what they must be.
 pub(super) struct Source<'r> {
     pub(super) store: &'r dyn Read,
@@ -49,13 +59,15 @@ pub(super) struct Source<'r> {
 pub(super) struct Fetched {
     /// Rows at the front that are passed over: nothing is known of them any more.
     unseen: u64,
-    rows: VecDeque<FetchedRow>,
+    /// Records and documents, one behind the other.
+    bytes: Vec<u8>,
+    rows: std::vec::IntoIter<FetchedRow>,
 }
 
-/// One of them.
+/// Where one of them lies.
 struct FetchedRow {
-    record: Vec<u8>,
-    doc: Vec<u8>,
+    record: Range<usize>,
+    doc: Range<usize>,
 }
 
 impl Fetched {
@@ -67,36 +79,46 @@ impl Fetched {
         source: &Source<'_>,
     ) -> Result<Option<Fetched>> {
         let mut fetched = Fetched::default();
-        let mut keys = Vec::new();
+        fetched.bytes = SPARE.take();
+        let bytes = &mut fetched.bytes;
+        let (mut keys, mut wanted) = (Vec::new(), Vec::new());
         while rows(&mut |key, row| {
             if fetched.unseen < unseen {
                 fetched.unseen += 1;
                 return;
             }
-            keys.push(key.to_vec());
-            fetched.rows.push_back(FetchedRow { record: row.record.to_vec(), doc: Vec::new() });
+            let record = appended(bytes, row.record);
+            wanted.push((appended(&mut keys, key), record));
         })? {}
-        let wanted = fetched.rows.make_contiguous();
+        let mut rows = Vec::with_capacity(wanted.len());
         let mut scratch = Vec::new();
-        for (rows, keys) in wanted.chunks_mut(BATCH_MAX).zip(keys.chunks(BATCH_MAX)) {
-            let records = rows.iter().map(|row| row.record.as_slice());
+        for chunk in wanted.chunks(BATCH_MAX) {
+            let records = chunk.iter().map(|(_, record)| &bytes[record.clone()]);
             let documents = source.collection.get_many(source.store, records)?;
-            for (place, (row, key)) in rows.iter_mut().zip(keys).enumerate() {
+            for (place, (key, record)) in chunk.iter().enumerate() {
+                let start = bytes.len();
                 let mut is_same = Ok(false);
-                let mut see = |doc: Doc<'_>| {
-                    is_same = source.take(doc, key, pattern, &mut row.doc);
+                let mut see = |doc: Doc<'_>, out: &mut Vec<u8>| {
+                    // Documents of a page are of one size, or nearly so.
+                    let left = wanted.len() - rows.len();
+                    out.reserve(doc.as_bytes().len() * if rows.is_empty() { left } else { 1 });
+                    is_same = source.take(doc, &keys[key.clone()], pattern, out);
                 };
                 match documents.get(place) {
-                    Some(doc) => see(doc),
+                    Some(doc) => see(doc, bytes),
                     None => {
-                        source.collection.get(source.store, &row.record, &mut scratch, &mut see)?;
+                        let record = bytes[record.clone()].to_vec();
+                        let mut see = |doc: Doc<'_>| see(doc, bytes);
+                        source.collection.get(source.store, &record, &mut scratch, &mut see)?;
                     }
                 }
                 if !is_same? {
                     return Ok(None);
                 }
+                rows.push(FetchedRow { record: record.clone(), doc: start..bytes.len() });
             }
         }
+        fetched.rows = rows.into_iter();
         Ok(Some(fetched))
     }
 
@@ -105,16 +127,33 @@ impl Fetched {
         if self.unseen > 0 {
             return Some((Doc::EMPTY, &[]));
         }
-        self.rows.front().map(|row| (Doc::trusted(&row.doc), row.record.as_slice()))
+        let FetchedRow { record, doc } = self.rows.as_slice().first()?;
+        Some((Doc::trusted(&self.bytes[doc.clone()]), &self.bytes[record.clone()]))
     }
 
     /// Moves to the next row.
     pub(super) fn advance(&mut self) {
         match self.unseen.checked_sub(1) {
             Some(less) => self.unseen = less,
-            None => drop(self.rows.pop_front()),
+            None => drop(self.rows.next()),
         }
     }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        if (1..=SPARE_BYTES_MAX).contains(&self.bytes.capacity()) {
+            self.bytes.clear();
+            SPARE.set(mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Appends `more`; answers where it lies.
+fn appended(bytes: &mut Vec<u8>, more: &[u8]) -> Range<usize> {
+    let start = bytes.len();
+    bytes.extend_from_slice(more);
+    start..bytes.len()
 }
 
 impl Source<'_> {

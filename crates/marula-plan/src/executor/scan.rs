@@ -9,10 +9,10 @@ use marula_db::index::entry::Entry;
 use marula_db::{Index, RecordKey};
 use marula_error::{Result, errors};
 use marula_query::filter::Node as FilterNode;
-use marula_storage::{Direction, Read};
+use marula_storage::Direction;
 
 use super::entry_doc;
-use super::walk::Walk;
+use super::walk::{Origin, Walk};
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::bounds::{KeyBounds, Verdict};
@@ -434,16 +434,16 @@ impl Ixscan {
             if standing.wanted == 0 {
                 return cursor.advance();
             }
-            let from: (&dyn Read, _) = (env.store, env.collection);
+            let from = Origin { store: env.store, collection: env.collection, opened: env.opened };
             let there_is_one = match &bounds.keys {
                 KeyBounds::Fields(fields) => {
                     let mut is_inside = |entry: &Entry<'_>| {
                         let place = &mut standing.place;
                         fields.check(entry.key_string, *direction, place) == Some(Verdict::Inside)
                     };
-                    cursor.advance_reading(from, standing.wanted, Some(&mut is_inside))?
+                    cursor.advance_reading(&from, standing.wanted, Some(&mut is_inside))?
                 }
-                _ => cursor.advance_reading(from, standing.wanted, None)?,
+                _ => cursor.advance_reading(&from, standing.wanted, None)?,
             };
             standing.wanted -= 1;
             return Ok(there_is_one);

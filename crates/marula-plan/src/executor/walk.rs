@@ -4,7 +4,8 @@
 //! from memory while another is looked at. Where the records of an index's order lie side by side, as those of a time
 //! that documents are inserted with do, a cursor over the records costs a third of that. So where each entry
 //! leads to a document that the next stage reads, the walk goes on a few entries, keeps a copy of them, and has their
-//! documents read one way or the other. What the stages count, and where they stand between two runs, is as if each
+//! documents read one way or the other. Once a cursor over the records has found the last of a batch, it moves beside the walk,
+//! entry by entry, for as long as it need not go far. What the stages count, and where they stand between two runs, is as if each
 //! entry had been taken in its turn.
 //!
 //! How far it goes doubles from batch to batch, so that who wants few documents reads few in vain, and ends where the
@@ -12,13 +13,15 @@
 
 use std::ops::Range;
 
-use marula_bson::Doc;
 use marula_db::collection::{Documents, EntryCursor, RecordCursor};
 use marula_db::index::entry::Entry;
 use marula_db::keys::IDENT_BYTES;
 use marula_db::{Collection, Index};
 use marula_error::Result;
-use marula_storage::{Direction, Read};
+use marula_storage::store::Stamp;
+use marula_storage::{Direction, Store};
+
+use super::Ahead as ReadAhead;
 
 /// Entries of the first batch that is read ahead; the very first entry is always alone.
 const FIRST_BATCH: usize = 4;
@@ -32,6 +35,14 @@ const SPREAD_MAX: u64 = 2;
 /// How often a cursor over the records moves on before it is told to seek.
 const STEPS_MAX: usize = 3;
 
+/// What documents are read from.
+pub(super) struct Origin<'r, 'c> {
+    pub(super) store: &'r dyn Store,
+    pub(super) collection: &'c Collection,
+    /// The newest commit when the run began.
+    pub(super) opened: Stamp,
+}
+
 /// A cursor over an index, and what it has read ahead.
 pub(crate) struct Walk<'r> {
     cursor: EntryCursor<'r>,
@@ -39,6 +50,8 @@ pub(crate) struct Walk<'r> {
     /// How many entries the next batch has; one is not read ahead.
     size: usize,
     neighbours: Option<Neighbours<'r>>,
+    /// Whether the cursor over the records has gone to the entry that the walk stands on.
+    is_beside: bool,
 }
 
 /// Entries that were read ahead.
@@ -58,8 +71,8 @@ enum Ahead<'r> {
     /// Each in its turn, by the stage that wants it.
     #[default]
     None,
-    /// So many, at once.
-    Together(Documents<'r>, usize),
+    /// So many, at once; and whether a write had come by then.
+    Together(Documents<'r>, usize, bool),
     /// By the cursor over the records, of which these are the ids.
     Neighbours(Vec<i64>),
 }
@@ -68,40 +81,55 @@ enum Ahead<'r> {
 struct Neighbours<'r> {
     cursor: RecordCursor<'r>,
     direction: Direction,
-    /// Whether the cursor stands on a record.
-    is_on: bool,
+    /// The id of the record that the cursor stands on.
+    at: Option<i64>,
     /// Whether that is the one that was asked for.
     is_found: bool,
+    /// Whether a write had come when the cursor was opened. It sees that moment.
+    is_overtaken: bool,
 }
 
 impl Neighbours<'_> {
     /// Moves to the record with this id.
     fn go(&mut self, id: i64) -> Result<()> {
-        let is_before = |at: i64| match self.direction {
-            Direction::Forward => at < id,
-            Direction::Backward => at > id,
-        };
-        let mut at = self.at();
         for _ in 0..STEPS_MAX {
-            if !at.is_some_and(is_before) {
+            if self.distance(id).is_none_or(|distance| distance <= 0) {
                 break;
             }
-            self.is_on = self.cursor.advance()?;
-            at = self.at();
+            let is_on = self.cursor.advance()?;
+            self.look(is_on);
         }
-        if at != Some(id) {
-            self.is_on = self.cursor.seek(&id.to_be_bytes())?;
-            at = self.at();
+        if self.at != Some(id) {
+            let is_on = self.cursor.seek(&id.to_be_bytes())?;
+            self.look(is_on);
         }
-        self.is_found = at == Some(id);
+        self.is_found = self.at == Some(id);
         Ok(())
     }
 
-    /// The id of the record that the cursor stands on.
-    fn at(&self) -> Option<i64> {
-        let record = self.is_on.then(|| self.cursor.record())?;
-        record.try_into().ok().map(i64::from_be_bytes)
+    /// How far ahead of the cursor the record with this id is at most.
+    fn distance(&self, id: i64) -> Option<i64> {
+        let at = self.at?;
+        Some(match self.direction {
+            Direction::Forward => id.saturating_sub(at),
+            Direction::Backward => at.saturating_sub(id),
+        })
     }
+
+    /// Whether moving on leads to the record with this id soon.
+    fn is_near(&self, id: i64) -> bool {
+        self.distance(id).is_some_and(|distance| (0..=STEPS_MAX as i64).contains(&distance))
+    }
+
+    /// Notes where the cursor has come to.
+    fn look(&mut self, is_on: bool) {
+        self.at = if is_on { id_of(self.cursor.record()) } else { None };
+    }
+}
+
+/// The id of a record; `None` in a clustered collection, whose records have other keys.
+fn id_of(record: &[u8]) -> Option<i64> {
+    record.try_into().ok().map(i64::from_be_bytes)
 }
 
 /// The direction in which records lie side by side, if they do.
@@ -151,12 +179,13 @@ impl Batch<'_> {
 
 impl<'r> Walk<'r> {
     pub(super) fn new(cursor: EntryCursor<'r>) -> Self {
-        Walk { cursor, batch: Batch::default(), size: 1, neighbours: None }
+        Walk { cursor, batch: Batch::default(), size: 1, neighbours: None, is_beside: false }
     }
 
     /// Moves to the next entry; answers whether there is one.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<bool> {
+        self.is_beside = false;
         if self.batch.entries.is_empty() {
             return self.cursor.advance();
         }
@@ -172,6 +201,7 @@ impl<'r> Walk<'r> {
     /// Moves on by up to `count` entries that nobody looks at; answers by how many. Fewer than `count` mean that the walk
     /// has ended.
     pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
+        self.is_beside = false;
         let mut passed = 0;
         while passed < count && !self.batch.entries.is_empty() {
             if !self.advance()? {
@@ -186,7 +216,7 @@ impl<'r> Walk<'r> {
     /// ahead at an entry that `is_inside` denies, where that is asked.
     pub(super) fn advance_reading(
         &mut self,
-        (store, collection): (&'r dyn Read, &Collection),
+        origin: &Origin<'r, '_>,
         wanted: u64,
         mut is_inside: Option<&mut dyn FnMut(&Entry<'_>) -> bool>,
     ) -> Result<bool> {
@@ -196,13 +226,34 @@ impl<'r> Walk<'r> {
             return Ok(true);
         }
         self.batch.clear();
+        self.is_beside = false;
+        let mut is_moved = false;
+        if let Some(neighbours) = &mut self.neighbours
+            && neighbours.is_found
+        {
+            if !self.cursor.advance()? {
+                return Ok(false);
+            }
+            let entry = self.cursor.entry()?;
+            if let Some(id) = id_of(entry.record)
+                && neighbours.is_near(id)
+            {
+                self.is_beside = is_inside.is_none_or(|is_inside| is_inside(&entry));
+                if self.is_beside {
+                    neighbours.go(id)?;
+                }
+                return Ok(true);
+            }
+            // Too far: it is the first of a batch.
+            is_moved = true;
+        }
         let size = usize::try_from(wanted).map_or(self.size, |wanted| wanted.min(self.size));
         self.size = (self.size * 2).clamp(FIRST_BATCH, BATCH_MAX);
         if size <= 1 {
-            return self.cursor.advance();
+            return Ok(is_moved || self.cursor.advance()?);
         }
         let mut inside = 0;
-        while inside < size && self.cursor.advance()? {
+        while inside < size && (std::mem::take(&mut is_moved) || self.cursor.advance()?) {
             self.batch.keep(self.cursor.stored());
             if let Some(is_inside) = &mut is_inside
                 && !is_inside(&self.cursor.entry()?)
@@ -212,40 +263,37 @@ impl<'r> Walk<'r> {
             inside += 1;
         }
         if inside > 1 {
-            self.read_ahead(inside, store, collection)?;
+            self.read_ahead(inside, origin)?;
         }
         Ok(!self.batch.entries.is_empty())
     }
 
     /// Reads the documents of the first `count` entries of the batch, or finds out how.
-    fn read_ahead(
-        &mut self,
-        count: usize,
-        store: &'r dyn Read,
-        collection: &Collection,
-    ) -> Result<()> {
+    fn read_ahead(&mut self, count: usize, origin: &Origin<'r, '_>) -> Result<()> {
+        let Origin { store, collection, opened } = *origin;
         let mut records = Vec::with_capacity(count);
         for entry in &self.batch.entries[..count] {
             let (key, value) = self.batch.show(entry);
             records.push(self.cursor.decode(key, value)?.record);
         }
-        let ids: Option<Vec<i64>> = records
-            .iter()
-            .map(|record| (*record).try_into().ok().map(i64::from_be_bytes))
-            .collect();
+        let ids: Option<Vec<i64>> = records.iter().map(|record| id_of(record)).collect();
         if let Some(ids) = ids
             && let Some(direction) = direction_of(&ids)
             && (count >= NEIGHBOURS_MIN || self.neighbours.is_some())
         {
             if self.neighbours.as_ref().is_none_or(|known| known.direction != direction) {
                 let cursor = collection.scan(store, direction)?;
+                let is_overtaken = store.newest_stamp() != opened;
+                let (at, is_found) = (None, false);
                 self.neighbours =
-                    Some(Neighbours { cursor, direction, is_on: false, is_found: false });
+                    Some(Neighbours { cursor, direction, at, is_found, is_overtaken });
             }
             self.batch.documents = Ahead::Neighbours(ids);
             return self.go_to_neighbour();
         }
-        self.batch.documents = Ahead::Together(collection.get_many(store, records)?, count);
+        let documents = collection.get_many(store, records)?;
+        let is_overtaken = store.newest_stamp() != opened;
+        self.batch.documents = Ahead::Together(documents, count, is_overtaken);
         Ok(())
     }
 
@@ -261,6 +309,7 @@ impl<'r> Walk<'r> {
 
     /// Moves to the first entry whose key string is at or behind `key` in the cursor's direction.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.is_beside = false;
         self.batch.clear();
         self.cursor.seek(key)
     }
@@ -285,16 +334,23 @@ impl<'r> Walk<'r> {
 
     /// The document of that entry, where it was read ahead.
     #[inline]
-    pub(super) fn document(&self) -> Option<Doc<'_>> {
+    pub(super) fn document(&self) -> Option<ReadAhead<'_>> {
         let at = self.batch.at;
-        match &self.batch.documents {
-            Ahead::Together(documents, count) if at < *count => documents.get(at),
+        let (doc, is_overtaken) = match &self.batch.documents {
+            Ahead::Together(documents, count, is_overtaken) if at < *count => {
+                (documents.get(at)?, *is_overtaken)
+            }
             Ahead::Neighbours(ids) if at < ids.len() => {
                 let neighbours = self.neighbours.as_ref().filter(|known| known.is_found)?;
-                Some(neighbours.cursor.doc())
+                (neighbours.cursor.doc(), neighbours.is_overtaken)
             }
-            _ => None,
-        }
+            _ if self.is_beside => {
+                let neighbours = self.neighbours.as_ref().filter(|known| known.is_found)?;
+                (neighbours.cursor.doc(), neighbours.is_overtaken)
+            }
+            _ => return None,
+        };
+        Some(ReadAhead { doc, is_overtaken })
     }
 
     /// The index that is walked.

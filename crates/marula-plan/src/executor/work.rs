@@ -1,6 +1,7 @@
 //! One unit of work of each stage.
 
 use marula_bson::{Doc, FieldSet};
+use marula_db::storage_error::ForClient;
 use marula_db::{Collection, Db, RecordKey};
 use marula_error::Result;
 use marula_query::context::Context;
@@ -40,7 +41,7 @@ pub(crate) struct Env<'r> {
     /// The surroundings of the operation.
     context: &'r Context,
     /// The newest commit when the run began.
-    opened: Stamp,
+    pub(super) opened: Stamp,
     /// The cursors of the stages that have a place in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
 }
@@ -58,10 +59,14 @@ impl<'r> Env<'r> {
         Env { store, collection, filter, fields, context, opened: store.newest_stamp(), open }
     }
 
-    /// What a document must match that is read now: where a write has come since the run began, all of the filter,
-    /// for what an index said may have been overtaken.
+    /// Whether a write has come since the run began, so that what an index said may have been overtaken.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.store.newest_stamp() != self.opened
+    }
+
+    /// What a document must match that is read now: all of the filter, where an index may have been overtaken.
     pub(super) fn whole_filter_if_overtaken(&self) -> Option<&'r Filter> {
-        (self.store.newest_stamp() != self.opened).then_some(self.filter)
+        self.is_overtaken().then_some(self.filter)
     }
 }
 
@@ -150,15 +155,15 @@ impl Fetch {
         }
         let (store, collection, whole, opened) =
             (env.store, env.collection, env.filter, env.opened);
+        let is_overtaken = || store.newest_stamp() != opened;
         // Whether the last document has passed, and how many did before it.
         let (mut has_passed, mut passed) = (false, 0);
         let before = input.stats.works;
         let step = input.work(env, &mut |found| {
             passed += u64::from(std::mem::replace(&mut has_passed, false));
             let mut answer = Ok(Emit::Taken);
-            let mut see = |doc: Doc<'_>| {
+            let mut see = |doc: Doc<'_>, is_overtaken: bool| {
                 // What an index said may have been overtaken by a write since the walk began.
-                let is_overtaken = store.newest_stamp() != opened;
                 let filter = if is_overtaken { Some(whole) } else { filter.as_ref() };
                 answer = match filter.map_or(Ok(true), |filter| filter.matches(doc)) {
                     Ok(false) => Ok(Emit::Taken),
@@ -173,11 +178,13 @@ impl Fetch {
                 // Counted as the documents that are there already, and as those that are looked at.
                 stats.dups_tested += 1;
                 stats.docs += 1;
-                see(found.doc);
-            } else if let Some(doc) = found.ahead {
+                see(found.doc, is_overtaken());
+            } else if let Some(ahead) = found.ahead {
                 stats.docs += 1;
-                see(doc);
-            } else if collection.get(store, found.record, key, &mut see)? {
+                see(ahead.doc, ahead.is_overtaken);
+            } else if collection
+                .get(store, found.record, key, &mut |doc| see(doc, is_overtaken()))?
+            {
                 stats.docs += 1;
             }
             answer
@@ -254,7 +261,9 @@ impl Sort {
             };
             if take_in(&mut self.input, stats, env, &mut take)? == Step::Eof {
                 sorter.finish()?;
-                let (store, collection, filter) = (env.store, env.collection, env.filter);
+                let (collection, filter) = (env.collection, env.filter);
+                // A view of one moment: what a page was sorted out of a moment ago is not worth keeping for the next look.
+                let store = &*env.store.snapshot().for_client()?;
                 let source = Source { store, collection, filter, fields: env.fields };
                 if !sorter.fetch(*unseen, &source)? {
                     *was_overtaken = true;

@@ -214,6 +214,9 @@ fn in_order(heap: BinaryHeap<TopRow>) -> Vec<TopRow> {
 /// What a row takes beside its bytes.
 const ROW_BYTES: usize = size_of::<TopRow>();
 
+/// A short sort makes room for so many rows at once.
+const ROWS_AT_FIRST: usize = 128;
+
 impl ExternalSort {
     /// A sort that may hold `bytes_max` bytes and gives no more than `wanted` rows.
     pub fn new(context: &Context, bytes_max: usize, wanted: Option<u64>) -> Self {
@@ -224,7 +227,7 @@ impl ExternalSort {
             disk: context.limits.disk.clone(),
             interrupt: context.interrupt.clone(),
             rows: match wanted {
-                Some(_) => Rows::Top(BinaryHeap::new()),
+                Some(limit) => Rows::Top(BinaryHeap::with_capacity(limit.min(ROWS_AT_FIRST))),
                 None => Rows::All(Arena::default()),
             },
             greatest_head: u64::MAX,
