@@ -267,6 +267,12 @@ fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     let count = |moment: i64| boundaries_before(moment, unit, &zone, week_start);
     let difference = match unit {
         Unit::Millisecond => end.checked_sub(start),
+        // What the clock was put on by in between is no time; parts of the unit do not count.
+        Unit::Hour | Unit::Minute => {
+            let offset = |moment: i64| zone.local_ms(moment) - moment;
+            let put_on = offset(end) - offset(start);
+            Some(count(end) - count(start) - put_on / unit.ms())
+        }
         _ => count(end).checked_sub(count(start)),
     };
     difference.map(|difference| Some(difference.into())).ok_or_else(diff_overflow)
@@ -282,7 +288,7 @@ fn boundaries_before(moment: i64, unit: Unit, zone: &Zone, week_start: i64) -> i
     match unit {
         // 1970-01-01 was a Thursday: the third day after Monday.
         Unit::Week => (local.div_euclid(DAY_MS) + 3 - week_start).div_euclid(7),
-        Unit::Day | Unit::Hour => local.div_euclid(unit.ms()),
+        Unit::Day | Unit::Hour | Unit::Minute => local.div_euclid(unit.ms()),
         _ => moment.div_euclid(unit.ms()),
     }
 }
