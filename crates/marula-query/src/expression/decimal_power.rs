@@ -163,7 +163,7 @@ fn logarithm(x: Decimal128, base: Option<i32>) -> Decimal128 {
 }
 
 /// `x` to the power of `y`, with all its digits; a zero has the least exponent.
-pub(super) fn pow(x: Decimal128, y: Decimal128) -> Decimal128 {
+pub(crate) fn pow(x: Decimal128, y: Decimal128) -> Decimal128 {
     let one = Decimal128::from_i64(1);
     if y.is_zero() && equals(x, "10") {
         // So it is: the library's power of ten forgets this one.

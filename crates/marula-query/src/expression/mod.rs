@@ -11,7 +11,7 @@
 mod angle;
 pub(crate) mod calendar;
 mod decimal_math;
-mod decimal_power;
+pub(crate) mod decimal_power;
 mod decimal_series;
 mod decimal_steps;
 pub mod frame;
@@ -192,7 +192,7 @@ impl Expression {
     }
 
     /// Whether the expression is a value that is computed, or an array of such.
-    fn needs_no_document(&self) -> bool {
+    pub(crate) fn needs_no_document(&self) -> bool {
         match self {
             Expression::Constant(_) | Expression::Missing => true,
             Expression::Array(items) => items.iter().all(Expression::needs_no_document),

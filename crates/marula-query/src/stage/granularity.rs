@@ -2,10 +2,13 @@
 //!
 //! A series such as R5 is spread over all powers of ten; `POWERSOF2` is what it says.
 
-use marula_bson::Value;
+use std::cmp::Ordering;
+
+use marula_bson::{Decimal128, Value, order};
 use marula_error::{Result, errors};
 
-use crate::expression::number::int_or_long;
+use crate::expression::decimal_power::pow;
+use crate::expression::number::{Number, int_or_long};
 
 errors! {
     unknown_granularity(name: &str) = 40257, "Unknown rounding granularity '{name}'";
@@ -133,35 +136,52 @@ impl Granularity {
 
     /// The least boundary above a value; of zero, zero.
     pub(super) fn up(self, value: Value<'_>) -> Result<Value<'static>> {
-        let number = check(value)?;
-        if number == 0.0 {
-            return Ok(zero(value));
-        }
-        Ok(match self {
-            Granularity::PowersOfTwo => power_of_two(number.log2().floor() + 1.0),
-            Granularity::Series(_, series) => Value::Double(series_up(number, series)),
-        })
+        self.beside(value, Ordering::Greater)
     }
 
     /// The greatest boundary below a value; of zero, zero.
     pub(super) fn down(self, value: Value<'_>) -> Result<Value<'static>> {
+        self.beside(value, Ordering::Less)
+    }
+
+    fn beside(self, value: Value<'_>, side: Ordering) -> Result<Value<'static>> {
         let number = check(value)?;
-        if number == 0.0 {
-            return Ok(zero(value));
-        }
-        Ok(match self {
-            Granularity::PowersOfTwo => power_of_two(number.log2().ceil() - 1.0),
-            Granularity::Series(_, series) => Value::Double(series_down(number, series)),
+        Ok(match (self, number) {
+            _ if number.is_zero() => zero(value),
+            _ if is_at_the_end(number) => number.into(),
+            (Granularity::PowersOfTwo, Number::Decimal(number)) => {
+                Value::Decimal128(decimal_power_of_two(number, side))
+            }
+            (Granularity::PowersOfTwo, number) if side == Ordering::Greater => {
+                power_of_two(number.to_f64().log2().floor() + 1.0)
+            }
+            (Granularity::PowersOfTwo, number) => power_of_two(number.to_f64().log2().ceil() - 1.0),
+            (Granularity::Series(_, series), _) if side == Ordering::Greater => {
+                series_up(number, series).into()
+            }
+            (Granularity::Series(_, series), _) => series_down(number, series).into(),
         })
     }
 }
 
-fn check(value: Value<'_>) -> Result<f64> {
-    let number = value.as_f64().ok_or_else(|| not_a_number(value.kind().alias()))?;
+/// The number that boundaries are put around: a decimal, or the double that another number is.
+fn check(value: Value<'_>) -> Result<Number> {
+    let number = Number::of(value).ok_or_else(|| not_a_number(value.kind().alias()))?;
     if number.is_nan() {
         return Err(is_nan());
     }
-    if number < 0.0 { Err(is_negative()) } else { Ok(number) }
+    match (number.compare_zero(), number) {
+        (Some(Ordering::Less), _) => Err(is_negative()),
+        (_, Number::Decimal(_)) => Ok(number),
+        _ => Ok(Number::Double(number.to_f64())),
+    }
+}
+
+/// Whether a number is infinite, or a decimal that no power of ten stands beside.
+fn is_at_the_end(number: Number) -> bool {
+    let Number::Decimal(decimal) = number else { return number.to_f64().is_infinite() };
+    let above = number.multiply(TEN).to_decimal();
+    decimal.is_infinite() || above.is_infinite() || number.divide(TEN).is_zero()
 }
 
 /// A zero of the value's type.
@@ -169,7 +189,7 @@ fn zero(value: Value<'_>) -> Value<'static> {
     match value {
         Value::Double(_) => Value::Double(0.0),
         Value::Int64(_) => Value::Int64(0),
-        Value::Decimal128(_) => Value::Decimal128(marula_bson::Decimal128::ZERO),
+        Value::Decimal128(_) => Value::Decimal128(Decimal128::ZERO),
         _ => Value::Int32(0),
     }
 }
@@ -183,55 +203,147 @@ fn power_of_two(exponent: f64) -> Value<'static> {
     Value::Double(exponent.exp2())
 }
 
-/// The multiplication order is mongod's: its results show their rounding.
-fn series_up(number: f64, series: &[f64]) -> f64 {
-    if number.is_infinite() {
-        return number;
+/// The power of two next to a decimal.
+fn decimal_power_of_two(number: Decimal128, side: Ordering) -> Decimal128 {
+    let power = |exponent: i64| pow(Decimal128::from_i64(2), Decimal128::from_i64(exponent));
+    let lies_there =
+        |exponent: i64| compare(Number::Decimal(power(exponent)), Number::Decimal(number)) == side;
+    let step = if side == Ordering::Greater { 1 } else { -1 };
+    // Decimals go further than doubles: from the end of those it is a walk, else a step or two.
+    #[allow(clippy::cast_possible_truncation)]
+    let mut exponent = number.to_f64().log2().clamp(-1_074.0, 1_024.0) as i64;
+    while lies_there(exponent - step) {
+        exponent -= step;
     }
-    let (first, last) = (series[0], series[series.len() - 1]);
-    let mut scale = 1.0;
-    if number >= last * scale {
-        while number >= last * scale {
-            scale *= 10.0;
-            if number < first * scale {
-                return first * scale;
-            }
-        }
-    } else {
-        while number < first * scale {
-            let above = first * scale;
-            scale /= 10.0;
-            if number >= last * scale {
+    while !lies_there(exponent) {
+        exponent += step;
+    }
+    with_all_digits(power(exponent))
+}
+
+/// The number written with 34 digits, as what mongod's library computes.
+fn with_all_digits(number: Decimal128) -> Decimal128 {
+    let one = Decimal128::parse(b"1.000000000000000000000000000000000").unwrap_or(Decimal128::ZERO);
+    Number::Decimal(number).multiply(Number::Decimal(one)).to_decimal()
+}
+
+const TEN: Number = Number::Int(10);
+
+fn compare(one: Number, other: Number) -> Ordering {
+    order::compare(one.into(), other.into(), None)
+}
+
+/// A step of a series at a scale, of the type of `number`. The multiplication order is mongod's: its results show their
+/// rounding.
+fn scaled(number: Number, step: f64, scale: Number) -> Number {
+    match number {
+        Number::Decimal(_) => Number::Decimal(Decimal128::from_f64(step)).multiply(scale),
+        _ => Number::Double(step).multiply(scale),
+    }
+}
+
+fn series_up(number: Number, series: &[f64]) -> Number {
+    let is_below = |bound: Number| compare(number, bound) == Ordering::Less;
+    let first = |scale: Number| scaled(number, series[0], scale);
+    let last = |scale: Number| scaled(number, series[series.len() - 1], scale);
+    let mut scale = one_like(number);
+    if is_below(last(scale)) {
+        while is_below(first(scale)) {
+            let above = first(scale);
+            scale = scale.divide(TEN);
+            if !is_below(last(scale)) {
                 return above;
             }
         }
-    }
-    let above = series.iter().map(|step| step * scale).find(|step| number < *step);
-    above.unwrap_or(first * scale * 10.0)
-}
-
-fn series_down(number: f64, series: &[f64]) -> f64 {
-    if number.is_infinite() {
-        return number;
-    }
-    let (first, last) = (series[0], series[series.len() - 1]);
-    let mut scale = 1.0;
-    if number <= first * scale {
-        while number <= first * scale {
-            scale /= 10.0;
-            if number > last * scale {
-                return last * scale;
+    } else {
+        while !is_below(last(scale)) {
+            scale = scale.multiply(TEN);
+            if is_below(first(scale)) {
+                return first(scale);
             }
         }
-    } else {
-        while number > last * scale {
-            let below = last * scale;
-            scale *= 10.0;
-            if number <= first * scale {
+    }
+    let above = series.iter().map(|step| scaled(number, *step, scale)).find(|step| is_below(*step));
+    above.unwrap_or_else(|| first(scale).multiply(TEN))
+}
+
+fn series_down(number: Number, series: &[f64]) -> Number {
+    let is_above = |bound: Number| compare(number, bound) == Ordering::Greater;
+    let first = |scale: Number| scaled(number, series[0], scale);
+    let last = |scale: Number| scaled(number, series[series.len() - 1], scale);
+    let mut scale = one_like(number);
+    if is_above(first(scale)) {
+        while is_above(last(scale)) {
+            let below = last(scale);
+            scale = scale.multiply(TEN);
+            if !is_above(first(scale)) {
                 return below;
             }
         }
+    } else {
+        while !is_above(first(scale)) {
+            scale = scale.divide(TEN);
+            if is_above(last(scale)) {
+                return last(scale);
+            }
+        }
     }
-    let below = series.iter().rev().map(|step| step * scale).find(|step| *step < number);
-    below.unwrap_or(last * scale / 10.0)
+    let mut steps = series.iter().rev().map(|step| scaled(number, *step, scale));
+    let below = steps.find(|step| is_above(*step));
+    below.unwrap_or_else(|| last(scale).divide(TEN))
+}
+
+/// One, as a number of the type of `number`.
+fn one_like(number: Number) -> Number {
+    match number {
+        Number::Decimal(_) => Number::Decimal(Decimal128::from_i64(1)),
+        _ => Number::Double(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the boundaries below and above a decimal; recorded from mongod 6.0.27.
+    fn check_decimal(number: &str, granularity: &str, expected: [&str; 2]) {
+        let value = Value::Decimal128(Decimal128::parse(number.as_bytes()).expect("a decimal"));
+        let granularity = Granularity::parse(granularity).expect("it is known");
+        let found = [granularity.down(value), granularity.up(value)];
+        let shown = found.map(|found| match found.expect("it is a number") {
+            Value::Decimal128(found) => found.to_string(),
+            other => format!("{other:?}"),
+        });
+        assert_eq!(shown, expected, "{number}");
+    }
+
+    #[test]
+    fn decimals_get_decimals() {
+        check_decimal("1E+2", "E12", ["82.0000000000000", "120.0000000000000"]);
+        check_decimal("3.7", "R5", ["2.50000000000000", "4.00000000000000"]);
+        check_decimal("0.013", "R10", ["0.0125000000000000", "0.0160000000000000"]);
+        check_decimal("1E-30", "R5", ["6.30000000000000E-31", "1.60000000000000E-30"]);
+        check_decimal(
+            "1E+30",
+            "E12",
+            ["820000000000000000000000000000.0000", "1200000000000000000000000000000.000"],
+        );
+        let powers = ["32.00000000000000000000000000000000", "128.0000000000000000000000000000000"];
+        check_decimal("64", "POWERSOF2", powers);
+        let powers =
+            ["0.007812500000000000000000000000000000", "0.01562500000000000000000000000000000"];
+        check_decimal("0.013", "POWERSOF2", powers);
+        for end in ["1E-6176", "9.000000000000000000000000000000000E+6144", "Infinity"] {
+            check_decimal(end, "R5", [end, end]);
+        }
+    }
+
+    #[test]
+    fn other_numbers_get_doubles() {
+        let granularity = Granularity::parse("R5").expect("it is known");
+        let found = |value: Value<'static>| [granularity.down(value), granularity.up(value)];
+        assert_eq!(found(Value::Int32(100)), [Ok(Value::Double(63.0)), Ok(Value::Double(160.0))]);
+        let expected = [Ok(Value::Double(4.0)), Ok(Value::Double(6.300_000_000_000_001))];
+        assert_eq!(found(Value::Double(5.0)), expected);
+    }
 }

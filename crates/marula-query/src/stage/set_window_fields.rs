@@ -99,7 +99,11 @@ impl SetWindowFields {
             if matches!(expression, Expression::Variable(Variable::Root, path) if path.is_empty()) {
                 return Err(root_partition());
             }
-            if expression.as_constant().is_some_and(|value| value.as_array().is_some()) {
+            let is_array = match &*expression {
+                Expression::Array(_) => expression.needs_no_document(),
+                other => other.as_constant().is_some_and(|value| value.as_array().is_some()),
+            };
+            if is_array {
                 return Err(partition_is_array());
             }
         }
