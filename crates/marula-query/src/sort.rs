@@ -44,7 +44,7 @@ errors! {
 }
 
 /// One part of a sort pattern.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SortPart {
     /// By the values at a path.
     Path {
@@ -142,6 +142,11 @@ impl SortPattern {
     /// The parts, the most significant first; none when the sort document is empty.
     pub fn parts(&self) -> &[SortPart] {
         &self.parts
+    }
+
+    /// Whether what is sorted by `whole` is sorted by this, too.
+    pub(crate) fn is_front_of(&self, whole: &SortPattern) -> bool {
+        whole.parts.starts_with(&self.parts)
     }
 
     /// Writes the document's sort key into `key` (cleared first): keys compare by their bytes as the

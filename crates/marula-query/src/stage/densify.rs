@@ -78,6 +78,8 @@ struct Densify {
     unit: Option<Unit>,
     bounds: Bounds,
     range: DocBuf,
+    /// The order of its input.
+    order: SortPattern,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
@@ -126,9 +128,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         out.append(field, 1);
     });
     let pattern = SortPattern::parse(sort.as_doc(), parser.context)?;
+    let order = pattern.clone();
     parser.push(Sort::new(pattern, sort, None));
     let range = range.to_buf();
-    parser.push(Densify { field: path, partition_by, step, unit, bounds, range });
+    parser.push(Densify { field: path, partition_by, step, unit, bounds, range, order });
     Ok(())
 }
 
@@ -219,6 +222,12 @@ impl Stage for Densify {
                 }
             }
         })
+    }
+
+    fn gives_order(&self, pattern: &SortPattern) -> bool {
+        // The partitions are one order's whole only where they come one after another.
+        let is_kept = !matches!(self.bounds, Bounds::Full) || self.partition_by.is_empty();
+        is_kept && pattern.is_front_of(&self.order)
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -27,6 +27,7 @@ mod geo_near;
 mod granularity;
 mod graph_lookup;
 mod group;
+mod inhibit_optimization;
 mod join_table;
 mod limit;
 mod lookup;
@@ -118,6 +119,7 @@ static SINGLE: &[Row] = &[
     geo_near::ROW,
     graph_lookup::ROW,
     group::ROW,
+    inhibit_optimization::ROW,
     limit::ROW,
     lookup::ROW,
     r#match::ROW,
@@ -160,6 +162,11 @@ pub trait Stage: Debug + Send + Sync {
     /// Whether the stage puts its input into another order before anything else.
     fn sorts_anew(&self) -> bool {
         matches!(self.kind(), Kind::Sort(..))
+    }
+
+    /// Whether its documents come in the order of `pattern`.
+    fn gives_order(&self, _pattern: &SortPattern) -> bool {
+        false
     }
 
     /// The stage that gives no more than the first `limit` of its documents; `None` where it gives no more anyway, or no

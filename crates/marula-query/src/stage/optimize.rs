@@ -13,6 +13,7 @@
 //! | `$limit` | `$skip` behind `$sort` | before it, and larger by what is left out |
 //! | `$limit`, `$skip` | a stage that makes one document of each | before it |
 //! | `$sort` | `$sort` | alone |
+//! | `$sort` | `$densify` that gives this order | nothing, or a `$limit` |
 //! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
 //!
 //! What reaches the front becomes the query that the collection is read by, with the indexes there are. No rule has
@@ -72,6 +73,10 @@ fn two(
             Some(vec![Arc::new(Limit(skip.checked_add(limit)?)), Arc::clone(first)])
         }
         (_, Kind::Skip(_) | Kind::Limit(_)) if first.is_one_to_one() => swapped(),
+        (_, Kind::Sort(pattern, limit)) if first.gives_order(pattern) => {
+            let limit = limit.map(|limit| -> Arc<dyn Stage> { Arc::new(Limit(limit)) });
+            Some([Some(Arc::clone(first)), limit].into_iter().flatten().collect())
+        }
         (Kind::Sort(_, None), Kind::Sort(..)) => Some(vec![Arc::clone(second)]),
         // Of a stage that gives several for one, or none, the first so many are not those of as many.
         (_, Kind::Sort(pattern, limit))

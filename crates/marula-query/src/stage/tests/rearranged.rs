@@ -138,6 +138,39 @@ fn limits_and_sorts_move_to_the_front() {
 
 /// The shapes that `explain` of mongod 6.0 shows.
 #[test]
+fn what_is_densified_is_in_order() {
+    let densify = |partition: &str, bounds: &str| {
+        let range = format!(r#"{{"step": {{"$numberInt": "1"}}, "bounds": {bounds}}}"#);
+        let fields = format!(r#""field": "d", "partitionByFields": {partition}, "range": {range}"#);
+        let order = if partition == "[]" || bounds == "\"full\"" { "" } else { r#""x": 1, "# };
+        let sort = format!(r#"{{"$sort": {{"sortKey": {{{order}"d": 1}}}}}}"#);
+        let stage = format!("{{\"$densify\": {{{fields}}}}}");
+        (stage, format!("{sort}, {{\"$_internalDensify\": {{{fields}}}}}"))
+    };
+    for (partition, bounds, sort, goes) in [
+        ("[]", "\"full\"", r#"{"d": 1}"#, true),
+        ("[]", "\"full\"", r#"{"d": -1}"#, false),
+        ("[]", "\"full\"", r#"{"d": 1, "_id": 1}"#, false),
+        (r#"["x"]"#, "\"partition\"", r#"{"x": 1}"#, true),
+        (r#"["x"]"#, "\"partition\"", r#"{"x": 1, "d": 1}"#, true),
+        (r#"["x"]"#, "\"partition\"", r#"{"d": 1}"#, false),
+        (r#"["x"]"#, "\"full\"", r#"{"d": 1}"#, false),
+    ] {
+        let (stage, printed) = densify(partition, bounds);
+        let left =
+            if goes { String::new() } else { format!(r#", {{"$sort": {{"sortKey": {sort}}}}}"#) };
+        check(&format!(r#"[{stage}, {{"$sort": {sort}}}]"#), &format!("[{printed}{left}]"));
+    }
+    let (stage, printed) = densify("[]", "\"full\"");
+    let limit = r#"{"$limit": {"$numberLong": "3"}}"#;
+    check(
+        &format!(r#"[{stage}, {{"$sort": {{"d": 1}}}}, {limit}]"#),
+        &format!("[{printed}, {limit}]"),
+    );
+}
+
+/// The shapes that `explain` of mongod 6.0 shows.
+#[test]
 fn what_is_joined_is_unwound_as_it_comes() {
     let start = r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y""#;
     let plain = r#""unwinding": {"preserveNullAndEmptyArrays": false}"#;
