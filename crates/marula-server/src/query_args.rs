@@ -55,7 +55,7 @@ pub fn query_context(
         subject: None,
     };
     if let Some(Value::Document(variables)) = let_variables {
-        context.let_variables = Some(evaluate_let(variables, &context)?);
+        evaluate_let(variables, &mut context)?;
     }
     Ok(context)
 }
@@ -101,26 +101,32 @@ fn cluster_time(ctx: &Context<'_>) -> Option<u64> {
     server.options.repl_set.as_ref().map(|_| server.db.newest_timestamp(ctx.now_ms))
 }
 
-/// The values of a command's `let`, which may hold expressions but no fields of documents.
-fn evaluate_let(variables: Doc<'_>, context: &QueryContext) -> Result<DocBuf> {
+/// Brings a command's `let` into sight, which may hold expressions but no fields of documents. A variable may be without
+/// a value, as `$$REMOVE` is.
+fn evaluate_let(variables: Doc<'_>, context: &mut QueryContext) -> Result<()> {
     let mut values = DocBuf::new();
     for element in variables {
-        check_user_variable(&element.name.to_string())?;
+        let name = element.name.to_string();
+        check_user_variable(&name)?;
         let arena = Arena::new();
         // A variable may refer to those before it.
-        let known = QueryContext { let_variables: Some(values.clone()), ..context.clone() };
-        let expression = Expression::parse(element.value.get(), &mut Scope::new(&known))?;
+        context.let_variables = Some(values.clone());
+        let expression = Expression::parse(element.value.get(), &mut Scope::new(context))?;
         let mut reads = false;
         expression.for_each_path(&mut |_| reads = true);
         if reads {
             return Err(let_reads_document());
         }
-        let frame = Frame::new(Doc::EMPTY, &arena, &known);
-        if let Some(value) = expression.eval(&frame)? {
-            values.push(element.name, value);
+        let frame = Frame::new(Doc::EMPTY, &arena, context);
+        match expression.eval(&frame)? {
+            Some(value) => {
+                values.push(element.name, value);
+            }
+            None => context.missing_variables.push(name),
         }
     }
-    Ok(values)
+    context.let_variables = Some(values);
+    Ok(())
 }
 
 /// The document of an argument; the empty one where it is left out.

@@ -227,8 +227,8 @@ pub fn check_joined(
         let state = collection.state();
         let is_view = state.options.view.is_some() && state.options.time_series.is_none();
         if is_view && doc(state.options.collation.as_ref()) != doc(context.collation.as_ref()) {
-            // What is wrong with the pipeline itself is told before.
-            Pipeline::parse(pipeline, context)?;
+            // What is wrong with the pipeline itself is told before, but for its constants.
+            Pipeline::parse_lazily(pipeline, context)?;
             return Err(joins_other_collation(&ns));
         }
     }

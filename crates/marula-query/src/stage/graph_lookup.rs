@@ -128,6 +128,9 @@ fn check_restriction(doc: Doc<'_>, context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// The first double that is too great for a long.
+const LONG_END: f64 = 9_223_372_036_854_775_808.0;
+
 fn read_depth(value: Value<'_>) -> Result<u64> {
     let number = value.as_f64().ok_or_else(|| depth_not_number(value.kind().alias()))?;
     #[allow(clippy::cast_possible_truncation)]
@@ -135,7 +138,10 @@ fn read_depth(value: Value<'_>) -> Result<u64> {
     if whole < 0 {
         return Err(depth_negative(whole));
     }
-    let depth = value.as_exact_i64().ok_or_else(|| depth_not_integer(whole))?;
+    // The greatest long is the double behind it, too.
+    let is_end = matches!(value, Value::Double(number) if number == LONG_END);
+    let depth = value.as_exact_i64().or(is_end.then_some(whole));
+    let depth = depth.ok_or_else(|| depth_not_integer(whole))?;
     u64::try_from(depth).map_err(|_| depth_negative(depth))
 }
 
@@ -225,7 +231,9 @@ impl GraphLookup {
         match start {
             Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
             // What is missing leads nowhere, and is looked for all the same; null leads to what has no value.
-            None => self.matching(&self.connect_to.text(), &[], env).map(drop)?,
+            None => {
+                self.matching(&self.connect_to.text(), &[], env)?.advance()?;
+            }
             Some(start) => frontier.push(start.to_buf()),
         }
         self.walk(frontier, env)

@@ -171,13 +171,18 @@ fn parse_bound<T>(
     }
 }
 
+/// A number that an int could be, whatever its type.
+fn as_int(value: Value<'_>) -> Option<i64> {
+    value.as_exact_i64().filter(|number| i32::try_from(*number).is_ok())
+}
+
 fn parse_documents(
     value: Value<'_>,
     sort: Option<Doc<'_>>,
     scope: &mut Scope<'_>,
 ) -> Result<Bounds> {
     let [lower, upper] = pair("documents", value)?;
-    let read = |value: Value<'_>| value.as_exact_i64().ok_or_else(position_not_integer);
+    let read = |value: Value<'_>| as_int(value).ok_or_else(position_not_integer);
     let (low, up) = (parse_bound(lower, scope, read)?, parse_bound(upper, scope, read)?);
     let distance = |bound: &Bound<i64>| match bound {
         Bound::Unbounded => None,
@@ -209,7 +214,7 @@ fn parse_range(
         Some(_) => return Err(unit_not_string()),
     };
     let read = |value: Value<'_>| match unit {
-        Some(_) if value.as_exact_i64().is_none() => Err(units_not_integer()),
+        Some(_) if as_int(value).is_none() => Err(units_not_integer()),
         _ if !value.kind().is_number() => Err(distance_not_number()),
         _ => Ok(value.to_buf()),
     };

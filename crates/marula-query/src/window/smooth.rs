@@ -70,16 +70,18 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
     Ok(Box::new(MovingAverage { input, weight }))
 }
 
+/// The first double that is too great for a long.
+const LONG_END: f64 = 9_223_372_036_854_775_808.0;
+
 /// `N` of a moving average.
 fn count(value: Value<'_>) -> Result<i64> {
-    let number = Number::of(value).ok_or_else(|| n_not_number(value.kind().alias()))?;
-    let is_whole = |number: f64| number.is_finite() && number.fract() == 0.0;
-    let n = match (value.as_exact_i64(), number) {
-        (Some(n), _) => n,
-        // What is too great for a long is the greatest.
-        (None, Number::Double(number)) if is_whole(number) && number < 0.0 => i64::MIN,
-        (None, Number::Double(number)) if is_whole(number) => i64::MAX,
-        _ => return Err(n_not_integer(&shown("N", value))),
+    let number = value.as_f64().ok_or_else(|| n_not_number(value.kind().alias()))?;
+    #[allow(clippy::cast_possible_truncation)]
+    let n = match value.as_exact_i64() {
+        Some(n) => n,
+        // What is too great for a long is the greatest, and what is no number is zero.
+        None if number.is_nan() || number.abs() >= LONG_END => number as i64,
+        None => return Err(n_not_integer(&shown("N", value))),
     };
     if n > 0 { Ok(n) } else { Err(n_not_positive(n)) }
 }

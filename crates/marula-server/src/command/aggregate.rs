@@ -26,6 +26,8 @@ errors! {
     no_option(name: &str) = InvalidPipelineOperator, "Option {name} not supported in aggregation.";
     no_tailable() = InvalidPipelineOperator, "Tailable cursors are not supported in aggregation.";
     bad_target() = FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1";
+    cursor_type() = TypeMismatch, "cursor field must be missing or an object";
+    disk_use_type(kind: &str) = TypeMismatch, "Field 'allowDiskUse' should be a boolean value, but found: {kind}";
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
     no_linearizable(stage: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \"clientSupplied\" }} }} :: caused by :: {stage} cannot be used with a 'linearizable' read concern level";
     unknown_cursor_option(name: &str) = IDLUnknownField, "BSON field 'cursor.{name}' is an unknown field.";
@@ -47,10 +49,10 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "aggregate",
         fields: &[
-            Field::required("pipeline", Types::Any),
-            Field::optional("cursor", Types::DOCUMENT),
+            Field::required("pipeline", Types::ARRAY).or(|_| pipeline_type()),
+            Field::optional("cursor", Types::DOCUMENT).or(|_| cursor_type()),
             Field::optional("explain", Types::BOOLEAN),
-            Field::optional("allowDiskUse", Types::BOOLEAN),
+            Field::optional("allowDiskUse", Types::BOOLEAN).or(disk_use_type),
             Field::optional("bypassDocumentValidation", Types::FLAG),
             Field::optional("hint", Types::Any),
             Field::optional("collation", Types::DOCUMENT),

@@ -5,7 +5,7 @@
 //! Source: mongod 6.0, recorded errors 14, 40414 and 40415.
 
 use marula_bson::{BStr, Doc, Type, Value};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
 
 errors! {
@@ -61,23 +61,31 @@ pub struct Field {
     pub is_required: bool,
     /// The release that has it first.
     pub since: FeatureVersion,
+    /// What a value of another type is answered, null among them; `None` is the usual.
+    pub refusal: Option<fn(&str) -> Error>,
 }
 
 impl Field {
     /// A field that may be left out; null is as if it were.
     pub const fn optional(name: &'static str, types: Types) -> Field {
-        Field { name, types, is_required: false, since: FeatureVersion::V6_0 }
+        Field { name, types, is_required: false, since: FeatureVersion::V6_0, refusal: None }
     }
 
     /// A field that must be there.
     pub const fn required(name: &'static str, types: Types) -> Field {
-        Field { name, types, is_required: true, since: FeatureVersion::V6_0 }
+        Field { is_required: true, ..Field::optional(name, types) }
     }
 
     /// Whether `value` is as good as no value for a field that must be there. Null is, but where the command looks at the
     /// type itself.
     pub(crate) fn is_missing(&self, value: Option<Value<'_>>) -> bool {
         value.is_none_or(|value| value.is_nullish() && self.types != Types::Any)
+    }
+
+    /// The field, whose values of another type, null among them, are answered by `refusal`; it is given their type.
+    pub const fn or(mut self, refusal: fn(&str) -> Error) -> Field {
+        self.refusal = Some(refusal);
+        self
     }
 
     /// The field, which a later release added.
@@ -161,6 +169,9 @@ pub fn check_in(
     let Some(field) = known else {
         return Err(unknown_field(place, name));
     };
+    if let (Some(refusal), false) = (field.refusal, field.types.accepts(kind)) {
+        return Err(refusal(kind.alias()));
+    }
     // Null and undefined stand for a field that is left out.
     let is_nullish = matches!(kind, Type::Null | Type::Undefined);
     if is_nullish && field.types == Types::Documents {
