@@ -49,6 +49,11 @@ fn difference(case: &Case, ours: &DocBuf, theirs: &DocBuf, loose: bool) -> Optio
     Some(Difference { class, replies })
 }
 
+/// Whether a reply is the one that a difference shows.
+pub(crate) fn is_same(case: &Case, reply: &DocBuf, shown: &Tree) -> bool {
+    normal(case, Tree::of_doc(reply.as_doc())) == *shown
+}
+
 fn normal(case: &Case, mut reply: Tree) -> Tree {
     if let Tree::Doc(fields) = &mut reply {
         fields.retain(|(name, _)| !matches!(name.as_str(), "operationTime" | "$clusterTime"));

@@ -14,6 +14,7 @@ mod joins;
 mod pipelines;
 mod projections;
 mod random;
+mod rearranged;
 mod report;
 mod server;
 mod shell;
@@ -28,17 +29,20 @@ use std::time::Instant;
 
 use marula_bson::DocBuf;
 
+use crate::accepted::{ACCEPTED, accepted_as};
 use crate::case::{Case, KINDS};
-use crate::compare::{Difference, compare};
+use crate::compare::{Difference, compare, is_same};
+use crate::rearranged::{REARRANGED, as_written};
 use crate::report::Report;
 use crate::server::{Broken, Server, ask};
 
 const USAGE: &str = "\
-marula-diff --marula PLACE --mongod PLACE [--cases 20000] [--seed 1] [--kinds find,update] [--loose] [--tries 600]
+marula-diff --marula PLACE --mongod PLACE [--cases 20000] [--seed 1] [--kinds find,update] [--loose] [--listed] [--tries 600]
 marula-diff --marula PLACE --smoke
   PLACE    a program, started with a fresh folder, or mongodb://host:port
   --kinds  of find, update, findAndModify, aggregate, expression, indexed
   --loose  passes over differences in the text of errors
+  --listed prints what is accepted, too
   --smoke  a few rounds of every kind, Marula against another Marula";
 
 struct Options {
@@ -48,6 +52,7 @@ struct Options {
     seed: u64,
     kinds: Vec<&'static str>,
     loose: bool,
+    listed: bool,
     smoke: bool,
     tries: usize,
 }
@@ -60,6 +65,7 @@ fn options() -> Result<Options, String> {
         seed: 1,
         kinds: KINDS.to_vec(),
         loose: false,
+        listed: false,
         smoke: false,
         tries: 600,
     };
@@ -81,6 +87,7 @@ fn options() -> Result<Options, String> {
                 options.kinds = kinds.ok_or(format!("a kind of '{list}' is unknown"))?;
             }
             "--loose" => options.loose = true,
+            "--listed" => options.listed = true,
             "--smoke" => options.smoke = true,
             _ => return Err(format!("unknown option '{word}'\n{USAGE}")),
         }
@@ -220,20 +227,70 @@ impl Session {
             self.crashed(&case, &error, origin)?;
         }
         match self.try_case(&smallest) {
-            Ok(Some(difference)) => self.report.add(&smallest, &difference, origin),
-            Ok(None) => self.report.add(case, difference, &format!("{origin}, only once")),
+            Ok(Some(difference)) => self.tell(&smallest, &difference, origin),
+            Ok(None) => self.tell(case, difference, &format!("{origin}, only once")),
             Err(broken) => self.crashed(&smallest, &broken, origin)?,
         }
         Ok(())
     }
 
+    fn tell(&mut self, case: &Case, difference: &Difference, origin: &str) {
+        match self.explanation(case, difference) {
+            Some(words) => {
+                self.report.accept(words);
+                if self.options.listed {
+                    report::print(case, difference, &format!("{origin}, {words}"));
+                }
+            }
+            None => self.report.add(case, difference, origin),
+        }
+    }
+
+    /// The words that explain a difference, if it is a known one.
+    fn explanation(&mut self, case: &Case, difference: &Difference) -> Option<&'static str> {
+        let rearranged = accepted_as(REARRANGED, case, difference);
+        if rearranged.is_some() {
+            match self.comes_of_rearranging(case, difference) {
+                Ok(true) => return rearranged,
+                Ok(false) => {}
+                Err(_) => {
+                    let _ =
+                        self.servers.iter_mut().try_for_each(|server| server.recover().map(drop));
+                }
+            }
+        }
+        accepted_as(ACCEPTED, case, difference)
+    }
+
+    /// Whether nothing is left of a difference, or only what is known otherwise, where no stage leaves its place; and what
+    /// Marula finds is the same.
+    fn comes_of_rearranging(
+        &mut self,
+        case: &Case,
+        difference: &Difference,
+    ) -> Result<bool, Broken> {
+        let kept = as_written(case);
+        let [ours, theirs] = self.answers(&kept)?;
+        if let Some(left) = compare(&kept, [&ours, &theirs], self.options.loose) {
+            return Ok(accepted_as(ACCEPTED, &kept, &left).is_some());
+        }
+        let is_found = difference.class == "results";
+        Ok(!is_found
+            || ours.first().is_some_and(|ours| is_same(&kept, ours, &difference.replies[0])))
+    }
+
     /// Runs one case from an empty start.
     fn try_case(&mut self, case: &Case) -> Result<Option<Difference>, Broken> {
+        let [ours, theirs] = self.answers(case)?;
+        Ok(compare(case, [&ours, &theirs], self.options.loose))
+    }
+
+    /// What both servers answer to a case from an empty start.
+    fn answers(&mut self, case: &Case) -> Result<[Vec<DocBuf>; 2], Broken> {
         let fresh = matches!(case.kind, "indexed" | "aggregate");
         let mut commands = case.setup(fresh);
         let start = commands.len();
         commands.extend(case.question());
-        let [ours, theirs] = ask(&mut self.servers, &commands)?;
-        Ok(compare(case, [&ours[start..], &theirs[start..]], self.options.loose))
+        Ok(ask(&mut self.servers, &commands)?.map(|mut replies| replies.split_off(start)))
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use crate::accepted::ACCEPTED;
 use crate::case::Case;
 use crate::compare::Difference;
 use crate::shell;
@@ -48,12 +47,13 @@ impl Report {
         group.map(|group| group.count += 1).is_some()
     }
 
-    /// Adds a shrunk case; prints it if its signature is new.
+    /// Counts a difference that is explained.
+    pub(crate) fn accept(&mut self, words: &'static str) {
+        *self.accepted.entry(words).or_default() += 1;
+    }
+
+    /// Adds a shrunk case that nothing explains; prints it if its signature is new.
     pub(crate) fn add(&mut self, case: &Case, difference: &Difference, origin: &str) {
-        if let Some(row) = ACCEPTED.iter().find(|row| (row.applies)(case, difference)) {
-            *self.accepted.entry(row.words).or_default() += 1;
-            return;
-        }
         let signature =
             format!("{} {} {}", case.kind, difference.class, shape(&case.command, true));
         if let Some(group) = self.groups.get_mut(&signature) {
@@ -61,12 +61,7 @@ impl Report {
             group.shrunk += 1;
             return;
         }
-        println!("--- {} ({}), {origin}", difference.class, case.kind);
-        print!("{}", shell::text(case));
-        for (name, reply) in ["marula", "mongod"].iter().zip(&difference.replies) {
-            println!("// {name}: {}", shell::value(reply));
-        }
-        println!();
+        print(case, difference, origin);
         let group = Group {
             kind: case.kind,
             class: difference.class.clone(),
@@ -109,6 +104,16 @@ impl Report {
         let _ = write!(text, "{} differences", self.groups.len());
         text
     }
+}
+
+/// Prints a difference as text for mongosh.
+pub(crate) fn print(case: &Case, difference: &Difference, origin: &str) {
+    println!("--- {} ({}), {origin}", difference.class, case.kind);
+    print!("{}", shell::text(case));
+    for (name, reply) in ["marula", "mongod"].iter().zip(&difference.replies) {
+        println!("// {name}: {}", shell::value(reply));
+    }
+    println!();
 }
 
 /// A command without its particulars: names of fields and values give way to their types.

@@ -1,5 +1,6 @@
 """Stages that tell of the server and its collections."""
 import pytest
+from bson.int64 import Int64
 from pymongo.errors import OperationFailure
 
 
@@ -88,3 +89,51 @@ def test_what_is_unwound_at_once_may_be_larger_than_a_document(db, join):
                            verbosity=verbosity)
         (stage,) = found["stages"][1:]
         assert stage[next(iter(join))]["unwinding"] == {"preserveNullAndEmptyArrays": True, "includeArrayIndex": "i"}
+
+
+def test_a_variable_of_the_command_may_be_without_a_value(c):
+    c.insert_one({"_id": 1})
+    inner = [{"$project": {"x": {"$ifNull": ["$$l", "none"]}}}]
+    found = c.aggregate(inner + [{"$lookup": {"from": c.name, "pipeline": inner, "as": "r"}}], let={"l": "$$REMOVE"})
+    assert list(found) == [{"_id": 1, "x": "none", "r": [{"_id": 1, "x": "none"}]}]
+
+
+@pytest.mark.parametrize("zone, start, end, unit, count", [
+    ("Europe/Berlin", 613974622782, 1582979696789, "hour", 269168),
+    ("America/New_York", 299710146427, 294163009363, "hour", -1541),
+    ("America/New_York", 299710146427, 294163009363, "minute", -92453),
+    # Half an hour that the clock was put on by is no hour.
+    ("Australia/Lord_Howe", 1586000000000, 1586100000000, "hour", 27),
+    # Before there were zones, clocks stood at odd seconds.
+    ("Europe/Berlin", -62167219200000, 1582979696789, "minute", 1062503315),
+])
+def test_hours_between_dates_are_those_that_pass(c, zone, start, end, unit, count):
+    c.insert_one({})
+    at = [{"$toDate": Int64(ms)} for ms in (start, end)]
+    diff = {"startDate": at[0], "endDate": at[1], "unit": unit, "timezone": zone}
+    assert next(c.aggregate([{"$project": {"n": {"$dateDiff": diff}}}]))["n"] == count
+
+
+def test_nothing_is_moved_across_an_inhibitor(c):
+    c.insert_many([{"_id": 1, "a": 0}, {"_id": 2, "a": 1}])
+    stages = [{"$project": {"b": {"$divide": [1, "$a"]}}}, {"$match": {"_id": 2}}]
+    assert list(c.aggregate(stages)) == [{"_id": 2, "b": 1}]
+    apart = {"$_internalInhibitOptimization": {}}
+    with pytest.raises(OperationFailure) as failed:
+        c.aggregate([stages[0], apart, stages[1]])
+    assert failed.value.code == 2
+    for wrong, code in (({"a": 1}, 9), (1, 14)):
+        with pytest.raises(OperationFailure) as failed:
+            c.aggregate([{"$_internalInhibitOptimization": wrong}])
+        assert failed.value.code == code
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ({"cursor": 1}, "cursor field must be missing or an object"),
+    ({"pipeline": None}, "'pipeline' option must be specified as an array"),
+    ({"allowDiskUse": "x"}, "Field 'allowDiskUse' should be a boolean value, but found: string"),
+])
+def test_arguments_of_another_type(c, arguments, text):
+    with pytest.raises(OperationFailure) as failed:
+        c.database.command({"aggregate": c.name, **arguments})
+    assert failed.value.code == 14 and failed.value.details["errmsg"] == text

@@ -1,0 +1,244 @@
+//! Differences that come of the order in which stages are carried out, or of what mongod reads for a stage behind.
+//!
+//! Such a one must be gone where every stage is kept in its place on both servers: `as_written` makes that of a case. And
+//! where both find something, Marula must find the same whether stages are rearranged or not: it is mongod that errs.
+
+use std::rc::Rc;
+
+use crate::accepted::{Accepted, count, messages, names_a_place, pipelines, stages};
+use crate::case::{Case, failure};
+use crate::tree::Tree;
+
+pub(crate) const REARRANGED: &[Accepted] = &[
+    Accepted {
+        words: "A `$match` that mongod moves further, or not as far, lets other documents reach what fails",
+        applies: |case, difference| {
+            let starts = |reply: &Tree, words: &str| failure(reply).1.starts_with(words);
+            let executes = |reply: &Tree| starts(reply, "PlanExecutor error");
+            let is_early = |reply: &Tree| starts(reply, "Failed to optimize pipeline");
+            !difference.class.starts_with("results")
+                && moves_a_condition(case)
+                && (difference.replies.iter().any(executes)
+                    || difference.replies.iter().all(is_early))
+        },
+    },
+    Accepted {
+        words: "of the old one, and finds other documents",
+        applies: |case, difference| difference.class == "results" && moves_a_condition(case),
+    },
+    Accepted {
+        words: "A `$skip` is moved before a `$lookup` in the middle of a pipeline",
+        applies: |case, difference| {
+            let skips_joined = |names: &Vec<String>| {
+                let at = names.iter().position(|name| name == "$lookup");
+                at.is_some_and(|at| names[at..].iter().any(|name| name == "$skip"))
+            };
+            let is_told = difference.class.starts_with("code 0 for");
+            is_told && pipelines(case).iter().any(skips_joined)
+        },
+    },
+    Accepted {
+        words: "A `$match` with an `$all` inside `$elemMatch` that mongod moves forward fails in mongod",
+        applies: |case, difference| {
+            let names = case.operators();
+            names.contains("$elemMatch")
+                && names.contains("$match")
+                && ["unknown top level operator: $", "unknown operator: $and"]
+                    .iter()
+                    .any(|words| messages(difference)[1].contains(words))
+        },
+    },
+    Accepted {
+        words: "A `$project` at the front is computed in mongod for a batch of documents",
+        applies: |case, difference| {
+            let mut kinds = stages(case).into_iter().skip_while(|name| name == "$match");
+            let is_told =
+                difference.class.starts_with("code") || difference.class.starts_with("message");
+            is_told
+                && kinds.next().is_some_and(|name| name == "$project")
+                && kinds.next().is_some()
+                && difference
+                    .replies
+                    .iter()
+                    .all(|reply| failure(reply).1.starts_with("PlanExecutor error"))
+        },
+    },
+    Accepted {
+        words: "A `$lookup` with a `$group` right behind it",
+        applies: |case, difference| {
+            let kinds = stages(case);
+            let groups =
+                |name: &String| matches!(&**name, "$group" | "$sortByCount" | "$bucket" | "$count");
+            let is_pair = kinds.windows(2).any(|pair| pair[0] == "$lookup" && groups(&pair[1]));
+            let mut by_number = false;
+            case.command.walk(&mut |name, value| {
+                let text = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| names_a_place(&text.to_string())));
+                by_number |= name == "localField" && text(value);
+            });
+            let is_undefined = messages(difference)[0].contains("cannot compare to undefined");
+            is_pair
+                && (is_undefined && failure(&difference.replies[1]).0 == 0
+                    || by_number && difference.class == "results")
+        },
+    },
+    Accepted {
+        words: "A `$sort` or a `localField` by an element's number (`b.0`) reads less in mongod",
+        applies: |case, difference| {
+            let mut is_by_number = false;
+            case.command.walk(&mut |name, value| {
+                let is_local = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| names_a_place(&text.to_string())));
+                is_by_number |= name == "$sort" && count(value, &names_a_place) > 0;
+                is_by_number |= name == "localField" && is_local(value);
+            });
+            let narrows = |name: &String| {
+                [
+                    "$group",
+                    "$bucket",
+                    "$bucketAuto",
+                    "$sortByCount",
+                    "$project",
+                    "$replaceRoot",
+                    "$replaceWith",
+                    "$count",
+                ]
+                .contains(&&**name)
+            };
+            let is_told = difference.class == "results"
+                || messages(difference).iter().any(|text| text.contains("PlanExecutor error"));
+            let is_narrowed = |names: &Vec<String>| {
+                let at = names.iter().position(|name| matches!(&**name, "$sort" | "$lookup"));
+                at.is_some_and(|at| names[at..].iter().any(narrows))
+            };
+            let kinds = pipelines(case);
+            is_told && is_by_number && kinds.iter().any(is_narrowed)
+        },
+    },
+    Accepted {
+        words: "conditions on a path, and sorts by it, before a stage that writes a neighbouring one",
+        applies: |case, difference| {
+            let kinds = stages(case);
+            let is_pair = |pair: &[String]| {
+                matches!([&*pair[0], &*pair[1]], ["$unwind" | "$lookup", "$sort"])
+            };
+            matches!(&*difference.class, "code 0 for 2" | "code 0 for 16746")
+                && (kinds.windows(2).any(is_pair) || kinds.iter().any(|name| name == "$facet"))
+                && count(&case.command, &|name| name == "$sort") > 0
+        },
+    },
+    Accepted {
+        words: "A `$sort` behind a `$setWindowFields` that sorts by its partition's own field",
+        applies: |case, difference| {
+            let mut is_both = false;
+            case.command.walk(&mut |name, value| {
+                if let ("$setWindowFields", Some(Tree::Leaf(by))) = (name, value.get("partitionBy"))
+                {
+                    let by = by.get().as_str().map(|by| by.to_string()).unwrap_or_default();
+                    let sort = value.get("sortBy");
+                    is_both |=
+                        sort.is_some_and(|sort| sort.get(by.trim_start_matches('$')).is_some());
+                }
+            });
+            difference.class == "results" && is_both
+        },
+    },
+    Accepted {
+        words: "A sort that another follows is left out",
+        applies: |case, difference| {
+            let kinds = stages(case);
+            let sorts = |name: &&String| {
+                ["$sort", "$setWindowFields", "$fill", "$densify"].contains(&&***name)
+            };
+            let text = &messages(difference)[1];
+            let text = if text.is_empty() { &messages(difference)[0] } else { text };
+            let classes = ["code 0 for 2", "code 0 for 16746", "code 2 for 0", "code 16746 for 0"];
+            classes.contains(&&*difference.class)
+                && kinds.iter().filter(sorts).count() > 1
+                && (text.contains("parallel arrays") || text.contains("Ambiguous field name"))
+        },
+    },
+];
+
+/// Whether a condition stands behind a stage that it could be moved before. One at the front stays there; what is copied
+/// out of a `$redact` stands behind it.
+fn moves_a_condition(case: &Case) -> bool {
+    let is_moved = |names: &Vec<String>| {
+        // A join's condition is a match behind the stages of the view that it joins.
+        let joins = |name: &String| matches!(&**name, "$lookup" | "$graphLookup");
+        if !case.view.is_empty() && names.iter().any(joins) {
+            return true;
+        }
+        let at = names.iter().rposition(|name| name == "$match");
+        at.is_some_and(|at| names[..at].iter().any(|name| name != "$match"))
+    };
+    pipelines(case).iter().any(is_moved)
+}
+
+/// The case with a stage between all its stages that none is moved across.
+pub(crate) fn as_written(case: &Case) -> Case {
+    let mut kept = case.clone();
+    kept.view = Rc::new(apart(&case.view));
+    kept.command = with_pipelines_apart(&case.command);
+    kept
+}
+
+/// The stages of a pipeline, and those inside them, with others between them.
+fn apart(stages: &[Tree]) -> Vec<Tree> {
+    let between = || Tree::field("$_internalInhibitOptimization", Tree::Doc(Vec::new()));
+    let mut kept = Vec::new();
+    for stage in stages {
+        let stage = match stage.fields() {
+            [(name, argument)] if name == "$facet" => {
+                let inside = argument
+                    .fields()
+                    .iter()
+                    .map(|(name, value)| (name.clone(), pipeline_apart(value)));
+                Tree::field("$facet", Tree::Doc(inside.collect()))
+            }
+            [(name, argument)] => Tree::field(name, with_pipelines_apart(argument)),
+            _ => stage.clone(),
+        };
+        // What makes its own documents stays first.
+        if stage.get("$documents").is_none() {
+            kept.push(between());
+        }
+        kept.push(stage);
+    }
+    kept
+}
+
+fn pipeline_apart(value: &Tree) -> Tree {
+    match value {
+        Tree::Array(stages) => Tree::Array(apart(stages)),
+        other => other.clone(),
+    }
+}
+
+fn with_pipelines_apart(argument: &Tree) -> Tree {
+    let Tree::Doc(fields) = argument else { return argument.clone() };
+    let apart = |(name, value): &(String, Tree)| match name.as_str() {
+        "pipeline" => (name.clone(), pipeline_apart(value)),
+        _ => (name.clone(), value.clone()),
+    };
+    Tree::Doc(fields.iter().map(apart).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell;
+    use crate::tree::tree;
+
+    #[test]
+    fn every_stage_is_kept_in_its_place() {
+        let skip = || tree! { "$skip" => 1 };
+        let list = |stages: &[Tree]| Tree::Array(stages.to_vec());
+        let lookup = tree! { "$lookup" => tree! { "as" => "x", "pipeline" => list(&[skip()]) } };
+        let facet = tree! { "$facet" => tree! { "x" => list(&[skip(), skip()]) } };
+        let documents = tree! { "$documents" => "x" };
+        let stages = apart(&[documents, lookup, facet]);
+        let expected = "[{ $documents: \"x\" }, I, { $lookup: { as: \"x\", pipeline: [I, { $skip: 1 }] } }, I, \
+                        { $facet: { x: [I, { $skip: 1 }, I, { $skip: 1 }] } }]";
+        let shown = shell::value(&Tree::Array(stages));
+        assert_eq!(shown.replace("{ $_internalInhibitOptimization: {} }", "I"), expected);
+    }
+}
