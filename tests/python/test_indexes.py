@@ -1,5 +1,7 @@
 """Indexes: made, listed, used, unique, dropped."""
 import pytest
+import server
+from bson import MinKey
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
@@ -165,6 +167,85 @@ def test_wildcard_indexes_serve_the_paths_they_hold(c):
     c.update_many({"a.b": 7}, {"$set": {"a.b": 8}})
     assert sorted(d["_id"] for d in c.find({"a.b": 8})) == [7, 8]
     assert c.database.command("validate", "c")["valid"]
+
+
+def stages(plan):
+    found = []
+    while plan:
+        found.append(plan)
+        plan = plan.get("inputStage")
+    return [stage["stage"] for stage in found], found[-1]
+
+
+def test_wildcard_indexes_cover_and_count(c):
+    c.create_index([("$**", 1)])
+    c.insert_many([{"_id": i, "a": i % 10, "b": {"x": i}, "tags": [i, i + 1]} for i in range(40)])
+    cursor = c.find({"a": {"$gt": 7}}, {"a": 1, "_id": 0}).sort("a", -1)
+    names, walk = stages(cursor.explain()["queryPlanner"]["winningPlan"])
+    assert names == ["PROJECTION_COVERED", "IXSCAN"] and walk["direction"] == "backward"
+    assert [d["a"] for d in cursor] == [9] * 4 + [8] * 4
+    assert list(c.find({"b.x": 3}, {"b.x": 1, "_id": 0})) == [{"b": {"x": 3}}]
+
+    def explained(**command):
+        return stages(c.database.command("explain", command)["queryPlanner"]["winningPlan"])
+
+    names, walk = explained(count=c.name, query={"a": 3})
+    assert names == ["COUNT", "COUNT_SCAN"]
+    assert walk["indexBounds"]["startKey"] == {"$_path": "a", "a": 3}
+    assert c.database.command("count", c.name, query={"a": 3})["n"] == 4
+    assert c.database.command("count", c.name, query={"tags": 3})["n"] == 2
+    names, walk = explained(distinct=c.name, key="a", query={"a": {"$gte": 8}})
+    assert names == ["PROJECTION_COVERED", "DISTINCT_SCAN"]
+    assert c.distinct("a", {"a": {"$gte": 8}}) == [8, 9]
+    assert c.distinct("tags", {"tags": {"$gte": 39}}) == [38, 39, 40]
+    # An array is not told by its elements.
+    assert stages(c.find({"tags": 3}, {"tags": 1, "_id": 0}).explain()["queryPlanner"]["winningPlan"])[0][1] == "FETCH"
+
+
+def test_wildcard_indexes_serve_elements_and_places(c):
+    c.create_index([("$**", 1)])
+    c.insert_many([{"_id": i, "a": [i, i + 1], "b": [{"x": i, "y": 1}, {"x": 3, "y": i}], "d": {"0": i}}
+                   for i in range(20)])
+
+    def check(filter, bounds, ids):
+        names, walk = stages(c.find(filter).explain()["queryPlanner"]["winningPlan"])
+        assert walk["stage"] == "IXSCAN" and walk["indexBounds"] == bounds, filter
+        assert sorted(d["_id"] for d in c.find(filter)) == ids, filter
+
+    check({"a": {"$elemMatch": {"$gt": 17, "$lt": 19}}}, {"$_path": ['["a", "a"]'], "a": ["(17, 19)"]}, [17, 18])
+    check({"b": {"$elemMatch": {"x": 5}}}, {"$_path": ['["b.x", "b.x"]'], "b.x": ["[5, 5]"]}, [5])
+    check({"a.0": 4}, {"$_path": ['["a", "a"]', '["a.0", "a.0"]'], "a.0": ["[4, 4]"]}, [4])
+    check({"b.1.y": 7}, {"$_path": ['["b.1.y", "b.1.y"]', '["b.y", "b.y"]'], "b.1.y": ["[7, 7]"]}, [7])
+    check({"d.0": 7}, {"$_path": ['["d.0", "d.0"]'], "d.0": ["[7, 7]"]}, [7])
+    assert c.find({"d.0": 7}).explain()["queryPlanner"]["winningPlan"].get("filter") is None
+
+
+@pytest.mark.skipif(server.is_mongod(), reason="6.0 misses documents here")
+def test_a_place_in_an_array_of_an_array_is_found(c):
+    c.create_index([("$**", 1)])
+    c.insert_many([{"_id": 1, "a": [[{"b": 1}]]}, {"_id": 2, "a": [{"b": 1}]}, {"_id": 3}])
+    assert [d["_id"] for d in c.find({"a.0.b": 1})] == [1, 2]
+    assert sorted(d["_id"] for d in c.find({"z": {"$gte": MinKey()}})) == [1, 2, 3]
+    c.drop()
+    c.create_index([("$**", 1)], wildcardProjection={"a.b": 0})
+    c.insert_many([{"_id": 2, "a": [{"b": 1}]}, {"_id": 3, "a": {"0": {"b": 1}}}])
+    assert [d["_id"] for d in c.find({"a.0.b": 1})] == [2, 3]
+
+
+def test_one_condition_of_several_that_asks_for_one_document_is_enough(c):
+    c.create_index("b", unique=True)
+    c.create_index("c")
+    c.insert_many([{"_id": i, "b": i, "c": 1} for i in range(20)])
+    for filter, index in [({"b": 5, "c": 1}, "b_1"), ({"_id": 5, "c": 1, "b": 5}, "_id_"),
+                          ({"b": 5, "$or": [{"c": 1}, {"_id": 3}]}, "b_1")]:
+        planner = c.find(filter).explain()["queryPlanner"]
+        assert planner["rejectedPlans"] == [] and planner["winningPlan"]["inputStage"]["indexName"] == index
+    plan = c.find({"b": {"$eq": 5, "$gt": 3}, "c": 1}).explain()["queryPlanner"]["winningPlan"]
+    assert plan["filter"] == {"$and": [{"b": {"$gt": 3}}, {"c": {"$eq": 1}}]}
+    assert [d["_id"] for d in c.find({"b": {"$eq": 5, "$gt": 3}, "c": 1})] == [5]
+    assert list(c.find({"b": {"$eq": 5, "$gt": 7}, "c": 1})) == []
+    assert c.find({"b": 5, "c": 1}, {"c": 1}).explain()["queryPlanner"]["rejectedPlans"] != []
+    assert c.find({"b": {"$gt": 5}, "c": 1}).explain()["queryPlanner"]["rejectedPlans"] != []
 
 
 @pytest.mark.parametrize("documents, second, code", [

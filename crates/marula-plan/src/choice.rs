@@ -135,6 +135,14 @@ fn choose_branches(
     };
     let mut numbers = Vec::with_capacity(branches.len());
     for Branch { query: branch, plans, joinable } in branches {
+        let is_expanded =
+            |stage: &Stage| matches!(stage, Stage::Ixscan(scan) if scan.wildcard.is_some());
+        let is_joinable: Vec<bool> = (plans.iter().enumerate())
+            .map(|(number, plan)| number < joinable && !plan.root.any(&is_expanded))
+            .collect();
+        if !is_joinable.contains(&true) {
+            return Ok(Chosen::Whole);
+        }
         let number = match plans.len() {
             1 => 0,
             _ => match choose_branch(db, collection, &branch, plans, memory, interrupt)? {
@@ -142,7 +150,7 @@ fn choose_branches(
                 None => return Ok(Chosen::Unknown),
             },
         };
-        if number >= joinable {
+        if !is_joinable[number] {
             return Ok(Chosen::Whole);
         }
         numbers.push(number);

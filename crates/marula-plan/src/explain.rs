@@ -328,7 +328,7 @@ fn fields_of<'a>(index: &'a Index, wildcard: Option<&'a Expansion>) -> Vec<SeenF
                 let (name, up) = (Cow::Borrowed(PATH_FIELD), Value::Int32(1));
                 fields.push(SeenField { name, value: up, descending: false, path: None });
                 let Expansion::Path(path) = expansion else { break };
-                let (name, arrays) = (Cow::Owned(path.to_string()), index.multikey_path(path));
+                let (name, arrays) = (Cow::Owned(path.to_string()), index.path_arrays(path).arrays);
                 fields.push(SeenField { name, value, descending, path: Some((path, arrays)) });
             }
         }
@@ -428,13 +428,13 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
 /// The two keys between which is counted. A key that is not included has all that starts with it left out.
 fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     let Some(IndexBounds { fields }) = &scan.bounds.fields else { return };
-    let spec = &scan.index.spec;
+    let seen = fields_of(&scan.index, scan.wildcard.as_ref());
     let ends = |is_start: bool| {
         let mut is_included = true;
         let key = DocBuf::build(|key| {
-            for ((part, named), intervals) in spec.parts.iter().zip(spec.key.as_doc()).zip(fields) {
+            for (field, intervals) in seen.iter().zip(fields) {
                 let Some(interval) = intervals.first() else { continue };
-                let takes_low = is_start != part.descending;
+                let takes_low = is_start != field.descending;
                 let (end, inclusive) = match takes_low {
                     true => (&interval.low, interval.low_inclusive),
                     false => (&interval.high, interval.high_inclusive),
@@ -445,7 +445,7 @@ fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
                     (false, true) => Value::MaxKey,
                     (false, false) => Value::MinKey,
                 };
-                key.append(named.name, end);
+                key.append(&*field.name, end);
                 is_included &= inclusive;
             }
         });

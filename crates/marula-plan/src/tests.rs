@@ -13,7 +13,7 @@ mod tried;
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, Value, doc};
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, doc};
 use marula_db::collection::Collection;
 use marula_db::write::InsertReport;
 use marula_db::{CollectionOptions, Db, IndexSpec, Namespace, WriteOp};
@@ -334,7 +334,7 @@ fn check_all_kinds(seed: u64) {
         &[doc! { "key": { "$**": (-1), "a": (-1) }, "wildcardProjection": { "b": 1, "o": 1 } }],
         &[doc! { "a": (-1), "o.$**": (-1), "_id": 1 }, doc! { "_id": 1, "c.$**": 1, "a": 1 }],
     ];
-    check(seed, &mut random, &docs, sets);
+    check(seed, &mut random, &docs, sets, |random| filter(random, 2));
 }
 
 /// Index sets of documents with arrays side by side.
@@ -351,10 +351,16 @@ fn check_parallel_arrays(seed: u64) {
             doc! { "$**": 1 },
         ],
     ];
-    check(seed, &mut random, &docs, sets);
+    check(seed, &mut random, &docs, sets, |random| filter(random, 2));
 }
 
-fn check(seed: u64, random: &mut Random, docs: &[DocBuf], sets: &[&[DocBuf]]) {
+fn check(
+    seed: u64,
+    random: &mut Random,
+    docs: &[DocBuf],
+    sets: &[&[DocBuf]],
+    filter: fn(&mut Random) -> DocBuf,
+) {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
     let collections: Vec<Arc<Collection>> = sets
         .iter()
@@ -363,7 +369,7 @@ fn check(seed: u64, random: &mut Random, docs: &[DocBuf], sets: &[&[DocBuf]]) {
         .collect();
     let context = Context::default();
     for number in 0..QUERIES {
-        let text = filter(random, 2);
+        let text = filter(random);
         let sort = match random.below(3) {
             0 => None,
             1 => Some(doc! { "c": (*random.of(&[1, -1])), "_id": 1 }),
@@ -405,6 +411,79 @@ fn check(seed: u64, random: &mut Random, docs: &[DocBuf], sets: &[&[DocBuf]]) {
             check_covered(&db, collection, make(), &wanted, &what, random);
         }
     }
+}
+
+/// What stands under a name that may be asked for by number; `kinds` says which: 2 are scalars, 5 documents too, 7 all.
+fn place(random: &mut Random, (kinds, nests): (usize, bool), depth: usize) -> ValueBuf {
+    let kinds = if depth < 3 { kinds } else { 2 };
+    let number = random.number();
+    match random.below(kinds) {
+        0 | 1 => ValueBuf::from(number),
+        2 => {
+            let inner = place(random, (7, nests), depth + 1);
+            ValueBuf::from(Value::Document(doc! { "0": (&inner) }.as_doc()))
+        }
+        3 | 4 => {
+            let inner = place(random, (7, nests), depth + 1);
+            ValueBuf::from(Value::Document(doc! { "x": (&inner), "0": number }.as_doc()))
+        }
+        _ => {
+            let mut bytes = Vec::new();
+            let mut array = ArrayWriter::new(&mut bytes);
+            for _ in 0..random.below(3) {
+                array.push(&place(random, (if nests { 7 } else { 5 }, nests), depth + 1));
+            }
+            array.finish();
+            ValueBuf::from(Value::Array(Doc::trusted(&bytes)))
+        }
+    }
+}
+
+/// A filter with numbers in its paths.
+fn filter_by_places(random: &mut Random) -> DocBuf {
+    let path = *random.of(&["p.0", "p.0.x", "p.x.0", "p.x", "p.0.0", "p.0.x.0", "p.1", "p", "q.0"]);
+    let number = random.number();
+    let condition = |random: &mut Random| match random.below(6) {
+        0 => doc! { "$gte": number },
+        1 => doc! { "$exists": true },
+        2 => doc! { "$type": (*random.of(&["int", "array", "object"])) },
+        3 => doc! { "$in": [number, (random.number())] },
+        _ => doc! { "$eq": number },
+    };
+    let inner = condition(random);
+    let element = match random.below(4) {
+        0 => inner.clone(),
+        _ => DocBuf::build(|out| {
+            out.append(*random.of(&["0", "x", "x.0", "0.x"]), &inner);
+        }),
+    };
+    DocBuf::build(|out| {
+        if random.below(4) == 0 {
+            out.append("q", number);
+        }
+        match random.below(3) {
+            0 => out.append(path, &doc! { "$elemMatch": (&element) }),
+            _ => out.append(path, &inner),
+        };
+    })
+}
+
+/// Wildcard indexes of documents with names that are numbers, and with arrays in arrays or without: then a number in a
+/// path can be more.
+fn check_places(seed: u64, nests: bool) {
+    let mut random = Random(seed);
+    let docs: Vec<DocBuf> = (0..DOCUMENTS)
+        .map(|id| {
+            doc! { "_id": id, "p": (&place(&mut random, (7, nests), 0)), "q": (id % 8) }
+        })
+        .collect();
+    let sets: &[&[DocBuf]] = &[
+        &[doc! { "$**": 1 }],
+        &[doc! { "p.$**": 1 }, doc! { "q": 1 }],
+        &[doc! { "key": { "$**": 1 }, "wildcardProjection": { "p.x": 0 } }],
+        &[doc! { "q": 1, "p.$**": (-1) }, doc! { "p.$**": 1, "q": (-1) }],
+    ];
+    check(seed, &mut random, &docs, sets, filter_by_places);
 }
 
 /// Documents without an array at `a`, and with at most one among `b`, `c` and `o`, can be in every index.
@@ -491,6 +570,13 @@ fn every_plan_gives_the_same_answer() {
 #[test]
 fn every_plan_gives_the_same_answer_of_arrays_side_by_side() {
     check_parallel_arrays(1);
+}
+
+#[test]
+fn every_plan_gives_the_same_answer_by_places() {
+    for (seed, nests) in [(1, true), (2, true), (3, false), (4, false)] {
+        check_places(seed, nests);
+    }
 }
 
 /// What is checked above an index stands in mongod's order: what bounds the index, what is under no path, the rest by

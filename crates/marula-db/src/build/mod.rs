@@ -205,7 +205,7 @@ impl<'a, 'w> Builder<'a, 'w> {
         build: &'a Build,
         options: BuildOptions<'w>,
     ) -> Self {
-        let multikey = build.indexes.iter().map(|_| Multikey::default()).collect();
+        let multikey = build.indexes.iter().map(|index| Multikey::of_new(&index.spec)).collect();
         let progress = Progress { phase: Phase::Scan, done: 0, total: 0 };
         let memory_bytes_max = options.memory_bytes_max.min(MEMORY_BYTES_MAX);
         let options = BuildOptions { memory_bytes_max, ..options };

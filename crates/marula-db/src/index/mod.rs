@@ -25,8 +25,8 @@ use crate::keys::Ident;
 use crate::storage_error::ForClient;
 pub use keys::{KeyMaker, KeySet};
 pub use kind::IndexKind;
-pub use multikey::Multikey;
 use multikey::{Marks, component_bit};
+pub use multikey::{Multikey, PathArrays};
 pub use place::Geography;
 pub use spec::{IndexSpec, KeyPart};
 
@@ -105,8 +105,8 @@ impl Index {
         self.marks.parts()
     }
 
-    /// Of a wildcard index: a bit for each component of `path` at which some document has an array.
-    pub fn multikey_path(&self, path: &FieldPath) -> u64 {
+    /// Of a wildcard index: where documents have arrays on `path`.
+    pub fn path_arrays(&self, path: &FieldPath) -> PathArrays {
         self.marks.path(path)
     }
 

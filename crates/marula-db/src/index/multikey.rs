@@ -1,7 +1,8 @@
 //! Where documents have arrays on the paths of an index: what a document has, and the marks of all.
 //!
 //! Most indexes mark a component of the path of one of their parts. A wildcard index has no paths of its own, so it
-//! marks the whole path of each array that it met.
+//! marks the whole path of each array that it met, and of each that has arrays for elements: what is in those can be asked for
+//! by number, and has no entry of its own.
 
 use std::collections::BTreeSet;
 use std::sync::RwLock;
@@ -9,14 +10,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_bson::FieldPath;
 
+use super::{IndexKind, IndexSpec};
+
 /// Path components beyond this one share its mark.
 const COMPONENT_LAST: usize = 63;
 
 /// The array paths that a wildcard index marks at most. Beyond, every path counts as one.
 const PATHS_MAX: usize = 10_000;
 
+/// As so many names of one path are told at most.
+const NAMES_MAX: usize = 256;
+
 /// In place of a part's number: a path follows.
 const PATH_MARK: u8 = 0xFF;
+
+/// Behind the path of an array with arrays in it. No field's name holds this byte.
+const NESTED: u8 = 0;
+
+/// In place of a path: whoever wrote entries has marked arrays within arrays, from the first one on.
+const TELLS_NESTED: &[u8] = &[NESTED];
 
 /// Where a document has arrays.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
@@ -32,6 +44,29 @@ impl Multikey {
         self.parts.clear();
         self.parts.resize(parts, 0);
         self.paths.clear();
+    }
+
+    /// Notes that there is an array at `path`, of a wildcard index.
+    pub(super) fn add_path(&mut self, path: &[u8]) {
+        if !self.paths.contains(path) {
+            self.paths.insert(path.to_vec());
+        }
+    }
+
+    /// Notes that the array at `path` has an array in it.
+    pub(super) fn add_nested(&mut self, path: &mut Vec<u8>) {
+        path.push(NESTED);
+        self.add_path(path);
+        path.pop();
+    }
+
+    /// What there is to mark of an index without entries: that arrays within arrays will be.
+    pub(crate) fn of_new(spec: &IndexSpec) -> Self {
+        let mut multikey = Multikey::default();
+        if matches!(spec.kind, IndexKind::Wildcard(_)) {
+            multikey.add_path(TELLS_NESTED);
+        }
+        multikey
     }
 
     /// Adds what another document has.
@@ -51,6 +86,21 @@ impl Multikey {
             }
         }
     }
+}
+
+/// Where documents have arrays on a path that a wildcard index is asked for: a bit per component.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct PathArrays {
+    /// Components at which some document has an array.
+    pub arrays: u64,
+    /// Those at which some document may have an array with arrays in it.
+    pub nested: u64,
+    /// Components that are numbers behind an array: places in it, or names of fields of its elements.
+    pub places: u64,
+    /// As what entries may have the path, in order: with and without its places.
+    pub names: Vec<Vec<u8>>,
+    /// There are more such names than anyone can look at; none is told.
+    pub is_vague: bool,
 }
 
 /// The marks of an index in memory.
@@ -93,28 +143,46 @@ impl Marks {
     }
 
     pub(super) fn is_any(&self) -> bool {
-        self.parts.iter().any(|bits| bits.load(Ordering::Acquire) != 0) || !self.read().is_empty()
+        self.parts.iter().any(|bits| bits.load(Ordering::Acquire) != 0)
+            || self.read().iter().any(|path| path != TELLS_NESTED)
     }
 
     pub(super) fn parts(&self) -> Vec<u64> {
         self.parts.iter().map(|bits| bits.load(Ordering::Acquire)).collect()
     }
 
-    pub(super) fn path(&self, path: &FieldPath) -> u64 {
+    pub(super) fn path(&self, path: &FieldPath) -> PathArrays {
         let paths = self.read();
         let is_full = paths.len() >= PATHS_MAX;
-        let mut text = Vec::new();
-        let mut bits = 0;
+        let mut found = PathArrays::default();
+        // As entries may have the path up to here: a number behind an array is a place in it, or a name.
+        let mut texts: Vec<Vec<u8>> = vec![Vec::new()];
         for (position, part) in path.parts().iter().enumerate() {
-            if position > 0 {
-                text.push(b'.');
+            let follows_array = position > 0 && found.arrays & component_bit(position - 1) != 0;
+            let is_place = follows_array && path.indexes()[position].is_some();
+            let without = if is_place { texts.clone() } else { Vec::new() };
+            found.places |= u64::from(is_place) * component_bit(position);
+            for text in &mut texts {
+                if position > 0 {
+                    text.push(b'.');
+                }
+                text.extend_from_slice(part);
+                if is_full || paths.contains(text) {
+                    found.arrays |= component_bit(position);
+                }
+                text.push(NESTED);
+                if is_full || paths.contains(text) || !paths.contains(TELLS_NESTED) {
+                    found.nested |= component_bit(position);
+                }
+                text.pop();
             }
-            text.extend_from_slice(part);
-            if is_full || paths.contains(&text) {
-                bits |= component_bit(position);
+            texts.extend(without);
+            if texts.len() > NAMES_MAX {
+                return PathArrays { is_vague: true, ..found };
             }
         }
-        bits
+        texts.sort();
+        PathArrays { names: texts, ..found }
     }
 
     /// Whether something of `found` is not marked yet.
@@ -125,7 +193,10 @@ impl Marks {
             return lacks_part;
         }
         let paths = self.read();
-        paths.len() < PATHS_MAX && found.paths.iter().any(|path| !paths.contains(path))
+        let tells_nested = paths.contains(TELLS_NESTED);
+        let matters = |path: &&Vec<u8>| tells_nested || path.last() != Some(&NESTED);
+        paths.len() < PATHS_MAX
+            && found.paths.iter().filter(matters).any(|path| !paths.contains(path))
     }
 
     /// Adds `found`; what is new is given to `write` as the store is to have it.
@@ -173,8 +244,8 @@ mod tests {
         stored.iter().for_each(|mark| again.load(mark));
         assert!(!again.lacks(&found));
         assert_eq!(again.parts(), [0b101, 0]);
-        assert_eq!(again.path(&FieldPath::new("a.b.c")), 0b101);
-        assert_eq!(again.path(&FieldPath::new("b")), 0);
+        assert_eq!(again.path(&FieldPath::new("a.b.c")).arrays, 0b101);
+        assert_eq!(again.path(&FieldPath::new("b")).arrays, 0);
     }
 
     #[test]
@@ -186,6 +257,34 @@ mod tests {
         marks.add(&found, &mut |_| stored += 1);
         assert_eq!(stored, PATHS_MAX);
         assert!(!marks.lacks(&found));
-        assert_eq!(marks.path(&FieldPath::new("other.b")), 0b11);
+        assert_eq!(marks.path(&FieldPath::new("other.b")).arrays, 0b11);
+    }
+
+    #[test]
+    fn a_number_behind_an_array_is_a_place_or_a_name() {
+        let mut found = Multikey { parts: vec![0], ..Multikey::default() };
+        found.add_path(TELLS_NESTED);
+        for path in ["a", "a.b"] {
+            found.add_path(path.as_bytes());
+        }
+        found.add_nested(&mut b"a.b".to_vec());
+        let marks = Marks::new(1);
+        assert!(!marks.is_any());
+        marks.add(&found, &mut |_| {});
+        assert!(marks.is_any());
+        let check = |path: &str, arrays, nested, places, names: &[&str]| {
+            let found = marks.path(&FieldPath::new(path));
+            let told: Vec<_> =
+                found.names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+            assert_eq!((found.arrays, found.nested, found.places), (arrays, nested, places));
+            assert_eq!(told, names);
+        };
+        check("a.0.b", 0b101, 0b100, 0b010, &["a.0.b", "a.b"]);
+        check("a.b.1", 0b011, 0b010, 0b100, &["a.b", "a.b.1"]);
+        check("a.0", 0b01, 0, 0b10, &["a", "a.0"]);
+        check("c.0", 0, 0, 0, &["c.0"]);
+        check("a.00", 0b01, 0, 0, &["a.00"]);
+        // Who does not tell may have met any.
+        assert_eq!(Marks::new(1).path(&FieldPath::new("a")).nested, 1);
     }
 }

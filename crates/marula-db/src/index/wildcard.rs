@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, Element, FieldPath, Value};
+use marula_bson::{Doc, DocBuf, Element, FieldPath, Type, Value};
 use marula_error::{Result, errors};
 use marula_query::context::Context;
 use marula_query::projection::{Metadata, Policy, Projection};
@@ -226,8 +226,9 @@ impl KeyMaker {
         path.extend_from_slice(element.name);
         match element.value.get() {
             Value::Array(array) => {
-                if !keys.multikey.paths.contains(path) {
-                    keys.multikey.paths.insert(path.clone());
+                keys.multikey.add_path(path);
+                if array.values().any(|element| element.kind() == Type::Array) {
+                    keys.multikey.add_nested(path);
                 }
                 if array.is_empty() {
                     self.push_value(Value::Undefined, beside, path, keys)?;

@@ -104,6 +104,8 @@ pub struct PartView<'a> {
     pub descending: bool,
     /// A bit for each component of the path at which some document has an array.
     pub multikey: u64,
+    /// Whether a number in the path may be a place in an array, which entries do not tell.
+    pub names_places: bool,
     /// Whether documents without the index's fields have no entry.
     pub is_sparse: bool,
     /// How a `2d` index cuts the plane.
@@ -135,6 +137,7 @@ impl<'a> PartView<'a> {
                 kind: kind_of(named),
                 descending: part.descending,
                 multikey,
+                names_places: part.path.indexes().iter().any(Option::is_some),
                 is_sparse: spec.sparse,
                 grid,
                 is_alone: spec.parts.len() == 1,
@@ -156,11 +159,10 @@ impl<'a> PartView<'a> {
         if self.is_counted && self.kind.holds_value && asks_for_nothing(predicate) {
             bounds.exactness = Exactness::Exact;
         }
-        // What a number in a path means depends on the document: the index need not see it as the filter does.
-        let has_number = self.path.indexes().iter().any(Option::is_some);
         let is_hidden = self.order.is_some() && !are_free_of_strings(&bounds.intervals);
         let cannot_read = !self.kind.holds_value || is_hidden || self.multikey != 0;
-        if has_number || (bounds.exactness == Exactness::OnKeys && cannot_read) {
+        // What a number in a path means depends on the document: the index need not see it as the filter does.
+        if self.names_places || (bounds.exactness == Exactness::OnKeys && cannot_read) {
             bounds.exactness = Exactness::OnDocument;
         }
         Some(bounds)

@@ -32,18 +32,7 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
             Some(Bounds { intervals: vec![class(Type::Double)], exactness: Exactness::OnKeys })
         }
         Predicate::Not(inner) => negation(inner, part),
-        Predicate::ElemMatchValue(predicates) => {
-            // One element meets them all, so here bounds do intersect.
-            let element = PartView { multikey: 0, ..part.clone() };
-            let mut known: Option<Vec<Interval>> = None;
-            for found in predicates.iter().filter_map(|predicate| bounds(predicate, &element)) {
-                known = Some(match known {
-                    Some(known) => intersect(&known, &found.intervals, part.order),
-                    None => found.intervals,
-                });
-            }
-            known.map(|intervals| Bounds { intervals, exactness: Exactness::OnDocument })
-        }
+        Predicate::ElemMatchValue(predicates) => of_one_element(predicates, part, bounds),
         Predicate::Size(_)
         | Predicate::Bits(_)
         | Predicate::ElemMatchObject(_)
@@ -52,6 +41,23 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         | Predicate::All(_)
         | Predicate::AlwaysFalse => None,
     }
+}
+
+/// The bounds of what one element of an array meets. It meets all, so here bounds do intersect.
+pub(super) fn of_one_element(
+    predicates: &[Predicate],
+    part: &PartView<'_>,
+    bounds: fn(&Predicate, &PartView<'_>) -> Option<Bounds>,
+) -> Option<Bounds> {
+    let element = PartView { multikey: 0, ..part.clone() };
+    let mut known: Option<Vec<Interval>> = None;
+    for found in predicates.iter().filter_map(|predicate| bounds(predicate, &element)) {
+        known = Some(match known {
+            Some(known) => intersect(&known, &found.intervals, part.order),
+            None => found.intervals,
+        });
+    }
+    known.map(|intervals| Bounds { intervals, exactness: Exactness::OnDocument })
 }
 
 fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {

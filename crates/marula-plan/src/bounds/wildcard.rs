@@ -11,7 +11,7 @@ use super::predicate;
 
 /// The value of a path in a wildcard index.
 pub static WILDCARD: PartKind =
-    PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: false };
+    PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: true };
 
 /// A field in front of the wildcard, whatever is below that: the index knows nothing of documents without any field.
 pub static FRONT: PartKind = PartKind {
@@ -31,7 +31,11 @@ fn front_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
 
 /// Whether what is missing meets a comparison that does not speak of null.
 fn is_met_by_nothing(compare: &Compare) -> bool {
-    matches!(compare.value.get(), Value::MinKey | Value::MaxKey) && compare.op != CompareOp::Eq
+    match compare.value.get() {
+        Value::MinKey => matches!(compare.op, CompareOp::Gt | CompareOp::Gte),
+        Value::MaxKey => matches!(compare.op, CompareOp::Lt | CompareOp::Lte),
+        _ => false,
+    }
 }
 
 /// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of every value mean
@@ -67,8 +71,17 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         Predicate::Type(_) | Predicate::Regex(_) | Predicate::Mod { .. } => {
             predicate::bounds(predicate, part)
         }
+        // Of an array that a number chooses out of another, entries have no elements.
+        Predicate::ElemMatchValue(_) if ends_in_number(part) => None,
+        Predicate::ElemMatchValue(predicates) => {
+            predicate::of_one_element(predicates, part, bounds)
+        }
         _ => None,
     }
+}
+
+fn ends_in_number(part: &PartView<'_>) -> bool {
+    part.path.indexes().last().is_some_and(Option::is_some)
 }
 
 /// Whether a predicate asks for null and nothing else.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 
 use marula_db::collection::State;
-use marula_query::filter::{Filter, Node as FilterNode, Predicate};
+use marula_query::filter::{CompareOp, Filter, Node as FilterNode, PathNode, Predicate};
 
 use super::assign::{Assignment, assignments};
 use super::{IndexView, partial, text, wildcard};
@@ -144,6 +144,13 @@ fn is_leaf(node: &FilterNode) -> bool {
     matches!(node, FilterNode::Path(at) if !matches!(at.predicate, Predicate::ElemMatchObject(_) | Predicate::All(_)))
 }
 
+/// Whether an index knows of all documents that meet `conjuncts`, as far as its own conditions go.
+fn may_serve(view: &IndexView<'_>, conjuncts: &[&FilterNode]) -> bool {
+    let partial = view.index.spec.partial.as_ref();
+    partial.is_none_or(|partial| partial::covers(partial.root(), conjuncts))
+        && is_asked_for_places(view.index, conjuncts)
+}
+
 /// Which of some ways looks the most promising; the first of those that look the same.
 fn most_promising(ways: &[Option<Access>]) -> usize {
     let ranks = ways.iter().map(|way| way.as_ref().map(|way| way.rank)).enumerate();
@@ -198,6 +205,9 @@ impl<'a> Finder<'a> {
             return self.text(own).into_iter().map(Some).collect();
         }
         let all: Vec<&FilterNode> = own.iter().chain(outer).copied().collect();
+        if let Some(only) = self.to_one_document(own, &all) {
+            return vec![Some(only)];
+        }
         let mut found = Vec::new();
         if depth < DEPTH_MAX {
             for (number, conjunct) in own.iter().enumerate() {
@@ -208,10 +218,7 @@ impl<'a> Finder<'a> {
         }
         let mut candidates: Vec<Candidate<'_>> = Vec::new();
         for (number, view) in self.views.iter().enumerate() {
-            let spec = &view.index.spec;
-            let is_whole =
-                spec.partial.as_ref().is_none_or(|partial| partial::covers(partial.root(), &all));
-            if !is_whole || !is_asked_for_places(view.index, &all) {
+            if !may_serve(view, &all) {
                 continue;
             }
             let mut ways = assignments(view, &all);
@@ -224,6 +231,38 @@ impl<'a> Finder<'a> {
             self.meetings(&candidates, own, &mut found);
         }
         found
+    }
+
+    /// The way through a unique index of one field to the document that has a value there. As in mongod, where one of
+    /// several conditions asks for that, no other way is looked at; unless fields are shown, which an index may cover.
+    fn to_one_document(&self, own: &[&FilterNode], all: &[&FilterNode]) -> Option<Access> {
+        let asks_for_value = |number: &usize| match own[*number] {
+            FilterNode::Path(PathNode { predicate: Predicate::Compare(compare), .. }) => {
+                compare.op == CompareOp::Eq
+            }
+            _ => false,
+        };
+        let mut asking: Vec<usize> = (0..own.len()).filter(asks_for_value).collect();
+        let shows_fields = self.query.shown.as_ref().is_some_and(|shown| !shown.is_nothing());
+        if own.len() < 2 || asking.is_empty() || shows_fields {
+            return None;
+        }
+        asking.sort_by_key(|&number| own[number].path_parts());
+        asking.into_iter().find_map(|number| {
+            let FilterNode::Path(at) = own[number] else { return None };
+            let mut leading = self.views.iter().enumerate().filter(|(_, view)| {
+                view.index.spec.unique
+                    && matches!(view.parts.as_slice(), [part] if part.is_on(&at.path))
+                    && may_serve(view, all)
+            });
+            leading.find_map(|(index, view)| {
+                // What else is asked of the field is checked on that one.
+                let mut way = assignments(view, &own[number..=number]).into_iter().next()?;
+                way.by_field = vec![number];
+                way.used.iter_mut().for_each(|(conjunct, _)| *conjunct = number);
+                Some(self.scan(index, &way, own))
+            })
+        })
     }
 
     /// The way through the text index.

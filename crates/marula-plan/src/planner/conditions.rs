@@ -8,7 +8,7 @@ use marula_query::filter::{Node, Predicate};
 use crate::bounds::PartView;
 
 /// How deep conditions are looked for within `$elemMatch`.
-const DEPTH_MAX: usize = 16;
+pub(super) const DEPTH_MAX: usize = 16;
 
 /// One condition on one field.
 pub(super) struct Condition<'q> {

@@ -157,7 +157,7 @@ fn show_entries(node: &mut Node) {
 /// One range of an index is counted by its entries; so are undefined and null, which are two.
 fn count(mut node: Node) -> Node {
     let Stage::Ixscan(scan) = &mut node.stage else { return node };
-    if scan.filter.is_some() || scan.wildcard.is_some() {
+    if scan.filter.is_some() {
         return node;
     }
     if matches!(scan.bounds.keys, KeyBounds::Range(_)) {
@@ -166,7 +166,9 @@ fn count(mut node: Node) -> Node {
         scan.direction = Direction::Forward;
         return node;
     }
-    let Some(fields) = &scan.bounds.fields else { return node };
+    let Some(fields) = scan.bounds.fields.as_ref().filter(|_| scan.wildcard.is_none()) else {
+        return node;
+    };
     let several = |intervals: &Vec<Interval>| intervals.len() > 1;
     let Some(number) = fields.fields.iter().position(several) else { return node };
     let view = IndexView::bare(&scan.index);

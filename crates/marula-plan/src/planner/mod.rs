@@ -37,7 +37,7 @@ use crate::bounds::places::is_asked_for_places;
 use crate::bounds::{self, IndexBounds, Interval, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::Standing;
-use crate::plan::{IdHack, Ixscan, Node, Plan, ScanBounds, ScanUse, Stage};
+use crate::plan::{Expansion, IdHack, Ixscan, Node, Plan, ScanBounds, ScanUse, Stage};
 use crate::query::{Hint, Query, Wanted};
 use access::Access;
 pub(crate) use access::Rank;
@@ -114,8 +114,17 @@ impl<'a> IndexView<'a> {
                 && part.kind.holds_value
                 && part.multikey == 0
                 && (part.order.is_none() || is_free_of_strings(bounds, number))
-                && path.indexes().iter().all(Option::is_none)
+                && !part.names_places
+                && self.has_one_path(bounds)
         })
+    }
+
+    /// Whether entries within `bounds` are of one path, where the index is a wildcard's.
+    fn has_one_path(&self, bounds: Option<&IndexBounds>) -> bool {
+        let Some(Expanded { expansion: Expansion::Path(_), path_part, .. }) = &self.wildcard else {
+            return true;
+        };
+        bounds.is_some_and(|bounds| bounds.fields[*path_part].len() == 1)
     }
 
     fn is_multikey(&self) -> bool {

@@ -117,7 +117,9 @@ fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>])
                 .map(|bounds| {
                     let keys = KeyBounds::new(&bounds, parts);
                     let bounds = ScanBounds { fields: Some(bounds), keys };
-                    Node::new(Stage::Ixscan(Ixscan::new(scan.index.clone(), bounds, direction)))
+                    let mut walk = Ixscan::new(scan.index.clone(), bounds, direction);
+                    walk.wildcard = scan.wildcard.clone();
+                    Node::new(Stage::Ixscan(walk))
                 })
                 .collect();
             if direction == Direction::Backward {

@@ -1,8 +1,8 @@
 //! An `$or` at the top of a filter: each branch is planned as if it stood alone, with the sort and the projection of
 //! the whole, and the ways that did best are joined.
 //!
-//! Where some branch has no way through an index, or does best by walking an index for its order, the whole is
-//! planned at once. Source: the plans and the cache entries that mongod 6.0 shows for such queries.
+//! Where some branch has no way through an index, or does best by walking an index for its order, or a wildcard index,
+//! the whole is planned at once. Source: the plans and the cache entries that mongod 6.0 shows for such queries.
 
 use marula_db::collection::State;
 use marula_query::filter::{Filter, Node as FilterNode};

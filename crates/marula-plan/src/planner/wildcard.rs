@@ -6,10 +6,13 @@ use std::sync::{Arc, LazyLock};
 
 use marula_bson::{FieldPath, Type, Value};
 use marula_db::Index;
-use marula_db::index::IndexKind;
-use marula_query::filter::Node as FilterNode;
+use marula_db::index::wildcard::Wildcard;
+use marula_db::index::{IndexKind, PathArrays};
+use marula_query::filter::{Node as FilterNode, Predicate};
 
 use super::IndexView;
+use super::conditions::DEPTH_MAX;
+use crate::bounds::interval::union;
 use crate::bounds::wildcard::{FRONT, WILDCARD};
 use crate::bounds::{IndexBounds, Interval, PartView, class};
 use crate::plan::Expansion;
@@ -24,6 +27,15 @@ pub(super) struct Expanded {
     pub expansion: Expansion,
     /// Which part of the view is the path of the entries.
     pub path_part: usize,
+    /// As what entries may have the path.
+    names: Vec<Vec<u8>>,
+}
+
+/// A path that a filter asks for.
+struct Asked<'q> {
+    path: Cow<'q, FieldPath>,
+    /// Whether a part of it stands within an `$elemMatch`.
+    is_of_element: bool,
 }
 
 impl Expanded {
@@ -41,36 +53,47 @@ impl Expanded {
 /// The views of a wildcard index for the paths in a filter.
 pub(super) fn views<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     let IndexKind::Wildcard(wildcard) = &index.spec.kind else { return Vec::new() };
-    let mut asked: Vec<&FieldPath> = Vec::new();
-    gather(query.filter.root(), &mut asked);
+    let mut asked: Vec<Asked<'a>> = Vec::new();
+    gather(query.filter.root(), &[], &mut asked, 0);
     let whole = IndexView::new(index, query);
     let number = wildcard.part();
-    if number > 0 && !asked.iter().any(|path| whole.parts[0].is_on(path)) {
+    if number > 0 && !asked.iter().any(|asked| whole.parts[0].is_on(&asked.path)) {
         return Vec::new();
     }
-    let mut paths: Vec<&FieldPath> = Vec::new();
-    for path in asked {
-        // A number may be the name of a field or a place in an array, which entries do not tell.
-        let has_number = path.indexes().iter().any(Option::is_some);
-        if !has_number && !paths.contains(&path) && wildcard.covers(path) {
-            paths.push(path);
-        }
-    }
-    let mut views: Vec<IndexView<'a>> =
-        paths.into_iter().map(|path| view_of_path(&whole, number, path)).collect();
+    let mut views: Vec<IndexView<'a>> = asked
+        .into_iter()
+        .filter(|asked| wildcard.covers(&asked.path))
+        .filter_map(|asked| view_of_path(&whole, wildcard, asked))
+        .collect();
     if number > 0 {
         views.push(view_of_front(&whole, number));
     }
     views
 }
 
-/// The index as one on `path`, between the fields beside the wildcard, which has this number.
-fn view_of_path<'a>(whole: &IndexView<'a>, number: usize, path: &'a FieldPath) -> IndexView<'a> {
+/// The index as one on a path, between the fields beside the wildcard; `None` where entries cannot tell.
+fn view_of_path<'a>(
+    whole: &IndexView<'a>,
+    wildcard: &Wildcard,
+    asked: Asked<'a>,
+) -> Option<IndexView<'a>> {
+    let Asked { path, is_of_element } = asked;
+    let arrays = whole.index.path_arrays(&path);
+    let is_told = !arrays.is_vague
+        && !has_hidden_place(&path, &arrays, is_of_element)
+        && (arrays.places == 0
+            || arrays.names.iter().all(|name| wildcard.covers(&FieldPath::new(name))));
+    if !is_told {
+        return None;
+    }
+    let number = wildcard.part();
+    let expansion = Expansion::Path(path.clone().into_owned());
     let beside = |part: &PartView<'a>| PartView { is_counted: false, ..part.clone() };
     let value = PartView {
-        path: Cow::Borrowed(path),
+        path,
         kind: &WILDCARD,
-        multikey: whole.index.multikey_path(path),
+        multikey: arrays.arrays,
+        names_places: arrays.places != 0,
         is_sparse: true,
         is_alone: false,
         is_counted: false,
@@ -80,7 +103,21 @@ fn view_of_path<'a>(whole: &IndexView<'a>, number: usize, path: &'a FieldPath) -
     let parts = (front.iter().map(beside))
         .chain([path_part(&whole.parts[number]), value])
         .chain(behind.iter().map(beside));
-    view(whole, number, parts.collect(), Expansion::Path(path.clone()))
+    let parts = parts.collect();
+    let wildcard = Expanded { expansion, path_part: number, names: arrays.names };
+    Some(view(whole, parts, wildcard))
+}
+
+/// Whether a number in the path may be a place in an array of which no entry tells what is there: in an array within
+/// an array, unless that is where the path ends and the array is one value.
+fn has_hidden_place(path: &FieldPath, arrays: &PathArrays, is_of_element: bool) -> bool {
+    let count = path.parts().len();
+    let is = |bits: u64, component: usize| bits & (1 << component.min(63)) != 0;
+    (1..count).filter(|&component| is(arrays.places, component)).any(|component| {
+        let is_end = component + 1 == count && !is_of_element;
+        let is_twice = path.indexes().get(component + 1).is_some_and(Option::is_some);
+        is_twice || (is(arrays.nested, component - 1) && !is_end)
+    })
 }
 
 /// The index as one on the fields in front of the wildcard, which has this number.
@@ -93,17 +130,13 @@ fn view_of_front<'a>(whole: &IndexView<'a>, number: usize) -> IndexView<'a> {
         ..part.clone()
     });
     let parts = front.chain([path_part(&whole.parts[number])]).collect();
-    view(whole, number, parts, Expansion::Front)
+    let wildcard = Expanded { expansion: Expansion::Front, path_part: number, names: Vec::new() };
+    view(whole, parts, wildcard)
 }
 
-fn view<'a>(
-    whole: &IndexView<'a>,
-    number: usize,
-    parts: Vec<PartView<'a>>,
-    expansion: Expansion,
-) -> IndexView<'a> {
-    let wildcard = Some(Expanded { expansion, path_part: number });
-    IndexView { index: whole.index, parts, same_collation: whole.same_collation, wildcard }
+fn view<'a>(whole: &IndexView<'a>, parts: Vec<PartView<'a>>, wildcard: Expanded) -> IndexView<'a> {
+    let IndexView { index, same_collation, .. } = *whole;
+    IndexView { index, parts, same_collation, wildcard: Some(wildcard) }
 }
 
 /// The part of the entries' paths; `wildcard` is what the index has in its place.
@@ -119,12 +152,34 @@ fn path_part<'a>(wildcard: &PartView<'a>) -> PartView<'a> {
     }
 }
 
-/// The paths that a filter speaks of.
-fn gather<'q>(node: &'q FilterNode, paths: &mut Vec<&'q FieldPath>) {
+/// The paths that a filter asks for, each once; within an `$elemMatch` behind that of the array, which is `prefix`.
+fn gather<'q>(
+    node: &'q FilterNode,
+    prefix: &[Box<[u8]>],
+    asked: &mut Vec<Asked<'q>>,
+    depth: usize,
+) {
     match node {
-        FilterNode::Path(at) => paths.push(&at.path),
+        FilterNode::Path(at) => {
+            let path = match prefix {
+                [] => Cow::Borrowed(&at.path),
+                _ => Cow::Owned(FieldPath::new([prefix, at.path.parts()].concat().join(&b'.'))),
+            };
+            if let Predicate::ElemMatchObject(inner) = &at.predicate {
+                if depth < DEPTH_MAX {
+                    gather(inner, path.parts(), asked, depth + 1);
+                }
+                return;
+            }
+            let is_of_element = depth > 0;
+            match asked.iter_mut().find(|known| known.path == path) {
+                Some(known) => known.is_of_element |= is_of_element,
+                None => asked.push(Asked { path, is_of_element }),
+            }
+        }
+        FilterNode::Or(_) if depth > 0 => {}
         FilterNode::And(children) | FilterNode::Or(children) => {
-            children.iter().for_each(|child| gather(child, paths));
+            children.iter().for_each(|child| gather(child, prefix, asked, depth));
         }
         _ => {}
     }
@@ -132,20 +187,21 @@ fn gather<'q>(node: &'q FilterNode, paths: &mut Vec<&'q FieldPath>) {
 
 /// Bounds the path of a view's entries: where every value is meant, those below are, too.
 pub(super) fn bound_path(view: &IndexView<'_>, bounds: &mut IndexBounds) {
-    let Some(Expanded { expansion, path_part }) = &view.wildcard else { return };
-    bounds.fields[*path_part] = match expansion {
-        Expansion::Front => vec![Interval::point(Value::MinKey), class(Type::String)],
-        Expansion::Path(path) => {
-            let name = path.parts().join(&b'.');
-            let mut paths = vec![Interval::point(Value::String(name.as_slice().into()))];
-            if bounds.fields[path_part + 1].iter().any(Interval::is_all) {
-                let [mut low, mut high] = [name.clone(), name];
-                low.push(b'.');
-                high.push(b'.' + 1);
-                let (low, high) = (low.as_slice().into(), high.as_slice().into());
-                paths.push(Interval::new(Value::String(low), true, Value::String(high), false));
-            }
-            paths
+    let Some(Expanded { expansion, path_part, names }) = &view.wildcard else { return };
+    if *expansion == Expansion::Front {
+        bounds.fields[*path_part] = vec![Interval::point(Value::MinKey), class(Type::String)];
+        return;
+    }
+    let is_whole = bounds.fields[path_part + 1].iter().any(Interval::is_all);
+    let mut paths = Vec::with_capacity(names.len());
+    for name in names {
+        paths.push(Interval::point(Value::String(name.as_slice().into())));
+        if is_whole {
+            let below = |separator: u8| [name.as_slice(), &[separator]].concat();
+            let (low, high) = (below(b'.'), below(b'.' + 1));
+            let (low, high) = (low.as_slice().into(), high.as_slice().into());
+            paths.push(Interval::new(Value::String(low), true, Value::String(high), false));
         }
-    };
+    }
+    bounds.fields[*path_part] = union(paths, None);
 }

@@ -124,8 +124,12 @@ pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Sh
         }
         _ => index.spec.parts.iter().any(|part| part.path == *path),
     };
-    (state.indexes.iter().any(is_indexed) && !planner::is_led_to(state, query, path))
-        .then(|| Shown::field(path))
+    (state.indexes.iter().any(is_indexed) && !planner::is_led_to(state, query, path)).then(|| {
+        // As in mongod, what a number stands for is found in what is there up to it.
+        let named = path.indexes().iter().take_while(|index| index.is_none()).count();
+        let prefix = path.parts()[..named.max(1)].join(&b'.');
+        Shown::field(&FieldPath::new(prefix))
+    })
 }
 
 /// Values, each once.
