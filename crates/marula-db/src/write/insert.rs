@@ -1,12 +1,14 @@
 //! Inserting documents: many in one transaction, each with its own success or error.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
 use marula_error::{Error, Result};
 use marula_storage::Space;
+use parking_lot::Mutex;
 
 use super::{WriteOp, capped, document, duplicate, is_key_taken};
 use crate::collection::{Collection, Shape, State};
@@ -21,6 +23,14 @@ use crate::validator::check_validator;
 const CHUNK_DOCUMENTS_MAX: usize = 1_000;
 /// The most bytes of documents that go into one transaction, but for one large document.
 const CHUNK_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// The memory of so many chunks is kept for the next insert of many documents.
+const SPARE_MAX: usize = 4;
+/// Memory of fewer bytes comes sooner from the allocator, of more is not kept.
+const SPARE_BYTES: RangeInclusive<usize> = 64 << 10..=2 * CHUNK_BYTES_MAX;
+
+/// Memory of chunks. That of a chunk is so large that the allocator gives it back to the system, which clears it for the next.
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// How an insert of several documents ended.
 #[derive(Default, Debug)]
@@ -69,6 +79,22 @@ struct Pending {
 }
 
 impl Chunk {
+    /// A chunk of several documents, in memory that is kept.
+    fn of_many() -> Chunk {
+        Chunk { bytes: SPARE.lock().pop().unwrap_or_default(), ..Chunk::default() }
+    }
+
+    /// Keeps its memory for the next.
+    fn spare(mut self) {
+        if SPARE_BYTES.contains(&self.bytes.capacity()) {
+            self.bytes.clear();
+            let mut spare = SPARE.lock();
+            if spare.len() < SPARE_MAX {
+                spare.push(self.bytes);
+            }
+        }
+    }
+
     /// The document as it will be stored.
     fn stored(&self, pending: &Pending) -> &[u8] {
         &self.bytes[pending.start..pending.end]
@@ -95,7 +121,8 @@ impl WriteOp<'_> {
         ordered: bool,
         report: &mut InsertReport,
     ) -> Result<()> {
-        let mut chunk = Chunk::default();
+        let is_alone = docs.size_hint().1 == Some(1);
+        let mut chunk = if is_alone { Chunk::default() } else { Chunk::of_many() };
         let mut docs = docs.enumerate().peekable();
         while docs.peek().is_some() {
             let shared = self.share(collection)?;
@@ -136,6 +163,7 @@ impl WriteOp<'_> {
                 break;
             }
         }
+        chunk.spare();
         report.errors.sort_by_key(|(position, _)| *position);
         Ok(())
     }
