@@ -120,6 +120,29 @@ def test_a_new_index_is_used_at_once(filled):
     assert flat(explain(filled, query)["queryPlanner"]["winningPlan"]) == "FETCH < IXSCAN c_-1"
 
 
+def test_what_cannot_be_planned_is_told_with_what_was_asked(filled):
+    asked = f"error processing query: ns={filled.full_name}"
+    reason = "planner returned error :: caused by :: hint provided does not correspond to an existing index"
+    with pytest.raises(OperationFailure) as refused:
+        list(filled.find({"a": {"$gt": 1}, "b": {"$in": [2, 3]}}, {"b": 1}, hint="none", limit=3).sort("b", -1))
+    assert refused.value.details["errmsg"] == (
+        f"{asked} limit=3Tree: $and\n    a $gt 1\n    b $in [ 2 3 ]\nSort: {{ b: -1 }}\nProj: {{ b: 1 }}\n {reason}"
+    )
+    with pytest.raises(OperationFailure) as refused:
+        list(filled.aggregate([{"$match": {"a": 1}}, {"$group": {"_id": "$b"}}], hint="none"))
+    assert refused.value.details["errmsg"] == (
+        f"{asked}Tree: a $eq 1\nSort: {{}}\nProj: {{ b: 1, _id: 0 }}\nCollation: {{ locale: \"simple\" }}\n {reason}"
+    )
+
+
+def test_an_id_is_looked_up_in_the_order_of_the_query(client, c):
+    database = client[c.database.name]
+    folded = database.create_collection(c.name + "_folded", collation={"locale": "en", "strength": 2})
+    folded.insert_one({"_id": "x"})
+    assert folded.count_documents({"_id": "X"}) == 1
+    assert list(folded.find({"_id": "X"}, collation={"locale": "simple"})) == []
+
+
 def test_notablescan_refuses_what_no_index_serves(client, filled):
     client.admin.command("setParameter", 1, notablescan=True)
     try:

@@ -12,14 +12,16 @@ use marula_db::{Collection, Db};
 use marula_error::{Result, errors};
 
 use crate::cache::PlanCache;
+use crate::clustered::ClusteredScan;
 use crate::patience::{Patience, Tried, may_be_tried};
 use crate::plan::{Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
 use crate::shape::Shape;
-use crate::{planner, trial};
+use crate::{planner, refusal, trial};
 
 errors! {
+    tailable_scan() = NoQueryExecutionPlans, "Running with 'notablescan', so tailable cursors (which always do a table scan) are not allowed";
     no_indexed_plan() = NoQueryExecutionPlans, "No indexed plans available, and running with 'notablescan'";
     natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
 }
@@ -52,8 +54,7 @@ pub fn choose(
             Chosen::Whole => {}
         }
     }
-    let mut plans = planner::plans(&state, &query)?;
-    check_scan(db, collection, &query, &plans)?;
+    let mut plans = plans_of(db, collection, &query, wording)?;
     let short = plans.iter().position(Plan::is_short);
     if plans.len() == 1 || short.is_some() {
         let plan = plans.swap_remove(short.unwrap_or(0));
@@ -229,21 +230,60 @@ fn try_all(
     Ok(trial.winner)
 }
 
-/// Fails where a filter would be tried on every document and that is not allowed.
-fn check_scan(db: &Db, collection: &Collection, query: &Query, plans: &[Plan]) -> Result<()> {
-    if !db.must_use_indexes() || query.filter.is_always_true() {
+/// The plans for a query, in mongod's order.
+///
+/// Errors: as of [`planner::plans`], with what was asked, and of `check_scan`.
+fn plans_of(
+    db: &Db,
+    collection: &Collection,
+    query: &Query,
+    wording: &Wording<'_>,
+) -> Result<Vec<Plan>> {
+    let state = collection.state();
+    planner::check(&state, query)?;
+    let plans = planner::plans(&state, query).and_then(|plans| {
+        check_scan(db, collection, query, wording, &plans)?;
+        Ok(plans)
+    });
+    plans.map_err(|reason| refusal::not_planned(reason, &collection.namespace(), query, wording))
+}
+
+/// Fails where a filter would be tried on every document and that is not allowed. What the server keeps for itself may
+/// be walked, and so may a clustered collection that is named as the index.
+fn check_scan(
+    db: &Db,
+    collection: &Collection,
+    query: &Query,
+    wording: &Wording<'_>,
+    plans: &[Plan],
+) -> Result<()> {
+    if !db.must_use_indexes() {
         return Ok(());
     }
-    let scans = |stage: &Stage| matches!(stage, Stage::Collscan(scan) if scan.records.is_none());
-    let is_internal = matches!(collection.namespace().db(), "admin" | "config" | "local");
-    if is_internal || plans.iter().any(|plan| !plan.root.any(&scans)) {
+    let says_nothing = wording.filter.map_or(query.filter.is_always_true(), Doc::is_empty);
+    let ns = collection.namespace();
+    let is_internal =
+        matches!(ns.db(), "admin" | "config" | "local") || ns.collection().starts_with("system.");
+    if says_nothing || is_internal {
         return Ok(());
     }
-    let error = match query.hint {
-        Some(Hint::Natural { .. }) => natural_not_allowed(),
-        _ => no_indexed_plan(),
+    if wording.is_tailable {
+        return Err(tailable_scan());
+    }
+    if let Some(Hint::Natural { .. }) = query.hint {
+        return Err(natural_not_allowed());
+    }
+    let is_bounded = |walk: &ClusteredScan| walk.low.is_some() || walk.high.is_some();
+    let scans = |stage: &Stage| match stage {
+        Stage::Collscan(scan) => {
+            query.hint.is_none() && !scan.records.as_ref().is_some_and(is_bounded)
+        }
+        _ => false,
     };
-    Err(error.caused_by("error processing query: planner returned error"))
+    match plans.iter().all(|plan| plan.root.any(&scans)) {
+        true => Err(no_indexed_plan()),
+        false => Ok(()),
+    }
 }
 
 /// A plan beside those that were not chosen.
@@ -272,6 +312,7 @@ pub fn explain(
     db: &Db,
     collection: &Collection,
     query: &mut Query,
+    wording: &Wording<'_>,
     see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
@@ -288,8 +329,7 @@ pub fn explain(
     {
         return Ok(Choice::only(*plan));
     }
-    let mut plans = planner::plans(&state, query)?;
-    check_scan(db, collection, query, &plans)?;
+    let mut plans = plans_of(db, collection, query, wording)?;
     if plans.len() == 1 {
         return Ok(Choice::only(plans.remove(0)));
     }

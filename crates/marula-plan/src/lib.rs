@@ -17,6 +17,7 @@ pub mod patience;
 pub mod plan;
 pub mod planner;
 pub mod query;
+pub mod refusal;
 pub mod shape;
 pub mod tally;
 mod tie_break;
@@ -25,7 +26,7 @@ pub mod trial;
 pub use executor::{Emit, End, Execution, Found};
 pub use patience::Patience;
 pub use plan::{Node, Plan, Stage};
-pub use query::{Hint, Query, Shown, Wanted, Wording};
+pub use query::{Hint, Query, Shown, Wanted, WordedCollation, Wording};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type};
+use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type, Value};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 pub use marula_query::filter::id_equality;
@@ -11,7 +11,7 @@ use marula_query::sort::SortPattern;
 
 use crate::index_filter::AllowedIndexes;
 
-/// What a command asks as the client wrote it: what the plan cache and index filters show of it.
+/// What a command asks as the client wrote it: what the plan cache, index filters and messages show of it.
 #[derive(Clone, Copy, Default)]
 pub struct Wording<'a> {
     /// The filter; where a stage was made one of several, `None`.
@@ -20,6 +20,50 @@ pub struct Wording<'a> {
     pub sort: Option<Doc<'a>>,
     /// The projection.
     pub projection: Option<Doc<'a>>,
+    /// The collation.
+    pub collation: WordedCollation<'a>,
+    /// How many documents a batch holds.
+    pub batch_size: Option<u64>,
+    /// Whether the cursor stays open behind the last document.
+    pub is_tailable: bool,
+    /// How many documents are wanted, where the query does not say so.
+    pub limit: Option<u64>,
+    /// Of a pipeline, what its stages need of a document; a message alone asks for it.
+    pub needs: Option<&'a dyn Fn() -> DocBuf>,
+}
+
+/// How a command words its collation.
+#[derive(Clone, Copy)]
+pub enum WordedCollation<'a> {
+    /// As the client did, if it did.
+    AsGiven(Option<Doc<'a>>),
+    /// As none.
+    Simple,
+    /// As the one that the query compares by, with all its options.
+    InFull,
+}
+
+impl Default for WordedCollation<'_> {
+    fn default() -> Self {
+        WordedCollation::AsGiven(None)
+    }
+}
+
+impl<'a> Wording<'a> {
+    /// Of a filter and of the collation that the client gives.
+    pub fn of(filter: Doc<'a>, collation: Option<Value<'a>>) -> Self {
+        let collation = WordedCollation::AsGiven(collation.and_then(|given| given.as_doc()));
+        Wording { filter: Some(filter), collation, ..Wording::default() }
+    }
+
+    /// Of a filter that says which documents change: what it compares by is worked out beforehand.
+    pub fn of_update(filter: Doc<'a>, collation: Option<Value<'a>>) -> Self {
+        let collation = match collation {
+            Some(_) => WordedCollation::InFull,
+            None => WordedCollation::Simple,
+        };
+        Wording { filter: Some(filter), collation, ..Wording::default() }
+    }
 }
 
 /// The documents a command wants, and in which order.

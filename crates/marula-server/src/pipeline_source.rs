@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, FieldPath, FieldSet, Value};
+use marula_bson::{ArrayWriter, Doc, DocBuf, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Hint, Patience, Query, Shown, Wanted, Wording, choice};
+use marula_plan::{
+    Emit, End, Execution, Hint, Patience, Query, Shown, Wanted, WordedCollation, Wording, choice,
+};
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
 use marula_query::sort::{SortMeta, SortPart, SortPattern};
@@ -245,7 +247,8 @@ fn start_resolved(
     {
         query.hint = hint;
         let mut interrupt = || surroundings.check_interrupt();
-        let (db, wording) = (&surroundings.db, Wording::default());
+        let needs = || projection_of(&rest);
+        let (db, wording) = (&surroundings.db, wording_of(&needs));
         let chosen =
             choice::choose(db, collection, query, &wording, Patience::Long, &mut interrupt)?;
         let (plan, query) = chosen.expect("who may wait gets a plan");
@@ -280,13 +283,38 @@ fn start_resolved(
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
     let mut interrupt = || surroundings.check_interrupt();
-    let (db, wording) = (&surroundings.db, Wording::default());
+    let needs = || projection_of(&rest);
+    let (db, wording) = (&surroundings.db, wording_of(&needs));
     let chosen = choice::choose(db, &collection, query, &wording, Patience::Long, &mut interrupt)?;
     let (plan, query) = chosen.expect("who may wait gets a plan");
     let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
     let execution = Execution::new(collection, plan, query);
     let input = CollectionSource::new(execution, surroundings, None);
     rest.run(Box::new(input), &env)
+}
+
+/// How the front of a pipeline is put.
+pub fn wording_of<'a>(needs: &'a dyn Fn() -> DocBuf) -> Wording<'a> {
+    let collation = WordedCollation::InFull;
+    Wording { collation, needs: Some(needs), ..Wording::default() }
+}
+
+/// What a pipeline needs of a document.
+pub fn needs_of(rest: &Pipeline) -> DocBuf {
+    rest.needs().map(|needed| needed.projection()).unwrap_or_default()
+}
+
+/// What stands in for the projection of a pipeline's query, in messages: the stage that shows some fields, if it comes
+/// first, or what all of them need.
+pub fn projection_of(rest: &Pipeline) -> DocBuf {
+    let shows_some =
+        |projection: &Doc<'_>| !projection.values().all(|value| value == Value::Boolean(false));
+    let first = rest.stages().first().filter(|stage| stage.name() == "$project");
+    let printed = first.map(|stage| stage.print());
+    match printed.as_ref().and_then(|printed| printed.get().as_doc()).filter(shows_some) {
+        Some(projection) => projection.to_buf(),
+        None => needs_of(rest),
+    }
 }
 
 /// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`. What the rest

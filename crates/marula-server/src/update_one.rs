@@ -250,7 +250,10 @@ impl Job<'_> {
             query.wants_score = text::asks_for_score(sort);
         }
         let mut interrupt = || ctx.check_interrupt();
-        let wording = Wording { filter: Some(statement.query), ..Wording::default() };
+        let wording = Wording {
+            sort: statement.sort,
+            ..Wording::of_update(statement.query, statement.collation)
+        };
         let db = &ctx.server.db;
         let patience = Patience::all_or_none(may_wait);
         let chosen = choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;

@@ -175,11 +175,21 @@ pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
 ///
 /// Errors: as of [`plan`].
 pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
-    text::prepare(state, query)?;
+    check(state, query)?;
     let is_subplan = is_subplan(query);
-    plans_inner(state, query)
-        .map(|plans| plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
-        .map_err(|error| error.caused_by("error processing query: planner returned error"))
+    let plans = plans_inner(state, query)?;
+    Ok(plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
+}
+
+/// Checks what is told before plans are looked for.
+///
+/// Errors: those of a text search, `near_with_natural`.
+pub(crate) fn check(state: &State, query: &Query) -> Result<()> {
+    text::prepare(state, query)?;
+    match query.hint {
+        Some(Hint::Natural { .. }) if query.filter.near().is_some() => Err(near_with_natural()),
+        _ => Ok(()),
+    }
 }
 
 /// The plan of a query that asks for one `_id`.

@@ -8,18 +8,17 @@ use marula_query::filter::{Filter, Node as FilterNode, Predicate};
 use marula_query::geo::Unit;
 
 use super::access::Access;
-use super::{IndexView, conditions, find_hinted, finish, near_with_natural, no_geo_index, partial};
+use super::{IndexView, conditions, find_hinted, finish, no_geo_index, partial};
 use crate::bounds::Interval;
 use crate::plan::{GeoNear, Node, Plan, Stage};
-use crate::query::{Hint, Query};
+use crate::query::Query;
 
 /// The plan of a query with a search by distance.
 ///
-/// Errors: `no_geo_index`, `near_with_natural`, `bad_hint`.
+/// Errors: `no_geo_index`, `bad_hint`.
 pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     let index = match &query.hint {
         None => state.indexes.iter().find(|index| !index.spec.hidden && serves(index, query)),
-        Some(Hint::Natural { .. }) => return Err(near_with_natural()),
         Some(hint) => Some(find_hinted(state, hint)?).filter(|index| serves(index, query)),
     };
     let index = index.ok_or_else(no_geo_index)?;

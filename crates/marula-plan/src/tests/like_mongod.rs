@@ -193,8 +193,11 @@ fn a_tie_goes_to_the_index_that_fits() {
     {
         let collection = collection(&db, &format!("c{number}"), &[], &indexes);
         let mut asked = query(&filter);
-        let choice =
-            choice::explain(&db, &collection, &mut asked, &mut |_, _| (), &mut || Ok(())).unwrap();
+        let choice = {
+            let wording = Wording::default();
+            choice::explain(&db, &collection, &mut asked, &wording, &mut |_, _| (), &mut || Ok(()))
+                .unwrap()
+        };
         assert_eq!(shown(&choice.plan.root), format!("FETCH({wanted})"), "{}", filter.as_doc());
     }
 }
@@ -271,7 +274,7 @@ fn a_hint_that_means_two_indexes_is_refused() {
     let error = with(Hint::Key(doc! { "a": 1 })).expect_err("two indexes have the key");
     assert_eq!(
         error.message(),
-        "error processing query: planner returned error :: caused by :: Hint matched multiple indexes, must hint by index name. Matched: kp: { a: 1 } name: '(index0, )' io: { v: 2, key: { a: 1 }, name: \"index0\" } and kp: { a: 1 } name: '(index1, )' io: { v: 2, key: { a: 1 }, name: \"index1\", partialFilterExpression: { a: 1 } }"
+        "Hint matched multiple indexes, must hint by index name. Matched: kp: { a: 1 } name: '(index0, )' io: { v: 2, key: { a: 1 }, name: \"index0\" } and kp: { a: 1 } name: '(index1, )' io: { v: 2, key: { a: 1 }, name: \"index1\", partialFilterExpression: { a: 1 } }"
     );
 }
 

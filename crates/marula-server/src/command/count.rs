@@ -72,7 +72,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         query.wanted = Wanted::Count;
         let mut interrupt = || ctx.check_interrupt();
         let db = &ctx.server.db;
-        let wording = Wording { filter: Some(filter), ..Wording::default() };
+        let wording = Wording::of(filter, request.arg("collation"));
         let chosen =
             choice::choose(db, &collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };

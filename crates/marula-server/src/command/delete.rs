@@ -199,7 +199,7 @@ impl Statement<'_> {
                 query.hint = query_args::parse_hint(self.hint)?;
                 let mut interrupt = || ctx.check_interrupt();
                 let db = &ctx.server.db;
-                let wording = Wording { filter: Some(self.query), ..Wording::default() };
+                let wording = Wording::of(self.query, self.collation);
                 let may_wait = op.may_wait;
                 let patience = Patience::all_or_none(may_wait);
                 let chosen =

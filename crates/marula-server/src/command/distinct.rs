@@ -96,7 +96,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             query.shown = shown(&collection.state(), &query, &path);
             let mut interrupt = || ctx.check_interrupt();
             let db = &ctx.server.db;
-            let wording = Wording { filter: Some(filter), ..Wording::default() };
+            let projection = query.shown.as_ref().map(|_| projection(&path));
+            let wording = Wording {
+                projection: projection.as_ref().map(|projection| projection.as_doc()),
+                ..Wording::of(filter, request.arg("collation"))
+            };
             let patience = Patience::all_or_none(ctx.may_wait());
             let chosen =
                 choice::choose(db, &collection, query, &wording, patience, &mut interrupt)?;
@@ -113,6 +117,16 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     values.write(&mut reply.begin_array("values"));
     ctx.append_snapshot_time(request, reply);
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
+}
+
+/// The projection that shows a field alone.
+pub(super) fn projection(path: &FieldPath) -> DocBuf {
+    DocBuf::build(|out| {
+        if path.parts().len() != 1 || path.first() != b"_id" {
+            out.append("_id", 0);
+        }
+        out.append(path.to_string(), 1);
+    })
 }
 
 /// What of documents is needed, where an index may hold it: the field itself. As in mongod, all of the document is

@@ -18,7 +18,7 @@ use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::geo_near;
-use crate::pipeline_source::{of_first_of_each, push_down};
+use crate::pipeline_source::{needs_of, of_first_of_each, projection_of, push_down};
 use crate::query_args;
 use crate::request::Request;
 use crate::{host, time_series, view};
@@ -223,9 +223,11 @@ fn pipeline(
         None => query_args::parse_hint(request.arg("hint"))?,
     };
     let sort = sort.as_doc();
-    let projection = rest.needs().map(|needed| needed.projection()).unwrap_or_default();
+    let projection = needs_of(&rest);
     let is_whole = rest.stages().is_empty() && cursor == "$cursor";
+    let worded = projection_of(&rest);
     let mut asked = Asked::of(query, sort, projection.as_doc());
+    asked.worded_projection = Some(worded.as_doc());
     asked.is_whole_pipeline = is_whole;
     let (front, gives_first_of_each) = asked.answer(ctx, &ns, verbosity)?;
     let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Execution, Query, Shown, Wanted, Wording, choice, planner, query};
+use marula_plan::{Execution, Query, Shown, Wanted, Wording, choice, planner, query, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::{Policy, Projection};
@@ -26,7 +26,8 @@ errors! {
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
     tailable_single_batch() = BadValue, "cannot use tailable option with the 'singleBatch' option";
     tailable_sort() = BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}";
-    tailable_not_capped(ns: &Namespace, filter: &str) = BadValue, "error processing query: ns={ns}Tree: {filter}\nSort: {{}}\nProj: {{}}\n tailable cursor requested on non capped collection";
+    tailable_not_capped(asked: &str) = BadValue, "{asked} tailable cursor requested on non capped collection";
+    near_natural() = BadValue, "geoNear expression not allowed with $natural sort order";
     tailable_text() = BadValue, "text and tailable cursor not allowed in same query";
     text_natural() = BadValue, "text expression not allowed with $natural sort order";
     min_max_fields() = 51_176, "min and max must have the same field names";
@@ -244,6 +245,7 @@ impl<'a> FindArgs<'a> {
         )?;
         if let Some(id) = query::id_equality(self.filter)
             && context.collation.is_none()
+            && state.options.collation.is_none()
             && self.is_plain(request)
         {
             let mut query = Query::new(Filter::everything(&context), context);
@@ -257,10 +259,6 @@ impl<'a> FindArgs<'a> {
         if self.tail != Tail::No && query.filter.text().is_some() {
             return Err(tailable_text());
         }
-        if self.tail != Tail::No && state.options.capped.is_none() {
-            let tree = query.filter.to_doc().as_doc().to_string();
-            return Err(tailable_not_capped(&collection.namespace(), &tree));
-        }
         let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
         let position_filter = needs_position.then(|| query.filter.clone());
         if query.sort.is_some() {
@@ -268,6 +266,9 @@ impl<'a> FindArgs<'a> {
         }
         if query.filter.text().is_some() && self.sort.get("$natural").is_some() {
             return Err(text_natural());
+        }
+        if query.filter.near().is_some() && self.sort.get("$natural").is_some() {
+            return Err(near_natural());
         }
         query.wants_score =
             text::asks_for_score(self.projection) || text::asks_for_score(self.sort);
@@ -301,10 +302,16 @@ impl<'a> FindArgs<'a> {
         let mut interrupt = || ctx.check_interrupt();
         let db = &ctx.server.db;
         let wording = Wording {
-            filter: Some(self.filter),
             sort: Some(self.sort),
             projection: Some(self.projection),
+            batch_size: self.batch_size.map(|size| size as u64),
+            is_tailable: self.tail != Tail::No,
+            ..Wording::of(self.filter, request.arg("collation"))
         };
+        if self.tail != Tail::No && state.options.capped.is_none() {
+            let asked = refusal::asked(&collection.namespace(), &query, &wording);
+            return Err(tailable_not_capped(&asked));
+        }
         let chosen =
             choice::choose(db, collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(None) };

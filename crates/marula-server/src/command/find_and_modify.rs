@@ -289,11 +289,13 @@ impl Job<'_> {
         query.sort = self.sort.clone();
         query.wants_score = text::asks_for_score(self.args.sort);
         let mut interrupt = || ctx.check_interrupt();
-        let wording = Wording {
-            filter: Some(self.args.query),
-            sort: Some(self.args.sort),
-            ..Wording::default()
+        let Args { query: filter, collation, .. } = *self.args;
+        let wording = match self.update {
+            Some(_) => Wording::of_update(filter, collation),
+            None => Wording::of(filter, collation),
         };
+        let limit = query.sort.is_some().then_some(1);
+        let wording = Wording { sort: Some(self.args.sort), limit, ..wording };
         let (db, may_wait) = (&ctx.server.db, op.may_wait);
         let patience = Patience::all_or_none(may_wait);
         let chosen = choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_db::Namespace;
-use marula_error::{Result, errors};
+use marula_error::{Result, codes, errors};
 use marula_query::stage::map_reduce::MapReduce;
 use marula_query::stage::{Pipeline, Stage};
 
@@ -122,7 +122,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         PipelineOptions { hint: None, bypass_validation: request.flag("bypassDocumentValidation") };
     let pipeline = Pipeline::from_stages(stages);
     let mut source =
-        PipelineSource::start(ctx, &ns, pipeline, context, options).map_err(internal)?;
+        PipelineSource::start(ctx, &ns, pipeline, context, options).map_err(|error| {
+            // What cannot be planned is told as of any query.
+            let is_unplanned = error.code() == codes::NoQueryExecutionPlans;
+            if is_unplanned { error } else { internal(error) }
+        })?;
     match output {
         Output::Inline => {
             let mut results = reply.begin_array("results");

@@ -187,6 +187,11 @@ fn named_shape(
         query.shown = Some(Shown::of(&parsed, projection));
     }
     query_args::apply_sort(&mut query, sort)?;
-    let wording = Wording { filter: Some(filter), sort: Some(sort), projection: Some(projection) };
+    let wording = Wording {
+        filter: Some(filter),
+        sort: Some(sort),
+        projection: Some(projection),
+        ..Wording::default()
+    };
     Ok(Some((query_shape(&query), cache::asked(&query, &wording))))
 }

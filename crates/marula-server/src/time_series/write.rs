@@ -13,7 +13,7 @@ use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{End, Execution, Query, planner};
+use marula_plan::{End, Execution, Query, Wording, planner, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
@@ -189,7 +189,13 @@ pub(super) fn execution_of(
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
     let mut wanted = Query::new(filter.clone(), context.clone());
     wanted.hint = hint_of_buckets(options, hint)?;
-    let (plan, wanted) = planner::plan(state, wanted)?;
+    // Only a hint keeps such a query from being planned.
+    let ns = buckets.namespace();
+    let asked = wanted.hint.is_some().then(|| refusal::asked(&ns, &wanted, &Wording::default()));
+    let (plan, wanted) = planner::plan(state, wanted).map_err(|reason| match &asked {
+        Some(asked) => reason.caused_by(&format!("{asked} planner returned error")),
+        None => reason,
+    })?;
     Ok(Execution::new(buckets.clone(), plan, wanted))
 }
 

@@ -5,7 +5,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
-use marula_plan::{Node, Plan, Query, Shown, Stage, Wanted, planner};
+use marula_plan::{Node, Plan, Query, Shown, Stage, Wanted, WordedCollation, Wording, planner};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -32,6 +32,12 @@ pub(super) struct Asked<'a> {
     /// What is shown of each document; of a `findAndModify`, of the one that it answers.
     projection: Doc<'a>,
     verb: Verb,
+    /// The projection as messages show it, where that is another.
+    pub worded_projection: Option<Doc<'a>>,
+    /// The filter; of a pipeline, none.
+    filter: Option<Doc<'a>>,
+    collation: WordedCollation<'a>,
+    batch_size: Option<u64>,
     /// How documents change.
     update: Option<Update>,
     /// The field that a `distinct` is about.
@@ -66,10 +72,21 @@ impl Verb {
 }
 
 impl<'a> Asked<'a> {
-    /// A query whose documents are given.
+    /// The front of a pipeline.
     pub(super) fn of(query: Query, sort: Doc<'a>, projection: Doc<'a>) -> Self {
-        let (verb, update, key) = (Verb::Find, None, None);
-        Asked { query, sort, projection, verb, update, key, is_whole_pipeline: false }
+        Asked {
+            query,
+            sort,
+            projection,
+            verb: Verb::Find,
+            worded_projection: None,
+            filter: None,
+            collation: WordedCollation::InFull,
+            batch_size: None,
+            update: None,
+            key: None,
+            is_whole_pipeline: false,
+        }
     }
 
     pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
@@ -162,6 +179,10 @@ impl<'a> Asked<'a> {
             Verb::Update { upsert: true, .. } => Purpose::Upsert,
             _ => Purpose::Any,
         };
+        let Wording { collation, filter: worded, .. } = match verb {
+            Verb::Update { .. } => Wording::of_update(filter, collation),
+            _ => Wording::of(filter, collation),
+        };
         let filter = Filter::draft(filter, purpose, &context)?.finish(&context)?;
         let mut query = Query::new(filter, context);
         query.hint = query_args::parse_hint(hint)?;
@@ -200,7 +221,25 @@ impl<'a> Asked<'a> {
                 }
             }
         }
-        Ok(Asked { query, sort, projection, verb, update, key, is_whole_pipeline: false })
+        let batch_size = match verb {
+            Verb::Find => request.arg("batchSize"),
+            _ => None,
+        };
+        Ok(Asked {
+            query,
+            sort,
+            projection,
+            verb,
+            worded_projection: None,
+            filter: worded,
+            collation,
+            batch_size: batch_size
+                .map(|size| query_args::count_or_zero("batchSize", Some(size)))
+                .transpose()?,
+            update,
+            key,
+            is_whole_pipeline: false,
+        })
     }
 
     /// The answer on the collection of this name, and whether the plan gives only the first document of each group that
@@ -211,7 +250,9 @@ impl<'a> Asked<'a> {
         ns: &Namespace,
         verbosity: Verbosity,
     ) -> Result<(DocBuf, bool)> {
-        let Asked { mut query, sort, projection, verb, update, key, is_whole_pipeline } = self;
+        let Asked { mut query, sort, projection, verb, update, key, .. } = self;
+        let Asked { filter: worded, worded_projection, collation, batch_size, .. } = self;
+        let is_whole_pipeline = self.is_whole_pipeline;
         let shown_beside_id =
             query.shows_record_id.then(|| doc! { "$recordId": { "$meta": "recordId" } });
         let transform = DocBuf::build(|out| {
@@ -243,6 +284,7 @@ impl<'a> Asked<'a> {
         }
         let state = collection.state();
         answer.collation = query.context.collation.clone();
+        let mut shown_of_key = None;
         if let Some(key) = key {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
                 answer.shape = Some(Shape::of(&query, &state));
@@ -257,6 +299,7 @@ impl<'a> Asked<'a> {
                 return Ok((answer, false));
             }
             query.shown = distinct::shown(&state, &query, &key);
+            shown_of_key = query.shown.as_ref().map(|_| distinct::projection(&key));
         }
         let mut interrupt = || ctx.check_interrupt();
         let mut seen: Vec<Found> = Vec::new();
@@ -267,8 +310,22 @@ impl<'a> Asked<'a> {
             }
             seen[number].add(update.as_ref(), &filter, &context, doc);
         };
+        let given = || worded_projection.unwrap_or(projection).to_buf();
+        let wording = Wording {
+            filter: worded,
+            sort: worded.map(|_| sort),
+            projection: match &shown_of_key {
+                Some(shown) => Some(shown.as_doc()),
+                None => (!verb.writes()).then_some(projection),
+            },
+            collation,
+            batch_size,
+            needs: worded.is_none().then_some(&given as &dyn Fn() -> DocBuf),
+            ..Wording::default()
+        };
+        let db = &ctx.server.db;
         let Choice { plan, score, rejected, number } =
-            choice::explain(&ctx.server.db, &collection, &mut query, &mut see, &mut interrupt)?;
+            choice::explain(db, &collection, &mut query, &wording, &mut see, &mut interrupt)?;
         // Only now is known in which language a text search is.
         answer.parsed = Some(query.filter.to_doc());
         let is_by_id = matches!(plan.root.stage, Stage::IdHack(_))
@@ -281,7 +338,13 @@ impl<'a> Asked<'a> {
             plan.has_more_meetings || rejected.iter().any(|tried| tried.plan.has_more_meetings);
         answer.has_more_walks =
             plan.has_more_walks || rejected.iter().any(|tried| tried.plan.has_more_walks);
-        let is_simple = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_) | Stage::Eof));
+        // A search without words has a shape all the same.
+        let has_search = query.filter.text().is_some();
+        let is_simple = plan.root.any(&|stage| match stage {
+            Stage::IdHack(_) => true,
+            Stage::Eof => !has_search,
+            _ => false,
+        });
         answer.shape = (!is_simple).then(|| Shape::of(&query, &state));
         answer.is_filtered = query.allowed.is_some();
         let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };

@@ -1,0 +1,142 @@
+//! Why a query cannot be answered: the reason, behind all that was asked, as mongod's messages show it.
+//!
+//! Source: the messages of mongod 6.0 for each command, with hints that no index meets and under `notablescan`.
+
+use std::fmt::Write;
+
+use marula_bson::{Doc, DocBuf, doc};
+use marula_db::Namespace;
+use marula_error::Error;
+use marula_query::sort::{SortPart, SortPattern};
+
+use crate::query::{Query, WordedCollation, Wording};
+
+/// The error of a planner that finds no plan for a query on the collection of this name.
+pub fn not_planned(reason: Error, ns: &Namespace, query: &Query, wording: &Wording<'_>) -> Error {
+    reason.caused_by(&format!("{} planner returned error", asked(ns, query, wording)))
+}
+
+/// What was asked: `error processing query: ns=… limit=…Tree: …Sort: …Proj: …`, up to the end of a line.
+pub fn asked(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
+    let mut text = format!("error processing query: ns={ns}");
+    let counts = [
+        ("batchSize", wording.batch_size),
+        ("limit", query.limit.or(wording.limit)),
+        ("skip", Some(query.skip).filter(|&skip| skip > 0)),
+    ];
+    for (name, count) in counts {
+        if let Some(count) = count {
+            let _ = write!(text, " {name}={count}");
+        }
+    }
+    // A walk in a direction is not an order.
+    let by_values = query.sort.as_ref();
+    let sort = by_values.map(|pattern| wording.sort.map_or_else(|| sort_of(pattern), Doc::to_buf));
+    let sort = sort.unwrap_or_default();
+    let needed = wording.needs.map(|needs| needs());
+    let projection = match &needed {
+        Some(needed) => needed.as_doc(),
+        None => wording.projection.unwrap_or(Doc::EMPTY),
+    };
+    let recorded;
+    let projection = match query.shows_record_id {
+        false => projection,
+        true => {
+            recorded = DocBuf::build(|out| {
+                out.append_elements(projection.elements_bytes());
+                out.append("$recordId", &doc! { "$meta": "recordId" });
+            });
+            recorded.as_doc()
+        }
+    };
+    // The front of a pipeline without conditions is an `$and` of none.
+    match needed.is_some() && query.filter.is_always_true() {
+        true => text.push_str("Tree: $and\n"),
+        false => {
+            let _ = write!(text, "Tree: {}", query.filter.root().outline());
+        }
+    }
+    let _ = writeln!(text, "Sort: {}\nProj: {projection}", sort.as_doc());
+    let simple = doc! { "locale": "simple" };
+    let collation = match wording.collation {
+        WordedCollation::AsGiven(given) => given.filter(|given| !given.is_empty()),
+        WordedCollation::Simple => Some(simple.as_doc()),
+        WordedCollation::InFull => Some(match &query.context.collation {
+            Some(collation) => collation.to_doc(),
+            None => simple.as_doc(),
+        }),
+    };
+    if let Some(collation) = collation {
+        let _ = writeln!(text, "Collation: {collation}");
+    }
+    text
+}
+
+/// A sort as a document says it.
+fn sort_of(pattern: &SortPattern) -> DocBuf {
+    DocBuf::build(|out| {
+        for (number, part) in pattern.parts().iter().enumerate() {
+            match part {
+                SortPart::Path { path, descending } => {
+                    out.append(path.to_string(), if *descending { -1 } else { 1 })
+                }
+                SortPart::Meta(_) => {
+                    out.append(format!("$computed{number}"), &doc! { "$meta": "textScore" })
+                }
+            };
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_query::context::Context;
+    use marula_query::filter::Filter;
+
+    use super::*;
+
+    fn query(filter: DocBuf) -> Query {
+        let context = Context::default();
+        Query::new(Filter::parse(filter.as_doc(), &context).unwrap(), context)
+    }
+
+    #[test]
+    fn what_was_asked_is_shown_with_its_counts_and_its_tree() {
+        let ns = Namespace::new("d", "c").unwrap();
+        let order = doc! { "a": 1 };
+        let query = Query {
+            sort: Some(SortPattern::parse(order.as_doc(), &Context::default()).unwrap()),
+            limit: Some(3),
+            skip: 2,
+            shows_record_id: true,
+            ..query(doc! { "a": 1, "b": { "$gt": "x" } })
+        };
+        let (projection, collation) = (doc! { "b": 1 }, doc! { "locale": "fr" });
+        let wording = Wording {
+            projection: Some(projection.as_doc()),
+            collation: WordedCollation::AsGiven(Some(collation.as_doc())),
+            batch_size: Some(5),
+            ..Wording::default()
+        };
+        assert_eq!(
+            asked(&ns, &query, &wording),
+            "error processing query: ns=d.c batchSize=5 limit=3 skip=2Tree: $and\n    a $eq 1\n    b $gt \"x\"\n\
+             Sort: { a: 1 }\nProj: { b: 1, $recordId: { $meta: \"recordId\" } }\nCollation: { locale: \"fr\" }\n"
+        );
+    }
+
+    #[test]
+    fn a_pipeline_without_conditions_has_an_empty_tree() {
+        let ns = Namespace::new("d", "c").unwrap();
+        let needs = || doc! { "b": 1, "_id": 0 };
+        let wording = Wording {
+            collation: WordedCollation::InFull,
+            needs: Some(&needs),
+            ..Wording::default()
+        };
+        assert_eq!(
+            asked(&ns, &query(doc! {}), &wording),
+            "error processing query: ns=d.cTree: $and\nSort: {}\nProj: { b: 1, _id: 0 }\nCollation: { locale: \"simple\" }\n"
+        );
+    }
+}
