@@ -120,3 +120,13 @@ def test_one_text_index_and_no_other_use_of_it(coffees):
     with pytest.raises(OperationFailure) as error:
         list(coffees.find({}, {"s": SCORE}))
     assert error.value.code == 40218
+
+
+def test_a_search_beside_other_branches_has_no_scores_to_sort_by(c):
+    c.insert_one({"_id": 1, "s": "apple"})
+    c.create_index([("s", "text")])
+    either = {"$or": [{"$text": {"$search": "apple"}}, {"_id": 2}]}
+    assert [doc["_id"] for doc in c.find(either)] == [1]
+    with pytest.raises(OperationFailure) as refused:
+        list(c.find(either).sort([("score", {"$meta": "textScore"})]))
+    assert refused.value.code == 40218

@@ -16,6 +16,7 @@ use marula_storage::store::prefix_end;
 use marula_storage::{Direction, KeyRange};
 
 use crate::bounds::{self, Interval};
+use crate::explain;
 use crate::planner;
 use crate::query::{Hint, Query};
 
@@ -91,6 +92,13 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
             scan.high = Some(max.to_buf());
         }
     }
+    if let Some(collator) = collator {
+        let shown = |bound: ValueBuf| explain::collated(bound.get(), collator);
+        // Where strings begin, no string is meant.
+        let is_meant = |bound: &ValueBuf| bound.get() != Value::from("");
+        scan.low = scan.low.map(|low| if is_meant(&low) { shown(low) } else { low });
+        scan.high = scan.high.map(shown);
+    }
     let is_wanted = scan.low.is_some() || order.is_some() || query.hint.is_some();
     Ok((is_wanted || scan.high.is_some()).then_some(scan))
 }
@@ -114,9 +122,13 @@ fn bounds_of(query: &Query, index: &Arc<Index>) -> Option<Interval> {
     planner::flatten(query.filter.root(), &mut conjuncts);
     let asked = conjuncts.into_iter().filter_map(|node| match node {
         FilterNode::Path(at) if at.path.is_single() && at.path.first() == b"_id" => {
-            interval_of(&at.predicate, collator).filter(|interval| {
+            interval_of(&at.predicate, collator).map(|interval| {
                 let ends = [&interval.low, &interval.high];
-                has_own_order || !ends.iter().any(|end| bounds::holds_string(end.get()))
+                match has_own_order || !ends.iter().any(|end| bounds::holds_string(end.get())) {
+                    true => interval,
+                    // In another order strings, and what holds them, may lie anywhere among their like.
+                    false => between_classes(&interval),
+                }
             })
         }
         _ => None,
@@ -139,6 +151,13 @@ fn bounds_of(query: &Query, index: &Arc<Index>) -> Option<Interval> {
         }
         all
     })
+}
+
+/// All values from the least of the low end's type to the greatest of the high end's.
+fn between_classes(interval: &Interval) -> Interval {
+    let low = bounds::class(interval.low.get().kind());
+    let high = bounds::class(interval.high.get().kind());
+    Interval { high: high.high, high_inclusive: high.high_inclusive, ..low }
 }
 
 fn interval_of(predicate: &Predicate, collator: Option<&dyn Collator>) -> Option<Interval> {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
+use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
 use marula_query::sort::SortPart;
@@ -241,7 +241,10 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
                 append_count(out, "limitAmount", limit);
             }
             let is_by_field = |part: &SortPart| matches!(part, SortPart::Path { .. });
+            // Scores come beside the documents.
+            let has_scores = stage.input.any(&|stage| matches!(stage, Stage::TextOr(_)));
             let is_simple = !printed.sorts_records
+                && !has_scores
                 && !stage.gives_keys
                 && stage.is_simple
                 && stage.pattern.parts().iter().all(is_by_field);
@@ -264,14 +267,10 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
 
 /// Writes a sort; what is not sorted by a field is sorted by something computed.
 fn write_sort(stage: &Sort, sort: Doc<'_>, out: &mut DocWriter<'_>) {
-    let mut computed = 0;
-    for (element, part) in sort.iter().zip(stage.pattern.parts()) {
+    for (number, (element, part)) in sort.iter().zip(stage.pattern.parts()).enumerate() {
         match part {
             SortPart::Path { .. } => out.append_raw(element.name, element.value),
-            SortPart::Meta(_) => {
-                computed += 1;
-                out.append_raw(format!("$computed{}", computed - 1), element.value)
-            }
+            SortPart::Meta(_) => out.append_raw(format!("$computed{number}"), element.value),
         };
     }
 }
@@ -463,16 +462,45 @@ fn interval_text(
     is_backward: bool,
     collator: Option<&dyn Collator>,
 ) -> String {
-    let low = (interval.low.get(), interval.low_inclusive, "[", "]");
-    let high = (interval.high.get(), interval.high_inclusive, "[", "]");
+    // Where strings begin, no string is meant.
+    let begins_strings = interval.low.get() == Value::from("") && !interval.is_point();
+    let low_text = match collator.filter(|_| begins_strings) {
+        Some(_) => "CollationKey(0x)".to_owned(),
+        None => value_text(interval.low.get(), collator),
+    };
+    let low = (low_text, interval.low_inclusive, "[", "]");
+    let high = (value_text(interval.high.get(), collator), interval.high_inclusive, "[", "]");
     let (first, last) = if is_backward { (high, low) } else { (low, high) };
     format!(
         "{}{}, {}{}",
         if first.1 { first.2 } else { "(" },
-        value_text(first.0, collator),
-        value_text(last.0, collator),
+        first.0,
+        last.0,
         if last.1 { last.3 } else { ")" }
     )
+}
+
+/// A value whose strings are the keys that they sort by, as an index holds them.
+pub(crate) fn collated(value: Value<'_>, collator: &dyn Collator) -> ValueBuf {
+    match value {
+        Value::String(text) => {
+            let mut key = Vec::new();
+            collator.sort_key(text.as_ref(), &mut key);
+            Value::String(key.as_slice().into()).to_buf()
+        }
+        Value::Document(doc) => Value::Document(collated_fields(doc, collator).as_doc()).to_buf(),
+        Value::Array(items) => Value::Array(collated_fields(items, collator).as_doc()).to_buf(),
+        other => other.to_buf(),
+    }
+}
+
+/// Validated BSON bounds how deep one lies within another.
+fn collated_fields(doc: Doc<'_>, collator: &dyn Collator) -> DocBuf {
+    DocBuf::build(|out| {
+        for element in doc {
+            out.append(element.name, &collated(element.value.get(), collator));
+        }
+    })
 }
 
 fn value_text(value: Value<'_>, collator: Option<&dyn Collator>) -> String {
@@ -483,6 +511,9 @@ fn value_text(value: Value<'_>, collator: Option<&dyn Collator>) -> String {
             let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("CollationKey(0x{digits})")
         }
+        Value::Document(_) | Value::Array(_) if let Some(collator) = collator => {
+            collated(value, collator).get().to_string()
+        }
         // So mongod prints the ends of the numbers.
         Value::Double(number) if number == f64::INFINITY => "inf.0".to_owned(),
         Value::Double(number) if number == f64::NEG_INFINITY => "-inf.0".to_owned(),
@@ -491,5 +522,37 @@ fn value_text(value: Value<'_>, collator: Option<&dyn Collator>) -> String {
         value if value.kind() == Type::MinKey => "MinKey".to_owned(),
         value if value.kind() == Type::MaxKey => "MaxKey".to_owned(),
         value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+    use marula_query::collation::Collation;
+
+    use super::*;
+
+    #[test]
+    fn strings_are_shown_as_the_keys_that_an_index_holds() {
+        let french = doc! { "locale": "fr" };
+        let french = Collation::parse(french.as_doc(), "collation").unwrap().unwrap();
+        let text = |low: Value<'_>, high: Value<'_>, is_high_in: bool| {
+            let interval = Interval::new(low, true, high, is_high_in);
+            interval_text(&interval, false, Some(french.collator()))
+        };
+        let mut bytes = Vec::new();
+        french.collator().sort_key(b"x", &mut bytes);
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = format!("CollationKey(0x{digits})");
+        assert_eq!(text("x".into(), "x".into(), true), format!("[{key}, {key}]"));
+        // Where strings begin, no string is meant.
+        let objects = Value::Document(Doc::EMPTY);
+        assert_eq!(text("".into(), objects, false), "[CollationKey(0x), {})");
+        assert_eq!(text("".into(), "x".into(), false), format!("[CollationKey(0x), {key})"));
+        // Strings within others stand there as such keys.
+        let nested = doc! { "a": ["x", 1] };
+        let nested = collated(Value::Document(nested.as_doc()), french.collator());
+        let wanted = doc! { "a": [(Value::String(bytes.as_slice().into())), 1] };
+        assert_eq!(nested.get(), Value::Document(wanted.as_doc()));
     }
 }

@@ -9,6 +9,7 @@ use marula_db::index::IndexKind;
 use marula_db::index::text::{TextIndex, key_term};
 use marula_error::{Result, errors};
 use marula_query::filter::{CompareOp, Node as FilterNode, PathNode, Predicate};
+use marula_query::sort::{SortMeta, SortPart};
 use marula_query::text::TextMatcher;
 use marula_storage::Direction;
 
@@ -18,6 +19,7 @@ use crate::plan::{Ixscan, Node, ScanBounds, Stage, TextMatch, TextOr};
 use crate::query::Query;
 
 errors! {
+    no_score() = 40_218, "query requires text score metadata, but it is not available";
     index_required() = IndexNotFound, "text index required for $text query";
     with_hint() = BadValue, "text and hint not allowed in same query";
     pub(super) under_or() = NoQueryExecutionPlans, "Failed to produce a solution for TEXT under OR - other non-TEXT clauses under OR have to be indexed as well.";
@@ -36,13 +38,22 @@ fn text_index(state: &State) -> Option<(&Arc<Index>, &TextIndex)> {
 
 /// Finds the index that answers the text search of `query`, if there is one.
 ///
-/// Errors: `index_required`, `with_hint`, an unsupported language.
+/// Errors: `index_required`, `with_hint`, `no_score`, an unsupported language.
 pub fn prepare(state: &State, query: &Query) -> Result<()> {
     let Some(text) = query.filter.text() else { return Ok(()) };
     let (_, index) = text_index(state).ok_or_else(index_required)?;
     let matcher = TextMatcher::new(&text.query, Arc::clone(&index.fields))?;
     text.matcher.get_or_init(|| Arc::new(matcher));
-    if query.hint.is_some() { Err(with_hint()) } else { Ok(()) }
+    if query.hint.is_some() {
+        return Err(with_hint());
+    }
+    // Branches are planned on their own, and all but one of them find no scores to sort by.
+    let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
+    let sorts_by_score = query.sort.as_ref().is_some_and(|it| it.parts().iter().any(by_score));
+    match query.filter.root() {
+        FilterNode::Or(_) if sorts_by_score => Err(no_score()),
+        _ => Ok(()),
+    }
 }
 
 /// The stages that give what meets the text search in `conjuncts`, and the conjuncts that need no further check; `None`
@@ -79,7 +90,9 @@ pub(super) fn access(
     let terms = &matcher.search().index_terms;
     let mut walks: Vec<Node> = terms.iter().map(|term| walk(index, kind, &prefix, term)).collect();
     if walks.is_empty() {
-        walks.push(Node::new(Stage::Eof));
+        let mut nothing = Node::new(Stage::Eof);
+        nothing.stats.is_eof = true;
+        walks.push(nothing);
     }
     let input = if query.wants_score {
         Node::new(Stage::TextOr(TextOr { inputs: walks, scoring: Scoring::default() }))

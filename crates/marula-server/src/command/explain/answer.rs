@@ -385,12 +385,12 @@ impl<'a> Answer<'a> {
                     planner.append("collation", collation.to_doc());
                 }
             }
-            if self.is_whole_pipeline {
-                planner.append("optimizedPipeline", true);
-            }
             if let Some(shape) = self.shape {
                 planner.append("queryHash", hash_text(shape.query).as_str());
                 planner.append("planCacheKey", hash_text(shape.plan).as_str());
+            }
+            if self.is_whole_pipeline {
+                planner.append("optimizedPipeline", true);
             }
             planner.append("maxIndexedOrSolutionsReached", false);
             planner.append("maxIndexedAndSolutionsReached", self.has_more_meetings);
