@@ -8,7 +8,7 @@ use marula_storage::{
     Caps, Cursor, Direction, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn, Values,
 };
 use parking_lot::Mutex;
-use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions};
+use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions, properties};
 
 use crate::check;
 use crate::error::{closed, from_rocksdb};
@@ -125,6 +125,17 @@ impl Engine {
     /// The column family of a space.
     pub(crate) fn column(&self, space: Space) -> &ColumnFamily {
         self.db.cf_handle(name_of(space)).expect("every space was opened")
+    }
+
+    /// Whether what is in memory alone can be written to files; if it cannot be told, it can.
+    pub(crate) fn has_room_for_memtables(&self) -> bool {
+        let bytes = |space: Space| {
+            let property = properties::SIZE_ALL_MEM_TABLES;
+            self.db.property_int_value_cf(self.column(space), property).ok().flatten().unwrap_or(0)
+        };
+        let wanted: u64 = Space::ALL.into_iter().map(bytes).sum();
+        rustix::fs::statvfs(self.db.path())
+            .map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= wanted)
     }
 }
 

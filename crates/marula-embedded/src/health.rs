@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rust_rocksdb::event_listener::{
-    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition,
-    EventListener, FlushJobInfo, IngestionInfo, MutableStatus, WriteStallInfo,
+    BackgroundErrorRecoveryInfo, BackgroundErrorStatus, CompactionJobInfo, DBBackgroundErrorReason,
+    DBWriteStallCondition, EventListener, FlushJobInfo, IngestionInfo, MutableStatus,
+    WriteStallInfo,
 };
 use rust_rocksdb::{InfoLogger, LogLevel};
 use tracing::{debug, error, info, warn};
@@ -94,6 +95,16 @@ impl EventListener for Listener {
         self.0.errors.fetch_add(1, Ordering::Relaxed);
         *self.0.error.lock() = Some(cause.to_string());
         self.0.has_error.store(true, Ordering::Relaxed);
+    }
+
+    fn on_error_recovery_begin(
+        &self,
+        _: DBBackgroundErrorReason,
+        _: &BackgroundErrorStatus,
+        is_automatic: &mut bool,
+    ) {
+        // The sync thread resumes. As long as RocksDB waits for room by itself, writes that it holds back wait with it.
+        *is_automatic = false;
     }
 
     fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {

@@ -170,6 +170,12 @@ impl Shared {
     }
 
     fn resume(&self) {
+        // Memory that cannot be written to files again may be an error that stays.
+        let was_full = self.engine.health.error().is_some_and(|cause| is_full(&cause));
+        if was_full && !self.engine.has_room_for_memtables() {
+            debug!("writing cannot go on yet: there is no room");
+            return;
+        }
         match self.engine.db.resume() {
             Ok(()) => self.engine.health.resumed(),
             Err(cause) if is_full(cause.as_ref()) || cause.kind() == ErrorKind::Busy => {

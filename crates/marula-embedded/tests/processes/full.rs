@@ -19,13 +19,23 @@ const BALLAST: &str = "ballast";
 
 #[test]
 fn a_full_disk_refuses_writes_and_loses_nothing() {
+    on_a_small_disk("full");
+}
+
+#[test]
+fn a_full_disk_refuses_writers_that_were_held_back() {
+    on_a_small_disk("full, held back");
+}
+
+/// Has a child do its part on a disk of its own.
+fn on_a_small_disk(part: &str) {
     let folder = Folder::new();
     let mount = "mount -t tmpfs -o size=48m none \"$0\" || exit 77; exec \"$@\"";
     let binary = std::env::current_exe().expect("this test is a file");
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", mount]);
     command.arg(folder.path()).arg(binary).args(CHILD_ARGUMENTS);
-    let output = as_child(&mut command, "full", folder.path()).output();
+    let output = as_child(&mut command, part, folder.path()).output();
     match output {
         Ok(output) if output.status.success() => {
             let text = String::from_utf8_lossy(&output.stdout);
@@ -94,6 +104,28 @@ pub(crate) fn child(folder: &Path) {
     let store = open(&data);
     check(&store, count);
     assert_eq!(store.check().expect("it checks"), Vec::<String>::new());
+    println!("went through a full disk");
+}
+
+/// Fills the disk by more writers than memory has room for, so that some wait until it is written to files, and finds all of
+/// them refused once that cannot be.
+pub(crate) fn child_of_many(folder: &Path) {
+    fs::write(folder.join(BALLAST), vec![1; 16 << 20]).expect("there is room yet");
+    let store = open(&folder.join("data"));
+    let until_refused = |writer: u64| {
+        for id in 0.. {
+            let mut txn = store.begin();
+            let key = [&[1], &(writer << 32 | id).to_be_bytes()[..]].concat();
+            txn.put(Space::Records, &key, &value_of(id));
+            if let Err(refused) = txn.commit() {
+                assert!(matches!(refused, Error::Full(_)), "{refused:?}");
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..8).for_each(|writer| drop(scope.spawn(move || until_refused(writer))))
+    });
     println!("went through a full disk");
 }
 

@@ -27,6 +27,7 @@ fn child() {
     match part.as_str() {
         "crash" => crash::child(Path::new(&folder)),
         "full" => full::child(Path::new(&folder)),
+        "full, held back" => full::child_of_many(Path::new(&folder)),
         _ => panic!("no such part: {part}"),
     }
 }
