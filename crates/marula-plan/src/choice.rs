@@ -43,7 +43,8 @@ pub fn choose(
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
-    if let Some(plan) = planner::plan_first_of_each(&state, &query)? {
+    // Why there is none, planning the whole tells.
+    if let Ok(Some(plan)) = planner::plan_first_of_each(&state, &query) {
         return Ok(may_wait.then_some((plan, query)));
     }
     if let Some(branches) = subplan::branches(&state, &query) {
@@ -320,7 +321,7 @@ pub fn explain(
     query.filter.add_index_conditions(&query.context);
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;
-    if let Some(plan) = planner::plan_first_of_each(&state, query)? {
+    if let Ok(Some(plan)) = planner::plan_first_of_each(&state, query) {
         return Ok(Choice::only(plan));
     }
     if let Some(branches) = subplan::branches(&state, query)
