@@ -72,8 +72,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
             let is_pair = kinds.windows(2).any(|pair| pair[0] == "$lookup" && groups(&pair[1]));
             let mut by_number = false;
             case.command.walk(&mut |name, value| {
-                let text = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| names_a_place(&text.to_string())));
-                by_number |= name == "localField" && text(value);
+                by_number |= is_local_by_number(name, value);
             });
             let is_undefined = messages(difference)[0].contains("cannot compare to undefined");
             is_pair
@@ -86,9 +85,8 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         applies: |case, difference| {
             let mut is_by_number = false;
             case.command.walk(&mut |name, value| {
-                let is_local = |value: &Tree| matches!(value, Tree::Leaf(leaf) if leaf.get().as_str().is_some_and(|text| names_a_place(&text.to_string())));
                 is_by_number |= name == "$sort" && count(value, &names_a_place) > 0;
-                is_by_number |= name == "localField" && is_local(value);
+                is_by_number |= is_local_by_number(name, value);
             });
             let narrows = |name: &String| {
                 [
@@ -157,6 +155,12 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
 ];
+
+/// Whether a field is a `localField` that names an element of an array by its number.
+fn is_local_by_number(name: &str, value: &Tree) -> bool {
+    let Tree::Leaf(leaf) = value else { return false };
+    name == "localField" && leaf.get().as_str().is_some_and(|path| names_a_place(&path.to_string()))
+}
 
 /// Whether a condition stands behind a stage that it could be moved before. One at the front stays there; what is copied
 /// out of a `$redact` stands behind it.

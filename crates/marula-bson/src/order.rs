@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::hash::Hasher;
 
-use crate::value::exact_i64_of_double;
+use crate::value::{LONG_END, exact_i64_of_double};
 use crate::{Binary, Decimal128, Doc, RawValue, Type, Value};
 
 /// Compares strings by the rules of a language; ICU stands behind it, which this crate does not know.
@@ -145,11 +145,10 @@ pub fn compare_doubles(a: f64, b: f64) -> Ordering {
 
 /// Compares an integer with the exact value of a double.
 pub fn compare_i64_f64(a: i64, b: f64) -> Ordering {
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if b.is_nan() || b < -LIMIT {
+    if b.is_nan() || b < -LONG_END {
         return Ordering::Greater;
     }
-    if b >= LIMIT {
+    if b >= LONG_END {
         return Ordering::Less;
     }
     // The integer part is within i64; what it drops decides only between equals.

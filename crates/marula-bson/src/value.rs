@@ -295,11 +295,12 @@ impl<'a> Value<'a> {
     }
 }
 
+/// The first double that is too great for a long: two to the 63rd.
+pub const LONG_END: f64 = 9_223_372_036_854_775_808.0;
+
 /// The integer that a double is exactly, if it is one in the range of i64.
 pub fn exact_i64_of_double(number: f64) -> Option<i64> {
-    // 2^63 itself is a double but not an i64, so the upper bound is excluded.
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if number.trunc() == number && (-LIMIT..LIMIT).contains(&number) {
+    if number.trunc() == number && (-LONG_END..LONG_END).contains(&number) {
         #[allow(clippy::cast_possible_truncation)]
         return Some(number as i64);
     }

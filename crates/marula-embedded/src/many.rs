@@ -54,16 +54,8 @@ pub(crate) fn get_many_at<'r>(
     space: Space,
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
-    let mut missing = Vec::new();
-    let ask = |(place, &key)| {
-        let kept = if space == Space::Records { engine.records.at(key, moment) } else { None };
-        kept.map(Place::Kept).unwrap_or_else(|| {
-            missing.push((key, place, None));
-            Place::Nowhere
-        })
-    };
-    let places = keys.iter().enumerate().map(ask).collect();
-    look_up(engine, options, space, missing, places)
+    let ask = |key: &[u8]| engine.records.at(key, moment).map_or(Asked::Missing(None), Asked::Kept);
+    get_many(engine, options, space, keys, &ask)
 }
 
 /// Looks up the newest values of several keys: of records, those that the cache of records does not have.
@@ -72,23 +64,32 @@ pub(crate) fn get_many_newest<'r>(
     space: Space,
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
-    let options = &engine.read_options;
-    let mut missing = Vec::new();
-    let newest = || engine.db.latest_sequence_number();
-    let ask = |(place, &key)| {
+    let ask = |key: &[u8]| engine.records.ask(key, || engine.db.latest_sequence_number());
+    get_many(engine, &engine.read_options, space, keys, &ask)
+}
+
+/// Looks up several keys: of records, `ask` asks the cache of records first.
+fn get_many<'r>(
+    engine: &'r Engine,
+    options: &ReadOptions,
+    space: Space,
+    keys: &[&[u8]],
+    ask: &dyn Fn(&[u8]) -> Asked,
+) -> Result<Box<dyn Values + 'r>> {
+    let (mut missing, mut places) = (Vec::new(), Vec::with_capacity(keys.len()));
+    for (place, &key) in keys.iter().enumerate() {
         let asked = match space {
-            Space::Records => engine.records.ask(key, newest),
+            Space::Records => ask(key),
             Space::Catalog | Space::Indexes => Asked::Missing(None),
         };
-        match asked {
+        places.push(match asked {
             Asked::Kept(bytes) => Place::Kept(bytes),
             Asked::Missing(ticket) => {
                 missing.push((key, place, ticket));
                 Place::Nowhere
             }
-        }
-    };
-    let places = keys.iter().enumerate().map(ask).collect();
+        });
+    }
     look_up(engine, options, space, missing, places)
 }
 

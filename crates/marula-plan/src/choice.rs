@@ -43,8 +43,7 @@ pub fn choose(
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
-    // Why there is none, planning the whole tells.
-    if let Ok(Some(plan)) = planner::plan_first_of_each(&state, &query) {
+    if let Some(plan) = first_of_each(&state, &query) {
         return Ok(may_wait.then_some((plan, query)));
     }
     if let Some(branches) = subplan::branches(&state, &query) {
@@ -72,10 +71,16 @@ pub fn choose(
         None => {
             let number = try_all(db, collection, &query, shape, Some(wording), plans, interrupt)?;
             // Those that were tried stand somewhere in the middle.
-            planner::plans(&state, &query)?.swap_remove(number)
+            planner::plans_of_checked(&state, &query)?.swap_remove(number)
         }
     };
     Ok(admit(plan, query, Some(shape), patience, (&cache, &state)))
+}
+
+/// The plan that gives only the first document of each group, where one may and there is one. Why there is none, planning
+/// the whole tells.
+fn first_of_each(state: &State, query: &Query) -> Option<Plan> {
+    planner::plan_first_of_each(state, query).ok().flatten()
 }
 
 /// Whether a plan is for whoever has so much patience; if so, notes on it where it may be tried.
@@ -242,7 +247,7 @@ fn plans_of(
 ) -> Result<Vec<Plan>> {
     let state = collection.state();
     planner::check(&state, query)?;
-    let plans = planner::plans(&state, query).and_then(|plans| {
+    let plans = planner::plans_of_checked(&state, query).and_then(|plans| {
         check_scan(db, collection, query, wording, &plans)?;
         Ok(plans)
     });
@@ -321,7 +326,7 @@ pub fn explain(
     query.filter.add_index_conditions(&query.context);
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;
-    if let Ok(Some(plan)) = planner::plan_first_of_each(&state, query) {
+    if let Some(plan) = first_of_each(&state, query) {
         return Ok(Choice::only(plan));
     }
     if let Some(branches) = subplan::branches(&state, query)

@@ -468,16 +468,11 @@ fn interval_text(
         Some(_) => "CollationKey(0x)".to_owned(),
         None => value_text(interval.low.get(), collator),
     };
-    let low = (low_text, interval.low_inclusive, "[", "]");
-    let high = (value_text(interval.high.get(), collator), interval.high_inclusive, "[", "]");
+    let low = (low_text, interval.low_inclusive);
+    let high = (value_text(interval.high.get(), collator), interval.high_inclusive);
     let (first, last) = if is_backward { (high, low) } else { (low, high) };
-    format!(
-        "{}{}, {}{}",
-        if first.1 { first.2 } else { "(" },
-        first.0,
-        last.0,
-        if last.1 { last.3 } else { ")" }
-    )
+    let (opens, closes) = (if first.1 { '[' } else { '(' }, if last.1 { ']' } else { ')' });
+    format!("{opens}{}, {}{closes}", first.0, last.0)
 }
 
 /// A value whose strings are the keys that they sort by, as an index holds them.

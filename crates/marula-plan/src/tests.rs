@@ -602,7 +602,7 @@ fn what_an_index_leaves_is_checked_in_mongods_order() {
     ] {
         let context = Context::default();
         let parsed = Filter::parse(filter.as_doc(), &context).unwrap();
-        let (plan, _) = planner::plan(&collection.state(), Query::new(parsed, context)).unwrap();
+        let plan = planner::plan(&collection.state(), &Query::new(parsed, context)).unwrap();
         let Stage::Fetch(fetch) = &plan.root.stage else { panic!("{}", plan.summary()) };
         let rest = fetch.filter.as_ref().unwrap().to_doc();
         assert_eq!(rest.as_doc().to_string(), wanted);

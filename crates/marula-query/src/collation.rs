@@ -72,23 +72,14 @@ impl Collation {
     /// `field` names the document in errors, such as `find.collation`. What is wrong with options that are well-formed
     /// shows the document as it is.
     pub fn parse(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
-        let options = Options::parse(doc, field)?;
-        if options.locale == "simple" {
-            return Ok(None);
-        }
-        let locale = options.check(doc)?;
-        let backwards = options.backwards.unwrap_or(locale.is_backwards());
-        let icu = options.collator(&locale, backwards)?;
-        let spec = options.to_doc(Some(backwards), Some(VERSION.into()));
-        Ok(Some(Collation(Arc::new(Inner { spec, icu }))))
+        Options::parse(doc, field)?.into_collation(doc)
     }
 
-    /// The document with its defaults filled in, as `create` looks at it.
-    ///
-    /// Errors: those of an option that is not well-formed.
-    pub fn completed(doc: Doc<'_>, field: &str) -> Result<DocBuf> {
+    /// [`Collation::parse`] for `create`: what is wrong shows the document with its defaults filled in.
+    pub fn parse_completed(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
         let options = Options::parse(doc, field)?;
-        Ok(options.to_doc(options.backwards, options.version))
+        let completed = options.to_doc(options.backwards, options.version);
+        options.into_collation(completed.as_doc())
     }
 
     /// The whole document, every default written out, as `listCollections` prints it.
@@ -211,6 +202,18 @@ impl<'a> Options<'a> {
         }
         options.locale = locale.ok_or_else(|| locale_missing(field))?;
         Ok(options)
+    }
+
+    /// The collation; what is wrong with the options together shows `spec`.
+    fn into_collation(self, spec: Doc<'_>) -> Result<Option<Collation>> {
+        if self.locale == "simple" {
+            return Ok(None);
+        }
+        let locale = self.check(spec)?;
+        let backwards = self.backwards.unwrap_or(locale.is_backwards());
+        let icu = self.collator(&locale, backwards)?;
+        let spec = self.to_doc(Some(backwards), Some(VERSION.into()));
+        Ok(Some(Collation(Arc::new(Inner { spec, icu }))))
     }
 
     /// Checks what the options say together, and finds the locale.

@@ -4,6 +4,7 @@
 //! are equal hash alike, and so do numbers that differ behind the point only: they are made whole first.
 
 use marula_bson::decimal128::Parts;
+use marula_bson::value::LONG_END;
 use marula_bson::{Collator, Decimal128, Doc, RawValue, Type, Value};
 use md5::Context as Md5;
 
@@ -87,8 +88,7 @@ const fn class(kind: Type) -> i32 {
 /// which is the greatest long as a double, comes out as the least one.
 #[allow(clippy::cast_possible_truncation)]
 fn whole_of_double(number: f64) -> i64 {
-    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-    if number == BEYOND { i64::MIN } else { number as i64 }
+    if number == LONG_END { i64::MIN } else { number as i64 }
 }
 
 /// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where it lies beyond

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
-use marula_db::{Db, Namespace};
+use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
 use marula_plan::{
-    Emit, End, Execution, Hint, Patience, Query, Shown, Wanted, WordedCollation, Wording, choice,
+    Emit, End, Execution, Hint, Patience, Plan, Query, Shown, Wanted, WordedCollation, Wording,
+    choice,
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
@@ -246,12 +247,7 @@ fn start_resolved(
         && let Some(collection) = &collection
     {
         query.hint = hint;
-        let mut interrupt = || surroundings.check_interrupt();
-        let needs = || projection_of(&rest);
-        let (db, wording) = (&surroundings.db, wording_of(&needs));
-        let chosen =
-            choice::choose(db, collection, query, &wording, Patience::Long, &mut interrupt)?;
-        let (plan, query) = chosen.expect("who may wait gets a plan");
+        let (plan, query) = plan_of_front(&surroundings, collection, query, &rest)?;
         let execution = Execution::new(collection.clone(), plan, query);
         let input = CollectionSource::new(execution, surroundings, Some(search));
         return rest.run(Box::new(input), &env);
@@ -282,21 +278,27 @@ fn start_resolved(
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
-    let mut interrupt = || surroundings.check_interrupt();
-    let needs = || projection_of(&rest);
-    let (db, wording) = (&surroundings.db, wording_of(&needs));
-    let chosen = choice::choose(db, &collection, query, &wording, Patience::Long, &mut interrupt)?;
-    let (plan, query) = chosen.expect("who may wait gets a plan");
+    let (plan, query) = plan_of_front(&surroundings, &collection, query, &rest)?;
     let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
     let execution = Execution::new(collection, plan, query);
     let input = CollectionSource::new(execution, surroundings, None);
     rest.run(Box::new(input), &env)
 }
 
-/// How the front of a pipeline is put.
-pub fn wording_of<'a>(needs: &'a dyn Fn() -> DocBuf) -> Wording<'a> {
+/// The plan for the query that is the front of a pipeline, of which `rest` is left.
+fn plan_of_front(
+    surroundings: &Surroundings,
+    collection: &Collection,
+    query: Query,
+    rest: &Pipeline,
+) -> Result<(Plan, Query)> {
+    let mut interrupt = || surroundings.check_interrupt();
+    let needs = || projection_of(rest);
     let collation = WordedCollation::InFull;
-    Wording { collation, needs: Some(needs), ..Wording::default() }
+    let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
+    let db = &surroundings.db;
+    let chosen = choice::choose(db, collection, query, &wording, Patience::Long, &mut interrupt)?;
+    Ok(chosen.expect("who may wait gets a plan"))
 }
 
 /// What a pipeline needs of a document.

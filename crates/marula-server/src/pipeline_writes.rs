@@ -187,7 +187,7 @@ impl Writer {
             return Ok(Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query));
         }
         let query = Query::new(parsed.clone(), context);
-        let (plan, query) = planner::plan(&collection.state(), query)?;
+        let plan = planner::plan(&collection.state(), &query)?;
         Ok(Execution::new(collection.clone(), plan, query))
     }
 

@@ -112,10 +112,7 @@ impl CollectionOptions {
     /// Errors: what the collation and the validator raise; `capped_without_size`.
     pub fn parse_new(options: Doc<'_>, version: FeatureVersion) -> Result<Self> {
         let collation = match options.get("collation") {
-            Some(Value::Document(collation)) => {
-                let completed = Collation::completed(collation, "collation")?;
-                Collation::parse(completed.as_doc(), "collation")?
-            }
+            Some(Value::Document(collation)) => Collation::parse_completed(collation, "collation")?,
             _ => None,
         };
         let capped = parse_capped(options)?;

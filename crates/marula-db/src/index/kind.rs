@@ -266,9 +266,9 @@ pub(super) fn write_place_options(plugin: Plugin, spec: Doc<'_>, out: &mut DocWr
                 match spec.get(level).map(|value| (value, value.as_exact_i64())) {
                     None => {}
                     Some((_, Some(number))) => {
-                        let most = i64::from(i32::MAX);
-                        let number = i32::try_from(number.clamp(-most - 1, most));
-                        out.append(level, number.unwrap_or_default());
+                        let nearest = number.clamp(i32::MIN.into(), i32::MAX.into());
+                        #[allow(clippy::cast_possible_truncation)]
+                        out.append(level, nearest as i32);
                     }
                     Some((value, None)) => {
                         out.append(level, value);

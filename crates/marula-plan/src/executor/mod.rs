@@ -60,14 +60,14 @@ pub struct Found<'a> {
     /// Whether `doc` has been read from the collection.
     pub is_fetched: bool,
     /// The record's document, where it has been read ahead for the stage that reads documents.
-    pub(crate) ahead: Option<Ahead<'a>>,
+    pub(crate) ahead: Option<ReadAhead<'a>>,
     /// How well it meets a text search, where that was asked for.
     pub score: Option<f64>,
 }
 
 /// A document that was read before its turn.
 #[derive(Clone, Copy)]
-pub(crate) struct Ahead<'a> {
+pub(crate) struct ReadAhead<'a> {
     pub(crate) doc: Doc<'a>,
     /// Whether a write had come, since the run began, when it was read.
     pub(crate) is_overtaken: bool,

@@ -21,7 +21,7 @@ use marula_error::Result;
 use marula_storage::store::Stamp;
 use marula_storage::{Direction, Store};
 
-use super::Ahead as ReadAhead;
+use super::ReadAhead;
 
 /// Entries of the first batch that is read ahead; the very first entry is always alone.
 const FIRST_BATCH: usize = 4;
@@ -336,21 +336,16 @@ impl<'r> Walk<'r> {
     #[inline]
     pub(super) fn document(&self) -> Option<ReadAhead<'_>> {
         let at = self.batch.at;
-        let (doc, is_overtaken) = match &self.batch.documents {
+        let is_at_neighbour = match &self.batch.documents {
             Ahead::Together(documents, count, is_overtaken) if at < *count => {
-                (documents.get(at)?, *is_overtaken)
+                return Some(ReadAhead { doc: documents.get(at)?, is_overtaken: *is_overtaken });
             }
-            Ahead::Neighbours(ids) if at < ids.len() => {
-                let neighbours = self.neighbours.as_ref().filter(|known| known.is_found)?;
-                (neighbours.cursor.doc(), neighbours.is_overtaken)
-            }
-            _ if self.is_beside => {
-                let neighbours = self.neighbours.as_ref().filter(|known| known.is_found)?;
-                (neighbours.cursor.doc(), neighbours.is_overtaken)
-            }
-            _ => return None,
+            Ahead::Neighbours(ids) if at < ids.len() => true,
+            _ => self.is_beside,
         };
-        Some(ReadAhead { doc, is_overtaken })
+        let neighbours =
+            self.neighbours.as_ref().filter(|known| is_at_neighbour && known.is_found)?;
+        Some(ReadAhead { doc: neighbours.cursor.doc(), is_overtaken: neighbours.is_overtaken })
     }
 
     /// The index that is walked.

@@ -164,11 +164,11 @@ fn is_free_of_strings(bounds: Option<&IndexBounds>, field: usize) -> bool {
 /// The most promising plan for `query` on a collection as it is in `state`.
 ///
 /// Errors: `bad_hint`, and the rules of `min` and `max`.
-pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
-    let mut plans = plans(state, &query)?;
+pub fn plan(state: &State, query: &Query) -> Result<Plan> {
+    let mut plans = plans(state, query)?;
     let ranks = plans.iter().map(|plan| plan.rank).enumerate();
     let best = ranks.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |(number, _)| number);
-    Ok((plans.swap_remove(best), query))
+    Ok(plans.swap_remove(best))
 }
 
 /// The plans for `query` on a collection as it is in `state`: at least one, in mongod's order.
@@ -176,6 +176,11 @@ pub fn plan(state: &State, query: Query) -> Result<(Plan, Query)> {
 /// Errors: as of [`plan`].
 pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
     check(state, query)?;
+    plans_of_checked(state, query)
+}
+
+/// [`plans`], once [`check`] has found nothing.
+pub(crate) fn plans_of_checked(state: &State, query: &Query) -> Result<Vec<Plan>> {
     let is_subplan = is_subplan(query);
     let plans = plans_inner(state, query)?;
     Ok(plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())

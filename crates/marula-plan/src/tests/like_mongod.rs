@@ -206,7 +206,7 @@ fn a_tie_goes_to_the_index_that_fits() {
 fn check_order(collection: &Collection, filter: &DocBuf, sort: &DocBuf, is_given: bool) {
     let mut asked = query(filter);
     asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
-    let (plan, _) = planner::plan(&collection.state(), asked).unwrap();
+    let plan = planner::plan(&collection.state(), &asked).unwrap();
     let sorts = plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
     assert_eq!(!sorts, is_given, "{} by {}", filter.as_doc(), sort.as_doc());
 }
@@ -251,7 +251,8 @@ fn null_is_counted_by_entries() {
     {
         let collection = collection(&db, &format!("c{number}"), docs, std::slice::from_ref(index));
         let count = || Query { wanted: Wanted::Count, ..query(&filter) };
-        let (plan, asked) = planner::plan(&collection.state(), count()).unwrap();
+        let asked = count();
+        let plan = planner::plan(&collection.state(), &asked).unwrap();
         assert_eq!(shown(&plan.root), wanted, "{}", filter.as_doc());
         let found = carry_out(&db, &collection, plan, asked, &mut Random(1)).len();
         let matching = Filter::parse(filter.as_doc(), &Context::default()).unwrap();
@@ -334,7 +335,7 @@ fn sorts_behind_single_values_are_merged() {
     let check = |filter: DocBuf, sort: DocBuf, wanted: (usize, bool)| {
         let mut asked = query(&filter);
         asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
-        let (plan, _) = planner::plan(&collection.state(), asked).unwrap();
+        let plan = planner::plan(&collection.state(), &asked).unwrap();
         let mut walks = 0;
         plan.root.walk(&mut |node| walks += usize::from(matches!(node.stage, Stage::Ixscan(_))));
         assert_eq!((walks, plan.has_more_walks), wanted, "{}", sort.as_doc());

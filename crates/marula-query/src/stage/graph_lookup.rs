@@ -5,6 +5,7 @@ mod unwinding;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
+use marula_bson::value::LONG_END;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
@@ -127,9 +128,6 @@ fn check_restriction(doc: Doc<'_>, context: &Context) -> Result<()> {
     }
     Ok(())
 }
-
-/// The first double that is too great for a long.
-const LONG_END: f64 = 9_223_372_036_854_775_808.0;
 
 fn read_depth(value: Value<'_>) -> Result<u64> {
     let number = value.as_f64().ok_or_else(|| depth_not_number(value.kind().alias()))?;

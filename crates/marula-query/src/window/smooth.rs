@@ -1,5 +1,6 @@
 //! Window functions that smooth and fill: `$expMovingAvg`, `$linearFill`, `$locf`.
 
+use marula_bson::value::LONG_END;
 use marula_bson::{Decimal128, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
@@ -69,9 +70,6 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
     };
     Ok(Box::new(MovingAverage { input, weight }))
 }
-
-/// The first double that is too great for a long.
-const LONG_END: f64 = 9_223_372_036_854_775_808.0;
 
 /// `N` of a moving average.
 fn count(value: Value<'_>) -> Result<i64> {

@@ -135,7 +135,7 @@ fn copy(
         ctx.server.db.create_collection(to, CollectionOptions::parse(options.as_doc())?)?;
     let context = QueryContext::default();
     let query = Query::new(Filter::everything(&context), context);
-    let (plan, query) = planner::plan(&source.state(), query)?;
+    let plan = planner::plan(&source.state(), &query)?;
     let mut execution = Execution::new(source.clone(), plan, query);
     let mut op = marula_db::WriteOp::new(&ctx.server.db, ctx.now_ms);
     op.bypass_validation = true;

@@ -216,10 +216,7 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
         None => {}
     }
     let collation = match request.arg("collation") {
-        Some(Value::Document(collation)) => {
-            let completed = Collation::completed(collation, "collation")?;
-            Collation::parse(completed.as_doc(), "collation")?
-        }
+        Some(Value::Document(collation)) => Collation::parse_completed(collation, "collation")?,
         _ => None,
     };
     let pipeline = pipeline.unwrap_or(Doc::EMPTY);

@@ -60,7 +60,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                     "couldn't find valid index containing key pattern".to_owned(),
                 ));
             };
-            let (plan, query) = planner::plan(&collection.state(), query)?;
+            let plan = planner::plan(&collection.state(), &query)?;
             let mut execution = Execution::new(collection.clone(), plan, query);
             let mut is_reached = false;
             execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {

@@ -83,7 +83,7 @@ fn digest(ctx: &Context<'_>, collection: &Arc<Collection>) -> Result<String> {
     if state.options.capped.is_none() && state.index("_id_").is_some() {
         query.hint = Some(Hint::Name("_id_".to_owned()));
     }
-    let (plan, query) = planner::plan(&state, query)?;
+    let plan = planner::plan(&state, &query)?;
     let mut execution = Execution::new(collection.clone(), plan, query);
     let mut md5 = Md5::new();
     execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {

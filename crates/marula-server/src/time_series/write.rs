@@ -187,16 +187,14 @@ pub(super) fn execution_of(
     context: &QueryContext,
 ) -> Result<Execution> {
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
-    let mut wanted = Query::new(filter.clone(), context.clone());
-    wanted.hint = hint_of_buckets(options, hint)?;
-    // Only a hint keeps such a query from being planned.
-    let ns = buckets.namespace();
-    let asked = wanted.hint.is_some().then(|| refusal::asked(&ns, &wanted, &Wording::default()));
-    let (plan, wanted) = planner::plan(state, wanted).map_err(|reason| match &asked {
-        Some(asked) => reason.caused_by(&format!("{asked} planner returned error")),
+    let mut query = Query::new(filter.clone(), context.clone());
+    query.hint = hint_of_buckets(options, hint)?;
+    let plan = planner::plan(state, &query).map_err(|reason| match query.hint {
+        // Only a hint keeps such a query from being planned.
+        Some(_) => refusal::not_planned(reason, &buckets.namespace(), &query, &Wording::default()),
         None => reason,
     })?;
-    Ok(Execution::new(buckets.clone(), plan, wanted))
+    Ok(Execution::new(buckets.clone(), plan, query))
 }
 
 /// A hint with the key of the buckets' index.

@@ -2,6 +2,7 @@
 
 use bstr::BStr;
 use marula_bson::order;
+use marula_bson::value::LONG_END;
 use marula_bson::{ArrayWriter, Doc, Element, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
@@ -119,9 +120,6 @@ pub(super) fn append<'v>(
     writer.finish();
 }
 
-/// The first double beyond a long.
-const LONG_LIMIT: f64 = 9_223_372_036_854_775_808.0;
-
 /// Which end `$pop` takes an element from.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::update) enum Pop {
@@ -141,7 +139,7 @@ pub(super) fn parse_pop(field: Element<'_>, _context: &Context) -> Result<Operat
         Some(other) => Err(pop_other(other)),
         None => Err(match value.as_f64() {
             Some(number) if is_double && number.is_nan() => pop_nan(field),
-            Some(number) if is_double && number.abs() < LONG_LIMIT => pop_not_an_integer(field),
+            Some(number) if is_double && number.abs() < LONG_END => pop_not_an_integer(field),
             _ => pop_out_of_range(field),
         }),
     }

@@ -250,9 +250,19 @@ impl<'a> Asked<'a> {
         ns: &Namespace,
         verbosity: Verbosity,
     ) -> Result<(DocBuf, bool)> {
-        let Asked { mut query, sort, projection, verb, update, key, .. } = self;
-        let Asked { filter: worded, worded_projection, collation, batch_size, .. } = self;
-        let is_whole_pipeline = self.is_whole_pipeline;
+        let Asked {
+            mut query,
+            sort,
+            projection,
+            verb,
+            worded_projection,
+            filter: worded,
+            collation,
+            batch_size,
+            update,
+            key,
+            is_whole_pipeline,
+        } = self;
         let shown_beside_id =
             query.shows_record_id.then(|| doc! { "$recordId": { "$meta": "recordId" } });
         let transform = DocBuf::build(|out| {
