@@ -364,8 +364,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                     || is_update && code != 0 && !text.contains("Failed to optimize")
             };
             let names_id = count(&case.command, &|name| name == "_id") > 0;
-            let is_inside = count(&case.command, &|name| name == "$facet") > 0;
-            (case.kind == "indexed" || names_id || is_inside)
+            (case.kind == "indexed" || names_id)
                 && (difference.class.starts_with("code")
                     || messages(difference)[1].contains("while multiplanner was"))
                 && case.operators().contains("$expr")

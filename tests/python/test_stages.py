@@ -128,6 +128,37 @@ def test_nothing_is_moved_across_an_inhibitor(c):
         assert failed.value.code == code
 
 
+def fails(c, stages):
+    try:
+        list(c.aggregate(stages))
+    except OperationFailure as failed:
+        assert failed.code == 34471
+        return True
+    return False
+
+
+@pytest.mark.parametrize("condition, is_behind", [
+    ({"a": 5}, False),
+    ({"a": {"$size": 2}}, False),
+    ({"$or": [{"a": 5}, {"a": 6}]}, False),
+    ({"$jsonSchema": {"required": ["q"]}}, False),
+    # What is an `$and` of several is taken in behind the others.
+    ({"$jsonSchema": {"required": ["q", "z"]}}, True),
+    ({"a": {"$all": [5, 6]}}, True),
+    ({"$and": [{"a": {"$gt": 5}}, {"a": {"$lt": 9}}]}, True),
+])
+def test_a_match_behind_other_stages_tries_its_conditions_as_they_are_written(c, condition, is_behind):
+    c.insert_one({"_id": 1, "a": 1})
+    failing = {"$expr": {"$strLenCP": "$x"}}
+    apart = {"$_internalInhibitOptimization": {}}
+    for conditions, is_tried_first in ([failing, condition], True), ([condition, failing], is_behind):
+        both = {"$match": {"$and": conditions}}
+        assert fails(c, [apart, both]) == is_tried_first
+        assert fails(c, [{"$facet": {"x": [both]}}]) == is_tried_first
+        # A query has an order of its own.
+        assert not fails(c, [both])
+
+
 @pytest.mark.parametrize("arguments, text", [
     ({"cursor": 1}, "cursor field must be missing or an object"),
     ({"pipeline": None}, "'pipeline' option must be specified as an array"),

@@ -1,11 +1,10 @@
 //! The canonical shape of a filter, so that filters which say the same look the same.
 //!
-//! Nested `$and` and `$or` are flattened, single children stand alone, constants disappear, an `$or` of
-//! equalities on one path is an `$in`, and children are in a fixed order: by operator, then path, then
-//! their own children. The order and the rewritings are those that mongod 6.0 shows in `parsedQuery`.
+//! Nested `$and` and `$or` are flattened, single children stand alone, constants disappear, equalities of an `$or` on
+//! the path of its first equality are an `$in`, and children are in a fixed order: by operator, then path, then their
+//! own children. The order and the rewritings are those that mongod 6.0 shows in `parsedQuery`.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 use marula_bson::{Collator, FieldPath, ValueBuf};
 
@@ -15,20 +14,21 @@ use crate::regex::Regex;
 
 /// Brings a filter into canonical shape.
 pub(super) fn canonical(node: Node, collator: Option<&dyn Collator>) -> Node {
-    Shape { collator, is_sorted: true }.node(node)
+    let mut node = simplified(node, collator);
+    sort(&mut node);
+    node
 }
 
 /// As [`canonical`], but for the order of the children: it is that of the text, except that what an inner `$and` or
-/// `$or` gives up to the outer one stands behind what the outer one had.
+/// `$or` gives up to the outer one stands behind what the outer one had, and an `$in` of equalities in front.
 pub(super) fn simplified(node: Node, collator: Option<&dyn Collator>) -> Node {
-    Shape { collator, is_sorted: false }.node(node)
+    Shape { collator }.node(node)
 }
 
 /// How a filter is brought into shape.
 #[derive(Clone, Copy)]
 struct Shape<'c> {
     collator: Option<&'c dyn Collator>,
-    is_sorted: bool,
 }
 
 impl Shape<'_> {
@@ -57,16 +57,13 @@ impl Shape<'_> {
             Predicate::ElemMatchValue(list) => Predicate::ElemMatchValue(self.predicates(list)),
             Predicate::All(list) => Predicate::All(self.predicates(list)),
             Predicate::Not(inner) => Predicate::Not(Box::new(self.predicate(*inner))),
+            Predicate::In(list) => Predicate::in_list(list),
             other => other,
         }
     }
 
     fn predicates(self, list: Vec<Predicate>) -> Vec<Predicate> {
-        let mut list: Vec<_> = list.into_iter().map(|inner| self.predicate(inner)).collect();
-        if self.is_sorted {
-            list.sort_by(|a, b| compare(View::Predicate(a), View::Predicate(b)));
-        }
-        list
+        list.into_iter().map(|inner| self.predicate(inner)).collect()
     }
 
     fn and(self, children: Vec<Node>) -> Node {
@@ -75,13 +72,13 @@ impl Shape<'_> {
         for child in children {
             match child {
                 Node::And(inner) => absorbed.extend(inner),
+                child if is_of_several(&child) => absorbed.push(child),
                 Node::AlwaysTrue => {}
                 Node::AlwaysFalse => return Node::AlwaysFalse,
                 other => flat.push(other),
             }
         }
         flat.append(&mut absorbed);
-        self.sort(&mut flat);
         alone_or(flat, Node::And)
     }
 
@@ -103,8 +100,7 @@ impl Shape<'_> {
         if flat.is_empty() {
             return Node::AlwaysFalse;
         }
-        let mut flat = join_equalities(flat, self.collator);
-        self.sort(&mut flat);
+        join_equalities(&mut flat, self.collator);
         alone_or(flat, Node::Or)
     }
 
@@ -117,18 +113,36 @@ impl Shape<'_> {
             return Node::AlwaysFalse;
         }
         children.retain(|child| !matches!(child, Node::AlwaysFalse));
-        self.sort(&mut children);
         match children.len() {
             0 => Node::And(Vec::new()),
             1 => negate(children.remove(0)),
             _ => Node::Nor(children),
         }
     }
+}
 
-    fn sort(self, children: &mut [Node]) {
-        if self.is_sorted {
+/// Puts all children in order.
+fn sort(node: &mut Node) {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter_mut().for_each(sort);
             children.sort_by(|a, b| compare(View::Node(a), View::Node(b)));
         }
+        Node::Not(child) => sort(child),
+        Node::Path(at) => sort_predicate(&mut at.predicate),
+        _ => {}
+    }
+}
+
+fn sort_predicate(predicate: &mut Predicate) {
+    match predicate {
+        Predicate::ElemMatchObject(filter) => sort(filter),
+        Predicate::ElemMatchValue(list) | Predicate::All(list) => {
+            list.iter_mut().for_each(sort_predicate);
+            list.sort_by(|a, b| compare(View::Predicate(a), View::Predicate(b)));
+        }
+        Predicate::Not(inner) => sort_predicate(inner),
+        _ => {}
     }
 }
 
@@ -154,35 +168,30 @@ fn is_always_true(node: &Node) -> bool {
     }
 }
 
-/// Turns equalities and patterns on one path, two or more of them, into one `$in`.
-fn join_equalities(children: Vec<Node>, collator: Option<&dyn Collator>) -> Vec<Node> {
-    // By a map, because a client may send a hundred thousand branches; in the order of first mention.
-    let mut places: HashMap<Vec<Box<[u8]>>, usize> = HashMap::new();
-    let mut groups: Vec<Vec<Node>> = Vec::new();
-    let mut rest = Vec::new();
-    for child in children {
-        match &child {
-            Node::Path(at) if is_equality(&at.predicate) => match places.get(at.path.parts()) {
-                Some(&place) => groups[place].push(child),
-                None => {
-                    places.insert(at.path.parts().to_vec(), groups.len());
-                    groups.push(vec![child]);
-                }
-            },
-            _ => rest.push(child),
-        }
+/// Whether a condition is in mongod an `$and` of several, which one around it takes in.
+fn is_of_several(node: &Node) -> bool {
+    match node {
+        Node::Path(PathNode { predicate: Predicate::All(list), .. }) => list.len() > 1,
+        Node::Schema(schema) => schema.is_of_several(),
+        _ => false,
     }
-    for group in groups {
-        match group.first() {
-            Some(Node::Path(at)) if group.len() > 1 => {
-                let path = at.path.clone();
-                let predicate = Predicate::In(joined(group, collator));
-                rest.push(Node::Path(PathNode { path, predicate }));
-            }
-            _ => rest.extend(group),
-        }
+}
+
+/// Turns the equalities and patterns on one path into an `$in` in front of the others: on that of the first there is.
+fn join_equalities(children: &mut Vec<Node>, collator: Option<&dyn Collator>) {
+    let path_of = |child: &Node| match child {
+        Node::Path(at) if is_equality(&at.predicate) => Some(at.path.clone()),
+        _ => None,
+    };
+    let Some(path) = children.iter().find_map(path_of) else { return };
+    let is_joined = |child: &Node| matches!(child, Node::Path(at) if at.path == path && is_equality(&at.predicate));
+    if children.iter().filter(|child| is_joined(child)).count() < 2 {
+        return;
     }
-    rest
+    let (group, rest): (Vec<Node>, Vec<Node>) = children.drain(..).partition(is_joined);
+    let predicate = Predicate::In(joined(group, collator));
+    children.push(Node::Path(PathNode { path, predicate }));
+    children.extend(rest);
 }
 
 fn joined(group: Vec<Node>, collator: Option<&dyn Collator>) -> InList {

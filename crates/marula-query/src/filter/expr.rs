@@ -87,7 +87,7 @@ pub(super) fn internal_name(op: CompareOp) -> &'static str {
     }
 }
 
-/// The tree with, beside each `$expr`, what it says of single paths; `None` where no `$expr` says anything of the kind.
+/// The tree with, in front of each `$expr`, what it says of single paths; `None` where no `$expr` says anything of the kind.
 pub(super) fn with_conditions(node: &Node) -> Option<Node> {
     let children = |children: &[Node]| -> Option<Vec<Node>> {
         let mut changed = Vec::new();
@@ -109,7 +109,7 @@ pub(super) fn with_conditions(node: &Node) -> Option<Node> {
         Node::Nor(list) => children(list).map(Node::Nor),
         Node::Not(child) => with_conditions(child).map(|child| Node::Not(Box::new(child))),
         Node::Expr(expr) => condition_of(expr.expression())
-            .map(|condition| Node::And(vec![node.clone(), condition])),
+            .map(|condition| Node::And(vec![condition, node.clone()])),
         _ => None,
     }
 }

@@ -51,7 +51,7 @@ pub(crate) use types::insert_alias as insert_type_alias;
 pub struct Filter {
     root: Node,
     collation: Option<Collation>,
-    /// The tree in the order of the text, kept where a projection asks for positions.
+    /// The tree in the order of the text, kept where a projection asks for positions, or a stage tries it so.
     written: Option<Arc<Node>>,
     /// Whether its text is `{ _id: <value> }`.
     names_id: bool,
@@ -100,15 +100,13 @@ impl Draft {
         Filter { names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
-    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a projection asks for. Of
-    /// several conditions on arrays the last gives the position: for an update the last of the canonical shape, for a
-    /// projection the one written last, so the order of the text is kept beside the canonical shape.
-    pub fn finish_for_positions(mut self, context: &Context) -> Result<Filter> {
+    /// As [`finish`](Draft::finish), for a filter whose order matters. Of several conditions on arrays the last gives the
+    /// [position](Filter::matches_noting): for an update the last of the canonical shape, for a projection the one written
+    /// last. So the order of the text is kept beside the canonical shape.
+    pub fn finish_as_written(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
-        let collator = context.collation.as_ref().map(Collation::collator);
-        let written = Some(Arc::new(canonical::simplified(self.node.clone(), collator)));
         let names_id = self.names_id;
-        Filter { written, names_id, ..Filter::from_node(self.node, context) }.checked()
+        Filter { names_id, ..Filter::written(self.node, context) }.checked()
     }
 }
 
@@ -164,7 +162,7 @@ impl Filter {
 
     /// Parses a filter whose [positions](Filter::matches_noting) a projection asks for.
     pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
-        Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
+        Filter::draft(doc, Purpose::Any, context)?.finish_as_written(context)
     }
 
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
@@ -177,6 +175,27 @@ impl Filter {
             written: None,
             names_id: false,
         }
+    }
+
+    /// Makes a filter of a tree, and keeps its order beside the canonical one.
+    pub fn written(root: Node, context: &Context) -> Filter {
+        let collator = context.collation.as_ref().map(Collation::collator);
+        let written = Some(Arc::new(canonical::simplified(root.clone(), collator)));
+        Filter { written, ..Filter::from_node(root, context) }
+    }
+
+    /// The tree in the order of the text, where that is kept; else in the canonical one.
+    pub fn as_written(&self) -> &Node {
+        self.written.as_deref().unwrap_or(&self.root)
+    }
+
+    /// The filter whose tree is this one's in the order of the text, with what an `$expr` says of single paths. What comes
+    /// together by being simplified is simplified once more, as mongod does for a stage.
+    pub fn for_stage(&self) -> Filter {
+        let written = self.as_written();
+        let root = expr::with_conditions(written).unwrap_or_else(|| written.clone());
+        let root = canonical::simplified(root, self.collator());
+        Filter { root, collation: self.collation.clone(), written: None, names_id: false }
     }
 
     /// Adds what an `$expr` in it says of single paths, for indexes to serve: the same documents match.
@@ -261,7 +280,7 @@ impl Filter {
         doc: Doc<'_>,
         position: &mut Option<usize>,
     ) -> Result<bool> {
-        self.notes(self.written.as_deref().unwrap_or(&self.root), doc, position)
+        self.notes(self.as_written(), doc, position)
     }
 
     fn notes(&self, root: &Node, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {

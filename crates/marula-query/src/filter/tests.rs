@@ -10,7 +10,7 @@
 
 use marula_bson::{Doc, Value, ext_json};
 
-use super::Filter;
+use super::{Filter, Purpose};
 use crate::collation::Collation;
 use crate::context::Context;
 
@@ -189,4 +189,50 @@ fn an_or_of_very_many_branches_is_joined_at_once() {
     let filter = Filter::parse(doc.as_doc(), &Context::default()).unwrap();
     let matching = ext_json::parse(r#"{"f59999": 1}"#).unwrap();
     assert!(filter.matches(matching.as_doc()).unwrap());
+}
+
+/// The trees that `explain` of mongod 6.0 shows: of a query, and of a `$match` behind another stage.
+#[test]
+fn a_stage_keeps_the_order_of_the_text() {
+    let check = |filter: &str, query: &str, stage: &str| {
+        let doc = ext_json::parse(filter).unwrap();
+        let context = Context::default();
+        let draft = Filter::draft(doc.as_doc(), Purpose::Any, &context).unwrap();
+        let filter = draft.finish_as_written(&context).unwrap();
+        let shown =
+            [filter.to_doc(), filter.for_stage().to_doc()].map(|it| it.as_doc().to_string());
+        let wanted = [query, stage].map(|text| ext_json::parse(text).unwrap().as_doc().to_string());
+        assert_eq!(shown, wanted, "{}", doc.as_doc());
+    };
+    check(
+        r#"{"$and": [{"$and": [{"b": 1}, {"c": 2}]}, {"d": {"$size": 1}}, {"a": {"$gt": 5}}]}"#,
+        r#"{"$and": [{"d": {"$size": 1}}, {"b": {"$eq": 1}}, {"c": {"$eq": 2}}, {"a": {"$gt": 5}}]}"#,
+        r#"{"$and": [{"d": {"$size": 1}}, {"a": {"$gt": 5}}, {"b": {"$eq": 1}}, {"c": {"$eq": 2}}]}"#,
+    );
+    check(
+        r#"{"a": {"$all": [1, 2], "$gt": 3}, "b": 1}"#,
+        r#"{"$and": [{"a": {"$eq": 1}}, {"a": {"$eq": 2}}, {"b": {"$eq": 1}}, {"a": {"$gt": 3}}]}"#,
+        r#"{"$and": [{"a": {"$gt": 3}}, {"b": {"$eq": 1}}, {"a": {"$eq": 1}}, {"a": {"$eq": 2}}]}"#,
+    );
+    check(
+        r#"{"$expr": {"$eq": ["$b", {"$const": 1}]}, "a": 1}"#,
+        r#"{"$and": [{"a": {"$eq": 1}}, {"$expr": {"$eq": ["$b", {"$const": 1}]}}]}"#,
+        r#"{"$and": [{"a": {"$eq": 1}}, {"b": {"$_internalExprEq": 1}}, {"$expr": {"$eq": ["$b", {"$const": 1}]}}]}"#,
+    );
+    // Equalities are joined on the path of the first one, and for a stage once more.
+    check(
+        r#"{"$or": [{"a": 0}, {"b": 1}, {"a": 2}, {"b": 3}]}"#,
+        r#"{"$or": [{"b": {"$eq": 1}}, {"b": {"$eq": 3}}, {"a": {"$in": [0, 2]}}]}"#,
+        r#"{"$or": [{"b": {"$in": [1, 3]}}, {"a": {"$in": [0, 2]}}]}"#,
+    );
+    check(
+        r#"{"$or": [{"z": 0}, {"a": 1}, {"b": 2}, {"a": 3}]}"#,
+        r#"{"$or": [{"a": {"$eq": 1}}, {"a": {"$eq": 3}}, {"b": {"$eq": 2}}, {"z": {"$eq": 0}}]}"#,
+        r#"{"$or": [{"z": {"$eq": 0}}, {"a": {"$eq": 1}}, {"b": {"$eq": 2}}, {"a": {"$eq": 3}}]}"#,
+    );
+    check(
+        r#"{"$or": [{"w": null}, {"v": 1}, {"$or": [{"w": null}, {"v": 2}]}]}"#,
+        r#"{"$or": [{"v": {"$eq": 1}}, {"v": {"$eq": 2}}, {"w": {"$in": [null]}}]}"#,
+        r#"{"$or": [{"w": {"$eq": null}}, {"v": {"$eq": 1}}, {"v": {"$eq": 2}}]}"#,
+    );
 }

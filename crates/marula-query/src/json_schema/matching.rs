@@ -45,6 +45,17 @@ impl Schema {
         matches!(self, Schema::Rules(rules) if rules.iter().all(|rule| matches!(rule, Rule::Required(_))))
     }
 
+    /// Whether the schema asks for more than one thing of an object: each property counts.
+    pub(super) fn is_of_several(&self) -> bool {
+        let Schema::Rules(rules) = self else { return false };
+        let count = |rule: &Rule| match rule {
+            Rule::Properties(properties) => properties.len(),
+            Rule::Required(paths) => paths.len(),
+            _ => 1,
+        };
+        rules.iter().map(count).sum::<usize>() > 1
+    }
+
     /// Whether the value satisfies the schema.
     pub(crate) fn matches(&self, value: RawValue<'_>) -> bool {
         match self {

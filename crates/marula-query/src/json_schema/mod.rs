@@ -193,6 +193,11 @@ impl SchemaNode {
         self.0.schema.is_of_required()
     }
 
+    /// Whether the schema asks for more than one thing of the document.
+    pub(crate) fn is_of_several(&self) -> bool {
+        self.0.schema.is_of_several()
+    }
+
     /// The schema as the client wrote it.
     pub fn text(&self) -> Doc<'_> {
         self.0.text.as_doc()

@@ -1,6 +1,9 @@
 //! `$match`: the documents that a filter takes.
+//!
+//! A query tries the conditions of its filter in an order of their kinds. A `$match` that becomes none tries them as they
+//! are written, as mongod does: which of them fails on a document, or refuses it before, depends on that.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Value, ValueBuf};
@@ -25,6 +28,8 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Match {
     filter: Filter,
+    /// The filter as it is tried here.
+    asked: OnceLock<Filter>,
     /// What a constant expression of the filter fails with: told when the whole pipeline is parsed.
     failure: Option<Error>,
 }
@@ -32,7 +37,12 @@ pub(super) struct Match {
 impl Match {
     /// A stage that takes what `filter` takes.
     pub(super) fn new(filter: Filter) -> Self {
-        Match { filter, failure: None }
+        Match { filter, asked: OnceLock::new(), failure: None }
+    }
+
+    /// The filter with its conditions as they are written.
+    fn asked(&self) -> &Filter {
+        self.asked.get_or_init(|| self.filter.for_stage())
     }
 }
 
@@ -46,10 +56,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let mut draft = Filter::draft(doc, Purpose::Any, parser.context)?;
     if let Err(error) = draft.optimize(parser.context) {
         let filter = Filter::everything(parser.context);
-        parser.push(Match { filter, failure: Some(error) });
+        parser.push(Match { failure: Some(error), ..Match::new(filter) });
         return Ok(());
     }
-    let filter = draft.finish(parser.context)?;
+    let filter = draft.finish_as_written(parser.context)?;
     if filter.near().is_some() {
         return Err(near_not_allowed());
     }
@@ -74,7 +84,7 @@ impl Stage for Match {
     }
 
     fn print(&self) -> ValueBuf {
-        Value::Document(self.filter.to_doc().as_doc()).to_buf()
+        Value::Document(self.asked().to_doc().as_doc()).to_buf()
     }
 
     fn optimize(&mut self, _: &Context) -> Result<()> {
@@ -109,7 +119,7 @@ impl Source for Matching {
     fn advance(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {
-                Step::Document if self.stage.filter.matches(self.input.doc())? => {
+                Step::Document if self.stage.asked().matches(self.input.doc())? => {
                     return Ok(Step::Document);
                 }
                 Step::Document => {}

@@ -58,7 +58,7 @@ fn two(
     let swapped = || Some(vec![Arc::clone(second), Arc::clone(first)]);
     match (first.kind(), second.kind()) {
         (Kind::Match(first), Kind::Match(second)) => {
-            let both = [first, second].map(|filter| filter.root().clone());
+            let both = [first, second].map(|filter| filter.as_written().clone());
             Some(vec![matching(both.to_vec(), context)])
         }
         (_, Kind::Match(filter)) => split(first, filter, context)
@@ -113,9 +113,9 @@ fn split(
     Some(instead)
 }
 
-/// The conditions that all must hold.
+/// The conditions that all must hold, as they are written.
 pub(super) fn conditions_of(filter: &Filter) -> &[Node] {
-    match filter.root() {
+    match filter.as_written() {
         Node::And(children) => &children[..],
         root => std::slice::from_ref(root),
     }
@@ -123,7 +123,7 @@ pub(super) fn conditions_of(filter: &Filter) -> &[Node] {
 
 /// A `$match` of all the conditions.
 fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
-    Arc::new(Match::new(Filter::from_node(Node::And(conditions), context)))
+    Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
 }
 
 /// Leaves out a sort that another follows: the later one decides the order.

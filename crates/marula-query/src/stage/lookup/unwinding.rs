@@ -77,7 +77,7 @@ impl Stage for LookupUnwind {
         if taken.len() == before {
             return None;
         }
-        let filter = |conditions| Filter::from_node(Node::And(conditions), context);
+        let filter = |conditions| Filter::written(Node::And(conditions), context);
         let stage = LookupUnwind {
             lookup: Arc::clone(&self.lookup),
             unwind: self.unwind.clone(),
