@@ -397,18 +397,22 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "What an inclusion leaves of an array of scalars is an empty array",
         applies: |case, difference| {
-            let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
-            let is_dotted = count(&case.command, &|name| name.contains('.')) > 0;
+            let mut is_deep = count(&case.command, &|name| name.contains('.')) > 0;
+            case.command.walk(&mut |name, value| {
+                let is_inner = |(_, shown): &(String, Tree)| matches!(shown, Tree::Doc(inner) if inner.iter().any(|(name, _)| !name.starts_with('$')));
+                is_deep |= name == "$project" && value.fields().iter().any(is_inner);
+            });
             let is_told =
                 difference.class == "results" || difference.class.starts_with("code 0 for");
             let kinds: Vec<String> = pipelines(case).concat();
             let projects = kinds.iter().filter(|name| *name == "$project").count();
-            let asks =
-                ["$addFields", "$set", "$group", "$sortByCount", "$bucket", "$unwind", "$lookup"]
-                    .map(has)
-                    .contains(&true);
+            let asking =
+                ["$addFields", "$set", "$group", "$sortByCount", "$bucket", "$unwind", "$lookup"];
+            let asks = kinds.iter().any(|name| asking.contains(&name.as_str()));
             let is_asked = projects > 1 || projects > 0 && asks;
-            is_told && (is_dotted || !case.view.is_empty()) && is_asked
+            // A message may print such an array.
+            let is_shown = messages(difference)[1].contains("MISSING");
+            is_told && (is_deep || !case.view.is_empty()) && is_asked || is_shown && projects > 0
         },
     },
     Accepted {
@@ -418,7 +422,8 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             case.command.walk(&mut |name, value| {
                 is_sorted |= matches!(name, "sort" | "$sort") && count(value, &names_a_place) > 0;
             });
-            difference.class == "code 0 for 2" && is_sorted
+            let is_told = difference.class.ends_with(" for 2");
+            is_told && messages(difference)[1].contains("parallel arrays") && is_sorted
         },
     },
     Accepted {

@@ -1,5 +1,6 @@
 """Stages that tell of the server and its collections."""
 import pytest
+from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from pymongo.errors import OperationFailure
 
@@ -157,6 +158,52 @@ def test_a_match_behind_other_stages_tries_its_conditions_as_they_are_written(c,
         assert fails(c, [{"$facet": {"x": [both]}}]) == is_tried_first
         # A query has an order of its own.
         assert not fails(c, [both])
+
+
+def test_an_expression_of_a_match_behind_other_stages_is_computed_as_theirs(c):
+    c.insert_one({"_id": 1, "x": 1})
+    condition = {"$match": {"$expr": {"$setIsSubset": ["$x", []]}}}
+    for stages, code in ([condition], 17046), ([{"$limit": 3}, condition], 17310):
+        with pytest.raises(OperationFailure) as failed:
+            c.aggregate(stages)
+        assert failed.value.code == code
+
+
+def test_a_match_behind_a_union_is_asked_of_both_sides(c):
+    other = c.database.union_other
+    other.drop()
+    c.insert_many([{"_id": 1, "a": 1}, {"_id": 2, "a": 2}])
+    other.insert_many([{"_id": 3, "a": 1}, {"_id": 4, "a": 2}])
+    stages = [{"$unionWith": {"coll": other.name, "pipeline": [{"$set": {"b": 1}}]}}, {"$match": {"a": 1}}]
+    assert list(c.aggregate(stages)) == [{"_id": 1, "a": 1}, {"_id": 3, "a": 1, "b": 1}]
+    plan = c.database.command("explain", {"aggregate": c.name, "pipeline": stages, "cursor": {}})
+    front, union = plan["stages"]
+    assert front["$cursor"]["queryPlanner"]["parsedQuery"] == {"a": {"$eq": 1}}
+    assert "$unionWith" in union
+    other.drop()
+
+
+def test_documents_made_by_densify_say_what_the_next_one_says_of_its_partition(c):
+    c.insert_many([{"_id": 2, "x": 5}, {"_id": 4, "x": Int64(5)}, {"_id": 6, "x": 5.0}])
+    range_ = {"step": 1, "bounds": [1, 9]}
+    stage = {"$densify": {"field": "_id", "range": range_, "partitionByFields": ["x"]}}
+    found = list(c.aggregate([stage, {"$project": {"t": {"$type": "$x"}}}]))
+    kinds = [("int", 1), ("int", 2), ("long", 3), ("long", 4), ("double", 5), ("double", 6), ("int", 7), ("int", 8)]
+    assert [(made["t"], made["_id"]) for made in found] == kinds
+
+
+@pytest.mark.parametrize("depth, is_taken", [
+    ("9223372036854775806.5", True), ("9223372036854775809", True), ("9223372036854777000", False), ("5.5", False),
+])
+def test_the_depth_of_a_graph_lookup_is_compared_as_a_double(c, depth, is_taken):
+    lookup = {"from": c.name, "startWith": 1, "connectFromField": "a", "connectToField": "b", "as": "x"}
+    stages = [{"$graphLookup": {**lookup, "maxDepth": Decimal128(depth)}}]
+    if is_taken:
+        assert list(c.aggregate(stages)) == []
+    else:
+        with pytest.raises(OperationFailure) as failed:
+            c.aggregate(stages)
+        assert failed.value.code == 40102
 
 
 @pytest.mark.parametrize("arguments, text", [

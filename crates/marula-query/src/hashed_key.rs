@@ -3,10 +3,11 @@
 //! It is the front of an MD5 over the value's class and bytes, field by field where there are fields. Values that
 //! are equal hash alike, and so do numbers that differ behind the point only: they are made whole first.
 
-use marula_bson::decimal128::Parts;
 use marula_bson::value::LONG_END;
-use marula_bson::{Collator, Decimal128, Doc, RawValue, Type, Value};
+use marula_bson::{Collator, Doc, RawValue, Type, Value};
 use md5::Context as Md5;
+
+use crate::expression::number::whole_of_decimal;
 
 /// What MD5 is fed before the value.
 const SEED: i32 = 0;
@@ -91,41 +92,9 @@ fn whole_of_double(number: f64) -> i64 {
     if number == LONG_END { i64::MIN } else { number as i64 }
 }
 
-/// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where it lies beyond
-/// them; NaN is 0.
-fn whole_of_decimal(number: Decimal128) -> i64 {
-    let (negative, magnitude) = match number.parts() {
-        Parts::Nan => return 0,
-        Parts::Infinity { negative } => (negative, None),
-        Parts::Finite { negative, exponent, coefficient } => {
-            (negative, rounded(coefficient, exponent))
-        }
-    };
-    let magnitude = magnitude.and_then(|magnitude| i128::try_from(magnitude).ok());
-    let signed = magnitude.map(|magnitude| if negative { -magnitude } else { magnitude });
-    let end = if negative { i64::MIN } else { i64::MAX };
-    signed.map_or(end, |signed| i64::try_from(signed).unwrap_or(end))
-}
-
-/// The integer nearest to `coefficient` × 10^`exponent`; `None` where it is too large to matter.
-fn rounded(coefficient: u128, exponent: i32) -> Option<u128> {
-    let scale = 10_u128.checked_pow(exponent.unsigned_abs());
-    if coefficient == 0 {
-        return Some(0);
-    }
-    if exponent >= 0 {
-        return scale.and_then(|scale| coefficient.checked_mul(scale));
-    }
-    // So small a number is nearer to 0 than to 1: a coefficient has 34 digits.
-    let Some(scale) = scale else { return Some(0) };
-    let (whole, rest) = (coefficient / scale, coefficient % scale);
-    let half = scale / 2;
-    Some(whole + u128::from(rest > half || (rest == half && whole % 2 == 1)))
-}
-
 #[cfg(test)]
 mod tests {
-    use marula_bson::{BStr, Binary, doc};
+    use marula_bson::{BStr, Binary, Decimal128, doc};
 
     use super::*;
 

@@ -44,7 +44,7 @@ errors! {
 }
 
 /// An aggregation expression, parsed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Expression {
     /// A value that needs no document.
     Constant(ValueBuf),

@@ -367,3 +367,35 @@ fn laid_out(scientific: &str, exponent_max: i32) -> String {
     let (whole, fraction) = digits.split_at(places + 1);
     format!("{sign}{whole}.{fraction}")
 }
+
+/// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where it lies beyond
+/// them; NaN is 0.
+pub(crate) fn whole_of_decimal(number: Decimal128) -> i64 {
+    let (negative, magnitude) = match number.parts() {
+        Parts::Nan => return 0,
+        Parts::Infinity { negative } => (negative, None),
+        Parts::Finite { negative, exponent, coefficient } => {
+            (negative, rounded(coefficient, exponent))
+        }
+    };
+    let magnitude = magnitude.and_then(|magnitude| i128::try_from(magnitude).ok());
+    let signed = magnitude.map(|magnitude| if negative { -magnitude } else { magnitude });
+    let end = if negative { i64::MIN } else { i64::MAX };
+    signed.map_or(end, |signed| i64::try_from(signed).unwrap_or(end))
+}
+
+/// The integer nearest to `coefficient` × 10^`exponent`; `None` where it is too large to matter.
+fn rounded(coefficient: u128, exponent: i32) -> Option<u128> {
+    let scale = 10_u128.checked_pow(exponent.unsigned_abs());
+    if coefficient == 0 {
+        return Some(0);
+    }
+    if exponent >= 0 {
+        return scale.and_then(|scale| coefficient.checked_mul(scale));
+    }
+    // So small a number is nearer to 0 than to 1: a coefficient has 34 digits.
+    let Some(scale) = scale else { return Some(0) };
+    let (whole, rest) = (coefficient / scale, coefficient % scale);
+    let half = scale / 2;
+    Some(whole + u128::from(rest > half || (rest == half && whole % 2 == 1)))
+}

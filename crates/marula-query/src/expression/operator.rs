@@ -219,7 +219,7 @@ impl fmt::Debug for Operator {
 }
 
 /// An operator and its arguments.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Call {
     /// The row.
     pub operator: &'static Operator,
@@ -319,6 +319,13 @@ impl Call {
                 true => 1,
                 false => 2,
             },
+            "$indexOfArray" => {
+                let is_nothing = match &self.args[0] {
+                    Expression::Missing => true,
+                    list => list.as_constant().is_some_and(|value| value.is_nullish()),
+                };
+                return is_nothing.then(|| Value::Null.into());
+            }
             // Nothing is bound.
             "$let" if self.args.len() == 1 => 0,
             "$ifNull" => {

@@ -12,7 +12,7 @@ use crate::context::Context;
 const EXACT_MAX: i64 = 1 << 53;
 
 /// A `$switch` of ranges.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ranges {
     /// The call as it was written: cases and what they give, then the default.
     call: Call,

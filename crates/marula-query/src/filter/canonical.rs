@@ -25,6 +25,15 @@ pub(super) fn simplified(node: Node, collator: Option<&dyn Collator>) -> Node {
     Shape { collator }.node(node)
 }
 
+/// The conditions of a tree that all must hold, in the order in which [`simplified`] has them.
+pub(super) fn conditions(node: &Node) -> Vec<Node> {
+    let Node::And(children) = node else { return vec![node.clone()] };
+    let (several, mut all): (Vec<&Node>, Vec<&Node>) =
+        children.iter().partition(|child| is_of_several(child) || matches!(child, Node::And(_)));
+    let several = several.into_iter().flat_map(conditions);
+    all.drain(..).cloned().chain(several).collect()
+}
+
 /// How a filter is brought into shape.
 #[derive(Clone, Copy)]
 struct Shape<'c> {

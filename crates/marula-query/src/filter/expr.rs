@@ -48,6 +48,14 @@ impl ExprNode {
         inner.expression.optimize(&Context { keeps_calls: true, ..context.clone() })
     }
 
+    /// The same in the form that stages compute: with calls that have done ahead what needs no document.
+    fn prepared(&self) -> Result<ExprNode> {
+        let context = Context { keeps_calls: false, ..self.0.context.clone() };
+        let mut expression = self.0.expression.clone();
+        expression.optimize(&context)?;
+        Ok(ExprNode(Arc::new(Inner { expression, context })))
+    }
+
     /// The expression itself.
     pub fn expression(&self) -> &Expression {
         &self.0.expression
@@ -73,6 +81,23 @@ impl ExprNode {
     /// The expression as it is printed.
     pub fn to_value(&self) -> ValueBuf {
         self.0.expression.print()
+    }
+}
+
+/// Has each `$expr` of a tree computed as stages compute.
+pub(super) fn prepare(node: &mut Node) {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter_mut().for_each(prepare);
+        }
+        Node::Not(child) => prepare(child),
+        Node::Expr(expr) => {
+            // What cannot be computed ahead says so for each document.
+            if let Ok(prepared) = expr.prepared() {
+                *expr = prepared;
+            }
+        }
+        _ => {}
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) use types::insert_alias as insert_type_alias;
 pub struct Filter {
     root: Node,
     collation: Option<Collation>,
-    /// The tree in the order of the text, kept where a projection asks for positions, or a stage tries it so.
+    /// The tree in the order of the text, kept where a projection asks for positions, or a stage tries it in that order.
     written: Option<Arc<Node>>,
     /// Whether its text is `{ _id: <value> }`.
     names_id: bool,
@@ -100,10 +100,19 @@ impl Draft {
         Filter { names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
-    /// As [`finish`](Draft::finish), for a filter whose order matters. Of several conditions on arrays the last gives the
-    /// [position](Filter::matches_noting): for an update the last of the canonical shape, for a projection the one written
-    /// last. So the order of the text is kept beside the canonical shape.
-    pub fn finish_as_written(mut self, context: &Context) -> Result<Filter> {
+    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a projection asks for. Of
+    /// several conditions on arrays the last gives the position: for an update the last of the canonical shape, for a
+    /// projection the one written last, so the order of the text is kept beside the canonical shape.
+    pub fn finish_for_positions(mut self, context: &Context) -> Result<Filter> {
+        optimize(&mut self.node, context)?;
+        let collator = context.collation.as_ref().map(Collation::collator);
+        let written = Some(Arc::new(canonical::simplified(self.node.clone(), collator)));
+        let names_id = self.names_id;
+        Filter { written, names_id, ..Filter::from_node(self.node, context) }.checked()
+    }
+
+    /// As [`finish`](Draft::finish), for a stage, which tries the conditions [as they are written](Filter::for_stage).
+    pub(crate) fn finish_for_stage(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
         let names_id = self.names_id;
         Filter { names_id, ..Filter::written(self.node, context) }.checked()
@@ -162,7 +171,7 @@ impl Filter {
 
     /// Parses a filter whose [positions](Filter::matches_noting) a projection asks for.
     pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
-        Filter::draft(doc, Purpose::Any, context)?.finish_as_written(context)
+        Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
 
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
@@ -177,24 +186,29 @@ impl Filter {
         }
     }
 
-    /// Makes a filter of a tree, and keeps its order beside the canonical one.
-    pub fn written(root: Node, context: &Context) -> Filter {
-        let collator = context.collation.as_ref().map(Collation::collator);
-        let written = Some(Arc::new(canonical::simplified(root.clone(), collator)));
+    /// Makes a filter of a tree, and keeps that beside the canonical one.
+    pub(crate) fn written(root: Node, context: &Context) -> Filter {
+        let written = Some(Arc::new(root.clone()));
         Filter { written, ..Filter::from_node(root, context) }
     }
 
     /// The tree in the order of the text, where that is kept; else in the canonical one.
-    pub fn as_written(&self) -> &Node {
+    pub(crate) fn as_written(&self) -> &Node {
         self.written.as_deref().unwrap_or(&self.root)
     }
 
-    /// The filter whose tree is this one's in the order of the text, with what an `$expr` says of single paths. What comes
-    /// together by being simplified is simplified once more, as mongod does for a stage.
-    pub fn for_stage(&self) -> Filter {
-        let written = self.as_written();
-        let root = expr::with_conditions(written).unwrap_or_else(|| written.clone());
-        let root = canonical::simplified(root, self.collator());
+    /// The conditions that all must hold, in the order of the text: those of an `$and` within another behind its others.
+    pub(crate) fn conditions(&self) -> Vec<Node> {
+        canonical::conditions(self.as_written())
+    }
+
+    /// The filter with its conditions in the order of the text, and with what an `$expr` says of single paths. As in mongod, a
+    /// stage's filter is simplified twice: what was joined the first time may come together with others.
+    pub(crate) fn for_stage(&self) -> Filter {
+        let once = canonical::simplified(self.as_written().clone(), self.collator());
+        let root = expr::with_conditions(&once).unwrap_or(once);
+        let mut root = canonical::simplified(root, self.collator());
+        expr::prepare(&mut root);
         Filter { root, collation: self.collation.clone(), written: None, names_id: false }
     }
 

@@ -198,7 +198,7 @@ fn a_stage_keeps_the_order_of_the_text() {
         let doc = ext_json::parse(filter).unwrap();
         let context = Context::default();
         let draft = Filter::draft(doc.as_doc(), Purpose::Any, &context).unwrap();
-        let filter = draft.finish_as_written(&context).unwrap();
+        let filter = draft.finish_for_stage(&context).unwrap();
         let shown =
             [filter.to_doc(), filter.for_stage().to_doc()].map(|it| it.as_doc().to_string());
         let wanted = [query, stage].map(|text| ext_json::parse(text).unwrap().as_doc().to_string());

@@ -4,6 +4,7 @@
 //! [`Densifying`] source then knows for each partition the next value on its grid, and makes a document for each such
 //! value that lies before the next document's.
 
+use std::mem;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
@@ -323,8 +324,9 @@ impl Densify {
                     (whole(value) - whole(from)) % whole(self.step.get()).max(1) == 0
                 }
                 [Some(value), Some(from), Some(step)] => {
-                    let distance = value.subtract(from).to_decimal();
-                    let rest = decimal_remainder(distance, step.to_decimal());
+                    let distance = Number::Decimal(value.to_decimal())
+                        .subtract(Number::Decimal(from.to_decimal()));
+                    let rest = decimal_remainder(distance.to_decimal(), step.to_decimal());
                     Number::Decimal(rest).is_zero()
                 }
                 _ => false,
@@ -368,6 +370,8 @@ fn value_at<'d>(document: Doc<'d>, path: &Path) -> Option<Value<'d>> {
 struct Partition {
     /// The fields that tell it apart.
     fields: DocBuf,
+    /// Where its grid starts.
+    start: ValueBuf,
     /// The next value on its grid; `None` where it is past all dates.
     next: Option<ValueBuf>,
 }
@@ -411,12 +415,22 @@ impl Partitions {
 enum Phase {
     /// The next document of the input.
     Reading,
-    /// What is missing before the input's document in the partition of this number, then that document.
-    Before { partition: usize, value: ValueBuf },
+    /// What is missing before the input's document, then that document.
+    Before(Met),
     /// The input's document, which the last pull gave.
     Given,
     /// The input has ended; what is missing behind the last document, from the partition of this number on.
     After { partition: usize },
+}
+
+/// A document before which some may be missing.
+struct Met {
+    /// The number of its partition.
+    partition: usize,
+    /// What it says of its partition. As in mongod, that is what the documents before it say, too, and those behind the last
+    /// one say what the first did: `5` and `5.0` are one partition.
+    fields: DocBuf,
+    value: ValueBuf,
 }
 
 struct Densifying {
@@ -438,8 +452,8 @@ struct Densifying {
 }
 
 impl Densifying {
-    /// Looks at the document that the input has moved to. Its partition, where something may be missing before it.
-    fn meet(&mut self) -> Result<Option<(usize, ValueBuf)>> {
+    /// Looks at the document that the input has moved to; `None` where nothing is missing before it.
+    fn meet(&mut self) -> Result<Option<Met>> {
         let document = self.input.doc();
         let stage = &*self.stage;
         let value = match value_at(document, &stage.field) {
@@ -476,8 +490,8 @@ impl Densifying {
                 let is_later =
                     matches!(stage.bounds, Bounds::Full) && !self.partitions.all.is_empty();
                 let is_behind = is_later || order::compare(value.get(), start.get(), None).is_gt();
-                let next = if is_behind { stage.begin(start.get()) } else { Some(start) };
-                let partition = Partition { fields, next };
+                let next = if is_behind { stage.begin(start.get()) } else { Some(start.clone()) };
+                let partition = Partition { fields: fields.clone(), start, next };
                 let at = self.partitions.insert(partition, &self.context);
                 if self.partitions.size > self.bytes_max {
                     return Err(too_much_memory(self.bytes_max));
@@ -487,11 +501,18 @@ impl Densifying {
         };
         let next = self.partitions.all[at].next.as_ref();
         self.is_done = stage.is_past_bounds(value.get(), next.map(ValueBuf::get));
-        Ok(Some((at, value)))
+        Ok(Some(Met { partition: at, fields, value }))
     }
 
-    /// Makes the document of a partition's next value, if that lies before `end`.
-    fn make(&mut self, partition: usize, end: &ValueBuf, is_inclusive: bool) -> Result<bool> {
+    /// Makes the document of a partition's next value, if that lies before `end`. It says of its partition what `fields` do,
+    /// or the partition's first document.
+    fn make(
+        &mut self,
+        partition: usize,
+        fields: Option<&DocBuf>,
+        end: &ValueBuf,
+        is_inclusive: bool,
+    ) -> Result<bool> {
         let partition = &mut self.partitions.all[partition];
         let Some(value) = &partition.next else { return Ok(false) };
         let order = order::compare(value.get(), end.get(), None);
@@ -513,7 +534,7 @@ impl Densifying {
         }
         self.out.clear();
         let mut out = DocWriter::new(&mut self.out);
-        let fields = partition.fields.as_doc();
+        let fields = fields.unwrap_or(&partition.fields).as_doc();
         write_with(fields, self.stage.field.parts(), Some(value.get()), &mut out);
         out.finish();
         check_size(self.out.len())?;
@@ -524,9 +545,7 @@ impl Densifying {
     /// Moves a partition's grid past a document that lies on it.
     fn pass(&mut self, partition: usize, value: &ValueBuf) {
         let partition = &mut self.partitions.all[partition];
-        if let Some(next) = &partition.next
-            && order::compare(next.get(), value.get(), None).is_eq()
-        {
+        if partition.next.is_some() && self.stage.is_on_grid(value.get(), partition.start.get()) {
             // From there on it counts in the document's type.
             partition.next = self.stage.next(value.get());
         }
@@ -540,7 +559,8 @@ impl Densifying {
             Bounds::Explicit(lower, upper) => {
                 if self.partitions.all.is_empty() {
                     // Documents without a value tell of no partition.
-                    let whole = Partition { fields: DocBuf::new(), next: Some(lower.clone()) };
+                    let (start, next) = (lower.clone(), Some(lower.clone()));
+                    let whole = Partition { fields: DocBuf::new(), start, next };
                     self.partitions.insert(whole, &self.context);
                 }
                 let is_one_value = order::equal(lower.get(), upper.get(), None);
@@ -561,7 +581,7 @@ impl Densifying {
                 partition += 1;
                 continue;
             }
-            if self.make(partition, &end, is_inclusive)? {
+            if self.make(partition, None, &end, is_inclusive)? {
                 self.phase = Phase::After { partition };
                 return Ok(true);
             }
@@ -586,17 +606,16 @@ impl Source for Densifying {
                 }
             }
             self.phase = match self.meet()? {
-                Some((partition, value)) => Phase::Before { partition, value },
+                Some(met) => Phase::Before(met),
                 None => Phase::Given,
             };
         }
-        if let Phase::Before { partition, value } = &self.phase {
-            let (partition, value) = (*partition, value.clone());
-            if self.make(partition, &value, false)? {
+        if let Phase::Before(met) = mem::replace(&mut self.phase, Phase::Given) {
+            if self.make(met.partition, Some(&met.fields), &met.value, false)? {
+                self.phase = Phase::Before(met);
                 return Ok(Step::Document);
             }
-            self.pass(partition, &value);
-            self.phase = Phase::Given;
+            self.pass(met.partition, &met.value);
         }
         Ok(Step::Document)
     }
@@ -604,7 +623,7 @@ impl Source for Densifying {
     fn doc(&self) -> Doc<'_> {
         match self.phase {
             Phase::Given | Phase::Reading => self.input.doc(),
-            Phase::Before { .. } | Phase::After { .. } => Doc::trusted(&self.out),
+            Phase::Before(_) | Phase::After { .. } => Doc::trusted(&self.out),
         }
     }
 }

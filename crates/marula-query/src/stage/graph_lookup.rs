@@ -5,7 +5,6 @@ mod unwinding;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::value::LONG_END;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
@@ -18,6 +17,7 @@ use super::source::check_size;
 use super::unwind::Unwind;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
+use crate::expression::number::whole_of_decimal;
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
@@ -132,15 +132,15 @@ fn check_restriction(doc: Doc<'_>, context: &Context) -> Result<()> {
 fn read_depth(value: Value<'_>) -> Result<u64> {
     let number = value.as_f64().ok_or_else(|| depth_not_number(value.kind().alias()))?;
     #[allow(clippy::cast_possible_truncation)]
-    let whole = number as i64;
-    if whole < 0 {
-        return Err(depth_negative(whole));
-    }
-    // The greatest long is the double behind it, too.
-    let is_end = matches!(value, Value::Double(number) if number == LONG_END);
-    let depth = value.as_exact_i64().or(is_end.then_some(whole));
-    let depth = depth.ok_or_else(|| depth_not_integer(whole))?;
-    u64::try_from(depth).map_err(|_| depth_negative(depth))
+    let whole = match value {
+        Value::Decimal128(decimal) => whole_of_decimal(decimal),
+        _ => value.as_exact_i64().unwrap_or(number as i64),
+    };
+    let depth = u64::try_from(whole).map_err(|_| depth_negative(whole))?;
+    // As doubles: the greatest long is the double behind it, too.
+    #[allow(clippy::cast_precision_loss)]
+    let is_exact = whole as f64 == number;
+    if is_exact { Ok(depth) } else { Err(depth_not_integer(whole)) }
 }
 
 impl Stage for GraphLookup {

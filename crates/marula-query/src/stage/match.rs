@@ -59,7 +59,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         parser.push(Match { failure: Some(error), ..Match::new(filter) });
         return Ok(());
     }
-    let filter = draft.finish_as_written(parser.context)?;
+    let filter = draft.finish_for_stage(parser.context)?;
     if filter.near().is_some() {
         return Err(near_not_allowed());
     }

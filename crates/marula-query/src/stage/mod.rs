@@ -159,9 +159,12 @@ pub trait Stage: Debug + Send + Sync {
         Kind::Other
     }
 
-    /// Whether the stage puts its input into another order before anything else.
-    fn sorts_anew(&self) -> bool {
-        matches!(self.kind(), Kind::Sort(..))
+    /// The order that the stage puts its input into before anything else, if it does.
+    fn sorts_by(&self) -> Option<&SortPattern> {
+        match self.kind() {
+            Kind::Sort(pattern, _) => Some(pattern),
+            _ => None,
+        }
     }
 
     /// Whether its documents come in the order of `pattern`.

@@ -8,6 +8,7 @@
 //! | `$match` | `$lookup` with `$unwind` of its array | its conditions on what was found are asked there |
 //! | `$unwind` | `$lookup` or `$graphLookup` whose array it is of | one stage, without the array |
 //! | `$match` | a stage that leaves the fields asked for as they are | its conditions on these stand before |
+//! | `$match` | `$unionWith` | before it, and at the end of its pipeline |
 //! | `$limit`, `$skip` | itself | one: the lesser, the sum |
 //! | `$limit` | `$sort` | a sort that gives no more |
 //! | `$limit` | `$skip` behind `$sort` | before it, and larger by what is left out |
@@ -58,11 +59,12 @@ fn two(
     let swapped = || Some(vec![Arc::clone(second), Arc::clone(first)]);
     match (first.kind(), second.kind()) {
         (Kind::Match(first), Kind::Match(second)) => {
-            let both = [first, second].map(|filter| filter.as_written().clone());
-            Some(vec![matching(both.to_vec(), context)])
+            let mut both = first.conditions();
+            both.push(second.as_written().clone());
+            Some(vec![matching(both, context)])
         }
         (_, Kind::Match(filter)) => split(first, filter, context)
-            .or_else(|| Arc::clone(first).taking_in(conditions_of(filter), context)),
+            .or_else(|| Arc::clone(first).taking_in(&filter.conditions(), context)),
         (_, Kind::Unwind(unwind)) => Some(vec![Arc::clone(first).unwound(unwind)?]),
         (Kind::Skip(one), Kind::Skip(other)) => Some(vec![Arc::new(Skip(one.checked_add(other)?))]),
         (Kind::Limit(one), Kind::Limit(other)) => Some(vec![Arc::new(Limit(one.min(other)))]),
@@ -95,9 +97,9 @@ fn split(
     context: &Context,
 ) -> Option<Vec<Arc<dyn Stage>>> {
     let passage = stage.passage();
-    let conditions = conditions_of(filter);
+    let conditions = filter.conditions();
     let (mut before, mut behind) = (Vec::new(), Vec::new());
-    for condition in conditions {
+    for condition in &conditions {
         match passage.before(condition) {
             Some(condition) => before.push(condition),
             None => behind.push(condition.clone()),
@@ -113,26 +115,24 @@ fn split(
     Some(instead)
 }
 
-/// The conditions that all must hold, as they are written.
-pub(super) fn conditions_of(filter: &Filter) -> &[Node] {
-    match filter.as_written() {
-        Node::And(children) => &children[..],
-        root => std::slice::from_ref(root),
-    }
-}
-
 /// A `$match` of all the conditions.
 fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
     Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
 }
 
-/// Leaves out a sort that another follows: the later one decides the order.
+/// Leaves out a sort that another follows, be it behind stages that it could stand before: the later one decides the order.
 pub(super) fn drop_sorts(stages: &mut Vec<Arc<dyn Stage>>) {
-    let mut at = 1;
+    let is_decided_later = |behind: &[Arc<dyn Stage>]| {
+        let later = behind.iter().enumerate().find_map(|(at, stage)| Some((at, stage.sorts_by()?)));
+        later.is_some_and(|(at, pattern)| {
+            behind[..at].iter().all(|stage| stage.passage().lets_pass(pattern))
+        })
+    };
+    let mut at = 0;
     while at < stages.len() {
-        let is_plain = matches!(stages[at - 1].kind(), Kind::Sort(_, None));
-        if is_plain && stages[at].sorts_anew() {
-            stages.remove(at - 1);
+        let is_plain = matches!(stages[at].kind(), Kind::Sort(_, None));
+        if is_plain && is_decided_later(&stages[at + 1..]) {
+            stages.remove(at);
         } else {
             at += 1;
         }

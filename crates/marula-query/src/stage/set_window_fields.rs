@@ -41,6 +41,9 @@ errors! {
 pub(super) struct SetWindowFields {
     partition_by: Option<Expression>,
     sort_by: Option<(SortPattern, DocBuf)>,
+    /// By what all is sorted: the partition, then `sortBy`. None where a partition is computed: mongod does so between the
+    /// sorts, and those that tie keep the order of an earlier one.
+    order: Option<SortPattern>,
     output: Vec<(Path, WindowFunction)>,
 }
 
@@ -107,6 +110,16 @@ impl SetWindowFields {
                 return Err(partition_is_array());
             }
         }
+        let sorts_by = sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
+        let spec = match &partition_by {
+            Some(Expression::Field(path)) => Some(sort_spec(&path.text(), sorts_by)),
+            Some(by) if by.as_constant().is_none() => None,
+            _ => Some(sorts_by.to_buf()),
+        };
+        let order = match spec.filter(|spec| !spec.as_doc().is_empty()) {
+            Some(spec) => Some(SortPattern::read(spec.as_doc(), parser.context)?),
+            None => None,
+        };
         let is_split = partition_by.as_ref().is_some_and(|by| by.as_constant().is_none());
         let sort_by = match sort_by {
             Some((pattern, spec)) => {
@@ -119,7 +132,7 @@ impl SetWindowFields {
             .into_iter()
             .map(|(name, function)| Ok((Path::parse(name)?, function)))
             .collect::<Result<_>>()?;
-        Ok(SetWindowFields { partition_by, sort_by, output })
+        Ok(SetWindowFields { partition_by, sort_by, order, output })
     }
 }
 
@@ -136,15 +149,20 @@ impl SetWindowFields {
                 (COMPUTED.into(), document)
             }
         };
-        let spec = DocBuf::build(|out| {
-            let rest = self.sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
-            out.append(partition.as_bstr(), 1);
-            for part in rest.iter().filter(|part| **part.name != *partition) {
-                out.append_raw(part.name, part.value);
-            }
-        });
+        let rest = self.sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
+        let spec = sort_spec(&partition, rest);
         SortPattern::read(spec.as_doc(), context)?.write_key(document.as_doc(), &mut Vec::new())
     }
+}
+
+/// A sort by a partition's path, and then by `rest`.
+fn sort_spec(partition: &[u8], rest: Doc<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append(partition, 1);
+        for part in rest.iter().filter(|part| part.name != partition) {
+            out.append_raw(part.name, part.value);
+        }
+    })
 }
 
 /// Whether two paths of the output are one, or one leads into the other.
@@ -177,13 +195,8 @@ impl Stage for SetWindowFields {
         self.output.iter_mut().try_for_each(|(_, function)| function.optimize(context))
     }
 
-    fn sorts_anew(&self) -> bool {
-        match &self.partition_by {
-            Some(Expression::Field(_)) => true,
-            // mongod computes such a partition between the sorts, so that those that tie keep the order of the first.
-            Some(by) if by.as_constant().is_none() => false,
-            _ => self.sort_by.is_some(),
-        }
+    fn sorts_by(&self) -> Option<&SortPattern> {
+        self.order.as_ref()
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::r#match::Match;
 use super::pipeline::Inside;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
+use crate::filter::{Filter, Node};
 
 pub(super) const ROW: Row =
     Row { name: "$unionWith", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -73,6 +75,18 @@ impl Stage for UnionWith {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.pipeline.optimize(context)
+    }
+
+    fn taking_in(
+        self: Arc<Self>,
+        conditions: &[Node],
+        context: &Context,
+    ) -> Option<Vec<Arc<dyn Stage>>> {
+        // Both sides are asked for what is wanted alone, and may have indexes for it.
+        let asked = || Match::new(Filter::written(Node::And(conditions.to_vec()), context));
+        let (collection, pipeline) = (self.collection.clone(), self.pipeline.clone());
+        let union = UnionWith { collection, pipeline: pipeline.before(asked()) };
+        Some(vec![Arc::new(asked()), Arc::new(union)])
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {

@@ -1,5 +1,7 @@
 //! Window functions that smooth and fill: `$expMovingAvg`, `$linearFill`, `$locf`.
 
+use std::cmp::Ordering;
+
 use marula_bson::value::LONG_END;
 use marula_bson::{Decimal128, Value, ValueBuf, order};
 use marula_error::{Result, errors};
@@ -60,8 +62,9 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
     let weight = match (doc.get("N"), doc.get("alpha")) {
         (Some(n), _) => Weight::Count(count(n)?),
         (None, Some(value)) => {
-            let alpha = value.as_f64().ok_or_else(alpha_not_number)?;
-            if !(0.0 < alpha && alpha < 1.0) {
+            let alpha = Number::of(value).ok_or_else(alpha_not_number)?;
+            let is_below_one = order::compare(value, Value::Int32(1), None).is_lt();
+            if alpha.compare_zero() != Some(Ordering::Greater) || !is_below_one {
                 return Err(alpha_out_of_range(&shown("alpha", value)));
             }
             Weight::Alpha(value.to_buf())

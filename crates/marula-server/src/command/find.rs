@@ -218,7 +218,7 @@ impl<'a> FindArgs<'a> {
         query.hint = hint;
         query_args::apply_sort(&mut query, self.sort)?;
         query.filter = if needs_position {
-            draft.finish_as_written(&query.context)?
+            draft.finish_for_positions(&query.context)?
         } else {
             draft.finish(&query.context)?
         };

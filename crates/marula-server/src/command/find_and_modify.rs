@@ -199,7 +199,7 @@ impl<'a> Args<'a> {
         let mut ordered = Query::new(Filter::everything(&context), context.clone());
         ordered.hint = hint;
         query_args::apply_sort(&mut ordered, sort)?;
-        let filter = draft.finish_as_written(&context)?;
+        let filter = draft.finish_for_positions(&context)?;
         let projection = parse_projection(fields, &context)?;
         if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
             return Err(sort_key_shown());

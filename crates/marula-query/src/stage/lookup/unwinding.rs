@@ -16,7 +16,6 @@ use crate::expression::Arena;
 use crate::filter::{Filter, Node, PathNode, Predicate};
 use crate::stage::r#match::Match;
 use crate::stage::needs::{Gives, Needs};
-use crate::stage::optimize::conditions_of;
 use crate::stage::passage::Passage;
 use crate::stage::pipeline::printed;
 use crate::stage::source::check_size;
@@ -65,7 +64,7 @@ impl Stage for LookupUnwind {
             return None;
         }
         let path = FieldPath::new(self.unwind.path().text());
-        let mut taken = self.also.as_ref().map_or(Vec::new(), |also| conditions_of(also).to_vec());
+        let mut taken = self.also.as_ref().map_or(Vec::new(), Filter::conditions);
         let before = taken.len();
         let mut left = Vec::new();
         for condition in conditions {
