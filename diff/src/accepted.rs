@@ -63,6 +63,13 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A date within a day of either end of time, seen in a zone",
+        applies: |_, difference| {
+            difference.class == "code 5166406 for 0"
+                && messages(difference)[0].contains("overflowed")
+        },
+    },
+    Accepted {
         words: "A `$densify` that comes to the last date there is",
         applies: |case, difference| {
             difference.class == "code 0 for 159"

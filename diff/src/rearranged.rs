@@ -160,6 +160,27 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "One that goes on where `sortBy` ends",
+        applies: |case, difference| {
+            let first_key = |sort: Option<&Tree>| match sort {
+                Some(Tree::Doc(keys)) => keys.first().cloned(),
+                _ => None,
+            };
+            let mut is_both = false;
+            case.command.walk(&mut |_, value| {
+                let Tree::Array(stages) = value else { return };
+                for (at, stage) in stages.iter().enumerate() {
+                    let Some(window) = stage.get("$setWindowFields") else { continue };
+                    let by = first_key(window.get("sortBy"));
+                    let mut behind = stages[at..].iter();
+                    is_both |=
+                        by.is_some() && behind.any(|stage| first_key(stage.get("$sort")) == by);
+                }
+            });
+            difference.class == "results" && is_both
+        },
+    },
+    Accepted {
         words: "A sort that another follows is left out",
         applies: |case, difference| {
             let kinds = stages(case);

@@ -192,6 +192,20 @@ def test_documents_made_by_densify_say_what_the_next_one_says_of_its_partition(c
     assert [(made["t"], made["_id"]) for made in found] == kinds
 
 
+@pytest.mark.parametrize("values, step, bounds, made", [
+    # A document stands in place of the value that rounding has put behind it.
+    ([0.3, 0.4, 0.6000000000000001, 1], 0.1, "full", [0.5, 0.6, 0.7, 0.7999999999999999, 0.8999999999999999, 0.9999999999999999]),
+    ([0.3, 0.3000000000000007, 26], 25, "full", [25.3]),
+    # What is next to nothing lies on the grid of what comes out as whole steps.
+    ([1e-17], 1, [-3, 3], [-3, -2, -1, 0, 1.0, 2.0]),
+    ([0.25], 1, [-3, 3], [-3, -2, -1, 0, 1, 2]),
+])
+def test_the_grid_of_densify_is_that_of_doubles(c, values, step, bounds, made):
+    c.insert_many([{"d": value} for value in values])
+    found = c.aggregate([{"$densify": {"field": "d", "range": {"step": step, "bounds": bounds}}}])
+    assert repr([doc["d"] for doc in found if "_id" not in doc]) == repr(made)
+
+
 @pytest.mark.parametrize("depth, is_taken", [
     ("9223372036854775806.5", True), ("9223372036854775809", True), ("9223372036854777000", False), ("5.5", False),
 ])
@@ -204,6 +218,19 @@ def test_the_depth_of_a_graph_lookup_is_compared_as_a_double(c, depth, is_taken)
         with pytest.raises(OperationFailure) as failed:
             c.aggregate(stages)
         assert failed.value.code == 40102
+
+
+@pytest.mark.parametrize("function, found", [
+    ({"$bottom": {"sortBy": {"k": 1}, "output": "$_id"}}, [1, 3, 3, 5, 5, 5]),
+    ({"$bottomN": {"sortBy": {"k": 1}, "output": "$_id", "n": 2}}, [[2, 1], [1, 3], [1, 3], [3, 5], [3, 5], [4, 5]]),
+    ({"$maxN": {"input": "$m", "n": 2}}, [[5.0, 5], [6, 5.0], [6.0, 6], [6, 6.0], [6, 6.0], [6, 6.0]]),
+])
+def test_of_equals_the_latest_stays_in_a_moving_window(c, function, found):
+    values = [5, Int64(5), 5.0, 6, 6.0, Int64(6)]
+    c.insert_many([{"_id": at, "k": at % 2, "m": value} for at, value in enumerate(values)])
+    window = {**function, "window": {"documents": [-1, 2]}}
+    shown = [doc["v"] for doc in c.aggregate([{"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"v": window}}}])]
+    assert repr(shown).replace("Int64", "") == repr(found)
 
 
 @pytest.mark.parametrize("arguments, text", [

@@ -95,6 +95,15 @@ enum Settings {
     Script(Box<script::Functions>),
 }
 
+/// Which of equal values or documents stay where some must go: of those that are the greatest, or come last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ties {
+    /// Those that came first, as in a group.
+    Earliest,
+    /// Those that came last, as in a window whose start moves.
+    Latest,
+}
+
 /// One group's value while it grows.
 pub trait State: Send {
     /// Adds a document's value, `None` where it is missing. Answers the bytes that it now holds more.
@@ -229,15 +238,25 @@ impl Accumulator {
 
     /// Starts a group with this key.
     pub fn start(&self, key: Value<'_>, context: &Context) -> Result<Box<dyn State>> {
+        self.start_with(Ties::Earliest, key, context)
+    }
+
+    /// Starts a group that [settles ties](Ties) so.
+    pub(crate) fn start_with(
+        &self,
+        ties: Ties,
+        key: Value<'_>,
+        context: &Context,
+    ) -> Result<Box<dyn State>> {
         match &self.settings {
             Settings::None => Ok((self.row.start)()),
             Settings::Count { count, keep } => {
                 let count = group_count(count, key, context)?;
-                Ok(n::state(*keep, count))
+                Ok(n::state(*keep, count, ties))
             }
             Settings::Percentile(wanted) => Ok(percentile::start(wanted)),
             Settings::Script(functions) => functions.start(key, context),
-            Settings::Top(top) => top.start(group_count(top.count(), key, context)?),
+            Settings::Top(top) => top.start(group_count(top.count(), key, context)?, ties),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use marula_bson::{Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::{Accumulator, Row, Settings, State};
+use super::{Accumulator, Row, Settings, State, Ties};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 
@@ -57,7 +57,7 @@ pub(crate) enum Keep {
 }
 
 fn nothing() -> Box<dyn State> {
-    state(Keep::First, 0)
+    state(Keep::First, 0, Ties::Earliest)
 }
 
 /// Parses `{ n: <expression>, input: <expression> }`.
@@ -118,13 +118,14 @@ fn parse(
 }
 
 /// A state that keeps `count` values.
-pub(super) fn state(keep: Keep, count: usize) -> Box<dyn State> {
-    Box::new(Kept { keep, count, values: VecDeque::new(), is_over: false })
+pub(super) fn state(keep: Keep, count: usize, ties: Ties) -> Box<dyn State> {
+    Box::new(Kept { keep, count, ties, values: VecDeque::new(), is_over: false })
 }
 
 struct Kept {
     keep: Keep,
     count: usize,
+    ties: Ties,
     /// In the order of the result.
     values: VecDeque<ValueBuf>,
     /// Whether one value more than are kept was met, of which the first are.
@@ -153,11 +154,12 @@ impl State for Kept {
                 };
                 let collator = frame.context.collator();
                 let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
-                // Of equals the one that came first is the least; it is also the one that stays.
-                if full
-                    && self.keep == Keep::Greatest
-                    && self.values.back().is_none_or(|least| compare(least).is_ge())
-                {
+                // Of equals the one that came first is the least; it is also the one that stays, but for a moving window.
+                let is_beyond = |least: &ValueBuf| match self.ties {
+                    Ties::Earliest => compare(least).is_ge(),
+                    Ties::Latest => compare(least).is_gt(),
+                };
+                if full && self.keep == Keep::Greatest && self.values.back().is_none_or(is_beyond) {
                     return Ok(0);
                 }
                 let at = self.values.partition_point(|kept| match self.keep {

@@ -3,7 +3,7 @@
 use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Accumulator, Row, Settings, State, document};
+use super::{Accumulator, Row, Settings, State, Ties, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::by_value::ValuePattern;
@@ -38,7 +38,7 @@ pub(super) struct Top {
 }
 
 fn nothing() -> Box<dyn State> {
-    super::n::state(super::Keep::First, 0)
+    super::n::state(super::Keep::First, 0, Ties::Earliest)
 }
 
 fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
@@ -95,10 +95,11 @@ impl Top {
     }
 
     /// Starts a group that keeps `count` documents.
-    pub(super) fn start(&self, count: usize) -> Result<Box<dyn State>> {
+    pub(super) fn start(&self, count: usize, ties: Ties) -> Result<Box<dyn State>> {
         let (bottom, many) = (self.bottom, self.many);
         let sort_by = self.sort_by.clone();
-        Ok(Box::new(TopState { sort_by, bottom, many, count, kept: Vec::new(), key: Vec::new() }))
+        let (kept, key) = (Vec::new(), Vec::new());
+        Ok(Box::new(TopState { sort_by, bottom, many, count, ties, kept, key }))
     }
 
     /// The argument as `explain` shows it.
@@ -117,6 +118,7 @@ struct TopState {
     bottom: bool,
     many: bool,
     count: usize,
+    ties: Ties,
     /// Sort keys and values in the pattern's order.
     kept: Vec<(Box<[u8]>, ValueBuf)>,
     key: Vec<u8>,
@@ -127,9 +129,11 @@ impl State for TopState {
         self.sort_by.write_key(frame, &mut self.key)?;
         let at = self.kept.partition_point(|(key, _)| **key <= *self.key);
         let full = self.kept.len() >= self.count;
-        // Of equal documents those that came first stay.
         let is_beyond = match (self.bottom, self.kept.first()) {
-            (true, Some((least, _))) => *self.key <= **least,
+            (true, Some((least, _))) => match self.ties {
+                Ties::Earliest => *self.key <= **least,
+                Ties::Latest => *self.key < **least,
+            },
             _ => at == self.kept.len(),
         };
         if full && is_beyond {

@@ -19,7 +19,7 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::Path;
 use crate::expression::calendar::{Civil, Unit, add_units};
-use crate::expression::number::{Number, decimal_remainder};
+use crate::expression::number::{Number, Pair, decimal_remainder};
 use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
@@ -280,19 +280,21 @@ impl Densify {
         self.next(before?.get())
     }
 
-    /// Whether a document of this value is the last that explicit bounds ask about, where the next value made is `next`:
-    /// nothing is missing before it, or it lies on the grid itself. Where there are partitions, none is the last.
-    fn is_past_bounds(&self, value: Value<'_>, next: Option<Value<'_>>) -> bool {
+    /// Whether a document of this value may be the last that explicit bounds ask about. Where there are partitions, none is
+    /// the last.
+    fn is_at_end(&self, value: Value<'_>) -> bool {
         let Bounds::Explicit(lower, upper) = &self.bounds else { return false };
         let is_above = order::compare(value, upper.get(), None);
-        if !self.partition_by.is_empty() || is_above.is_lt() {
-            return false;
-        }
-        if order::equal(lower.get(), upper.get(), None) {
-            return is_above.is_gt();
-        }
-        let makes_none = |next: Value<'_>| order::compare(next, upper.get(), None).is_ge();
-        next.is_none_or(|next| makes_none(next) || self.is_on_grid(value, next))
+        let is_one_value = order::equal(lower.get(), upper.get(), None);
+        let is_behind = if is_one_value { is_above.is_gt() } else { is_above.is_ge() };
+        is_behind && self.partition_by.is_empty()
+    }
+
+    /// Whether explicit bounds have no value from this one on.
+    fn is_past_bounds(&self, next: Value<'_>) -> bool {
+        let Bounds::Explicit(lower, upper) = &self.bounds else { return false };
+        let is_one_value = order::equal(lower.get(), upper.get(), None);
+        is_one_value || order::compare(next, upper.get(), None).is_ge()
     }
 
     /// Whether a value lies a whole number of steps from another.
@@ -324,10 +326,15 @@ impl Densify {
                     (whole(value) - whole(from)) % whole(self.step.get()).max(1) == 0
                 }
                 [Some(value), Some(from), Some(step)] => {
-                    let distance = Number::Decimal(value.to_decimal())
-                        .subtract(Number::Decimal(from.to_decimal()));
-                    let rest = decimal_remainder(distance.to_decimal(), step.to_decimal());
-                    Number::Decimal(rest).is_zero()
+                    match Number::pair(value.subtract(from), step) {
+                        Pair::Decimal(distance, step) => {
+                            Number::Decimal(decimal_remainder(distance, step)).is_zero()
+                        }
+                        _ => {
+                            let distance = value.subtract(from).to_f64();
+                            distance % step.to_f64() == 0.0
+                        }
+                    }
                 }
                 _ => false,
             },
@@ -372,6 +379,8 @@ struct Partition {
     fields: DocBuf,
     /// Where its grid starts.
     start: ValueBuf,
+    /// The last value on it that there is a document of.
+    last: Option<ValueBuf>,
     /// The next value on its grid; `None` where it is past all dates.
     next: Option<ValueBuf>,
 }
@@ -490,8 +499,16 @@ impl Densifying {
                 let is_later =
                     matches!(stage.bounds, Bounds::Full) && !self.partitions.all.is_empty();
                 let is_behind = is_later || order::compare(value.get(), start.get(), None).is_gt();
-                let next = if is_behind { stage.begin(start.get()) } else { Some(start.clone()) };
-                let partition = Partition { fields: fields.clone(), start, next };
+                let mut next =
+                    if is_behind { stage.begin(start.get()) } else { Some(start.clone()) };
+                // Rounding may have put it behind the document, which then stands in its place.
+                if let Some(rounded) = next.as_ref().filter(|_| is_behind)
+                    && order::compare(rounded.get(), value.get(), None).is_gt()
+                {
+                    next = stage.next(rounded.get());
+                }
+                let fields = fields.clone();
+                let partition = Partition { fields, start, last: None, next };
                 let at = self.partitions.insert(partition, &self.context);
                 if self.partitions.size > self.bytes_max {
                     return Err(too_much_memory(self.bytes_max));
@@ -500,7 +517,9 @@ impl Densifying {
             }
         };
         let next = self.partitions.all[at].next.as_ref();
-        self.is_done = stage.is_past_bounds(value.get(), next.map(ValueBuf::get));
+        // Nothing is missing before it.
+        self.is_done = stage.is_at_end(value.get())
+            && next.is_none_or(|next| stage.is_past_bounds(next.get()));
         Ok(Some(Met { partition: at, fields, value }))
     }
 
@@ -538,16 +557,28 @@ impl Densifying {
         write_with(fields, self.stage.field.parts(), Some(value.get()), &mut out);
         out.finish();
         check_size(self.out.len())?;
-        partition.next = self.stage.next(value.get());
+        let next = self.stage.next(value.get());
+        partition.last = mem::replace(&mut partition.next, next);
         Ok(true)
     }
 
-    /// Moves a partition's grid past a document that lies on it.
+    /// Moves a partition's grid past a document that lies on it, and behind all that were there.
     fn pass(&mut self, partition: usize, value: &ValueBuf) {
         let partition = &mut self.partitions.all[partition];
-        if partition.next.is_some() && self.stage.is_on_grid(value.get(), partition.start.get()) {
+        let Some(next) = &partition.next else { return };
+        self.is_done |=
+            self.stage.is_at_end(value.get()) && self.stage.is_on_grid(value.get(), next.get());
+        let above = |other: &ValueBuf| order::compare(value.get(), other.get(), None);
+        let is_new = match &partition.last {
+            Some(last) => above(last).is_gt(),
+            None => above(&partition.start).is_ge(),
+        };
+        let is_on_grid = above(next).is_eq()
+            || is_new && self.stage.is_on_grid(value.get(), partition.start.get());
+        if is_on_grid {
             // From there on it counts in the document's type.
             partition.next = self.stage.next(value.get());
+            partition.last = Some(value.clone());
         }
     }
 
@@ -560,7 +591,7 @@ impl Densifying {
                 if self.partitions.all.is_empty() {
                     // Documents without a value tell of no partition.
                     let (start, next) = (lower.clone(), Some(lower.clone()));
-                    let whole = Partition { fields: DocBuf::new(), start, next };
+                    let whole = Partition { fields: DocBuf::new(), start, last: None, next };
                     self.partitions.insert(whole, &self.context);
                 }
                 let is_one_value = order::equal(lower.get(), upper.get(), None);

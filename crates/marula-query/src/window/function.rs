@@ -4,7 +4,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::{Bounds, Partition, SortBy, calculus, rank, removable, smooth, text};
-use crate::accumulator::{self, Accumulator};
+use crate::accumulator::{self, Accumulator, Ties};
 use crate::context::Context;
 use crate::expression::{Arena, Frame, Scope, print};
 
@@ -226,7 +226,8 @@ impl Function for Accumulated {
             return Ok(values);
         }
         let context = partition.context;
-        let start = || self.accumulator.start(Value::Null, context);
+        let ties = if self.bounds.start_moves() { Ties::Latest } else { Ties::Earliest };
+        let start = || self.accumulator.start_with(ties, Value::Null, context);
         let (mut arena, results) = (Arena::new(), Arena::new());
         let mut values: Vec<ValueBuf> = Vec::with_capacity(windows.len());
         let mut state = start()?;
