@@ -63,6 +63,26 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A sum of numbers beyond 2^53 that take nearly all of each other away",
+        applies: |case, difference| {
+            const EXACT_END: f64 = 9_007_199_254_740_992.0;
+            let is_large =
+                |value: Value<'_>| value.as_f64().is_some_and(|number| number.abs() > EXACT_END);
+            let mut has_large = false;
+            for document in case.documents.iter().chain(case.others.iter()).chain([&case.command]) {
+                document.walk(&mut |_, value| {
+                    has_large |= matches!(value, Tree::Leaf(leaf) if is_large(leaf.get()));
+                });
+            }
+            let [ours, theirs] = difference.replies.clone().map(|mut reply| {
+                reply.map_leaves(&|value| value.kind().is_number().then(|| Value::Null.to_buf()));
+                reply
+            });
+            let sums = count(&case.command, &|name| matches!(name, "$sum" | "$avg" | "$add")) > 0;
+            difference.class == "results" && has_large && sums && ours == theirs
+        },
+    },
+    Accepted {
         words: "A date within a day of either end of time, seen in a zone",
         applies: |_, difference| {
             difference.class == "code 5166406 for 0"

@@ -196,14 +196,29 @@ def test_documents_made_by_densify_say_what_the_next_one_says_of_its_partition(c
     # A document stands in place of the value that rounding has put behind it.
     ([0.3, 0.4, 0.6000000000000001, 1], 0.1, "full", [0.5, 0.6, 0.7, 0.7999999999999999, 0.8999999999999999, 0.9999999999999999]),
     ([0.3, 0.3000000000000007, 26], 25, "full", [25.3]),
-    # What is next to nothing lies on the grid of what comes out as whole steps.
-    ([1e-17], 1, [-3, 3], [-3, -2, -1, 0, 1.0, 2.0]),
-    ([0.25], 1, [-3, 3], [-3, -2, -1, 0, 1, 2]),
+    ([1e-17], 1, [-3, 3], [-3, -2, -1, 0, 1, 2]),
+    # So little below a step is a step from the value before.
+    ([-1e-17], 1, [-3, 3], [-3, -2, -1, 1.0, 2.0]),
 ])
 def test_the_grid_of_densify_is_that_of_doubles(c, values, step, bounds, made):
     c.insert_many([{"d": value} for value in values])
     found = c.aggregate([{"$densify": {"field": "d", "range": {"step": step, "bounds": bounds}}}])
     assert repr([doc["d"] for doc in found if "_id" not in doc]) == repr(made)
+
+
+@pytest.mark.parametrize("base, exponent, value", [
+    (Decimal128("0"), Decimal128("-0"), None), (0, Decimal128("-0"), None), (Decimal128("0"), -0.0, None),
+    (0.0, -0.0, 1.0), (Decimal128("0"), 0, Decimal128("1.000000000000000000000000000000000")),
+])
+def test_a_negative_decimal_zero_is_a_negative_exponent(c, base, exponent, value):
+    c.insert_one({"b": base, "e": exponent})
+    stages = [{"$project": {"_id": 0, "v": {"$pow": ["$b", "$e"]}}}]
+    if value is None:
+        with pytest.raises(OperationFailure) as failed:
+            c.aggregate(stages)
+        assert failed.value.code == 28764
+    else:
+        assert repr(next(c.aggregate(stages))["v"]) == repr(value)
 
 
 @pytest.mark.parametrize("depth, is_taken", [

@@ -81,6 +81,9 @@ const WAL_BYTES_MAX: u64 = 512 << 20;
 /// adding to it dear.
 const COUNTER_MERGES_MAX: usize = 16;
 
+/// How long RocksDB looks for blocks of a file that is gone in the cache: until fewer than one in twenty are there.
+const UNCACHE_AGGRESSIVENESS: u32 = 300;
+
 impl EmbeddedOptions {
     /// The defaults for a store at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -165,6 +168,9 @@ impl EmbeddedOptions {
         options.set_strict_max_successive_merges(true);
         // A record is looked up when an index knows it: a filter on the last level never says no.
         options.set_optimize_filters_for_hits(space == Space::Records);
+        // Blocks of a file that a compaction has replaced leave the cache with it: nobody asks for them again, and the blocks
+        // of the new file find their memory, which the kernel need not clear.
+        options.set_uncache_aggressiveness(UNCACHE_AGGRESSIVENESS);
         options.set_block_based_table_factory(&self.table(space, cache));
         options
     }

@@ -327,8 +327,9 @@ impl Densify {
                 }
                 [Some(value), Some(from), Some(step)] => {
                     match Number::pair(value.subtract(from), step) {
+                        // What is nothing as a double is nothing.
                         Pair::Decimal(distance, step) => {
-                            Number::Decimal(decimal_remainder(distance, step)).is_zero()
+                            decimal_remainder(distance, step).to_f64() == 0.0
                         }
                         _ => {
                             let distance = value.subtract(from).to_f64();
@@ -573,8 +574,9 @@ impl Densifying {
             Some(last) => above(last).is_gt(),
             None => above(&partition.start).is_ge(),
         };
-        let is_on_grid = above(next).is_eq()
-            || is_new && self.stage.is_on_grid(value.get(), partition.start.get());
+        let before = partition.last.as_ref().unwrap_or(&partition.start);
+        let is_on_grid =
+            above(next).is_eq() || is_new && self.stage.is_on_grid(value.get(), before.get());
         if is_on_grid {
             // From there on it counts in the document's type.
             partition.next = self.stage.next(value.get());

@@ -137,7 +137,12 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let base = Number::of(base).ok_or_else(|| pow_base_not_number(base.kind().alias()))?;
     let exponent =
         Number::of(exponent).ok_or_else(|| pow_exponent_not_number(exponent.kind().alias()))?;
-    if base.is_zero() && exponent.compare_zero().is_some_and(Ordering::is_lt) {
+    // Of a decimal zero the sign counts, too.
+    let is_negative = match (base, exponent) {
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => exponent.to_decimal().is_negative(),
+        _ => exponent.compare_zero().is_some_and(Ordering::is_lt),
+    };
+    if base.is_zero() && is_negative {
         return Err(pow_zero_negative());
     }
     Ok(Some(match (base, exponent) {
