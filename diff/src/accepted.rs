@@ -136,9 +136,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "The constants inside a `$unionWith` of a view are computed before the stages behind it are read",
         applies: |case, difference| {
-            let unions = count(&case.command, &|name| name == "$unionWith");
-            let theirs = &messages(difference)[1];
-            !case.view.is_empty() && unions > 0 && theirs.starts_with("Failed to optimize pipeline")
+            let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
+            let [ours, theirs] = messages(difference);
+            let is_of_constants = |text: &String| text.contains("Failed to optimize pipeline");
+            let is_of_union =
+                has("$unionWith") && theirs.starts_with("Failed to optimize pipeline");
+            let is_of_join = has("$lookup") || has("$graphLookup");
+            !case.view.is_empty()
+                && (is_of_union || is_of_join && is_of_constants(&ours) && is_of_constants(&theirs))
         },
     },
     Accepted {

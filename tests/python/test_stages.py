@@ -221,6 +221,12 @@ def test_a_negative_decimal_zero_is_a_negative_exponent(c, base, exponent, value
         assert repr(next(c.aggregate(stages))["v"]) == repr(value)
 
 
+def test_an_automatic_bucket_without_output_counts(c):
+    c.insert_many([{"d": at} for at in range(4)])
+    buckets = list(c.aggregate([{"$bucketAuto": {"groupBy": "$d", "buckets": 2, "output": {}}}]))
+    assert [bucket["count"] for bucket in buckets] == [2, 2]
+
+
 @pytest.mark.parametrize("depth, is_taken", [
     ("9223372036854775806.5", True), ("9223372036854775809", True), ("9223372036854777000", False), ("5.5", False),
 ])

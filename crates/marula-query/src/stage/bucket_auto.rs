@@ -79,7 +79,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(missing_option());
     };
     let counting = || vec![(b"count".to_vec().into(), Accumulator::counting())];
-    let mut fields = fields.unwrap_or_else(counting);
+    // An empty output is as none.
+    let mut fields = fields.filter(|fields| !fields.is_empty()).unwrap_or_else(counting);
     fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.fix_count(parser.context))?;
     parser.push(BucketAuto { group_by, buckets, fields, granularity });
     Ok(())
