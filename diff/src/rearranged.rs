@@ -138,7 +138,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
             let is_pair = |pair: &[String]| {
                 matches!([&*pair[0], &*pair[1]], ["$unwind" | "$lookup", "$sort"])
             };
-            matches!(&*difference.class, "code 0 for 2" | "code 0 for 16746")
+            matches!(&*difference.class, "code 0 for 2" | "code 0 for 16746" | "results")
                 && (kinds.windows(2).any(is_pair) || kinds.iter().any(|name| name == "$facet"))
                 && count(&case.command, &|name| name == "$sort") > 0
         },
@@ -208,7 +208,7 @@ fn is_local_by_number(name: &str, value: &Tree) -> bool {
 fn moves_a_condition(case: &Case) -> bool {
     let is_moved = |names: &Vec<String>| {
         // A join's condition is a match behind the stages of the view that it joins.
-        let joins = |name: &String| matches!(&**name, "$lookup" | "$graphLookup");
+        let joins = |name: &String| matches!(&**name, "$lookup" | "$graphLookup" | "$unionWith");
         if !case.view.is_empty() && names.iter().any(joins) {
             return true;
         }

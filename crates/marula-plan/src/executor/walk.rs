@@ -28,8 +28,9 @@ const FIRST_BATCH: usize = 4;
 /// Entries of the largest one: as many as the store looks up together.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Entries of a batch that are worth opening a cursor over the records for.
-const NEIGHBOURS_MIN: usize = 8;
+/// Entries of a batch that are worth opening a cursor over the records for: those of the first one. A look-up of these costs as
+/// much, and keeps them for others who look them up.
+const NEIGHBOURS_MIN: usize = FIRST_BATCH;
 /// Records lie side by side when they are less than so many times as many from the first to the last.
 const SPREAD_MAX: u64 = 2;
 /// How often a cursor over the records moves on before it is told to seek.
