@@ -28,10 +28,9 @@ pub(super) fn simplified(node: Node, collator: Option<&dyn Collator>) -> Node {
 /// The conditions of a tree that all must hold, in the order in which [`simplified`] has them.
 pub(super) fn conditions(node: &Node) -> Vec<Node> {
     let Node::And(children) = node else { return vec![node.clone()] };
-    let (several, mut all): (Vec<&Node>, Vec<&Node>) =
+    let (several, single): (Vec<&Node>, Vec<&Node>) =
         children.iter().partition(|child| is_of_several(child) || matches!(child, Node::And(_)));
-    let several = several.into_iter().flat_map(conditions);
-    all.drain(..).cloned().chain(several).collect()
+    single.into_iter().cloned().chain(several.into_iter().flat_map(conditions)).collect()
 }
 
 /// How a filter is brought into shape.

@@ -326,15 +326,13 @@ impl Densify {
                     (whole(value) - whole(from)) % whole(self.step.get()).max(1) == 0
                 }
                 [Some(value), Some(from), Some(step)] => {
-                    match Number::pair(value.subtract(from), step) {
+                    let distance = value.subtract(from);
+                    match Number::pair(distance, step) {
                         // What is nothing as a double is nothing.
                         Pair::Decimal(distance, step) => {
                             decimal_remainder(distance, step).to_f64() == 0.0
                         }
-                        _ => {
-                            let distance = value.subtract(from).to_f64();
-                            distance % step.to_f64() == 0.0
-                        }
+                        _ => distance.to_f64() % step.to_f64() == 0.0,
                     }
                 }
                 _ => false,
