@@ -289,3 +289,10 @@ def test_explain_shows_collation_and_record_ids(filled):
     plan = found["queryPlanner"]["winningPlan"]
     assert plan["stage"] == "PROJECTION_DEFAULT"
     assert plan["transformBy"] == {"a": 1, "$recordId": {"$meta": "recordId"}}
+
+
+def test_a_count_ends_at_its_limit(c):
+    c.insert_many([{"_id": i, "a": i} for i in range(40)])
+    for limit, skip, count in ((2, 0, 2), (3, 2, 3), (0, 5, 33), (11, 5, 11), (-2, 0, 2)):
+        command = {"count": c.name, "query": {"a": {"$gt": 1}}, "limit": limit, "skip": skip}
+        assert c.database.command(command)["n"] == count

@@ -162,7 +162,12 @@ impl Execution {
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Option<u64>> {
         self.enough = Some(enough);
-        let end = self.run(db, interrupt, &mut |_| Ok(Emit::Taken))?;
+        // A walk may give several documents within one unit of work, before anyone looks at how many there are.
+        let mut given = 0;
+        let end = self.run(db, interrupt, &mut |_| {
+            given += 1;
+            Ok(if given >= enough { Emit::Enough } else { Emit::Taken })
+        })?;
         Ok((end != End::Overdue).then_some(self.plan.root.stats.advanced))
     }
 
