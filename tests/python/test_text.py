@@ -130,3 +130,40 @@ def test_a_search_beside_other_branches_has_no_scores_to_sort_by(c):
     with pytest.raises(OperationFailure) as refused:
         list(c.find(either).sort([("score", {"$meta": "textScore"})]))
     assert refused.value.code == 40218
+
+
+@pytest.mark.parametrize("version, search, options, expected", [
+    (1, "café", {}, [2]), (2, "café", {}, [2]), (3, "café", {}, [1, 2, 3]),
+    (1, "CAFÉ", {}, [3]), (2, "CAFÉ", {}, [3]),
+    (2, "CAFE", {}, [1]), (2, "cafe", {"$diacriticSensitive": True}, [1]), (2, "cafe", {"$caseSensitive": True}, [1]),
+    (2, '"CAFÉ noir"', {}, [3]), (3, '"CAFÉ noir"', {}, [3]),
+    (1, "tea", {}, []), (2, "tea", {}, []), (3, "tea", {}, [4]),
+    (1, "running", {}, [5]), (2, "running", {"$language": "none"}, []), (1, "runs", {"$language": "eng"}, [5]),
+])
+def test_older_versions_know_ascii_letters(c, version, search, options, expected):
+    c.create_index([("t", "text")], textIndexVersion=version)
+    c.insert_many([
+        {"_id": 1, "t": "cafe"}, {"_id": 2, "t": "café"}, {"_id": 3, "t": "CAFÉ noir"}, {"_id": 4, "t": "tea—time"},
+        {"_id": 5, "t": "runs"},
+    ])
+    assert found(c, search, **options) == expected
+    assert next(i for i in c.list_indexes() if "weights" in i)["textIndexVersion"] == version
+
+
+def test_which_languages_a_version_knows(c):
+    c.create_index([("t", "text")], textIndexVersion=2)
+    with pytest.raises(OperationFailure) as error:
+        found(c, "tea", **{"$language": "eng"})
+    assert error.value.details["errmsg"] == 'unsupported language: "eng" for text index version 2'
+    with pytest.raises(WriteError) as error:
+        c.insert_one({"t": "tea", "language": "klingon"})
+    assert error.value.code == 17262
+    c.drop_indexes()
+    c.create_index([("t", "text")], textIndexVersion=1, default_language="klingon")
+    c.insert_many([{"_id": 1, "t": "runs", "language": "Klingon"}, {"_id": 2, "t": "runs", "language": "english"}])
+    assert (found(c, "runs"), found(c, "run")) == ([1], [2])
+
+
+def test_a_tab_does_not_let_a_minus_negate(coffees):
+    assert found(coffees, "coffee\t-mall") == [1, 2, 4]
+    assert found(coffees, "coffee\n-mall") == [1, 4]

@@ -15,9 +15,6 @@ use marula_storage::Direction;
 use crate::bounds::{IndexBounds, Interval};
 use crate::plan::{Expansion, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats};
 
-/// The version of text indexes.
-const TEXT_INDEX_VERSION: i32 = 3;
-
 /// What a plan is printed with.
 #[derive(Clone, Copy)]
 pub struct Printed<'a> {
@@ -225,7 +222,7 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             out.append("indexPrefix", &stage.prefix);
             out.append("indexName", stage.index.spec.name.as_str());
             write_search(stage.matcher.search(), &mut out.begin_doc("parsedTextQuery"));
-            out.append("textIndexVersion", TEXT_INDEX_VERSION);
+            out.append("textIndexVersion", stage.matcher.reading().version().number());
             if stats.is_some() {
                 append_count(out, "docsRejected", stage.rejected);
             }

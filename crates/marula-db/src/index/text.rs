@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, FieldPath, Value};
 use marula_error::{Result, errors};
-use marula_query::text::{Language, TextFields, TextScores};
+use marula_query::text::{Reading, TextFields, TextScores, TextVersion};
 use marula_query::update::Touched;
 
 use super::keys::{KeyMaker, KeySet};
@@ -30,7 +30,6 @@ errors! {
     bad_language() = CannotCreateIndex, "default_language is not valid";
     bad_override() = CannotCreateIndex, "language_override is not valid";
     bad_version(version: i64) = CannotCreateIndex, "bad textIndexVersion: {version}";
-    old_version(version: i64) = CannotCreateIndex, "textIndexVersion {version} is not available on this server";
     array_beside(path: &str, doc: &Doc<'_>) = CannotBuildIndexKeys, "Field '{path}' of text index contains an array in document: {doc}";
 }
 
@@ -48,9 +47,6 @@ const TERM_BYTES_MAX: usize = 64;
 
 /// The bytes that are kept of a longer term, in front of its digest.
 const TERM_BYTES_KEPT: usize = 32;
-
-/// The only version of text indexes that is built.
-const VERSION: i32 = 3;
 
 /// What a text index holds.
 #[derive(Clone)]
@@ -72,11 +68,15 @@ impl TextIndex {
     pub(super) fn resolve(key: Doc<'_>, spec: Doc<'_>) -> Result<(Self, DocBuf, Vec<KeyPart>)> {
         let (shown, texts, prefix) = complete_pattern(key)?;
         let weights = weights(&texts, spec.get("weights"))?;
-        let (name, language) = match spec.get("default_language") {
+        let version = version(spec.get("textIndexVersion"))?;
+        let (name, reading) = match spec.get("default_language") {
             Some(Value::String(name)) => {
-                (name.to_string(), Language::find(name).ok_or_else(bad_language)?)
+                (name.to_string(), Reading::find(name, version).ok_or_else(bad_language)?)
             }
-            _ => ("english".to_owned(), Language::English),
+            _ => {
+                let reading = Reading::default_of(version);
+                (reading.name().to_owned(), reading)
+            }
         };
         let language_override = match spec.get("language_override") {
             Some(Value::String(field)) => field.as_bytes().to_vec(),
@@ -88,23 +88,13 @@ impl TextIndex {
         {
             return Err(bad_override());
         }
-        #[allow(clippy::cast_possible_truncation)]
-        match spec.get("textIndexVersion").and_then(|version| version.as_f64()) {
-            None => {}
-            Some(version) if version as i64 == i64::from(VERSION) => {}
-            Some(version) if matches!(version as i64, 1 | 2) => {
-                return Err(old_version(version as i64));
-            }
-            // What is no int is the nearest that is.
-            Some(version) => return Err(bad_version(i64::from(version as i32))),
-        }
         let fields = TextFields {
             wildcard: weights.get(EVERY_FIELD).copied().map(f64::from),
             weights: (weights.iter())
                 .filter(|(path, _)| *path != EVERY_FIELD)
                 .map(|(path, weight)| (path.clone(), f64::from(*weight)))
                 .collect(),
-            language,
+            reading,
             language_override,
         };
         let parts = shown
@@ -136,7 +126,7 @@ impl TextIndex {
         drop(weights);
         out.append("default_language", self.language.as_str());
         out.append("language_override", BStr::new(&self.fields.language_override));
-        out.append("textIndexVersion", VERSION);
+        out.append("textIndexVersion", self.version().number());
     }
 
     /// Whether an update that touched these paths may change what the index holds of a document's texts.
@@ -155,12 +145,29 @@ impl TextIndex {
         })
     }
 
+    /// How it cuts texts, and knows letters and languages.
+    pub fn version(&self) -> TextVersion {
+        self.fields.reading.version()
+    }
+
     /// The same weights, language, field of languages and version.
     pub(super) fn same_options(&self, other: &TextIndex) -> bool {
-        self.weights == other.weights
+        self.version() == other.version()
+            && self.weights == other.weights
             && self.language == other.language
             && self.fields.language_override == other.fields.language_override
     }
+}
+
+/// The version that a specification names.
+fn version(named: Option<Value<'_>>) -> Result<TextVersion> {
+    let Some(number) = named.and_then(|number| number.as_f64()) else {
+        return Ok(TextVersion::Three);
+    };
+    #[allow(clippy::cast_possible_truncation)]
+    let (version, nearest) = (TextVersion::find(number as i64), number as i32);
+    // What is no int is the nearest that is.
+    version.ok_or_else(|| bad_version(i64::from(nearest)))
 }
 
 /// The pattern as it is shown, the fields that are searched, and how many stand before them.

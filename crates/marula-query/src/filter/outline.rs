@@ -73,7 +73,7 @@ impl Outline<'_> {
             Node::Text(text) => {
                 let query = &text.query;
                 let language = match text.matcher() {
-                    Some(matcher) if query.language.is_empty() => matcher.language().name(),
+                    Some(matcher) if query.language.is_empty() => matcher.reading().name(),
                     _ => &query.language,
                 };
                 let (case, diacritic) =

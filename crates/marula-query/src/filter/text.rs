@@ -37,7 +37,7 @@ impl TextNode {
     pub(super) fn write(&self, out: &mut DocWriter<'_>) {
         let mut query = self.query.clone();
         if let Some(matcher) = self.matcher.get().filter(|_| query.language.is_empty()) {
-            query.language = matcher.language().name().to_owned();
+            query.language = matcher.reading().name().to_owned();
         }
         query.write(&mut out.begin_doc("$text"));
     }

@@ -6,9 +6,9 @@ use hashbrown::HashMap;
 use marula_bson::{BStr, ByteSlice, Doc, Value};
 use marula_error::{Result, errors};
 
-use super::Language;
 use super::language::Terms;
-use super::words::{until_nul, words};
+use super::words::words;
+use super::{Reading, TextVersion, first_version};
 
 errors! {
     override_not_string() = 17_261, "found language override field in document with non-string type";
@@ -22,8 +22,8 @@ pub struct TextFields {
     pub weights: BTreeMap<Vec<u8>, f64>,
     /// How much any other text counts; `None` where only the paths above are searched.
     pub wildcard: Option<f64>,
-    /// The language of what names none.
-    pub language: Language,
+    /// How what names no language is read.
+    pub reading: Reading,
     /// The field by which a document names the language of what it holds.
     pub language_override: Vec<u8>,
 }
@@ -32,7 +32,7 @@ pub struct TextFields {
 pub(super) struct Text<'a> {
     pub text: &'a str,
     pub weight: f64,
-    pub language: Language,
+    pub reading: Reading,
 }
 
 /// The terms of a document, each with its score.
@@ -51,9 +51,9 @@ impl TextFields {
         let mut found: HashMap<String, Occurrences> = HashMap::new();
         self.for_each_text(doc, &mut |text| {
             found.clear();
-            let terms = Terms::of_index(text.language);
+            let terms = Terms::of_index(text.reading);
             let mut count = 0_u32;
-            for word in words(text.text, text.language) {
+            for word in words(text.text, text.reading) {
                 let Some(term) = terms.term(word) else { continue };
                 count += 1;
                 match found.get_mut(&*term) {
@@ -83,7 +83,10 @@ impl TextFields {
         doc: Doc<'_>,
         visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
     ) -> Result<bool> {
-        self.object(doc, &mut Vec::new(), false, self.language, visit)
+        match self.reading.version() {
+            TextVersion::One => first_version::for_each_text(self, doc, visit),
+            _ => self.object(doc, &mut Vec::new(), false, self.reading, visit),
+        }
     }
 
     /// Walks the fields of a document, whose path is `path`. Validated BSON bounds the depth.
@@ -92,14 +95,13 @@ impl TextFields {
         doc: Doc<'_>,
         path: &mut Vec<u8>,
         is_nested: bool,
-        language: Language,
+        reading: Reading,
         visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
     ) -> Result<bool> {
-        let language = match doc.get(&self.language_override) {
-            None => language,
-            Some(Value::String(name)) => {
-                Language::find(name).ok_or_else(|| override_unsupported(name))?
-            }
+        let reading = match doc.get(&self.language_override) {
+            None => reading,
+            Some(Value::String(name)) => Reading::find(name, self.reading.version())
+                .ok_or_else(|| override_unsupported(name))?,
             Some(_) => return Err(override_not_string()),
         };
         for element in doc {
@@ -113,8 +115,8 @@ impl TextFields {
                 path.push(b'.');
             }
             path.extend_from_slice(element.name);
-            let goes_on = self.is_searched(path)
-                && !self.value(element.value.get(), path, language, visit)?;
+            let goes_on =
+                self.is_searched(path) && !self.value(element.value.get(), path, reading, visit)?;
             path.truncate(length);
             if goes_on {
                 return Ok(false);
@@ -127,25 +129,25 @@ impl TextFields {
         &self,
         value: Value<'_>,
         path: &mut Vec<u8>,
-        language: Language,
+        reading: Reading,
         visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
     ) -> Result<bool> {
         match value {
             Value::String(text) => match self.weight(path) {
                 Some(weight) => {
                     let text = text.to_str_lossy();
-                    visit(Text { text: until_nul(&text), weight, language })
+                    visit(Text { text: reading.part_of(&text), weight, reading })
                 }
                 None => Ok(true),
             },
-            Value::Document(doc) => self.object(doc, path, true, language, visit),
+            Value::Document(doc) => self.object(doc, path, true, reading, visit),
             Value::Array(array) => {
                 for item in array.values() {
                     let is_array = matches!(item, Value::Array(_));
                     if is_array && self.wildcard.is_none() {
                         continue;
                     }
-                    if !self.value(item, path, language, visit)? {
+                    if !self.value(item, path, reading, visit)? {
                         return Ok(false);
                     }
                 }
@@ -197,7 +199,7 @@ mod tests {
         TextFields {
             weights: weights.iter().map(|&(path, weight)| (path.into(), weight)).collect(),
             wildcard,
-            language: Language::English,
+            reading: Reading::default_of(TextVersion::Three),
             language_override: b"language".to_vec(),
         }
     }

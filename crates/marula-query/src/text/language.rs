@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use rust_stemmers::{Algorithm, Stemmer};
 
-use super::fold::{self, Folding};
+use super::Reading;
+use super::fold::Folding;
 use super::stop_words;
 
 /// A language of text search.
@@ -35,6 +36,8 @@ struct Row {
     language: Language,
     name: &'static str,
     short: &'static str,
+    /// What its stemmer is also called: Snowball's names, which text indexes of version 1 go by.
+    stemmer: &'static [&'static str],
     algorithm: Option<Algorithm>,
 }
 
@@ -42,29 +45,30 @@ const fn row(
     language: Language,
     name: &'static str,
     short: &'static str,
+    stemmer: &'static [&'static str],
     algorithm: Algorithm,
 ) -> Row {
-    Row { language, name, short, algorithm: Some(algorithm) }
+    Row { language, name, short, stemmer, algorithm: Some(algorithm) }
 }
 
 /// Every language.
 static LANGUAGES: &[Row] = &[
-    Row { language: Language::None, name: "none", short: "none", algorithm: None },
-    row(Language::Danish, "danish", "da", Algorithm::Danish),
-    row(Language::Dutch, "dutch", "nl", Algorithm::Dutch),
-    row(Language::English, "english", "en", Algorithm::English),
-    row(Language::Finnish, "finnish", "fi", Algorithm::Finnish),
-    row(Language::French, "french", "fr", Algorithm::French),
-    row(Language::German, "german", "de", Algorithm::German),
-    row(Language::Hungarian, "hungarian", "hu", Algorithm::Hungarian),
-    row(Language::Italian, "italian", "it", Algorithm::Italian),
-    row(Language::Norwegian, "norwegian", "nb", Algorithm::Norwegian),
-    row(Language::Portuguese, "portuguese", "pt", Algorithm::Portuguese),
-    row(Language::Romanian, "romanian", "ro", Algorithm::Romanian),
-    row(Language::Russian, "russian", "ru", Algorithm::Russian),
-    row(Language::Spanish, "spanish", "es", Algorithm::Spanish),
-    row(Language::Swedish, "swedish", "sv", Algorithm::Swedish),
-    row(Language::Turkish, "turkish", "tr", Algorithm::Turkish),
+    Row { language: Language::None, name: "none", short: "none", stemmer: &[], algorithm: None },
+    row(Language::Danish, "danish", "da", &["da", "dan"], Algorithm::Danish),
+    row(Language::Dutch, "dutch", "nl", &["nl", "dut", "nld"], Algorithm::Dutch),
+    row(Language::English, "english", "en", &["en", "eng", "porter"], Algorithm::English),
+    row(Language::Finnish, "finnish", "fi", &["fi", "fin"], Algorithm::Finnish),
+    row(Language::French, "french", "fr", &["fr", "fre", "fra"], Algorithm::French),
+    row(Language::German, "german", "de", &["de", "ger", "deu"], Algorithm::German),
+    row(Language::Hungarian, "hungarian", "hu", &["hu", "hun"], Algorithm::Hungarian),
+    row(Language::Italian, "italian", "it", &["it", "ita"], Algorithm::Italian),
+    row(Language::Norwegian, "norwegian", "nb", &["no", "nor"], Algorithm::Norwegian),
+    row(Language::Portuguese, "portuguese", "pt", &["pt", "por"], Algorithm::Portuguese),
+    row(Language::Romanian, "romanian", "ro", &["ro", "rum", "ron"], Algorithm::Romanian),
+    row(Language::Russian, "russian", "ru", &["ru", "rus"], Algorithm::Russian),
+    row(Language::Spanish, "spanish", "es", &["es", "esl", "spa"], Algorithm::Spanish),
+    row(Language::Swedish, "swedish", "sv", &["sv", "swe"], Algorithm::Swedish),
+    row(Language::Turkish, "turkish", "tr", &["tr", "tur"], Algorithm::Turkish),
 ];
 
 impl Language {
@@ -75,6 +79,15 @@ impl Language {
                 || row.short.as_bytes().eq_ignore_ascii_case(name)
         };
         LANGUAGES.iter().find(is_named).map(|row| row.language)
+    }
+
+    /// The language whose stemmer has this name, and the name; they are told apart by case.
+    pub(super) fn find_stemmer(name: &[u8]) -> Option<(Language, &'static str)> {
+        LANGUAGES.iter().find_map(|row| {
+            let mut names = [row.name].into_iter().chain(row.stemmer.iter().copied());
+            let name = names.find(|known| known.as_bytes() == name)?;
+            Some((row.language, name))
+        })
     }
 
     fn row(self) -> &'static Row {
@@ -92,11 +105,6 @@ impl Language {
         if self == Language::Turkish { Folding::Turkic } else { Folding::Common }
     }
 
-    /// Whether an apostrophe is part of a word.
-    pub(super) fn keeps_apostrophes(self) -> bool {
-        self == Language::English
-    }
-
     /// Whether this word, without case, says too little to be searched for.
     pub(super) fn is_stop_word(self, word: &str) -> bool {
         stop_words::contains(self, word)
@@ -105,7 +113,7 @@ impl Language {
 
 /// What makes terms of the words of one language, for one kind of search.
 pub(super) struct Terms {
-    language: Language,
+    reading: Reading,
     stemmer: Option<Stemmer>,
     /// Whether upper and lower case differ.
     is_case_sensitive: bool,
@@ -115,37 +123,36 @@ pub(super) struct Terms {
 
 impl Terms {
     /// Of the terms that an index holds.
-    pub(super) fn of_index(language: Language) -> Self {
-        Terms::new(language, false, false)
+    pub(super) fn of_index(reading: Reading) -> Self {
+        Terms::new(reading, false, false)
     }
 
     pub(super) fn new(
-        language: Language,
+        reading: Reading,
         is_case_sensitive: bool,
         is_diacritic_sensitive: bool,
     ) -> Self {
-        let stemmer = language.row().algorithm.map(Stemmer::create);
-        Terms { language, stemmer, is_case_sensitive, is_diacritic_sensitive }
+        let stemmer = reading.language.row().algorithm.map(Stemmer::create);
+        Terms { reading, stemmer, is_case_sensitive, is_diacritic_sensitive }
     }
 
     /// The term of a word; `None` where the language passes it over.
     pub(super) fn term<'w>(&self, word: &'w str) -> Option<Cow<'w, str>> {
-        let folding = self.language.folding();
-        let lower = fold::lower(word, folding);
-        if self.language.is_stop_word(&lower) {
+        let lower = self.reading.lower(word);
+        if self.reading.is_stop_word(&lower) {
             return None;
         }
         let cased = if self.is_case_sensitive { Cow::Borrowed(word) } else { lower };
         let stem = match &self.stemmer {
-            Some(stemmer) => Cow::Owned(stem(self.language, stemmer, &cased)),
+            Some(stemmer) => Cow::Owned(stem(self.reading.language, stemmer, &cased)),
             None => cased,
         };
         if self.is_diacritic_sensitive {
             return Some(stem);
         }
         Some(match stem {
-            Cow::Borrowed(stem) => fold::strip(stem),
-            Cow::Owned(stem) => Cow::Owned(fold::strip(&stem).into_owned()),
+            Cow::Borrowed(stem) => self.reading.strip(stem),
+            Cow::Owned(stem) => Cow::Owned(self.reading.strip(&stem).into_owned()),
         })
     }
 }
@@ -187,11 +194,13 @@ fn stem_hungarian(stemmer: &Stemmer, word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::TextVersion;
     use super::*;
 
     #[track_caller]
     fn check(language: &str, words: &str, terms: &str) {
-        let terms_of = Terms::of_index(Language::find(language.as_bytes()).unwrap());
+        let reading = Reading::find(language.as_bytes(), TextVersion::Three).unwrap();
+        let terms_of = Terms::of_index(reading);
         let found: Vec<_> =
             words.split(' ').filter_map(|word| terms_of.term(word)).map(Cow::into_owned).collect();
         assert_eq!(found.join(" "), terms, "{language}");
@@ -220,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_search_may_mind_case_and_diacritics() {
-        let terms = Terms::new(Language::English, true, true);
+        let terms = Terms::new(Reading::default_of(TextVersion::Three), true, true);
         assert_eq!(terms.term("Running").as_deref(), Some("Run"));
         assert_eq!(terms.term("naïve").as_deref(), Some("naïv"));
         assert_eq!(terms.term("The"), None);

@@ -7,16 +7,15 @@ use marula_bson::Doc;
 use marula_error::Result;
 
 use super::fields::Text;
-use super::fold;
 use super::language::Terms;
 use super::words::words;
-use super::{Language, Search, TextFields, TextQuery, TextScores};
+use super::{Reading, Search, TextFields, TextQuery, TextScores};
 
 /// A search as an index with these fields answers it.
 #[derive(Clone, Debug)]
 pub struct TextMatcher {
     fields: Arc<TextFields>,
-    language: Language,
+    reading: Reading,
     is_case_sensitive: bool,
     is_diacritic_sensitive: bool,
     search: Search,
@@ -27,12 +26,12 @@ impl TextMatcher {
     ///
     /// Errors: an unsupported language.
     pub fn new(query: &TextQuery, fields: Arc<TextFields>) -> Result<Self> {
-        let language = query.language_with(fields.language)?;
+        let reading = query.reading_with(fields.reading)?;
         Ok(TextMatcher {
-            language,
+            reading,
             is_case_sensitive: query.is_case_sensitive,
             is_diacritic_sensitive: query.is_diacritic_sensitive,
-            search: Search::parse(query, language),
+            search: Search::parse(query, reading),
             fields,
         })
     }
@@ -42,9 +41,9 @@ impl TextMatcher {
         &self.search
     }
 
-    /// The language of the search string.
-    pub fn language(&self) -> Language {
-        self.language
+    /// How the search string is read.
+    pub fn reading(&self) -> Reading {
+        self.reading
     }
 
     /// Whether a document matches.
@@ -96,8 +95,8 @@ impl TextMatcher {
         let mut is_found = false;
         self.fields.for_each_text(doc, &mut |text| {
             let terms =
-                Terms::new(text.language, self.is_case_sensitive, self.is_diacritic_sensitive);
-            is_found = words(text.text, text.language)
+                Terms::new(text.reading, self.is_case_sensitive, self.is_diacritic_sensitive);
+            is_found = words(text.text, text.reading)
                 .any(|word| terms.term(word).is_some_and(|term| wanted.contains(&*term)));
             Ok(!is_found)
         })?;
@@ -116,15 +115,11 @@ impl TextMatcher {
     }
 
     fn folded(&self, text: &str) -> String {
-        let text = if self.is_case_sensitive {
-            text.into()
-        } else {
-            fold::lower(text, self.language.folding())
-        };
+        let text = if self.is_case_sensitive { text.into() } else { self.reading.lower(text) };
         if self.is_diacritic_sensitive {
             text.into_owned()
         } else {
-            fold::strip(&text).into_owned()
+            self.reading.strip(&text).into_owned()
         }
     }
 }
@@ -133,6 +128,7 @@ impl TextMatcher {
 mod tests {
     use marula_bson::doc;
 
+    use super::super::TextVersion;
     use super::*;
 
     #[track_caller]
@@ -140,7 +136,7 @@ mod tests {
         let fields = Arc::new(TextFields {
             weights: [(b"a".to_vec(), 1.0)].into_iter().collect(),
             wildcard: None,
-            language: Language::English,
+            reading: Reading::default_of(TextVersion::Three),
             language_override: b"language".to_vec(),
         });
         let query = TextQuery {

@@ -5,12 +5,17 @@
 //! index holds a document's terms, each with a score (`fields`); a `$text` is read into terms and phrases that must
 //! and must not be there (`search`), and `matching` tries what an index cannot tell.
 //!
-//! Source: terms and scores that mongod 6.0 shows, for texts in each of its languages (text indexes of version 3).
+//! How letters, words and languages are known depends on the version of the index (`reading`); version 1 also looks for the
+//! texts of a document in its own way (`first_version`).
+//!
+//! Source: terms and scores that mongod 6.0 shows, for texts in each of its languages.
 
 mod fields;
+mod first_version;
 mod fold;
 mod language;
 mod matching;
+mod reading;
 mod search;
 mod stop_words;
 mod words;
@@ -20,6 +25,7 @@ use marula_bson::{ByteSlice, Doc, Value};
 pub use fields::{TextFields, TextScores};
 pub use language::Language;
 pub use matching::TextMatcher;
+pub use reading::{Reading, TextVersion};
 pub use search::{Search, TextQuery};
 
 /// Whether a filter document asks for a text search.

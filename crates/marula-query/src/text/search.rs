@@ -8,14 +8,14 @@ use marula_error::{Result, errors};
 
 use super::language::Terms;
 use super::words::{Piece, is_space, pieces};
-use super::{Language, words};
+use super::{Reading, words};
 
 errors! {
     not_object() = BadValue, "$text expects an object";
     missing_search() = NoSuchKey, "Missing expected field \"$search\"";
     wrong_type(field: &str, expected: &str, found: &str) = TypeMismatch, "\"{field}\" had the wrong type. Expected {expected}, found {found}";
     extra_fields() = BadValue, "extra fields in $text";
-    unsupported_language(name: &str) = BadValue, "unsupported language: \"{name}\" for text index version 3";
+    unsupported_language(name: &str, version: i32) = BadValue, "unsupported language: \"{name}\" for text index version {version}";
 }
 
 /// The argument of `$text`.
@@ -67,14 +67,16 @@ impl TextQuery {
         out.append("$diacriticSensitive", self.is_diacritic_sensitive);
     }
 
-    /// The language of the search string, for an index of this language.
+    /// How the search string is read, for an index whose texts are read so.
     ///
     /// Errors: `unsupported_language`.
-    pub fn language_with(&self, default: Language) -> Result<Language> {
+    pub fn reading_with(&self, default: Reading) -> Result<Reading> {
         if self.language.is_empty() {
             return Ok(default);
         }
-        Language::find(self.language.as_bytes()).ok_or_else(|| unsupported_language(&self.language))
+        let version = default.version();
+        Reading::find(self.language.as_bytes(), version)
+            .ok_or_else(|| unsupported_language(&self.language, version.number()))
     }
 }
 
@@ -114,15 +116,15 @@ impl Search {
     ///
     /// A minus behind white space negates what follows up to the next white space; quotes enclose a phrase, whose words
     /// are terms too unless it is negated.
-    pub fn parse(query: &TextQuery, language: Language) -> Self {
-        let terms = Terms::new(language, query.is_case_sensitive, query.is_diacritic_sensitive);
-        let of_index = Terms::of_index(language);
+    pub fn parse(query: &TextQuery, reading: Reading) -> Self {
+        let terms = Terms::new(reading, query.is_case_sensitive, query.is_diacritic_sensitive);
+        let of_index = Terms::of_index(reading);
         let text = words::until_nul(&query.search);
         let mut search = Search::default();
         let mut is_negated = false;
         let mut is_behind_space = true;
         let mut phrase_start = None;
-        for (at, piece) in pieces(text, language) {
+        for (at, piece) in pieces(text, reading) {
             match piece {
                 Piece::Word(_) if is_negated && phrase_start.is_some() => {}
                 Piece::Word(word) => search.add(word, is_negated, &terms, &of_index),
@@ -164,7 +166,12 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use super::super::TextVersion;
     use super::*;
+
+    fn english() -> Reading {
+        Reading::default_of(TextVersion::Three)
+    }
 
     fn query(search: &str) -> TextQuery {
         TextQuery {
@@ -178,7 +185,7 @@ mod tests {
     /// Checks a search in the words of `explain`: terms, negated terms, phrases, negated phrases.
     #[track_caller]
     fn check(text: &str, expected: [&[&str]; 4]) {
-        let search = Search::parse(&query(text), Language::English);
+        let search = Search::parse(&query(text), english());
         let list = |terms: &BTreeSet<String>| terms.iter().cloned().collect::<Vec<_>>();
         let found = [
             list(&search.terms),
@@ -198,6 +205,7 @@ mod tests {
     fn a_search_string_is_read_as_mongod_reads_it() {
         check("coffee -tea Running", [&["coffe", "run"], &["tea"], &[], &[]]);
         check("\"coffee shop\" -\"x y\"", [&["coffe", "shop"], &[], &["coffee shop"], &["x y"]]);
+        check("x\t-tea\u{2003}-milk", [&["milk", "tea", "x"], &[], &[], &[]]);
         check("- foo", [&["foo"], &[], &[], &[]]);
         check("--foo", [&[], &["foo"], &[], &[]]);
         check("foo-bar -baz", [&["bar", "foo"], &["baz"], &[], &[]]);
@@ -216,7 +224,7 @@ mod tests {
     fn the_terms_of_an_index_have_neither_case_nor_diacritics() {
         let sensitive =
             TextQuery { is_case_sensitive: true, is_diacritic_sensitive: true, ..query("Naïve") };
-        let search = Search::parse(&sensitive, Language::English);
+        let search = Search::parse(&sensitive, english());
         assert_eq!(search.terms.iter().collect::<Vec<_>>(), ["Naïv"]);
         assert_eq!(search.index_terms.iter().collect::<Vec<_>>(), ["naiv"]);
     }

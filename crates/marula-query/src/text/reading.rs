@@ -1,0 +1,170 @@
+//! How a text is read: in a language, by the version of the text index.
+//!
+//! Version 3 knows letters by Unicode. To versions 1 and 2 a letter beyond ASCII is part of a word and has neither case nor
+//! diacritics. Version 1 takes any name for a language: what its stemmers have no name for is not stemmed, and a language
+//! that is not called by its full name has no stop words.
+
+use std::borrow::Cow;
+
+use super::Language;
+use super::fold;
+use super::words;
+
+/// The version of a text index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)]
+pub enum TextVersion {
+    One,
+    Two,
+    Three,
+}
+
+impl TextVersion {
+    /// The version with this number.
+    pub fn find(number: i64) -> Option<Self> {
+        [TextVersion::One, TextVersion::Two, TextVersion::Three]
+            .into_iter()
+            .find(|version| i64::from(version.number()) == number)
+    }
+
+    /// Its number.
+    pub fn number(self) -> i32 {
+        match self {
+            TextVersion::One => 1,
+            TextVersion::Two => 2,
+            TextVersion::Three => 3,
+        }
+    }
+}
+
+/// A language as texts are read in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reading {
+    pub(super) language: Language,
+    pub(super) version: TextVersion,
+    /// The language as the version calls it.
+    name: &'static str,
+}
+
+impl Reading {
+    /// The language of this name; `None` where the version has none.
+    pub fn find(name: &[u8], version: TextVersion) -> Option<Self> {
+        let (language, name) = match version {
+            TextVersion::One => Language::find_stemmer(name).unwrap_or((Language::None, "none")),
+            TextVersion::Two | TextVersion::Three => {
+                let language = Language::find(name)?;
+                (language, language.name())
+            }
+        };
+        Some(Reading { language, version, name })
+    }
+
+    /// The language of an index that names none.
+    pub fn default_of(version: TextVersion) -> Self {
+        let language = Language::English;
+        Reading { language, version, name: language.name() }
+    }
+
+    /// The language as it is called.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The version of the index.
+    pub fn version(self) -> TextVersion {
+        self.version
+    }
+
+    fn knows_unicode(self) -> bool {
+        self.version == TextVersion::Three
+    }
+
+    /// Whether more than the stemmer is known of the language.
+    fn is_called_in_full(self) -> bool {
+        self.name == self.language.name()
+    }
+
+    /// What of a text is looked at: version 1 reads a document's texts to their ends, the others up to the first NUL.
+    pub(super) fn part_of(self, text: &str) -> &str {
+        if self.version == TextVersion::One { text } else { words::until_nul(text) }
+    }
+
+    /// Whether a character parts words.
+    pub(super) fn is_delimiter(self, letter: char) -> bool {
+        match letter {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => false,
+            '\'' => !(self.language == Language::English && self.is_called_in_full()),
+            _ if self.knows_unicode() => words::is_delimiter(letter),
+            _ => letter.is_ascii() && letter != '\0',
+        }
+    }
+
+    /// The text without case.
+    pub(super) fn lower(self, text: &str) -> Cow<'_, str> {
+        if self.knows_unicode() {
+            return fold::lower(text, self.language.folding());
+        }
+        match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => Cow::Owned(text.to_ascii_lowercase()),
+            false => Cow::Borrowed(text),
+        }
+    }
+
+    /// The text without diacritics.
+    pub(super) fn strip(self, text: &str) -> Cow<'_, str> {
+        if self.knows_unicode() { fold::strip(text) } else { Cow::Borrowed(text) }
+    }
+
+    /// Whether this word, without case, says too little to be searched for.
+    pub(super) fn is_stop_word(self, word: &str) -> bool {
+        self.is_called_in_full() && self.language.is_stop_word(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(name: &str, version: TextVersion) -> Option<(Language, &'static str)> {
+        Reading::find(name.as_bytes(), version).map(|found| (found.language, found.name))
+    }
+
+    #[test]
+    fn version_1_takes_any_name() {
+        let of_one = |name| find(name, TextVersion::One).unwrap();
+        assert_eq!(of_one("english"), (Language::English, "english"));
+        assert_eq!(of_one("eng"), (Language::English, "eng"));
+        assert_eq!(of_one("no"), (Language::Norwegian, "no"));
+        for unknown in ["English", "EN", "nb", "klingon", ""] {
+            assert_eq!(of_one(unknown), (Language::None, "none"), "{unknown}");
+        }
+        for version in [TextVersion::Two, TextVersion::Three] {
+            assert_eq!(find("EN", version), Some((Language::English, "english")));
+            assert_eq!(find("eng", version), None);
+            assert_eq!(find("", version), None);
+        }
+    }
+
+    #[test]
+    fn a_language_that_is_not_called_in_full_is_its_stemmer() {
+        let stops = |name: &str| Reading::find(name.as_bytes(), TextVersion::One).unwrap();
+        assert!(stops("english").is_stop_word("the"));
+        assert!(!stops("en").is_stop_word("the"));
+        assert!(!stops("english").is_delimiter('\''));
+        assert!(stops("en").is_delimiter('\''));
+    }
+
+    #[test]
+    fn letters_beyond_ascii_are_letters_alone_to_older_versions() {
+        let read = |version| Reading::find(b"none", version).unwrap();
+        for version in [TextVersion::One, TextVersion::Two] {
+            assert_eq!(read(version).lower("CAFÉ"), "cafÉ");
+            assert_eq!(read(version).strip("café"), "café");
+            assert!(!read(version).is_delimiter('—'));
+            assert!(read(version).is_delimiter('-'));
+        }
+        let three = read(TextVersion::Three);
+        assert_eq!(three.strip(&three.lower("CAFÉ")), "cafe");
+        assert!(three.is_delimiter('—'));
+    }
+}
