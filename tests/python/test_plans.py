@@ -296,3 +296,47 @@ def test_a_count_ends_at_its_limit(c):
     for limit, skip, count in ((2, 0, 2), (3, 2, 3), (0, 5, 33), (11, 5, 11), (-2, 0, 2)):
         command = {"count": c.name, "query": {"a": {"$gt": 1}}, "limit": limit, "skip": skip}
         assert c.database.command(command)["n"] == count
+    stage = explain(c, {"count": c.name, "skip": 50})["executionStats"]["executionStages"]
+    assert (stage["nCounted"], stage["nSkipped"]) == (0, 50)
+
+
+def distinct_plan(c, key, query=None, **options):
+    found = explain(c, {"distinct": c.name, "key": key, "query": query or {}, **options}, "queryPlanner")
+    return flat(found["queryPlanner"]["winningPlan"]), sorted(c.distinct(key, query, **options), key=str)
+
+
+def test_distinct_jumps_over_what_arrays_hold(c):
+    c.insert_many([{"_id": 1, "a": [{"b": 1}, {"b": 2}]}, {"_id": 2, "a": {"b": 3}}])
+    c.create_index([("a.b", 1), ("c", 1)])
+    assert distinct_plan(c, "a.b") == ("PROJECTION_DEFAULT < DISTINCT_SCAN a.b_1_c_1", [1, 2, 3])
+    c.create_index("a.b")
+    assert distinct_plan(c, "a.b")[0] == "PROJECTION_DEFAULT < DISTINCT_SCAN a.b_1"
+    # A condition may leave out elements of the arrays that it finds.
+    assert distinct_plan(c, "a.b", {"a.b": 1}) == ("FETCH < IXSCAN a.b_1", [1, 2])
+
+
+def test_distinct_reads_what_keys_do_not_tell(db, c):
+    english = {"locale": "en", "strength": 2}
+    c = db.create_collection("english", collation=english)
+    c.insert_many([{"_id": 1, "a": "x", "b": 1}, {"_id": 2, "a": "X", "b": 1}, {"_id": 3, "a": 5}])
+    c.create_index([("b", 1), ("a", 1)])
+    c.create_index("a")
+    assert distinct_plan(c, "a") == ("PROJECTION_SIMPLE < FETCH < DISTINCT_SCAN a_1", [5, "x"])
+    assert distinct_plan(c, "a", {"a": "X"}) == ("FETCH < DISTINCT_SCAN a_1", ["x"])
+    assert distinct_plan(c, "a", {"b": 1}) == ("FETCH < DISTINCT_SCAN b_1_a_1", ["x"])
+    assert distinct_plan(c, "a", {"a": {"$gt": 1}}) == ("PROJECTION_COVERED < DISTINCT_SCAN a_1", [5])
+    numbered = db.numbered
+    numbered.insert_many([{"a": [1, 2]}, {"a": {"0": 3}}])
+    numbered.create_index("a.0")
+    assert distinct_plan(numbered, "a.0") == ("PROJECTION_SIMPLE < FETCH < DISTINCT_SCAN a.0_1", [1, 3])
+    # The least of those that are the same.
+    c.insert_one({"_id": 4, "z": [{"y": "x"}, {"y": "X"}]})
+    assert c.distinct("z.y") == ["X"]
+
+
+def test_distinct_uses_a_sparse_index_and_no_hidden_one(c):
+    c.insert_many([{"_id": 1, "a": 1}, {"_id": 2}])
+    c.create_index("a", sparse=True)
+    assert distinct_plan(c, "a") == ("PROJECTION_COVERED < DISTINCT_SCAN a_1", [1])
+    c.database.command("collMod", c.name, index={"name": "a_1", "hidden": True})
+    assert distinct_plan(c, "a") == ("COLLSCAN", [1])

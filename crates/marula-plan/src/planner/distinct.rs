@@ -17,48 +17,86 @@ use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage};
 use crate::query::{Hint, Query};
 
 /// The plan that gives one entry of an index for each value that `key` has in documents that match, and which field
-/// of the index that is; `None` where no index can.
-pub fn plan_distinct(state: &State, query: &Query, key: &FieldPath) -> Option<(Plan, usize)> {
-    if query.hint.is_some() || key.indexes().iter().any(Option::is_some) {
+/// of the index tells the value, or `None` for it where the documents that the entries lead to must be asked; `None` for both
+/// where no index can.
+pub fn plan_distinct(
+    state: &State,
+    query: &Query,
+    key: &FieldPath,
+) -> Option<(Plan, Option<usize>)> {
+    if query.hint.is_some() {
         return None;
     }
-    let last = 1_u64 << (key.parts().len() - 1).min(63);
     let views = visible(state, query);
     if query.filter.to_doc().as_doc().is_empty() {
-        // An array's elements are what the entries hold, and what `distinct` asks for.
-        let is_suitable = |view: &&IndexView<'_>| {
-            let (part, spec) = (&view.parts[0], &view.index.spec);
-            part.is_on(key)
-                && view.wildcard.is_none()
-                && part.kind.holds_value
-                && part.order.is_none()
-                && part.multikey & !last == 0
-                && view.same_collation
-                && !spec.sparse
-                && !matches!(spec.kind, IndexKind::Places(_))
-                && spec.partial.is_none()
-        };
-        let view = views.iter().find(is_suitable)?;
-        let mut scan = view.whole_scan();
-        scan.standing = Standing::default();
-        scan.used_for = ScanUse::Distinct(0);
-        return Some((distinct_scan(scan, key), 0));
+        return whole_distinct(&views, key);
     }
     let mut found = access::accesses(state, &views, query, query.filter.root());
     found.sort_by_key(|access| std::cmp::Reverse(access.rank));
     found.into_iter().find_map(|access| {
         let Stage::Ixscan(mut scan) = access.node.stage else { return None };
         let view = views.iter().find(|view| view.is_walked_by(&scan))?;
-        if scan.filter.is_some() || !view.holds(key, scan.bounds.fields.as_ref()) {
+        let field = view.parts.iter().position(|part| part.is_on(key))?;
+        let fields = scan.bounds.fields.as_ref();
+        let is_told = view.holds(key, fields);
+        let is_told_apart =
+            tells(view, field, key) && view.same_collation && view.has_one_path(fields);
+        if scan.filter.is_some() || !(is_told || is_told_apart) {
             return None;
         }
-        let field = view.parts.iter().position(|part| part.is_on(key))?;
         scan.used_for = ScanUse::Distinct(field);
         if let Some(fields) = &scan.bounds.fields {
             scan.bounds.keys = KeyBounds::checked(fields, &view.parts);
         }
-        Some((distinct_scan(scan, key), field))
+        let scan = Node::new(Stage::Ixscan(scan));
+        Some(match is_told {
+            true => (Plan::new(Node::project(scan, covering(key))), Some(field)),
+            false => (Plan::new(Node::fetch(scan, None)), None),
+        })
     })
+}
+
+/// The walk over a whole index of the fewest fields that `key` leads. The elements of arrays, be these the field itself or on
+/// the way to it, are what the entries hold and what `distinct` asks for.
+fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Option<usize>)> {
+    let is_suitable = |view: &&IndexView<'_>| {
+        let (part, spec) = (&view.parts[0], &view.index.spec);
+        part.is_on(key)
+            && view.wildcard.is_none()
+            && part.kind.holds_value
+            && view.same_collation
+            && !matches!(spec.kind, IndexKind::Places(_))
+            && spec.partial.is_none()
+    };
+    let view = views.iter().filter(is_suitable).min_by_key(|view| view.parts.len())?;
+    let part = &view.parts[0];
+    let mut scan = view.whole_scan();
+    scan.standing = Standing::default();
+    scan.used_for = ScanUse::Distinct(0);
+    let scan = Node::new(Stage::Ixscan(scan));
+    // Neither the keys of strings nor a number in a path tell what documents have there.
+    Some(match part.order.is_none() && !part.names_places {
+        true => (Plan::new(Node::project(scan, covering(key))), Some(0)),
+        false => {
+            let kind = match up_to_number(key).is_single() {
+                true => ProjectionKind::Simple,
+                false => ProjectionKind::Default,
+            };
+            (Plan::new(Node::project(Node::fetch(scan, None), kind)), None)
+        }
+    })
+}
+
+/// How entries that tell the values of `key` are shown.
+fn covering(key: &FieldPath) -> ProjectionKind {
+    if key.is_single() { ProjectionKind::Covered } else { ProjectionKind::Default }
+}
+
+/// The part of a path that a `distinct` reads of documents: as in mongod, what a number stands for is found in what is there
+/// up to it.
+pub fn up_to_number(key: &FieldPath) -> FieldPath {
+    let named = key.indexes().iter().take_while(|index| index.is_none()).count();
+    FieldPath::new(key.parts()[..named.max(1)].join(&b'.'))
 }
 
 /// Whether an index that holds `key` leads to the documents that match.
@@ -72,14 +110,6 @@ pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
         _ => view.parts.iter().any(|part| part.is_on(key)),
     });
     !access::accesses(state, &views, query, filter.root()).is_empty()
-}
-
-fn distinct_scan(scan: Ixscan, key: &FieldPath) -> Plan {
-    let kind = match key.is_single() {
-        true => ProjectionKind::Covered,
-        false => ProjectionKind::Default,
-    };
-    Plan::new(Node::project(Node::new(Stage::Ixscan(scan)), kind))
 }
 
 /// The plan that gives, for each value that `query.first_of_each` has in documents that match, the document that comes

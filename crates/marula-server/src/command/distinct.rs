@@ -88,7 +88,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let mut execution = Execution::new(collection, plan, query);
             let outcome =
                 execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
-                    values.add_key(&found, field)?;
+                    match field {
+                        Some(field) => values.add_key(&found, field)?,
+                        None => values.add(&path, found.doc)?,
+                    }
                     Ok(Emit::Taken)
                 });
             outcome.map_err(|error| error.caused_by(EXECUTING))?;
@@ -138,12 +141,9 @@ pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Sh
         }
         _ => index.spec.parts.iter().any(|part| part.path == *path),
     };
-    (state.indexes.iter().any(is_indexed) && !planner::is_led_to(state, query, path)).then(|| {
-        // As in mongod, what a number stands for is found in what is there up to it.
-        let named = path.indexes().iter().take_while(|index| index.is_none()).count();
-        let prefix = path.parts()[..named.max(1)].join(&b'.');
-        Shown::field(&FieldPath::new(prefix))
-    })
+    let mut visible = state.indexes.iter().filter(|index| !index.spec.hidden);
+    (visible.any(is_indexed) && !planner::is_led_to(state, query, path))
+        .then(|| Shown::field(&planner::up_to_number(path)))
 }
 
 /// Values, each once.
@@ -167,40 +167,16 @@ impl<'c> Values<'c> {
         }
     }
 
-    /// Adds the values of a path in a document: those of an array one by one.
+    /// Adds the values of a path in a document: those of an array one by one. As in mongod those of one document that a
+    /// collation takes to be the same are told by the least of them.
     fn add(&mut self, path: &FieldPath, doc: Doc<'_>) -> Result<()> {
-        self.add_below(path, 0, Value::Document(doc));
-        if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
-    }
-
-    /// Adds what the path leads to from its part `at` on. In an array, a number is the index of an element and nothing
-    /// else; any other part is a field of each element that is a document.
-    fn add_below(&mut self, path: &FieldPath, at: usize, value: Value<'_>) {
-        let Some(part) = path.parts().get(at) else {
-            match value {
-                Value::Array(array) => array.values().for_each(|value| self.push(value)),
-                value => self.push(value),
-            }
-            return;
-        };
-        match (value, path.indexes()[at]) {
-            (Value::Document(doc), _) => {
-                if let Some(value) = doc.get(part) {
-                    self.add_below(path, at + 1, value);
-                }
-            }
-            (Value::Array(array), Some(index)) => {
-                if let Some(value) = array.values().nth(index as usize) {
-                    self.add_below(path, at + 1, value);
-                }
-            }
-            (Value::Array(array), None) => {
-                for element in array.values().filter(|element| element.as_doc().is_some()) {
-                    self.add_below(path, at, element);
-                }
-            }
-            _ => {}
+        let mut found = Vec::new();
+        find_below(path, 0, Value::Document(doc), &mut found);
+        if self.collator.is_some() {
+            found.sort_by(|a, b| order::compare(*a, *b, None));
         }
+        found.into_iter().for_each(|value| self.push(value));
+        if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
     }
 
     /// Adds the value that the entry of an index has in this field. What documents without the field have there is
@@ -243,5 +219,35 @@ impl<'c> Values<'c> {
         self.values.iter().for_each(|value| {
             out.push(value);
         });
+    }
+}
+
+/// Adds to `found` what the path leads to from its part `at` on. In an array, a number is the index of an element and nothing
+/// else; any other part is a field of each element that is a document.
+fn find_below<'d>(path: &FieldPath, at: usize, value: Value<'d>, found: &mut Vec<Value<'d>>) {
+    let Some(part) = path.parts().get(at) else {
+        match value {
+            Value::Array(array) => found.extend(array.values()),
+            value => found.push(value),
+        }
+        return;
+    };
+    match (value, path.indexes()[at]) {
+        (Value::Document(doc), _) => {
+            if let Some(value) = doc.get(part) {
+                find_below(path, at + 1, value, found);
+            }
+        }
+        (Value::Array(array), Some(index)) => {
+            if let Some(value) = array.values().nth(index as usize) {
+                find_below(path, at + 1, value, found);
+            }
+        }
+        (Value::Array(array), None) => {
+            for element in array.values().filter(|element| element.as_doc().is_some()) {
+                find_below(path, at, element, found);
+            }
+        }
+        _ => {}
     }
 }
