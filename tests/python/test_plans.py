@@ -340,3 +340,14 @@ def test_distinct_uses_a_sparse_index_and_no_hidden_one(c):
     assert distinct_plan(c, "a") == ("PROJECTION_COVERED < DISTINCT_SCAN a_1", [1])
     c.database.command("collMod", c.name, index={"name": "a_1", "hidden": True})
     assert distinct_plan(c, "a") == ("COLLSCAN", [1])
+
+
+@pytest.mark.parametrize("condition, is_served", [
+    ({"$type": "string"}, True), ({"$type": "null"}, True), ({"$regex": "x"}, True), ({"$mod": [2, 0]}, True),
+    ({"$size": 1}, True), ({"$elemMatch": {"b": 1}}, True), ({"$nin": [None, 1]}, True), ({"$in": [1, 2]}, True),
+    ({"$nin": [1]}, False), ({"$gte": None}, False), ({"$not": {"$gt": 1}}, False), ({"$bitsAllSet": 1}, False),
+])
+def test_which_conditions_say_that_a_field_is_there(c, condition, is_served):
+    c.create_index("c", partialFilterExpression={"a": {"$exists": True}})
+    found = explain(c, {"find": c.name, "filter": {"c": 1, "a": condition}}, "queryPlanner")
+    assert flat(found["queryPlanner"]["winningPlan"]) == ("FETCH < IXSCAN c_1" if is_served else "COLLSCAN")

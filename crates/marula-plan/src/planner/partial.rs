@@ -44,8 +44,20 @@ fn implies(given: &Node, wanted: &Node) -> bool {
             Predicate::Compare(compare) => {
                 compare.op == CompareOp::Eq && compare.value.get().is_nullish()
             }
+            Predicate::In(list) => list.has_null(),
             _ => false,
         },
+        // So does `$bitsAllSet`, which mongod does not count.
+        (
+            Predicate::Type(_)
+            | Predicate::Regex(_)
+            | Predicate::Mod { .. }
+            | Predicate::Size(_)
+            | Predicate::Geo(_)
+            | Predicate::ElemMatchObject(_)
+            | Predicate::ElemMatchValue(_),
+            Predicate::Exists,
+        ) => true,
         (Predicate::In(list), Predicate::Compare(wanted)) => {
             list.regexes().is_empty()
                 && list.values().iter().all(|value| compares(CompareOp::Eq, value, wanted))
