@@ -351,3 +351,22 @@ def test_which_conditions_say_that_a_field_is_there(c, condition, is_served):
     c.create_index("c", partialFilterExpression={"a": {"$exists": True}})
     found = explain(c, {"find": c.name, "filter": {"c": 1, "a": condition}}, "queryPlanner")
     assert flat(found["queryPlanner"]["winningPlan"]) == ("FETCH < IXSCAN c_1" if is_served else "COLLSCAN")
+
+
+def test_a_collation_decides_which_indexes_serve(db):
+    english = {"locale": "en", "strength": 2}
+    c = db.create_collection("english", collation=english)
+    c.insert_one({"_id": "x"})
+    for query, collation, stages in [
+        ({"_id": "X"}, None, "IDHACK"), ({"_id": 1}, english, "IDHACK"),
+        ({"_id": 1}, {"locale": "simple"}, "FETCH < IXSCAN _id_"),
+        ({"_id": {"k": 1}}, {"locale": "simple"}, "COLLSCAN"), ({"_id": [1]}, {"locale": "simple"}, "COLLSCAN"),
+    ]:
+        options = {"collation": collation} if collation else {}
+        found = explain(c, {"find": c.name, "filter": query, **options}, "queryPlanner")
+        assert flat(found["queryPlanner"]["winningPlan"]) == stages, query
+    assert [d["_id"] for d in c.find({"_id": "X"})] == ["x"]
+    c.create_index("$**")
+    found = explain(c, {"find": c.name, "filter": {"a": 1}}, "queryPlanner")
+    assert found["queryPlanner"]["winningPlan"]["inputStage"]["indexBounds"]["$_path"] == [
+        "[CollationKey(0x61), CollationKey(0x61)]"]

@@ -12,9 +12,9 @@ use marula_db::{Collection, Db};
 use marula_error::{Result, errors};
 
 use crate::cache::PlanCache;
-use crate::clustered::ClusteredScan;
+use crate::clustered::{self, ClusteredScan};
 use crate::patience::{Patience, Tried, may_be_tried};
-use crate::plan::{Plan, Stage};
+use crate::plan::{Collscan, Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
 use crate::shape::Shape;
@@ -238,7 +238,7 @@ fn try_all(
 
 /// The plans for a query, in mongod's order.
 ///
-/// Errors: as of [`planner::plans`], with what was asked, and of `check_scan`.
+/// Errors: as of [`planner::plans`], with what was asked, of `check_ways`, `no_indexed_plan` and [`clustered::check_direction`].
 fn plans_of(
     db: &Db,
     collection: &Collection,
@@ -247,48 +247,55 @@ fn plans_of(
 ) -> Result<Vec<Plan>> {
     let state = collection.state();
     planner::check(&state, query)?;
-    let plans = planner::plans_of_checked(&state, query).and_then(|plans| {
-        check_scan(db, collection, query, wording, &plans)?;
-        Ok(plans)
+    let must_use_indexes = must_use_indexes(db, collection, query, wording);
+    let is_allowed = if must_use_indexes { check_ways(query, wording) } else { Ok(()) };
+    let plans = is_allowed.and_then(|()| planner::plans_of_checked(&state, query));
+    let plans = plans.and_then(|plans| {
+        match must_use_indexes && query.hint.is_none() && plans.iter().all(scans) {
+            true => Err(no_indexed_plan()),
+            false => Ok(plans),
+        }
     });
-    plans.map_err(|reason| refusal::not_planned(reason, &collection.namespace(), query, wording))
+    let plans = plans
+        .map_err(|reason| refusal::not_planned(reason, &collection.namespace(), query, wording))?;
+    clustered::check_direction(query, &plans)?;
+    Ok(plans)
 }
 
-/// Fails where a filter would be tried on every document and that is not allowed. What the server keeps for itself may
-/// be walked, and so may a clustered collection that is named as the index.
-fn check_scan(
+/// Whether it is not allowed that the filter is tried on every document. What the server keeps for itself may be walked.
+fn must_use_indexes(
     db: &Db,
     collection: &Collection,
     query: &Query,
     wording: &Wording<'_>,
-    plans: &[Plan],
-) -> Result<()> {
+) -> bool {
     if !db.must_use_indexes() {
-        return Ok(());
+        return false;
     }
     let says_nothing = wording.filter.map_or(query.filter.is_always_true(), Doc::is_empty);
     let ns = collection.namespace();
     let is_internal =
         matches!(ns.db(), "admin" | "config" | "local") || ns.collection().starts_with("system.");
-    if says_nothing || is_internal {
-        return Ok(());
-    }
+    !says_nothing && !is_internal
+}
+
+/// Fails where indexes must be used and the client asks for a walk.
+fn check_ways(query: &Query, wording: &Wording<'_>) -> Result<()> {
     if wording.is_tailable {
         return Err(tailable_scan());
     }
-    if let Some(Hint::Natural { .. }) = query.hint {
-        return Err(natural_not_allowed());
+    match query.hint {
+        Some(Hint::Natural { .. }) => Err(natural_not_allowed()),
+        _ => Ok(()),
     }
-    let is_bounded = |walk: &ClusteredScan| walk.low.is_some() || walk.high.is_some();
-    let scans = |stage: &Stage| match stage {
-        Stage::Collscan(scan) => {
-            query.hint.is_none() && !scan.records.as_ref().is_some_and(is_bounded)
-        }
-        _ => false,
-    };
-    match plans.iter().all(|plan| plan.root.any(&scans)) {
-        true => Err(no_indexed_plan()),
-        false => Ok(()),
+}
+
+/// Whether a plan walks a collection. A walk over a part of a clustered one is let through where nothing is done on top of it.
+fn scans(plan: &Plan) -> bool {
+    let is_bounded = |scan: &Collscan| scan.records.as_ref().is_some_and(ClusteredScan::is_bounded);
+    match &plan.root.stage {
+        Stage::Collscan(scan) => !is_bounded(scan),
+        _ => plan.root.any(&|stage| matches!(stage, Stage::Collscan(_))),
     }
 }
 

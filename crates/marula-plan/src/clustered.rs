@@ -2,36 +2,78 @@
 //! the records that are walked, and a sort by `_id` needs no sorting.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
-use marula_bson::{Collator, Doc, Value, ValueBuf, doc, key_string, order};
+use marula_bson::key_string::{self, successor};
+use marula_bson::{Collator, DocBuf, Value, ValueBuf, doc, order};
 use marula_db::collection::{Shape, State};
 use marula_db::index::spec::same_pattern;
-use marula_db::keys::Ident;
-use marula_db::{Index, IndexSpec};
-use marula_error::Result;
-use marula_query::filter::{CompareOp, Node as FilterNode, Predicate};
+use marula_error::{Result, errors};
+use marula_query::filter::{Compare, CompareOp, Node as FilterNode, Predicate};
 use marula_query::sort::SortPart;
 use marula_storage::store::prefix_end;
 use marula_storage::{Direction, KeyRange};
 
 use crate::bounds::{self, Interval};
 use crate::explain;
+use crate::plan::{Plan, Stage};
 use crate::planner;
 use crate::query::{Hint, Query};
+
+errors! {
+    min_max_not_compatible() = 6_137_400, "The clustered index is not compatible with the values provided for min/max due to the query collation";
+    min_not_below_max() = 6_137_401, "max() must be greater than min()";
+    min_max_backward() = 6_137_402, "min() / max() are only supported for forward collection scans on clustered collections";
+}
 
 /// A walk over the records of a clustered collection between two values of `_id`.
 pub struct ClusteredScan {
     /// The records: key strings of `_id`.
     pub range: KeyRange,
-    /// The least `_id` walked, as `explain` shows it.
-    pub low: Option<ValueBuf>,
+    /// The least `_id` walked.
+    pub low: Option<ScanEnd>,
     /// The greatest one.
-    pub high: Option<ValueBuf>,
+    pub high: Option<ScanEnd>,
     /// Which way.
     pub direction: Direction,
     /// Whether the records come in the order that the query asks for.
     pub gives_order: bool,
+}
+
+/// An end of a walk over a clustered collection.
+pub struct ScanEnd {
+    /// The `_id`, as `explain` shows it.
+    pub shown: ValueBuf,
+    /// Its key string.
+    pub(crate) key: Vec<u8>,
+    /// Whether it is walked itself.
+    pub(crate) is_inclusive: bool,
+}
+
+impl ScanEnd {
+    fn new(value: Value<'_>, is_inclusive: bool, collator: Option<&dyn Collator>) -> Self {
+        let mut key = Vec::new();
+        key_string::encode_part(value, false, collator, &mut key);
+        let shown = match collator {
+            Some(collator) => explain::collated(value, collator),
+            None => value.to_buf(),
+        };
+        ScanEnd { shown, key, is_inclusive }
+    }
+
+    /// The least bytes above every key that starts with its own.
+    fn behind(&self) -> Vec<u8> {
+        successor(&self.key).unwrap_or_else(|| bounds::all().end)
+    }
+
+    /// Where the records begin whose least this is.
+    fn start(&self) -> Vec<u8> {
+        if self.is_inclusive { self.key.clone() } else { self.behind() }
+    }
+
+    /// Where the records end whose greatest this is.
+    fn end(&self) -> Vec<u8> {
+        if self.is_inclusive { self.behind() } else { self.key.clone() }
+    }
 }
 
 /// Whether `hint` names the clustered index of the collection.
@@ -48,59 +90,66 @@ pub(crate) fn is_hinted(state: &State, hint: &Hint) -> bool {
 
 /// The walk that the query's conditions on `_id`, and its `min` and `max`, allow; `None` where the collection is not
 /// clustered, or where nothing bounds it and no order by `_id` is wanted.
+///
+/// Errors: `min_max_not_compatible`, `min_not_below_max`.
 pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>> {
     if state.shape() != Shape::Clustered {
         return Ok(None);
     }
-    // What an index on `_id` would be bounded to.
-    let index =
-        Arc::new(Index::new(Ident(0), IndexSpec::id_index(state.options.collation.as_ref())?));
-    let order = match query.hint {
-        Some(Hint::Natural { .. }) => None,
-        _ => order_of(query),
-    };
-    let order = order.filter(|_| planner::has_collation_of(&index, query));
-    let mut scan = ClusteredScan {
-        range: bounds::all(),
-        low: None,
-        high: None,
+    let collation = state.options.collation.as_ref();
+    let has_own_order = query.context.collation.as_ref() == collation;
+    let collator = collation.map(|collation| collation.collator());
+    let asked = bounds_of(query, has_own_order, collator);
+    let order = order_of(query).filter(|order| match query.hint {
+        Some(Hint::Natural { backward }) => (*order == Direction::Backward) == backward,
+        _ => true,
+    });
+    let order = order.filter(|_| has_own_order || asked.is_free_of_strings());
+    let end = |value: Value<'_>, is_inclusive: bool| ScanEnd::new(value, is_inclusive, collator);
+    let is_point = asked.is_point();
+    let mut low = asked.low.map(|Bound { value, is_inclusive }| {
+        let mut low = end(value.get(), is_inclusive);
+        // Where strings begin, no string is meant.
+        if value.get() == Value::from("") && !is_point {
+            low.shown = value;
+        }
+        low
+    });
+    let mut high = asked.high.map(|bound| end(bound.value.get(), bound.is_inclusive));
+    let min = id_of(query.min.as_ref(), has_own_order)?.map(|min| end(min, true));
+    let max = id_of(query.max.as_ref(), has_own_order)?.map(|max| end(max, false));
+    if let (Some(min), Some(max)) = (&min, &max)
+        && min.key >= max.key
+    {
+        return Err(min_not_below_max());
+    }
+    if let Some(min) = min.filter(|min| low.as_ref().is_none_or(|low| min.start() > low.start())) {
+        low = Some(min);
+    }
+    if let Some(max) = max.filter(|max| high.as_ref().is_none_or(|high| max.end() < high.end())) {
+        high = Some(max);
+    }
+    let all = bounds::all();
+    let start = low.as_ref().map_or(all.start, ScanEnd::start);
+    let end = high.as_ref().map_or(all.end, ScanEnd::end).max(start.clone());
+    let is_wanted = low.is_some() || high.is_some() || order.is_some() || query.hint.is_some();
+    Ok(is_wanted.then(|| ClusteredScan {
+        range: KeyRange { start, end },
+        low,
+        high,
         direction: order.unwrap_or(Direction::Forward),
         gives_order: order.is_some(),
-    };
-    if let Some(interval) = bounds_of(query, &index) {
-        scan.range = planner::range_of(&index, query, &interval);
-        scan.low = Some(interval.low);
-        scan.high = Some(interval.high);
+    }))
+}
+
+/// Fails where a walk between a `min` and a `max` would go backward.
+pub(crate) fn check_direction(query: &Query, plans: &[Plan]) -> Result<()> {
+    let is_backward = |stage: &Stage| matches!(stage, Stage::Collscan(scan) if scan.direction == Direction::Backward);
+    let is_between = query.min.is_some() || query.max.is_some();
+    match is_between && plans.iter().any(|plan| plan.root.any(&is_backward)) {
+        true => Err(min_max_backward()),
+        false => Ok(()),
     }
-    let collator = state.options.collation.as_ref().map(|collation| collation.collator());
-    let key = |value: Value<'_>| {
-        let mut key = Vec::new();
-        key_string::encode_part(value, false, collator, &mut key);
-        key
-    };
-    if let Some(min) = id_of(query.min.as_ref().map(|min| min.as_doc())) {
-        let start = key(min);
-        if start > scan.range.start {
-            scan.range.start = start;
-            scan.low = Some(min.to_buf());
-        }
-    }
-    if let Some(max) = id_of(query.max.as_ref().map(|max| max.as_doc())) {
-        let end = key(max);
-        if end < scan.range.end {
-            scan.range.end = end;
-            scan.high = Some(max.to_buf());
-        }
-    }
-    if let Some(collator) = collator {
-        let shown = |bound: ValueBuf| explain::collated(bound.get(), collator);
-        // Where strings begin, no string is meant.
-        let is_meant = |bound: &ValueBuf| bound.get() != Value::from("");
-        scan.low = scan.low.map(|low| if is_meant(&low) { shown(low) } else { low });
-        scan.high = scan.high.map(shown);
-    }
-    let is_wanted = scan.low.is_some() || order.is_some() || query.hint.is_some();
-    Ok((is_wanted || scan.high.is_some()).then_some(scan))
 }
 
 /// The direction in which records come in the order of the query's sort, if there is one. As in mongod a sort by more
@@ -114,86 +163,171 @@ fn order_of(query: &Query) -> Option<Direction> {
     }
 }
 
+/// A value of `_id` that bounds a walk.
+struct Bound {
+    value: ValueBuf,
+    is_inclusive: bool,
+}
+
+impl Bound {
+    fn new(value: Value<'_>, is_inclusive: bool) -> Self {
+        Bound { value: value.to_buf(), is_inclusive }
+    }
+}
+
+/// The values of `_id` that conditions leave.
+#[derive(Default)]
+struct Bounds {
+    low: Option<Bound>,
+    high: Option<Bound>,
+}
+
+impl Bounds {
+    /// Those that both leave.
+    fn and(self, other: Bounds, collator: Option<&dyn Collator>) -> Bounds {
+        let narrower = |a: Option<Bound>, b: Option<Bound>, further: Ordering| match (a, b) {
+            (Some(a), Some(b)) => {
+                let order = order::compare(a.value.get(), b.value.get(), collator);
+                Some(match order {
+                    Ordering::Equal => {
+                        Bound { is_inclusive: a.is_inclusive && b.is_inclusive, ..a }
+                    }
+                    order if order == further => a,
+                    _ => b,
+                })
+            }
+            (a, b) => a.or(b),
+        };
+        Bounds {
+            low: narrower(self.low, other.low, Ordering::Greater),
+            high: narrower(self.high, other.high, Ordering::Less),
+        }
+    }
+
+    fn ends(&self) -> Option<(&Bound, &Bound)> {
+        self.low.as_ref().zip(self.high.as_ref())
+    }
+
+    fn is_point(&self) -> bool {
+        self.ends().is_some_and(|(low, high)| low.value == high.value)
+    }
+
+    /// Whether no value within them compares otherwise under a collation.
+    fn is_free_of_strings(&self) -> bool {
+        self.ends().is_some_and(|(low, high)| {
+            let (low, high) = (low.value.get(), high.value.get());
+            bounds::are_free_of_strings(&[Interval::new(low, true, high, true)])
+        })
+    }
+}
+
+impl From<Interval> for Bounds {
+    fn from(interval: Interval) -> Self {
+        let Interval { low, low_inclusive, high, high_inclusive } = interval;
+        Bounds {
+            low: Some(Bound { value: low, is_inclusive: low_inclusive }),
+            high: Some(Bound { value: high, is_inclusive: high_inclusive }),
+        }
+    }
+}
+
 /// The values of `_id` that comparisons and lists leave; nothing else that is said of it bounds a walk over records.
-fn bounds_of(query: &Query, index: &Arc<Index>) -> Option<Interval> {
-    let has_own_order = planner::has_collation_of(index, query);
-    let collator = index.spec.collation.as_ref().map(|collation| collation.collator());
+fn bounds_of(query: &Query, has_own_order: bool, collator: Option<&dyn Collator>) -> Bounds {
     let mut conjuncts = Vec::new();
     planner::flatten(query.filter.root(), &mut conjuncts);
     let asked = conjuncts.into_iter().filter_map(|node| match node {
         FilterNode::Path(at) if at.path.is_single() && at.path.first() == b"_id" => {
-            interval_of(&at.predicate, collator).map(|interval| {
-                let ends = [&interval.low, &interval.high];
-                match has_own_order || !ends.iter().any(|end| bounds::holds_string(end.get())) {
-                    true => interval,
-                    // In another order strings, and what holds them, may lie anywhere among their like.
-                    false => between_classes(&interval),
-                }
-            })
+            bounds_of_predicate(&at.predicate, has_own_order, collator)
         }
         _ => None,
     });
-    asked.reduce(|mut all, next| {
-        let compare = |a: &ValueBuf, b: &ValueBuf| order::compare(a.get(), b.get(), collator);
-        match compare(&next.low, &all.low) {
-            Ordering::Greater => {
-                (all.low, all.low_inclusive) = (next.low, next.low_inclusive);
-            }
-            Ordering::Equal => all.low_inclusive &= next.low_inclusive,
-            Ordering::Less => {}
-        }
-        match compare(&next.high, &all.high) {
-            Ordering::Less => {
-                (all.high, all.high_inclusive) = (next.high, next.high_inclusive);
-            }
-            Ordering::Equal => all.high_inclusive &= next.high_inclusive,
-            Ordering::Greater => {}
-        }
-        all
-    })
+    asked.fold(Bounds::default(), |all, next| all.and(next, collator))
 }
 
-/// All values from the least of the low end's type to the greatest of the high end's.
-fn between_classes(interval: &Interval) -> Interval {
-    let low = bounds::class(interval.low.get().kind());
-    let high = bounds::class(interval.high.get().kind());
-    Interval { high: high.high, high_inclusive: high.high_inclusive, ..low }
+/// The same, with each end that a collation might move being that of its type: in another order strings, and what holds them,
+/// may lie anywhere among their like.
+fn widened(asked: Bounds) -> Bounds {
+    let Bounds { low, high } = asked;
+    let class = |bound: &Bound| Bounds::from(bounds::class(bound.value.kind()));
+    let may_move = |bound: &Bound| holds_string(bound.value.get());
+    Bounds {
+        low: low.and_then(|low| if may_move(&low) { class(&low).low } else { Some(low) }),
+        high: high.and_then(|high| if may_move(&high) { class(&high).high } else { Some(high) }),
+    }
 }
 
-fn interval_of(predicate: &Predicate, collator: Option<&dyn Collator>) -> Option<Interval> {
-    match predicate {
+/// Whether a value is a string or holds one.
+fn holds_string(value: Value<'_>) -> bool {
+    match value {
+        Value::String(_) | Value::Symbol(_) => true,
+        Value::Document(doc) | Value::Array(doc) => doc.values().any(holds_string),
+        _ => false,
+    }
+}
+
+fn bounds_of_predicate(
+    predicate: &Predicate,
+    has_own_order: bool,
+    collator: Option<&dyn Collator>,
+) -> Option<Bounds> {
+    let asked = match predicate {
         Predicate::Compare(compare) => {
-            let value = compare.value.get();
-            if matches!(value, Value::Array(_)) {
-                return None;
-            }
-            let whole = bounds::class(value.kind());
-            let value = compare.value.clone();
-            Some(match compare.op {
-                CompareOp::Eq => Interval::point(value.get()),
-                CompareOp::Lt => Interval { high: value, high_inclusive: false, ..whole },
-                CompareOp::Lte => Interval { high: value, high_inclusive: true, ..whole },
-                CompareOp::Gt => Interval { low: value, low_inclusive: false, ..whole },
-                CompareOp::Gte => Interval { low: value, low_inclusive: true, ..whole },
-            })
+            let whole = Bounds::from(bounds::class(compare.value.kind()));
+            let asked = bounds_of_comparison(compare);
+            Bounds { low: asked.low.or(whole.low), high: asked.high.or(whole.high) }
+        }
+        // Values of all types are compared within an `$expr`.
+        Predicate::InternalExpr(compare) => {
+            let has_place = has_own_order || !holds_string(compare.value.get());
+            return has_place.then(|| bounds_of_comparison(compare));
         }
         Predicate::In(list) if list.regexes().is_empty() => {
             let compare = |a: &&ValueBuf, b: &&ValueBuf| order::compare(a.get(), b.get(), collator);
             let low = list.values().iter().min_by(compare)?;
             let high = list.values().iter().max_by(compare)?;
-            Some(Interval::new(low.get(), true, high.get(), true))
+            Interval::new(low.get(), true, high.get(), true).into()
         }
-        _ => None,
+        _ => return None,
+    };
+    Some(if has_own_order { asked } else { widened(asked) })
+}
+
+/// The ends that the value of a comparison sets.
+fn bounds_of_comparison(compare: &Compare) -> Bounds {
+    let bound = |is_inclusive| Some(Bound::new(compare.value.get(), is_inclusive));
+    match compare.op {
+        CompareOp::Eq => Bounds { low: bound(true), high: bound(true) },
+        CompareOp::Lt => Bounds { high: bound(false), low: None },
+        CompareOp::Lte => Bounds { high: bound(true), low: None },
+        CompareOp::Gt => Bounds { low: bound(false), high: None },
+        CompareOp::Gte => Bounds { low: bound(true), high: None },
     }
 }
 
 impl ClusteredScan {
+    /// Whether the walk is over a part of the collection.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.low.is_some() || self.high.is_some()
+    }
+
     /// Whether the walk holds no more than one record.
     pub(crate) fn is_point(&self) -> bool {
         prefix_end(&self.range.start).is_some_and(|end| end == self.range.end)
     }
 }
 
-fn id_of(bound: Option<Doc<'_>>) -> Option<Value<'_>> {
-    bound?.get("_id")
+/// The `_id` of a `min` or `max`, which may be nothing else.
+///
+/// Errors: `min_max_not_compatible`.
+fn id_of(bound: Option<&DocBuf>, has_own_order: bool) -> Result<Option<Value<'_>>> {
+    let Some(bound) = bound.map(DocBuf::as_doc) else { return Ok(None) };
+    let mut fields = bound.iter();
+    match (fields.next(), fields.next()) {
+        (Some(id), None) if id.name == "_id" => {
+            let id = id.value.get();
+            let has_place = has_own_order || !bounds::may_hold_string(id);
+            if has_place { Ok(Some(id)) } else { Err(min_max_not_compatible()) }
+        }
+        _ => Err(min_max_not_compatible()),
+    }
 }

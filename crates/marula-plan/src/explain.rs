@@ -4,6 +4,7 @@
 //! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from mongod 6.0.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf};
 use marula_db::Index;
@@ -172,7 +173,7 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             if let Some(records) = &stage.records {
                 for (name, bound) in [("minRecord", &records.low), ("maxRecord", &records.high)] {
                     if let Some(bound) = bound {
-                        out.append(name, bound);
+                        out.append(name, &bound.shown);
                     }
                 }
             }
@@ -404,8 +405,8 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     let fields = fields_of(&scan.index, scan.wildcard.as_ref());
     for (field, intervals) in fields.iter().zip(&bounds.fields) {
         let is_backward = field.descending != (scan.direction == Direction::Backward);
-        // Paths have no order but their own.
-        let collator = collator.filter(|_| field.path.is_some());
+        // Paths have no order but their own: their keys are the bytes that they are.
+        let collator = collator.map(|own| if field.path.is_some() { own } else { &BytesOrder });
         let mut array = out.begin_array(&*field.name);
         let mut texts: Vec<String> = intervals
             .iter()
@@ -418,6 +419,19 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
             array.push(text.as_str());
         });
         array.finish();
+    }
+}
+
+/// The order of strings by their bytes, each its own key.
+struct BytesOrder;
+
+impl Collator for BytesOrder {
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+
+    fn sort_key(&self, text: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(text);
     }
 }
 

@@ -484,8 +484,7 @@ impl Plan {
 impl Collscan {
     /// The stage as `explain` names it.
     pub fn stage_name(&self) -> &'static str {
-        let is_bounded = |records: &ClusteredScan| records.low.is_some() || records.high.is_some();
-        match self.records.as_ref().is_some_and(is_bounded) {
+        match self.records.as_ref().is_some_and(ClusteredScan::is_bounded) {
             true => "CLUSTERED_IXSCAN",
             false => "COLLSCAN",
         }

@@ -62,6 +62,17 @@ pub enum Direction {
     Backward,
 }
 
+impl Direction {
+    /// The other way.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        match self {
+            Direction::Forward => Direction::Backward,
+            Direction::Backward => Direction::Forward,
+        }
+    }
+}
+
 /// What an engine can take. An engine with large limits pays nothing for those that have small ones.
 #[derive(Clone, Debug)]
 pub struct Caps {

@@ -51,7 +51,7 @@ fn equality(compare: &Compare, part: &PartView<'_>) -> Option<Vec<Interval>> {
         Value::Null | Value::Undefined => {
             Some(vec![point(Value::Undefined, part), point(Value::Null, part)])
         }
-        _ if !part.same_collation && predicate::holds_string(value) => None,
+        _ if !part.same_collation && predicate::may_hold_string(value) => None,
         _ => Some(vec![point(value, part)]),
     }
 }

@@ -122,15 +122,6 @@ impl KeyBounds {
     }
 }
 
-/// The range from the first to the last of a part's intervals; an empty one where there is none.
-pub fn hull(intervals: &[Interval], part: &PartView<'_>) -> KeyRange {
-    let field = Field::new(intervals, part);
-    match (field.ranges.first(), field.ranges.last()) {
-        (Some(first), Some(last)) => KeyRange { start: first.start.clone(), end: last.end.clone() },
-        _ => KeyRange { start: vec![u8::MAX], end: vec![u8::MAX] },
-    }
-}
-
 impl Field {
     fn new(intervals: &[Interval], part: &PartView<'_>) -> Self {
         let mut ranges: Vec<_> =

@@ -15,9 +15,9 @@ mod predicate;
 pub mod wildcard;
 
 pub use interval::{Interval, Order};
-pub use keys::{FieldBounds, KeyBounds, Verdict, all, hull};
+pub use keys::{FieldBounds, KeyBounds, Verdict, all};
 pub use kind::{Bounds, Exactness, PartKind, PartView};
-pub(crate) use predicate::{are_free_of_strings, class, holds_string};
+pub(crate) use predicate::{are_free_of_strings, class, may_hold_string};
 
 /// What of an index can belong to documents that match: for each field, intervals, ascending and disjoint.
 #[derive(Clone, PartialEq, Debug)]

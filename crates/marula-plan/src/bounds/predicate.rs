@@ -62,7 +62,7 @@ pub(super) fn of_one_element(
 
 fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     let value = compare.value.get();
-    if !part.same_collation && holds_string(value) {
+    if !part.same_collation && may_hold_string(value) {
         return None;
     }
     let exact = |intervals| Bounds { intervals, exactness: Exactness::Exact };
@@ -115,7 +115,7 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
 /// Bounds of a comparison within `$expr`: of values of all types, and of arrays as wholes, which no entry tells.
 fn expr_comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     let value = compare.value.get();
-    if part.multikey != 0 || part.is_sparse || (!part.same_collation && holds_string(value)) {
+    if part.multikey != 0 || part.is_sparse || (!part.same_collation && may_hold_string(value)) {
         return None;
     }
     let (low, high) = (Value::MinKey, Value::MaxKey);
@@ -339,11 +339,8 @@ pub(crate) fn are_free_of_strings(intervals: &[Interval]) -> bool {
     })
 }
 
-/// Whether a collation would change how `value` compares.
-pub(crate) fn holds_string(value: Value<'_>) -> bool {
-    match value {
-        Value::String(_) | Value::Symbol(_) => true,
-        Value::Document(doc) | Value::Array(doc) => doc.values().any(holds_string),
-        _ => false,
-    }
+/// Whether a collation may change how `value` compares. As in mongod it may for all that holds other values, whatever they
+/// are.
+pub(crate) fn may_hold_string(value: Value<'_>) -> bool {
+    matches!(value, Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_))
 }

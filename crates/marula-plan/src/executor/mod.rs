@@ -8,6 +8,7 @@
 //! shows to the closure of the stage above, or for nothing yet, or finds the end. Units are what plans on trial are
 //! compared by (see [`crate::trial`]) and what `explain` counts.
 
+mod around;
 mod entry_doc;
 mod intersect;
 mod late;
@@ -212,6 +213,11 @@ impl Execution {
             Stage::Fetch(stage) => stage.is_unread = true,
             _ => {}
         }
+    }
+
+    /// Has walks look at all that mongod would look at: what they have looked at will be told.
+    pub fn tell_all(&mut self) {
+        work::tell_all(&mut self.plan.root);
     }
 
     /// Says how many documents each run is about to take, at most: so many are worth reading ahead.

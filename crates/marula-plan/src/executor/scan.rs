@@ -8,7 +8,7 @@ use marula_db::collection::RecordCursor;
 use marula_db::index::entry::Entry;
 use marula_db::{Index, RecordKey};
 use marula_error::{Result, errors};
-use marula_query::filter::Node as FilterNode;
+use marula_query::filter::{Filter, Node as FilterNode};
 use marula_storage::Direction;
 
 use super::entry_doc;
@@ -16,6 +16,7 @@ use super::walk::{Origin, Walk};
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::bounds::{KeyBounds, Verdict};
+use crate::clustered::ClusteredScan;
 use crate::plan::{Collscan, IdHack, Ixscan, ScanUse, Stats};
 
 errors! {
@@ -37,9 +38,9 @@ pub(crate) enum Open<'r> {
 pub(crate) struct Standing {
     /// Which of the run's cursors is its own.
     pub(super) number: usize,
-    position: Position,
+    pub(super) position: Position,
     /// What the cursor stands on has not been taken and comes again.
-    is_held: bool,
+    pub(super) is_held: bool,
     /// The key of the record that a walk over documents came to last; empty before the first.
     last: Vec<u8>,
     /// The documents given so far, where an index may lead to one twice.
@@ -48,6 +49,8 @@ pub(crate) struct Standing {
     pub(super) gives_many: bool,
     /// Whether a walk looks at one document or entry within one unit of work, as it does where plans are compared.
     pub(super) is_tried: bool,
+    /// Whether a walk over documents looks at all that mongod would look at, because it is told how many these are.
+    pub(super) is_told: bool,
     /// Where to go on, for a walk that knows that what comes next is not within its bounds.
     place: Vec<u8>,
     must_seek: bool,
@@ -61,7 +64,7 @@ pub(crate) struct Standing {
 
 /// Where a stage stands between runs.
 #[derive(Default)]
-enum Position {
+pub(super) enum Position {
     #[default]
     Start,
     /// At this record or entry.
@@ -169,16 +172,19 @@ impl Collscan {
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let Collscan { direction, filter, records, standing } = self;
-        if standing.is_at_end() {
+        if self.standing.is_at_end() {
             return Ok(Step::Eof);
         }
+        if self.standing.is_told && self.records.as_ref().is_some_and(ClusteredScan::is_bounded) {
+            return self.work_around(stats, env, out);
+        }
+        let Collscan { direction, filter, records, standing } = self;
         let open = &mut env.open[standing.number];
         let there_is_one = if let Open::Records(cursor) = open {
             standing.is_held || cursor.advance()?
         } else {
-            if matches!(filter.as_ref().map(|filter| filter.root()), Some(FilterNode::AlwaysFalse))
-            {
+            let meets_nothing = |filter: &Filter| matches!(filter.root(), FilterNode::AlwaysFalse);
+            if !standing.is_told && filter.as_ref().is_some_and(meets_nothing) {
                 standing.position = Position::End;
                 return Ok(Step::Eof);
             }

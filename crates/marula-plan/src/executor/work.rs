@@ -403,14 +403,25 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
     next
 }
 
-/// Has walks take documents and entries one by one, so that their work can be compared.
+/// Has walks take documents and entries one by one, and all that mongod would, so that their work can be compared.
 pub(crate) fn take_one_by_one(root: &mut Node) {
     match &mut root.stage {
-        Stage::Collscan(scan) => scan.standing.is_tried = true,
+        Stage::Collscan(scan) => {
+            scan.standing.is_tried = true;
+            scan.standing.is_told = true;
+        }
         Stage::Ixscan(scan) => scan.standing.is_tried = true,
         _ => {}
     }
     root.inputs_mut().iter_mut().for_each(take_one_by_one);
+}
+
+/// Has walks over documents look at all that mongod would look at.
+pub(crate) fn tell_all(root: &mut Node) {
+    if let Stage::Collscan(scan) = &mut root.stage {
+        scan.standing.is_told = true;
+    }
+    root.inputs_mut().iter_mut().for_each(tell_all);
 }
 
 /// Lets a walk give several documents within one unit of work, where whoever takes them does not count by units.

@@ -27,21 +27,13 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
         None => return Err(min_max_need_hint()),
         Some(Hint::Natural { .. }) => return Err(natural_with_min_max()),
         Some(hint) if clustered::is_hinted(state, hint) => {
-            let is_id = |bound: &Option<DocBuf>| {
-                bound.as_ref().is_none_or(|bound| {
-                    bound.as_doc().iter().map(|element| element.name).eq(["_id"])
-                })
-            };
-            if !is_id(&query.min) || !is_id(&query.max) {
-                return Err(min_max_fields());
-            }
             return super::walk_records(state, query);
         }
         Some(hint) => find_hinted(state, hint)?,
     };
     // A text has no place among texts in another order.
     let has_text = |bound: &Option<DocBuf>| {
-        bound.as_ref().is_some_and(|bound| bound.as_doc().values().any(bounds::holds_string))
+        bound.as_ref().is_some_and(|bound| bound.as_doc().values().any(bounds::may_hold_string))
     };
     let view = IndexView::new(index, query);
     if !view.same_collation && (has_text(&query.min) || has_text(&query.max)) {

@@ -31,10 +31,10 @@ use marula_db::index::IndexKind;
 use marula_db::index::spec::same_pattern;
 use marula_error::{Result, errors};
 use marula_query::filter::{Filter, Node as FilterNode};
-use marula_storage::{Direction, KeyRange};
+use marula_storage::Direction;
 
 use crate::bounds::places::is_asked_for_places;
-use crate::bounds::{self, IndexBounds, Interval, KeyBounds, PartView};
+use crate::bounds::{self, IndexBounds, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::Standing;
 use crate::plan::{Expansion, IdHack, Ixscan, Node, Plan, ScanBounds, ScanUse, Stage};
@@ -215,13 +215,6 @@ pub(crate) fn is_partial_served(index: &Index, query: &Query) -> bool {
     partial::covers(filter.root(), &conjuncts)
 }
 
-/// The keys of an index of one field that lie within an interval.
-pub(crate) fn range_of(index: &Arc<Index>, query: &Query, interval: &Interval) -> KeyRange {
-    let view = IndexView::new(index, query);
-    let KeyRange { start, end } = bounds::hull(std::slice::from_ref(interval), &view.parts[0]);
-    KeyRange { end: end.max(start.clone()), start }
-}
-
 fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     if query.filter.near().is_some() {
         return Ok(vec![near::plan(state, query)?]);
@@ -281,8 +274,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
         && query.skip == 0
         && !query.shows_record_id
         && state.shape() != Shape::Clustered
-        && query.context.collation.is_none()
-        && state.options.collation.is_none()
+        && query.context.collation == state.options.collation
     {
         return Ok(vec![finish::finish(Access::of(id_hack(id.to_buf())), query, &[])]);
     }

@@ -185,6 +185,7 @@ impl<'a> Answer<'a> {
             Verb::Update { multi: true, .. } | Verb::Delete { multi: true, .. } => u64::MAX,
             Verb::Update { .. } | Verb::Delete { .. } => 1,
         };
+        execution.tell_all();
         let (filter, context) = {
             let query = execution.query();
             (query.filter.clone(), query.context.clone())

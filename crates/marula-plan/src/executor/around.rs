@@ -1,0 +1,110 @@
+//! The walk over a part of a clustered collection as mongod counts it.
+//!
+//! mongod comes to a bound by going to the record that is there or, where there is none, to the one in front of it, and
+//! knows that it has left the part by looking at the record behind it. A walk that does its work for an answer alone looks
+//! at neither; one that is told of, or compared with others by its units of work, does so here.
+
+use std::cmp::Ordering;
+
+use marula_db::collection::RecordCursor;
+use marula_error::Result;
+use marula_storage::Direction;
+
+use super::scan::{Open, Position};
+use super::work::{Env, Step};
+use super::{Emit, Found};
+use crate::clustered::{ClusteredScan, ScanEnd};
+use crate::plan::{Collscan, Stats};
+
+impl Collscan {
+    /// Looks at one record, which may be one beside those that are walked.
+    pub(super) fn work_around(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let Collscan { direction, filter, records: Some(records), standing } = self else {
+            return Ok(Step::Eof);
+        };
+        let open = &mut env.open[standing.number];
+        let there_is_one = if let Open::Records(cursor) = open {
+            standing.is_held || cursor.advance()?
+        } else {
+            let mut cursor = env.collection.scan(env.store, *direction)?;
+            let there_is_one = match &standing.position {
+                Position::At(record) => {
+                    cursor.seek(record)?
+                        && (standing.is_held
+                            || cursor.record() != record.as_slice()
+                            || cursor.advance()?)
+                }
+                Position::Start | Position::End => {
+                    let mut in_front = env.collection.scan(env.store, direction.reversed())?;
+                    begin(records, *direction, &mut in_front, &mut cursor)?
+                }
+            };
+            *open = Open::Records(cursor);
+            there_is_one
+        };
+        let cursor = match open {
+            Open::Records(cursor) if there_is_one => cursor,
+            _ => {
+                standing.position = Position::End;
+                *open = Open::Closed;
+                return Ok(Step::Eof);
+            }
+        };
+        let was_held = std::mem::replace(&mut standing.is_held, false);
+        stats.docs += u64::from(!was_held);
+        let (record, doc) = (cursor.record(), cursor.doc());
+        let is_walked = *records.range.start <= *record && *record < *records.range.end;
+        let is_met = is_walked && filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))?;
+        if !is_met && records.ends_at(record, *direction) {
+            standing.position = Position::End;
+            *open = Open::Closed;
+            return Ok(Step::Eof);
+        }
+        if !is_met {
+            return Ok(Step::NeedTime);
+        }
+        let answer = out(Found::fetched(doc, record))?;
+        standing.is_held = answer == Emit::Full;
+        Ok(Step::Advanced(answer))
+    }
+}
+
+/// Moves to where mongod begins: the record at the bound, or the nearest one in front of it, or the first behind it.
+fn begin(
+    records: &ClusteredScan,
+    direction: Direction,
+    in_front: &mut RecordCursor<'_>,
+    cursor: &mut RecordCursor<'_>,
+) -> Result<bool> {
+    let bound = match direction {
+        Direction::Forward => &records.low,
+        Direction::Backward => &records.high,
+    };
+    let Some(ScanEnd { key, .. }) = bound else { return cursor.advance() };
+    let from = match in_front.seek(key)? {
+        true => in_front.record(),
+        false => key,
+    };
+    cursor.seek(from)
+}
+
+impl ClusteredScan {
+    /// Whether mongod ends a walk at a record that is not among those that are given. It takes whether the greatest `_id`
+    /// is included for whether the last one is, whichever way it goes.
+    fn ends_at(&self, record: &[u8], direction: Direction) -> bool {
+        let is_last_in = self.high.as_ref().is_none_or(|high| high.is_inclusive);
+        let (end, behind) = match direction {
+            Direction::Forward => (&self.high, Ordering::Greater),
+            Direction::Backward => (&self.low, Ordering::Less),
+        };
+        end.as_ref().is_some_and(|end| match record.cmp(&end.key) {
+            Ordering::Equal => !is_last_in,
+            order => order == behind,
+        })
+    }
+}
