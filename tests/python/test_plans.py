@@ -291,15 +291,6 @@ def test_explain_shows_collation_and_record_ids(filled):
     assert plan["transformBy"] == {"a": 1, "$recordId": {"$meta": "recordId"}}
 
 
-def test_a_count_ends_at_its_limit(c):
-    c.insert_many([{"_id": i, "a": i} for i in range(40)])
-    for limit, skip, count in ((2, 0, 2), (3, 2, 3), (0, 5, 33), (11, 5, 11), (-2, 0, 2)):
-        command = {"count": c.name, "query": {"a": {"$gt": 1}}, "limit": limit, "skip": skip}
-        assert c.database.command(command)["n"] == count
-    stage = explain(c, {"count": c.name, "skip": 50})["executionStats"]["executionStages"]
-    assert (stage["nCounted"], stage["nSkipped"]) == (0, 50)
-
-
 def distinct_plan(c, key, query=None, **options):
     found = explain(c, {"distinct": c.name, "key": key, "query": query or {}, **options}, "queryPlanner")
     return flat(found["queryPlanner"]["winningPlan"]), sorted(c.distinct(key, query, **options), key=str)
@@ -370,3 +361,19 @@ def test_a_collation_decides_which_indexes_serve(db):
     found = explain(c, {"find": c.name, "filter": {"a": 1}}, "queryPlanner")
     assert found["queryPlanner"]["winningPlan"]["inputStage"]["indexBounds"]["$_path"] == [
         "[CollationKey(0x61), CollationKey(0x61)]"]
+
+
+def test_a_count_ends_at_its_limit(c):
+    c.insert_many([{"_id": i, "a": i} for i in range(40)])
+    for limit, skip, count in ((2, 0, 2), (3, 2, 3), (0, 5, 33), (11, 5, 11), (-2, 0, 2)):
+        command = {"count": c.name, "query": {"a": {"$gt": 1}}, "limit": limit, "skip": skip}
+        assert c.database.command(command)["n"] == count
+    stage = explain(c, {"count": c.name, "skip": 50})["executionStats"]["executionStages"]
+    assert (stage["nCounted"], stage["nSkipped"]) == (0, 50)
+
+
+def test_explain_shows_the_name_of_a_hinted_index_as_it_is_read(filled):
+    command = {"findAndModify": filled.name, "query": {"a": 1}, "hint": "b_1", "remove": True}
+    found = explain(filled, command, "queryPlanner")
+    assert found["command"]["hint"] == {"$hint": "b_1"}
+    assert flat(found["queryPlanner"]["winningPlan"]) == "DELETE < FETCH < IXSCAN b_1"

@@ -25,7 +25,7 @@ pub struct Printed<'a> {
     pub projection: Doc<'a>,
     /// Whether the plan has run, so that its stages say what they have done.
     pub has_run: bool,
-    /// Whether documents are sorted to be written, with what identifies them.
+    /// Whether documents are sorted with what identifies them: to be written, or because it is shown.
     pub sorts_records: bool,
 }
 

@@ -149,13 +149,17 @@ fn command_document(request: &Request<'_>) -> DocBuf {
     DocBuf::build(|out| {
         if request.command.name == "findAndModify" {
             out.append_raw(request.command.name, request.first.value);
-            let is_shown = |name: &&&str| {
-                let hint = request.body.get("hint").and_then(|hint| hint.as_doc());
-                **name != "hint" || !hint.is_some_and(Doc::is_empty)
-            };
-            for name in SHOWN_OF_FIND_AND_MODIFY.iter().filter(is_shown) {
-                if let Some(value) = request.body.get(*name) {
-                    out.append(*name, value);
+            for name in SHOWN_OF_FIND_AND_MODIFY {
+                match request.body.get(*name) {
+                    None => {}
+                    Some(Value::Document(hint)) if *name == "hint" && hint.is_empty() => {}
+                    // The name of an index is read into a document.
+                    Some(index @ Value::String(_)) if *name == "hint" => {
+                        out.begin_doc("hint").append("$hint", index);
+                    }
+                    Some(value) => {
+                        out.append(*name, value);
+                    }
                 }
             }
             return;

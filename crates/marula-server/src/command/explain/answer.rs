@@ -328,15 +328,14 @@ impl<'a> Answer<'a> {
         limit: Option<u64>,
     ) -> DocBuf {
         let all = u64::try_from(collection.count()).unwrap_or(0);
-        let skipped = all.min(skip);
-        let counted = (all - skipped).min(limit.unwrap_or(u64::MAX));
+        let counted = all.saturating_sub(skip).min(limit.unwrap_or(u64::MAX));
         let tree = |stats: Option<Stats>| {
             DocBuf::build(|out| {
                 out.append("stage", "RECORD_STORE_FAST_COUNT");
                 append_stats(stats.map(|stats| (stats, false)), out);
                 if stats.is_some() {
                     append_count(out, "nCounted", counted);
-                    append_count(out, "nSkipped", skipped);
+                    append_count(out, "nSkipped", skip);
                 }
             })
         };

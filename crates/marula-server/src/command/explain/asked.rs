@@ -273,6 +273,7 @@ impl<'a> Asked<'a> {
         });
         let collection = ctx.server.db.collection(ns);
         let mut answer = Answer::new(verb, verbosity, sort, transform.as_doc(), ns);
+        answer.printed.sorts_records |= query.shows_record_id;
         answer.parsed = Some(query.filter.to_doc());
         answer.is_whole_pipeline = is_whole_pipeline;
         let Some(collection) = collection else {
