@@ -41,3 +41,83 @@ def test_an_id_index_has_its_collections_collation(c):
     assert code == 2
     assert text.startswith("The _id index must have the same collation as the collection.")
     c.create_index([("_id", 2)])
+
+
+def mistake(db, command):
+    with pytest.raises(OperationFailure) as refused:
+        db.command(SON(command))
+    return refused.value.code, refused.value.details["errmsg"]
+
+
+@pytest.fixture
+def kinds(db):
+    db.plain.create_index("a")
+    db.create_collection("capped", capped=True, size=10000)
+    db.capped.create_index("a")
+    db.create_collection("clustered", clusteredIndex={"key": {"_id": 1}, "unique": True}, expireAfterSeconds=5)
+    db.create_collection("series", timeseries={"timeField": "t", "metaField": "m"})
+    db.series.create_index("a")
+    db.create_collection("view", viewOn="plain", pipeline=[])
+    return db
+
+
+@pytest.mark.parametrize("name, change, code, text", [
+    # Forms come before all else, in the order in which they are said.
+    ("gone", {"index": {"hidden": "x"}, "validationLevel": "x"}, 14, "'collMod.index.hidden' is the wrong type"),
+    ("gone", {"validationLevel": "x", "cappedSize": -1}, 2, "'x' for field 'collMod.validationLevel'"),
+    ("plain", {"cappedMax": 2**31}, 51024, "'cappedMax' value must be < 2147483648"),
+    ("plain", {"cappedSize": 2**60}, 51024, "'cappedSize' value must be <= 1125899906842624"),
+    ("plain", {"timeseries": {"granularity": "x"}}, 2, "'collMod.timeseries.granularity' is not a valid value"),
+    ("plain", {"expireAfterSeconds": None}, 14, "wrong type 'null', expected types '[string, long']"),
+    ("plain", {"changeStreamPreAndPostImages": {}}, 40414, "'collMod.changeStreamPreAndPostImages.enabled' is missing"),
+    ("gone", {"index": {"name": "a_1", "unique": True}}, 26, "ns does not exist for unique index conversion"),
+    # The index comes before what is said of the collection.
+    ("plain", {"index": {"name": "x", "hidden": True}, "viewOn": "x"}, 27, "cannot find index x"),
+    ("plain", {"index": {"name": "x", "hidden": True}, "expireAfterSeconds": 5}, 27, "cannot find index x"),
+    ("plain", {"index": {"name": "", "hidden": True}}, 27, "cannot find index {} for ns"),
+    ("plain", {"validator": {"$bad": 1}, "expireAfterSeconds": -1}, 2, "Parsing of collection validator failed"),
+    ("plain", {"expireAfterSeconds": -1}, 72, "only supported on collections clustered by _id"),
+    ("capped", {"index": {"name": "x", "expireAfterSeconds": -1}}, 72, "not supported for capped collections."),
+    ("clustered", {"index": {"keyPattern": {"_id": 1}, "hidden": True}}, 6011800, "'hidden' option is not supported"),
+    ("view", {"index": {"name": "x", "unique": True}}, 166, "is a view, not a collection"),
+    ("view", {"expireAfterSeconds": 5}, 72, "option not supported on a view: expireAfterSeconds"),
+    ("view", {"timeseries": {"granularity": "hours"}}, 72, "option only supported on a time-series collection"),
+    ("series", {"index": {"expireAfterSeconds": 5}}, 72, "Must specify either index name or key pattern."),
+    ("series", {"index": {"name": "x", "prepareUnique": True}}, 27, "cannot find index x"),
+    ("series", {"index": {"keyPattern": {}, "hidden": True}}, 27, "Empty object is not a valid index spec Command request"),
+])
+def test_which_mistake_of_a_coll_mod_is_told(kinds, name, change, code, text):
+    found = mistake(kinds, {"collMod": name, **change})
+    assert found[0] == code and text in found[1], found
+
+
+@pytest.mark.parametrize("name, index, code, text", [
+    ("gone", ["_id_"], 26, "ns not found"),
+    ("plain", ["x", "_id_"], 27, "index not found with name [x]"),
+    ("plain", ["a_1", "_id_"], 72, "cannot drop _id index"),
+    ("series", ["a_1", "_id_"], 5979800, "It is illegal to drop the clusteredIndex"),
+    ("series", {"a": "x"}, 27, 'a: "x" Command request: { dropIndexes: "series", index: { a: "x" } }'),
+    ("series", {"t": "x"}, 27, "Indexes on the time field must be ascending or descending (numbers only)"),
+])
+def test_which_mistake_of_a_drop_is_told(kinds, name, index, code, text):
+    found = mistake(kinds, {"dropIndexes": name, "index": index})
+    assert found[0] == code and text in found[1], found
+
+
+def test_a_star_in_front_of_a_list_drops_all(kinds):
+    dropped = kinds.command("dropIndexes", "plain", index=["*", "nothing"], isTimeseriesNamespace=False)
+    assert dropped["msg"] == "non-_id indexes dropped for collection"
+    assert list(kinds.plain.index_information()) == ["_id_"]
+
+
+def test_a_clustered_index_shows_when_its_documents_expire(kinds):
+    [shown] = kinds.clustered.list_indexes()
+    assert shown["expireAfterSeconds"] == 5 and list(shown)[-1] == "clustered"
+
+
+def test_a_view_is_changed(kinds):
+    kinds.plain.insert_many([{"_id": 1, "a": 1}, {"_id": 2, "a": 2}])
+    kinds.command("collMod", "view", viewOn="plain", pipeline=[{"$match": {"a": 2}}])
+    assert [d["_id"] for d in kinds.view.find()] == [2]
+    kinds.command("collMod", "view", pipeline=[])
+    assert kinds.view.count_documents({}) == 2

@@ -2,7 +2,7 @@
 
 mod index_change;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
@@ -19,25 +19,26 @@ use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
 use crate::view::{self, Definition};
+use crate::writes;
 use index_change::IndexChange;
 
 errors! {
     no_collection() = NamespaceNotFound, "ns does not exist";
+    nothing_to_make_unique(ns: &Namespace) = NamespaceNotFound, "ns does not exist for unique index conversion: {ns}";
     only_on_view(field: &str) = InvalidOptions, "option only supported on a view: {field}";
     not_on_view(field: &str) = InvalidOptions, "option not supported on a view: {field}";
     not_capped() = InvalidOptions, "Collection must be capped.";
     not_clustered() = InvalidOptions, "'expireAfterSeconds' option is only supported on collections clustered by _id";
     not_time_series() = InvalidOptions, "option only supported on a time-series collection: isTimeseriesNamespace";
     not_on_time_series(field: &str) = InvalidOptions, "option not supported on a time-series collection: {field}";
-    no_unique_index() = InvalidOptions, "cannot set 'prepareUnique' for indexes of a time-series collection.";
     dry_run_without_index() = InvalidOptions, "dry run mode requires an valid index modification.";
     dry_run_of_another() = InvalidOptions, "dry run mode requires an index modification with unique: true.";
     dry_run_of_more() = InvalidOptions, "unique: true cannot be combined with any other modification in dry run mode.";
-    no_ttl_index() = InvalidOptions, "TTL indexes are not supported for time-series collections. Please refer to the documentation and use the top-level 'expireAfterSeconds' option instead";
     ttl_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
     ttl_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
     expire_text(text: &str) = InvalidOptions, "Invalid string value for the 'clusteredIndex::expireAfterSeconds' option. Got: '{text}'. Accepted value is 'off'";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
+    number_too_large(field: &str, most: &str, value: i64) = 51_024, "BSON field '{field}' value must be {most}, actual value '{value}'";
 }
 
 const FIELDS: &[Field] = &[
@@ -48,15 +49,17 @@ const FIELDS: &[Field] = &[
     Field::optional("viewOn", Types::STRING),
     Field::optional("pipeline", Types::Documents),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
-    Field::optional(
-        "expireAfterSeconds",
-        Types::Of(&[Type::String, Type::Int64, Type::Int32, Type::Decimal128, Type::Double]),
-    ),
+    Field::optional("expireAfterSeconds", Types::Any),
     Field::optional("cappedSize", Types::NUMBER),
     Field::optional("cappedMax", Types::NUMBER),
     Field::optional("timeseries", Types::DOCUMENT),
     Field::optional("dryRun", Types::FLAG),
+    // What a router says of the namespace, and a setting of the past, change nothing.
+    Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
+    Field::optional("recordPreImages", Types::FLAG),
 ];
+
+const IMAGES_FIELDS: &[Field] = &[Field::required("enabled", Types::FLAG)];
 
 const TIME_SERIES_FIELDS: &[Field] = &[
     Field::optional("granularity", Types::STRING),
@@ -81,20 +84,34 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    check_forms(request)?;
     let ns = request.namespace()?;
     let is_dry_run = request.flag("dryRun");
     if is_dry_run {
         check_dry_run(request)?;
     }
     let db = &context.server.db;
-    let collection = db.collection(&ns).ok_or_else(no_collection)?;
+    let is_to_be_unique = says_unique(request);
+    let collection = db.collection(&ns).ok_or_else(|| match is_to_be_unique {
+        true if is_dry_run => not_on_view("index"),
+        true => nothing_to_make_unique(&ns),
+        false => no_collection(),
+    })?;
     let collection = db.buckets_of(&collection)?.unwrap_or(collection);
+    if is_to_be_unique {
+        writes::check_not_view(&collection)?;
+    }
     let state = collection.state();
     if let Some(options) = &state.options.time_series {
-        let changed = changed_time_series(request, &state.options, options)?;
-        return change_time_series(context, request, &collection, changed, reply);
+        return change_time_series(context, request, &collection, options, reply);
     }
     check(context, request, &ns, &collection)?;
+    let index = match request.arg("index") {
+        Some(Value::Document(change)) => {
+            Some(IndexChange::parse(change, &collection, &ns, changes_one_thing(request))?)
+        }
+        _ => None,
+    };
     let changed = changed_options(request, state.options.document.as_doc())?;
     // Nothing else that a request changes is parsed here.
     let is_validator = request.arg("validator").is_some();
@@ -102,12 +119,7 @@ fn run(
     let options = CollectionOptions::parse_new(changed.as_doc(), version).map_err(|error| {
         if is_validator { error.caused_by("Parsing of collection validator failed") } else { error }
     })?;
-    let index = match request.arg("index") {
-        Some(Value::Document(change)) => {
-            Some(IndexChange::parse(change, &collection, &ns, changes_one_thing(request))?)
-        }
-        _ => None,
-    };
+    check_rest(request, &state)?;
     if let Some(index) = index.as_ref().filter(|index| index.makes_unique()) {
         make_unique(context, &ns, &collection, index.name(), is_dry_run)?;
     }
@@ -123,6 +135,89 @@ fn run(
     Ok(Outcome::Done)
 }
 
+/// Checks what is said for its form, in the order in which it is said.
+fn check_forms(request: &Request<'_>) -> Result<()> {
+    for Element { name: field, value: given } in request.body {
+        let name = field.to_str_lossy();
+        match (&*name, request.arg(&name)) {
+            ("index", Some(Value::Document(change))) => index_change::check_form(change)?,
+            ("timeseries", Some(Value::Document(asked))) => {
+                const PLACE: &str = "collMod.timeseries";
+                fields::check_doc_in(request.version, PLACE, TIME_SERIES_FIELDS, asked)?;
+                asked_granularity(asked)?;
+            }
+            ("validationLevel", _) => check_one_of(request, "validationLevel", LEVELS)?,
+            ("validationAction", _) => check_one_of(request, "validationAction", ACTIONS)?,
+            ("cappedSize" | "cappedMax", Some(number)) => check_bound(&name, number)?,
+            ("changeStreamPreAndPostImages", Some(Value::Document(images))) => {
+                fields::check_doc("collMod.changeStreamPreAndPostImages", IMAGES_FIELDS, images)?;
+            }
+            ("expireAfterSeconds", _) => {
+                let kind = given.get().kind();
+                if !kind.is_number() && kind != Type::String {
+                    let expected = "types '[string, long']";
+                    return Err(fields::wrong_type("collMod", field, kind.alias(), expected));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The values of `validationLevel`.
+const LEVELS: &[&str] = &["off", "strict", "moderate"];
+
+/// The values of `validationAction`.
+const ACTIONS: &[&str] = &["error", "warn"];
+
+fn check_one_of(request: &Request<'_>, name: &str, values: &[&str]) -> Result<()> {
+    match request.text(name) {
+        Some(text) if !values.iter().any(|value| text == *value) => {
+            Err(bad_enumeration(&text.to_string(), &format!("collMod.{name}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The most bytes that a capped collection may be bounded to: a pebibyte.
+const CAPPED_BYTES_MAX: i64 = 1 << 50;
+
+/// A capped collection is bounded to fewer documents.
+const CAPPED_DOCUMENTS_END: i64 = 1 << 31;
+
+/// Checks one of the bounds of a capped collection.
+fn check_bound(name: &str, number: Value<'_>) -> Result<()> {
+    #[allow(clippy::cast_possible_truncation)]
+    let number = number.as_f64().unwrap_or_default() as i64;
+    match name {
+        "cappedSize" if number < 1 => Err(number_too_small(name, 1, number)),
+        "cappedSize" if number > CAPPED_BYTES_MAX => {
+            Err(number_too_large(name, &format!("<= {CAPPED_BYTES_MAX}"), number))
+        }
+        "cappedMax" if number >= CAPPED_DOCUMENTS_END => {
+            Err(number_too_large(name, &format!("< {CAPPED_DOCUMENTS_END}"), number))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The granularity that is asked for, if one is.
+fn asked_granularity(asked: Doc<'_>) -> Result<Option<Granularity>> {
+    let Some(name) = asked.get("granularity").and_then(|name| name.as_str()) else {
+        return Ok(None);
+    };
+    let name = name.to_string();
+    let granularity = Granularity::from_name(&name);
+    granularity.map(Some).ok_or_else(|| bad_enumeration(&name, "collMod.timeseries.granularity"))
+}
+
+/// Whether an index is to become unique.
+fn says_unique(request: &Request<'_>) -> bool {
+    let change = request.arg("index").and_then(|change| change.as_doc());
+    change.and_then(|change| change.get("unique")).is_some_and(|unique| unique.is_truthy())
+}
+
 /// Whether the request says what is to change in one place only.
 fn changes_one_thing(request: &Request<'_>) -> bool {
     let changes = FIELDS.iter().filter(|field| field.name != "dryRun");
@@ -134,8 +229,7 @@ fn check_dry_run(request: &Request<'_>) -> Result<()> {
     let Some(Value::Document(change)) = request.arg("index") else {
         return Err(dry_run_without_index());
     };
-    index_change::check_form(change)?;
-    if !change.get("unique").is_some_and(|unique| unique.is_truthy()) {
+    if !says_unique(request) {
         return Err(dry_run_of_another());
     }
     let is_other = |name: &str| change.get(name).is_some_and(|value| !value.is_nullish());
@@ -195,11 +289,7 @@ fn changed_time_series(
     }
     let mut changed = time_series.clone();
     if let Some(Value::Document(asked)) = request.arg("timeseries") {
-        fields::check_doc_in(request.version, "collMod.timeseries", TIME_SERIES_FIELDS, asked)?;
-        if let Some(name) = asked.get("granularity").and_then(|name| name.as_str()) {
-            let name = name.to_string();
-            let wanted = Granularity::from_name(&name)
-                .ok_or_else(|| bad_enumeration(&name, "collMod.timeseries.granularity"))?;
+        if let Some(wanted) = asked_granularity(asked)? {
             changed.bucketing = match time_series.bucketing {
                 Bucketing::Granularity(before) if wanted >= before => {
                     Bucketing::Granularity(wanted)
@@ -242,20 +332,14 @@ fn change_time_series(
     context: &Context<'_>,
     request: &Request<'_>,
     buckets: &Collection,
-    changed: DocBuf,
+    time_series: &TimeSeries,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let state = buckets.state();
-    let options = CollectionOptions::parse(changed.as_doc())?;
-    let index = match (request.arg("index"), &state.options.time_series) {
-        (Some(Value::Document(change)), Some(options)) => {
-            if change.get("expireAfterSeconds").is_some() {
-                return Err(no_ttl_index());
-            }
-            if change.get("prepareUnique").is_some() {
-                return Err(no_unique_index());
-            }
-            let change = with_key_of_buckets(change, options)?;
+    let index = match request.arg("index") {
+        Some(Value::Document(change)) => {
+            let change = with_key_of_buckets(change, time_series)
+                .map_err(|error| time_series::index::not_found(error, request))?;
             Some(IndexChange::parse(
                 change.as_doc(),
                 buckets,
@@ -265,6 +349,8 @@ fn change_time_series(
         }
         _ => None,
     };
+    let changed = changed_time_series(request, &state.options, time_series)?;
+    let options = CollectionOptions::parse(changed.as_doc())?;
     let change = changed_specs(&state, index.as_ref())?;
     context.server.db.change_time_series(buckets, options, &change)?;
     if let Some(index) = &index {
@@ -295,12 +381,22 @@ fn check(
     let state = collection.state();
     let has = |name: &str| request.arg(name).is_some();
     if let Some(existing) = &state.options.view {
-        for name in
-            ["index", "validator", "validationLevel", "validationAction", "cappedSize", "cappedMax"]
-        {
+        for name in [
+            "index",
+            "validator",
+            "validationLevel",
+            "validationAction",
+            "expireAfterSeconds",
+            "cappedSize",
+            "cappedMax",
+            "changeStreamPreAndPostImages",
+        ] {
             if has(name) {
                 return Err(not_on_view(name));
             }
+        }
+        if has("timeseries") {
+            return Err(not_time_series());
         }
         let on = request.text("viewOn").map_or_else(|| existing.on.clone(), |on| on.to_string());
         let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
@@ -309,31 +405,28 @@ fn check(
         let definition = Definition { view: ns, on: &on, pipeline, collation };
         return view::check(context.server, "collMod", &definition);
     }
-    for name in ["pipeline", "viewOn"] {
-        if has(name) {
-            return Err(only_on_view(name));
-        }
+    match (has("cappedSize") || has("cappedMax")) && state.options.capped.is_none() {
+        true => Err(not_capped()),
+        false => Ok(()),
+    }
+}
+
+/// Checks what is told of a collection that is no view once its index and its validator are known to be right.
+fn check_rest(request: &Request<'_>, state: &State) -> Result<()> {
+    if state.options.view.is_some() {
+        return Ok(());
+    }
+    let has = |name: &str| request.arg(name).is_some();
+    if let Some(name) = ["pipeline", "viewOn"].into_iter().find(|name| has(name)) {
+        return Err(only_on_view(name));
     }
     if has("timeseries") {
         return Err(not_time_series());
     }
-    if (has("cappedSize") || has("cappedMax")) && state.options.capped.is_none() {
-        return Err(not_capped());
+    match has("expireAfterSeconds") && state.options.clustered.is_none() {
+        true => Err(not_clustered()),
+        false => Ok(()),
     }
-    if has("expireAfterSeconds") && state.options.clustered.is_none() {
-        return Err(not_clustered());
-    }
-    for (name, values) in [
-        ("validationLevel", &["off", "strict", "moderate"][..]),
-        ("validationAction", &["error", "warn"]),
-    ] {
-        if let Some(text) = request.text(name)
-            && !values.iter().any(|value| text == *value)
-        {
-            return Err(bad_enumeration(&text.to_string(), &format!("collMod.{name}")));
-        }
-    }
-    Ok(())
 }
 
 /// The options with the request's changes.
@@ -350,19 +443,18 @@ fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
             changes.push((name, Some(value.to_buf())));
         }
     }
-    if let Some(seconds) = request.arg("expireAfterSeconds") {
+    // Of what is not clustered that is told later.
+    let is_clustered = options.get("clusteredIndex").is_some();
+    if let Some(seconds) = request.arg("expireAfterSeconds").filter(|_| is_clustered) {
         changes.push(("expireAfterSeconds", expire_after(seconds)?));
     }
     if let Some(Value::Document(validator)) = request.arg("validator") {
         changes.push(("validator", (!validator.is_empty()).then(|| ValueBuf::from(validator))));
     }
-    for (name, option, least) in [("cappedSize", "size", 1), ("cappedMax", "max", i64::MIN)] {
+    for (name, option) in [("cappedSize", "size"), ("cappedMax", "max")] {
         if let Some(number) = request.arg(name).and_then(|value| value.as_f64()) {
             #[allow(clippy::cast_possible_truncation)]
             let number = number as i64;
-            if number < least {
-                return Err(number_too_small(name, least, number));
-            }
             let value =
                 i32::try_from(number).map_or_else(|_| ValueBuf::from(number), ValueBuf::from);
             changes.push((option, Some(value)));

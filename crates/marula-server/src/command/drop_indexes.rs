@@ -9,14 +9,13 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
-use crate::time_series::index::key_of_buckets;
+use crate::time_series::index::{self, key_of_buckets};
 use crate::writes;
 
 errors! {
     no_collection(ns: &Namespace) = NamespaceNotFound, "ns not found {ns}";
     wrong_type(kind: &str) = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type '{kind}', expected types '[string, object']";
     not_strings() = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type 'array', expected types '[string']";
-    id_index() = InvalidOptions, "cannot drop _id index";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -28,7 +27,11 @@ pub(super) static COMMAND: Command = Command {
     in_api_v1: true,
     fields: Fields::Strict {
         place: "dropIndexes",
-        fields: &[Field::required("index", Types::Any)],
+        fields: &[
+            Field::required("index", Types::Any),
+            // What a router says of the namespace changes nothing.
+            Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
+        ],
     },
     auth: Auth::Collection(&["dropIndex"]),
     run,
@@ -45,7 +48,7 @@ fn run(
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
     let was = match db.buckets_of(&collection)? {
-        Some(buckets) => drop_of_buckets(db, &buckets, &selector)?,
+        Some(buckets) => drop_of_buckets(db, &buckets, &selector, request)?,
         None => {
             writes::check_not_view(&collection)?;
             db.drop_indexes(&collection, &selector)?
@@ -67,9 +70,8 @@ fn selector<'a>(request: &Request<'a>) -> Result<DropSelector<'a>> {
             let names: Option<Vec<String>> =
                 names.values().map(|name| name.as_str().map(|name| name.to_string())).collect();
             let names = names.ok_or_else(not_strings)?;
-            match names.as_slice() {
-                [only] if only == "*" => Ok(DropSelector::All),
-                _ if names.iter().any(|name| name == "_id_") => Err(id_index()),
+            match names.first() {
+                Some(first) if first == "*" => Ok(DropSelector::All),
                 _ => Ok(DropSelector::Names(names)),
             }
         }
@@ -78,11 +80,17 @@ fn selector<'a>(request: &Request<'a>) -> Result<DropSelector<'a>> {
 }
 
 /// Drops indexes of a time-series collection, which are those of its buckets.
-fn drop_of_buckets(db: &Db, buckets: &Collection, selector: &DropSelector<'_>) -> Result<usize> {
+fn drop_of_buckets(
+    db: &Db,
+    buckets: &Collection,
+    selector: &DropSelector<'_>,
+    request: &Request<'_>,
+) -> Result<usize> {
     let state = buckets.state();
     match (selector, &state.options.time_series) {
         (DropSelector::Key(key), Some(options)) => {
-            let key = key_of_buckets(options, *key)?;
+            let key = key_of_buckets(options, *key);
+            let key = key.map_err(|error| index::not_found(error, request))?;
             db.drop_indexes(buckets, &DropSelector::Key(key.as_doc()))
         }
         (selector, _) => db.drop_indexes(buckets, selector),

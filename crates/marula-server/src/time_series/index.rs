@@ -5,7 +5,7 @@
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value};
 use marula_db::time_series::TimeSeries;
-use marula_error::{Error, Result, codes, errors};
+use marula_error::{Code, Error, Result, codes, errors};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::stage::{Kind, Pipeline};
@@ -19,6 +19,7 @@ errors! {
     sparse_measurements() = InvalidOptions, "Sparse indexes are not supported on time-series measurements";
     no_fields() = CannotCreateIndex, "BadValue: Empty object is not a valid index spec";
     not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
+    time_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on the time field must be ascending or descending (numbers only): {field}";
     measurement_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on measurement fields must be ascending or descending (numbers only), or '2dsphere': {field}";
 }
 
@@ -75,9 +76,6 @@ pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
 
 /// An error about a key pattern, which mongod tells with the whole request.
 pub fn quoting(error: Error, request: &Request<'_>) -> Error {
-    if error.code() != codes::CannotCreateIndex {
-        return error;
-    }
     let shown = DocBuf::build(|out| {
         out.append("createIndexes", request.collection_name().unwrap_or_default());
         out.append("v", 2);
@@ -86,8 +84,28 @@ pub fn quoting(error: Error, request: &Request<'_>) -> Error {
         }
         out.append("ignoreUnknownIndexOptions", request.flag("ignoreUnknownIndexOptions"));
     });
-    let text = format!("{} Command request: {}", error.message(), shown.as_doc());
-    Error::new(error.code(), text)
+    let code = error.code();
+    about_key(error, code, shown.as_doc())
+}
+
+/// An error about a key pattern that is to name an index: of such a pattern there is none.
+pub fn not_found(error: Error, request: &Request<'_>) -> Error {
+    let shown = DocBuf::build(|out| {
+        for field in request.body {
+            if field.name == request.first.name || request.arg(&field.name.to_str_lossy()).is_some()
+            {
+                out.append_raw(field.name, field.value);
+            }
+        }
+    });
+    about_key(error, codes::IndexNotFound, shown.as_doc())
+}
+
+fn about_key(error: Error, code: Code, request: Doc<'_>) -> Error {
+    if error.code() != codes::CannotCreateIndex {
+        return error;
+    }
+    Error::new(code, format!("{} Command request: {request}", error.message()))
 }
 
 /// Appends the fields of buckets for one field of measurements; answers whether they do not tell which it was.
@@ -103,24 +121,31 @@ fn push_field(
         out.push(path, kind);
         return Ok(false);
     }
-    if kind == Value::String("2dsphere".into()) {
+    let is_time = name == options.time_field.as_str();
+    if kind == Value::String("2dsphere".into()) && !is_time {
         out.push(format!("data.{name}"), "2dsphere_bucket");
         return Ok(true);
     }
     let Some(direction) = kind.as_f64().filter(|_| kind.kind().is_number()) else {
-        return Err(measurement_kind(&key, &field));
+        return Err(match is_time {
+            true => time_kind(&key, &field),
+            false => measurement_kind(&key, &field),
+        });
     };
     let (min, max) = (format!("control.min.{name}"), format!("control.max.{name}"));
     let (first, second) = if direction < 0.0 { (max, min) } else { (min, max) };
     out.push(first, kind);
     out.push(second, kind);
-    Ok(name != options.time_field.as_str())
+    Ok(!is_time)
 }
 
 /// The key pattern of the buckets' index for one of measurements.
 ///
-/// Errors: `measurement_kind`.
+/// Errors: `no_fields`, `time_kind`, `measurement_kind`.
 pub fn key_of_buckets(options: &TimeSeries, key: Doc<'_>) -> Result<DocBuf> {
+    if key.is_empty() {
+        return Err(no_fields());
+    }
     let mut of_buckets = DocBuf::new();
     for field in key {
         push_field(options, key, field, &mut of_buckets)?;

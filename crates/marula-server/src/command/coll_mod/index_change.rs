@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf, doc};
 use marula_db::index::spec::{expire_seconds, same_pattern};
 use marula_db::{Collection, Index, IndexSpec, Namespace};
 use marula_error::{Result, errors};
@@ -17,6 +17,9 @@ errors! {
     pub no_index(index: &str, ns: &Namespace) = IndexNotFound, "cannot find index {index} for ns {ns}";
     clustered_hidden() = 6_011_800, "The 'hidden' option is not supported for a clusteredIndex";
     ambiguous_key(key: &Doc<'_>, count: usize, found: &str) = AmbiguousIndexKeyPattern, "index keyPattern {key} matches {count} indexes, must use index name. Conflicting indexes:{found}";
+    capped_expires() = InvalidOptions, "TTL indexes are not supported for capped collections.";
+    buckets_expire() = InvalidOptions, "TTL indexes are not supported for time-series collections. Please refer to the documentation and use the top-level 'expireAfterSeconds' option instead";
+    buckets_unique() = InvalidOptions, "cannot set 'prepareUnique' for indexes of a time-series collection.";
     id_expires() = InvalidOptions, "the _id field does not support TTL indexes";
     compound_expires() = InvalidOptions, "TTL indexes are single-field indexes, compound indexes do not support TTL";
     id_hidden() = BadValue, "can't hide _id index";
@@ -58,7 +61,6 @@ impl IndexChange {
         ns: &Namespace,
         is_alone: bool,
     ) -> Result<Self> {
-        check_form(change)?;
         let state = collection.state();
         let name = change.get("name").and_then(|name| name.as_str());
         let key = change.get("keyPattern").and_then(|key| key.as_doc());
@@ -68,11 +70,18 @@ impl IndexChange {
         let expire_after = given("expireAfterSeconds");
         let changes_nothing = expire_after.is_none()
             && ["hidden", "unique", "prepareUnique"].iter().all(|field| flag(field).is_none());
-        let found = match (name, key) {
+        match (name, key) {
             (None, None) => return Err(name_or_key()),
             (Some(_), Some(_)) => return Err(name_and_key()),
             _ if changes_nothing => return Err(no_index_change()),
-            (Some(name), None) => state.index(&name.to_string()),
+            _ if expire_after.is_none() => {}
+            _ if state.options.capped.is_some() => return Err(capped_expires()),
+            _ if state.options.time_series.is_some() => return Err(buckets_expire()),
+            _ => {}
+        }
+        let found = match (name, key) {
+            (Some(name), _) => state.index(&name.to_string()),
+            (None, None) => None,
             (None, Some(key)) => {
                 let is_meant = |index: &&Arc<Index>| same_pattern(index.spec.key.as_doc(), key);
                 let meant: Vec<&Arc<Index>> = state.indexes.iter().filter(is_meant).collect();
@@ -88,13 +97,21 @@ impl IndexChange {
         if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
             return Err(ttl_negative());
         }
-        let described = name.map(|name| name.to_string()).or(key.map(|key| key.to_string()));
-        if flag("hidden").is_some()
-            && name.is_some_and(|name| state.is_clustered_as(&name.to_string()))
-        {
+        let described = match name.filter(|name| !name.is_empty()) {
+            Some(name) => name.to_string(),
+            None => key.unwrap_or(Doc::EMPTY).to_string(),
+        };
+        let is_clustered = state.options.clustered.is_some()
+            && state.options.time_series.is_none()
+            && (name.is_some_and(|name| state.is_clustered_as(&name.to_string()))
+                || key.is_some_and(|key| same_pattern(doc! { "_id": 1 }.as_doc(), key)));
+        if flag("hidden").is_some() && is_clustered {
             return Err(clustered_hidden());
         }
-        let index = found.ok_or_else(|| no_index(&described.unwrap_or_default(), ns))?;
+        let index = found.ok_or_else(|| no_index(&described, ns))?;
+        if state.options.time_series.is_some() && flag("prepareUnique").is_some() {
+            return Err(buckets_unique());
+        }
         let spec = index.spec.document.as_doc();
         if expire_after.is_some() && index.spec.is_id() {
             return Err(id_expires());
