@@ -121,3 +121,19 @@ def test_a_view_is_changed(kinds):
     assert [d["_id"] for d in kinds.view.find()] == [2]
     kinds.command("collMod", "view", pipeline=[])
     assert kinds.view.count_documents({}) == 2
+
+
+@pytest.mark.parametrize("projection, code", [
+    ({"a": {"$slice": 1}}, 51271), ({"a": {"$meta": "textScore"}}, 51271), ({"a": {"b": "$"}}, 51271),
+    ({"a": 1, "$b": "x"}, 51271), ({"a": {"$elemMatch": {"x": 1}}}, 168), ({"a": {"$bad": 1}}, 31325),
+    ({"$a": {"$slice": 1}}, 16410), ({"a": 1, "b": 0, "c": "x"}, 31254), ({"a": {}}, 51270),
+])
+def test_a_wildcard_projection_computes_nothing(c, projection, code):
+    assert refuse(c, {"key": {"$**": 1}, "name": "n", "wildcardProjection": SON(projection)})[0] == code
+
+
+def test_of_a_text_index_the_language_comes_before_the_version(c):
+    text = {"key": {"a": "text"}, "name": "n", "textIndexVersion": 4}
+    assert refuse(c, {**text, "default_language": "klingon"})[1].endswith("default_language is not valid")
+    assert refuse(c, text)[1].endswith("bad textIndexVersion: 4")
+    assert refuse(c, {**text, "textIndexVersion": 2, "weights": {"$a": 1}})[1].endswith("with $ prefix")

@@ -167,3 +167,24 @@ def test_which_languages_a_version_knows(c):
 def test_a_tab_does_not_let_a_minus_negate(coffees):
     assert found(coffees, "coffee\t-mall") == [1, 2, 4]
     assert found(coffees, "coffee\n-mall") == [1, 4]
+
+
+def test_version_1_looks_for_texts_in_its_own_way(c):
+    c.create_index([("a.b", "text")], textIndexVersion=1, language_override="$x", weights={"": 2})
+    c.insert_many([
+        {"_id": 1, "a": {"b": "runs dogs", "language": "none"}}, {"_id": 2, "a.b": "runs"}, {"_id": 3, "a": [{"b": "runs"}]},
+    ])
+    assert found(c, "run") == [1, 2]
+    c.drop_indexes()
+    c.create_index([("a.b", "text")], textIndexVersion=1, default_language="")
+    # A document is tried as in any version: by the language beside the text, and not by a name with a dot.
+    assert found(c, "run -dog") == [1, 2]
+    assert found(c, 'run "dogs"') == [1]
+
+
+def test_what_is_not_searched_names_no_language(c):
+    c.create_index([("a", "text"), ("b.c", "text")])
+    c.insert_many([{"a": {"language": "klingon"}}, {"a": ["x", {"language": 5}]}, {"b": {"d": {"language": 5}}}])
+    with pytest.raises(WriteError) as error:
+        c.insert_one({"b": [{"language": "klingon"}]})
+    assert error.value.code == 17262

@@ -67,14 +67,18 @@ impl TextIndex {
     /// Errors: this module's rows.
     pub(super) fn resolve(key: Doc<'_>, spec: Doc<'_>) -> Result<(Self, DocBuf, Vec<KeyPart>)> {
         let (shown, texts, prefix) = complete_pattern(key)?;
-        let weights = weights(&texts, spec.get("weights"))?;
-        let version = version(spec.get("textIndexVersion"))?;
-        let (name, reading) = match spec.get("default_language") {
-            Some(Value::String(name)) => {
-                (name.to_string(), Reading::find(name, version).ok_or_else(bad_language)?)
+        let version = version(spec.get("textIndexVersion"));
+        // What another version may be is told later.
+        let known = *version.as_ref().unwrap_or(&TextVersion::Three);
+        let weights = weights(&texts, spec.get("weights"), known)?;
+        let named = spec.get("default_language");
+        let (name, reading) = match named {
+            // Version 1 takes no name for none.
+            Some(Value::String(name)) if !(name.is_empty() && known == TextVersion::One) => {
+                (name.to_string(), Reading::find(name, known).ok_or_else(bad_language)?)
             }
             _ => {
-                let reading = Reading::default_of(version);
+                let reading = Reading::default_of(known);
                 (reading.name().to_owned(), reading)
             }
         };
@@ -82,12 +86,13 @@ impl TextIndex {
             Some(Value::String(field)) => field.as_bytes().to_vec(),
             _ => b"language".to_vec(),
         };
-        if language_override.is_empty()
+        let is_path = language_override.is_empty()
             || language_override.starts_with(b"$")
-            || language_override.contains(&b'.')
-        {
+            || language_override.contains(&b'.');
+        if is_path && known != TextVersion::One {
             return Err(bad_override());
         }
+        version?;
         let fields = TextFields {
             wildcard: weights.get(EVERY_FIELD).copied().map(f64::from),
             weights: (weights.iter())
@@ -231,8 +236,13 @@ fn check_direction(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// The weights of the fields in the pattern and of those in the option.
-fn weights(texts: &[Vec<u8>], option: Option<Value<'_>>) -> Result<BTreeMap<Vec<u8>, i32>> {
+/// The weights of the fields in the pattern and of those in the option. Version 1 takes any path, and what is no number for 0.
+fn weights(
+    texts: &[Vec<u8>],
+    option: Option<Value<'_>>,
+    version: TextVersion,
+) -> Result<BTreeMap<Vec<u8>, i32>> {
+    let is_lax = version == TextVersion::One;
     let mut weights: BTreeMap<Vec<u8>, i32> = texts.iter().map(|path| (path.clone(), 1)).collect();
     match option {
         None => {}
@@ -240,7 +250,7 @@ fn weights(texts: &[Vec<u8>], option: Option<Value<'_>>) -> Result<BTreeMap<Vec<
             for field in given {
                 let value = field.value.get();
                 let weight = match value {
-                    _ if !value.kind().is_number() => return Err(weight_not_number()),
+                    _ if !value.kind().is_number() && !is_lax => return Err(weight_not_number()),
                     Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
                     _ => value.as_f64(),
                 };
@@ -260,7 +270,7 @@ fn weights(texts: &[Vec<u8>], option: Option<Value<'_>>) -> Result<BTreeMap<Vec<
     if weights.is_empty() {
         return Err(no_weights());
     }
-    for path in weights.keys().filter(|path| *path != EVERY_FIELD) {
+    for path in weights.keys().filter(|path| *path != EVERY_FIELD && !is_lax) {
         if path.is_empty() {
             return Err(weight_empty_field());
         }

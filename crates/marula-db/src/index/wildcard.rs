@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, Element, FieldPath, Type, Value};
-use marula_error::{Result, errors};
+use marula_bson::{BStr, Doc, DocBuf, Element, FieldPath, Type, Value, doc};
+use marula_error::{Result, codes, errors};
 use marula_query::context::Context;
 use marula_query::projection::{Metadata, Policy, Projection};
 
@@ -83,6 +83,11 @@ impl Wildcard {
         let parse = |document: &DocBuf| {
             Projection::parse(document.as_doc(), Policy::Aggregate, &Context::default())
         };
+        if let Some(before) = before_computed(document.as_doc()) {
+            let before = (!before.as_doc().is_empty()).then(|| parse(&before).map_err(within));
+            before.transpose()?;
+            return Err(within(projection_computes()));
+        }
         let mut projection = parse(&document).map_err(within)?;
         // Where nothing is said of `_id`, it is not seen.
         let says_id = |name: &[u8]| name == b"_id" || name.starts_with(b"_id.");
@@ -159,6 +164,57 @@ impl<'a> Beside<'a> {
         Ok(beside)
     }
 }
+
+/// What stands in a projection before the first field that is computed, be the expression right or wrong; `None` where there is
+/// none. Validated BSON bounds the depth.
+fn before_computed(document: Doc<'_>) -> Option<DocBuf> {
+    let mut before = DocBuf::new();
+    for Element { name, value } in document {
+        match value.get() {
+            Value::Document(inner) if names_operator(inner) => {
+                return is_of_expressions(name, inner).then_some(before);
+            }
+            Value::Document(inner) => {
+                if let Some(inner) = before_computed(inner) {
+                    if !inner.as_doc().is_empty() {
+                        before.push(name, &inner);
+                    }
+                    return Some(before);
+                }
+            }
+            Value::Boolean(_) => {}
+            number if number.kind().is_number() => {}
+            _ => return Some(before),
+        }
+        before.push(name, value.get());
+    }
+    None
+}
+
+/// Whether a document is an operator and its argument.
+fn names_operator(document: Doc<'_>) -> bool {
+    let mut fields = document.iter();
+    matches!((fields.next(), fields.next()), (Some(only), None) if only.name.starts_with(b"$"))
+}
+
+/// Whether an operator for the field of this name is one of expressions, whatever is wrong with its argument. What is wrong with
+/// the name comes first.
+fn is_of_expressions(name: &BStr, operator: Doc<'_>) -> bool {
+    let parse =
+        |field: DocBuf| Projection::parse(field.as_doc(), Policy::Aggregate, &Context::default());
+    let named = DocBuf::build(|out| {
+        out.append(name, 1);
+    });
+    match parse(doc! { "a": operator }) {
+        _ if parse(named).is_err() => false,
+        Ok(_) => true,
+        Err(error) => ![UNKNOWN_OPERATOR, codes::InvalidPipelineOperator.number()]
+            .contains(&error.code().number()),
+    }
+}
+
+/// The code of an operator that there is not; one that is not for expressions has another.
+const UNKNOWN_OPERATOR: i32 = 31_325;
 
 impl KeyMaker {
     /// Writes the keys of `doc`, unsorted.

@@ -49,7 +49,7 @@ impl TextFields {
     pub fn scores(&self, doc: Doc<'_>, scores: &mut TextScores) -> Result<()> {
         scores.clear();
         let mut found: HashMap<String, Occurrences> = HashMap::new();
-        self.for_each_text(doc, &mut |text| {
+        let mut count_terms = |text: Text<'_>| {
             found.clear();
             let terms = Terms::of_index(text.reading);
             let mut count = 0_u32;
@@ -73,20 +73,22 @@ impl TextFields {
                 *scores.entry(term).or_insert(0.0) += score;
             }
             Ok(true)
-        })?;
+        };
+        match self.reading.version() {
+            TextVersion::One => first_version::for_each_text(self, doc, &mut count_terms)?,
+            _ => self.for_each_text(doc, &mut count_terms)?,
+        };
         Ok(())
     }
 
-    /// Shows `visit` every text of a document that is searched, until it answers `false`.
+    /// Shows `visit` every text of a document that is searched, until it answers `false`. So documents are tried on a search,
+    /// whatever the version of the index.
     pub(super) fn for_each_text(
         &self,
         doc: Doc<'_>,
         visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
     ) -> Result<bool> {
-        match self.reading.version() {
-            TextVersion::One => first_version::for_each_text(self, doc, visit),
-            _ => self.object(doc, &mut Vec::new(), false, self.reading, visit),
-        }
+        self.object(doc, &mut Vec::new(), false, self.reading, visit)
     }
 
     /// Walks the fields of a document, whose path is `path`. Validated BSON bounds the depth.
@@ -140,7 +142,9 @@ impl TextFields {
                 }
                 None => Ok(true),
             },
-            Value::Document(doc) => self.object(doc, path, true, reading, visit),
+            Value::Document(doc) if self.is_searched_below(path) => {
+                self.object(doc, path, true, reading, visit)
+            }
             Value::Array(array) => {
                 for item in array.values() {
                     let is_array = matches!(item, Value::Array(_));
@@ -163,8 +167,13 @@ impl TextFields {
 
     /// Whether there may be a text that is searched at this path or below.
     fn is_searched(&self, path: &[u8]) -> bool {
+        self.weights.contains_key(path) || self.is_searched_below(path)
+    }
+
+    /// Whether there may be a text that is searched below this path.
+    fn is_searched_below(&self, path: &[u8]) -> bool {
         let leads_on = |known: &Vec<u8>| {
-            known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+            known.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'.'))
         };
         self.wildcard.is_some() || self.weights.keys().any(leads_on)
     }
@@ -263,6 +272,6 @@ mod tests {
         };
         assert_eq!(error(&doc! { "language": "klingon" }, &mut scores), 17_262);
         assert_eq!(error(&doc! { "a": { "language": 5 } }, &mut scores), 17_261);
-        check(&a, &doc! { "c": { "language": 5 } }, &[]);
+        check(&a, &doc! { "c": { "language": 5 }, "t": [{ "language": 5 }] }, &[]);
     }
 }

@@ -1,4 +1,5 @@
-//! Where a text index of version 1 looks for the texts of a document.
+//! Where a text index of version 1 looks for the texts of a document. What its entries do not tell is looked for as in any
+//! version.
 //!
 //! The document as a whole may name a language, what lies in it may not. A path leads through documents alone, and a name
 //! with dots is found as such; the strings of the array at its end count. Behind a wildcard each text is looked at, and its
