@@ -377,3 +377,23 @@ def test_explain_shows_the_name_of_a_hinted_index_as_it_is_read(filled):
     found = explain(filled, command, "queryPlanner")
     assert found["command"]["hint"] == {"$hint": "b_1"}
     assert flat(found["queryPlanner"]["winningPlan"]) == "DELETE < FETCH < IXSCAN b_1"
+
+
+def test_a_find_and_modify_is_explained_as_it_would_run(filled):
+    found = explain(filled, {"findAndModify": filled.name, "remove": 1, "new": 0}, "queryPlanner")
+    assert found["command"] == {"findAndModify": filled.name, "query": {}, "remove": True, "new": False}
+    for command in ({}, {"remove": True, "update": {}}, {"remove": True, "upsert": True}):
+        with pytest.raises(OperationFailure) as error:
+            explain(filled, {"findAndModify": filled.name, **command}, "queryPlanner")
+        assert error.value.code == 9
+
+
+@pytest.mark.parametrize("hint, stages", [
+    ({"$hint": "b_1"}, "FETCH < IXSCAN b_1"), ({"$hint": "b_1", "x": 1}, "FETCH < IXSCAN b_1"), ("b_1", "FETCH < IXSCAN b_1"),
+    ({"$natural": "x"}, "COLLSCAN"), ({"$natural": -1}, "COLLSCAN"),
+])
+def test_how_a_hint_is_said(filled, hint, stages):
+    found = explain(filled, {"find": filled.name, "filter": {"a": 1}, "hint": hint}, "queryPlanner")
+    assert flat(found["queryPlanner"]["winningPlan"]) == stages
+    with pytest.raises(OperationFailure, match="Cannot include '.natural' in compound hint: "):
+        filled.database.command({"find": filled.name, "hint": {"a": 1, "$natural": 1}})

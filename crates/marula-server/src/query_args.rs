@@ -22,6 +22,7 @@ errors! {
     not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
     bad_hint() = FailedToParse, "Hint must be a string or an object";
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
+    natural_in_compound_hint(hint: &Doc<'_>) = BadValue, "Cannot include '$natural' in compound hint: {hint}";
     natural_in_compound(sort: &str) = BadValue, "Cannot include '$natural' in compound sort: {sort}";
     no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
     let_reads_document() = 4_890_500, "Command let Expression tried to access a field, but this is not allowed because Command let Expressions run before the query examines any documents.";
@@ -151,11 +152,22 @@ pub fn parse_hint(value: Option<Value<'_>>) -> Result<Option<Hint>> {
     match value {
         None => Ok(None),
         Some(Value::String(name)) => Ok(Some(Hint::Name(name.to_string()))),
-        Some(Value::Document(key)) if key.is_empty() => Ok(None),
-        Some(Value::Document(key)) => {
-            Ok(Some(natural(key).unwrap_or_else(|| Hint::Key(key.to_buf()))))
-        }
+        Some(Value::Document(key)) => hint_document(key),
         Some(_) => Err(bad_hint()),
+    }
+}
+
+/// The hint that a document gives: a key pattern, a walk, or the name of an index, which mongod makes `{ $hint: <name> }` of.
+fn hint_document(hint: Doc<'_>) -> Result<Option<Hint>> {
+    let Some(first) = hint.iter().next() else { return Ok(None) };
+    if let (b"$hint", Value::String(name)) = (&**first.name, first.value.get()) {
+        return Ok(Some(Hint::Name(name.to_string())));
+    }
+    match hint.get("$natural") {
+        Some(_) if hint.iter().count() > 1 => Err(natural_in_compound_hint(&hint)),
+        // What is no number is not negative.
+        Some(_) => Ok(Some(natural(hint).unwrap_or(Hint::Natural { backward: false }))),
+        None => Ok(Some(Hint::Key(hint.to_buf()))),
     }
 }
 

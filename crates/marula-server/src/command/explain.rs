@@ -143,6 +143,9 @@ const SHOWN_OF_FIND_AND_MODIFY: &[&str] = &[
     "writeConcern",
 ];
 
+/// Those of them that are true or false, whatever they are written as.
+const FLAGS_OF_FIND_AND_MODIFY: &[&str] = &["remove", "upsert", "new", "bypassDocumentValidation"];
+
 /// The command with its database, without what belongs to its session. As in mongod a `findAndModify` is shown as it
 /// was read.
 fn command_document(request: &Request<'_>) -> DocBuf {
@@ -151,11 +154,17 @@ fn command_document(request: &Request<'_>) -> DocBuf {
             out.append_raw(request.command.name, request.first.value);
             for name in SHOWN_OF_FIND_AND_MODIFY {
                 match request.body.get(*name) {
+                    None if *name == "query" => {
+                        out.append(*name, &DocBuf::new());
+                    }
                     None => {}
                     Some(Value::Document(hint)) if *name == "hint" && hint.is_empty() => {}
                     // The name of an index is read into a document.
                     Some(index @ Value::String(_)) if *name == "hint" => {
                         out.begin_doc("hint").append("$hint", index);
+                    }
+                    Some(value) if FLAGS_OF_FIND_AND_MODIFY.contains(name) => {
+                        out.append(*name, value.is_truthy());
                     }
                     Some(value) => {
                         out.append(*name, value);

@@ -101,6 +101,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
 }
 
+/// Checks a command that is only explained.
+///
+/// Errors: what is wrong with its form.
+pub(super) fn check_form(request: &Request<'_>) -> Result<()> {
+    Args::parse(request).map(drop)
+}
+
 /// The arguments, checked for shape.
 struct Args<'a> {
     query: Doc<'a>,

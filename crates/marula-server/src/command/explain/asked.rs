@@ -14,7 +14,7 @@ use marula_query::update::{Update, UpdateOptions};
 use super::Verbosity;
 use super::answer::{Answer, Found, Trials};
 use crate::command::update::sorted_multi;
-use crate::command::{distinct, find};
+use crate::command::{distinct, find, find_and_modify};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
@@ -113,6 +113,7 @@ impl<'a> Asked<'a> {
                 (query, whole, request.arg("hint"), request.arg("collation"), verb)
             }
             "findAndModify" => {
+                find_and_modify::check_form(request)?;
                 change = request.arg("update").zip(Some((request.arg("arrayFilters"), None)));
                 let verb = match request.arg("update") {
                     Some(_) => {
