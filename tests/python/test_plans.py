@@ -397,3 +397,10 @@ def test_how_a_hint_is_said(filled, hint, stages):
     assert flat(found["queryPlanner"]["winningPlan"]) == stages
     with pytest.raises(OperationFailure, match="Cannot include '.natural' in compound hint: "):
         filled.database.command({"find": filled.name, "hint": {"a": 1, "$natural": 1}})
+
+
+def test_a_count_on_a_view_heeds_the_hint(filled):
+    view = filled.database.create_collection("view", viewOn=filled.name, pipeline=[{"$match": {"a": 1}}])
+    assert view.database.command("count", "view", query={"b": 3}, hint="b_1")["n"] == 3
+    with pytest.raises(OperationFailure, match="hint provided does not correspond to an existing index"):
+        view.database.command("count", "view", hint="gone")

@@ -277,8 +277,10 @@ pub(super) fn count_on_view(
     let mut context =
         query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
     context.limits = query_args::limits(ctx, request);
+    let hint = query_args::parse_hint(request.arg("hint"))?;
+    let options = PipelineOptions { hint, ..PipelineOptions::default() };
     let mut counted = 0;
-    scan(ctx, ns, stages, context, &mut |doc| {
+    scan(ctx, ns, stages, context, options, &mut |doc| {
         counted = doc.get("n").and_then(|n| n.as_exact_i64()).unwrap_or(0);
         Ok(())
     })?;
@@ -292,10 +294,11 @@ pub(super) fn scan(
     ns: &Namespace,
     stages: &DocBuf,
     context: QueryContext,
+    options: PipelineOptions,
     take: &mut dyn FnMut(Doc<'_>) -> Result<()>,
 ) -> Result<()> {
     let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
-    PipelineSource::start(ctx, ns, pipeline, context, PipelineOptions::default())?
+    PipelineSource::start(ctx, ns, pipeline, context, options)?
         .for_each(take)
         .map_err(|error| error.caused_by(EXECUTING))
 }

@@ -19,6 +19,7 @@ use marula_query::feature_version::FeatureVersion;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
 use crate::context::Context;
+use crate::pipeline_source::PipelineOptions;
 use crate::query_args;
 use crate::request::Request;
 use crate::view;
@@ -81,7 +82,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             ArrayWriter::new(&mut stages).begin_doc().append("$match", filter);
             let stages = DocBuf::trusted(stages);
             let mut add = |doc: Doc<'_>| values.add(&path, doc);
-            super::aggregate::scan(ctx, &ns, &stages, context.clone(), &mut add)?;
+            let options = PipelineOptions { hint: query.hint, ..PipelineOptions::default() };
+            super::aggregate::scan(ctx, &ns, &stages, context.clone(), options, &mut add)?;
         } else if let Some((plan, field)) =
             planner::plan_distinct(&collection.state(), &query, &path)
         {
