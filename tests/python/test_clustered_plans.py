@@ -106,6 +106,9 @@ def test_notablescan_lets_a_bounded_walk_through(client, clustered):
             with pytest.raises(OperationFailure, match="No indexed plans available") as error:
                 list(refused)
             assert error.value.code == 291
+        assert clustered.find_one_and_update(bounded, {"$set": {"b": 2}})["_id"] == 6
+        with pytest.raises(OperationFailure, match="No indexed plans available"):
+            clustered.find_one_and_update(bounded, {"$set": {"b": 2}}, sort=[("_id", -1)])
         with pytest.raises(OperationFailure, match="hint .natural is not allowed"):
             list(clustered.find(bounded, hint={"$natural": 1}, min={"_id": 1}))
     finally:

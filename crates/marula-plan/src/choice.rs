@@ -251,6 +251,7 @@ fn plans_of(
     let is_allowed = if must_use_indexes { check_ways(query, wording) } else { Ok(()) };
     let plans = is_allowed.and_then(|()| planner::plans_of_checked(&state, query));
     let plans = plans.and_then(|plans| {
+        let scans = |plan: &Plan| scans(plan, wording);
         match must_use_indexes && query.hint.is_none() && plans.iter().all(scans) {
             true => Err(no_indexed_plan()),
             false => Ok(plans),
@@ -290,11 +291,12 @@ fn check_ways(query: &Query, wording: &Wording<'_>) -> Result<()> {
     }
 }
 
-/// Whether a plan walks a collection. A walk over a part of a clustered one is let through where nothing is done on top of it.
-fn scans(plan: &Plan) -> bool {
+/// Whether a plan walks a collection. A walk over a part of a clustered one is let through where nothing is done on top of it, be
+/// it only to take one document.
+fn scans(plan: &Plan, wording: &Wording<'_>) -> bool {
     let is_bounded = |scan: &Collscan| scan.records.as_ref().is_some_and(ClusteredScan::is_bounded);
     match &plan.root.stage {
-        Stage::Collscan(scan) => !is_bounded(scan),
+        Stage::Collscan(scan) => !is_bounded(scan) || wording.limit.is_some(),
         _ => plan.root.any(&|stage| matches!(stage, Stage::Collscan(_))),
     }
 }
