@@ -68,16 +68,8 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
             const EXACT_END: f64 = 9_007_199_254_740_992.0;
             let is_large =
                 |value: Value<'_>| value.as_f64().is_some_and(|number| number.abs() > EXACT_END);
-            let mut has_large = false;
-            for document in case.documents.iter().chain(case.others.iter()).chain([&case.command]) {
-                document.walk(&mut |_, value| {
-                    has_large |= matches!(value, Tree::Leaf(leaf) if is_large(leaf.get()));
-                });
-            }
-            let [ours, theirs] = difference.replies.clone().map(|mut reply| {
-                reply.map_leaves(&|value| value.kind().is_number().then(|| Value::Null.to_buf()));
-                reply
-            });
+            let has_large = holds(case, &is_large);
+            let [ours, theirs] = difference.replies.clone().map(without_numbers);
             let sums = count(&case.command, &|name| matches!(name, "$sum" | "$avg" | "$add")) > 0;
             difference.class == "results" && has_large && sums && ours == theirs
         },
@@ -159,10 +151,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         applies: |case, difference| {
             let names =
                 ["$stdDevPop", "$stdDevSamp", "$covariancePop", "$covarianceSamp", "$sum", "$avg"];
-            let [ours, theirs] = difference.replies.clone().map(|mut reply| {
-                reply.map_leaves(&|value| value.kind().is_number().then(|| Value::Null.to_buf()));
-                reply
-            });
+            let [ours, theirs] = difference.replies.clone().map(without_numbers);
             difference.class == "results"
                 && count(&case.command, &|name| name == "$setWindowFields") > 0
                 && count(&case.command, &|name| names.contains(&name)) > 0
@@ -359,17 +348,10 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         words: "A symbol is sorted and indexed under a collation",
         applies: |case, difference| {
             let is_asked = difference.class.ends_with(" for 201") || difference.class == "results";
-            let is_symbol = |tree: &Tree| matches!(tree, Tree::Leaf(value) if matches!(value.get(), Value::Symbol(_)));
             is_asked
                 && count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
                 && count(&case.command, &|name| name == "collation") > 0
-                && case.documents.iter().chain(case.others.iter()).chain([&case.command]).any(
-                    |document| {
-                        let mut has = false;
-                        document.walk(&mut |_, value| has |= is_symbol(value));
-                        has
-                    },
-                )
+                && holds(case, &|value| matches!(value, Value::Symbol(_)))
         },
     },
     Accepted {
@@ -546,6 +528,23 @@ fn takes_id_away(case: &Case) -> bool {
         });
     }
     is_gone
+}
+
+/// Whether a document of a case or its command has such a value.
+fn holds(case: &Case, is_meant: &dyn Fn(Value<'_>) -> bool) -> bool {
+    let mut has = false;
+    for tree in case.documents.iter().chain(case.others.iter()).chain([&case.command]) {
+        tree.walk(&mut |_, value| {
+            has |= matches!(value, Tree::Leaf(leaf) if is_meant(leaf.get()));
+        });
+    }
+    has
+}
+
+/// The tree with null for every number.
+fn without_numbers(mut tree: Tree) -> Tree {
+    tree.map_leaves(&|value| value.kind().is_number().then(|| Value::Null.to_buf()));
+    tree
 }
 
 /// The tree with the elements of every array in an order of their own.

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf};
 use marula_db::Index;
-use marula_db::index::{Geography, IndexKind};
+use marula_db::index::{Geography, IndexKind, component_bit};
 use marula_query::sort::SortPart;
 use marula_query::text::Search;
 use marula_storage::Direction;
@@ -382,7 +382,7 @@ fn write_multikey_path(path: &FieldPath, multikey: u64, paths: &mut DocWriter<'_
         path.parts().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     let mut arrays = paths.begin_array(names.join("."));
     for depth in 0..names.len() {
-        if multikey & (1u64 << depth.min(63)) != 0 {
+        if multikey & component_bit(depth) != 0 {
             arrays.push(names[..=depth].join(".").as_str());
         }
     }

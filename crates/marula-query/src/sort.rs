@@ -134,9 +134,14 @@ impl SortPattern {
 
     /// Checks that there is a score where the order is by one.
     pub(crate) fn check_score(&self, context: &Context) -> Result<()> {
-        let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
-        let is_there = context.has_text_score || !self.parts.iter().any(by_score);
+        let is_there = context.has_text_score || !self.is_by_score();
         if is_there { Ok(()) } else { Err(no_text_score()) }
+    }
+
+    /// Whether some part of the order is the score of a text search.
+    #[must_use]
+    pub fn is_by_score(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, SortPart::Meta(SortMeta::TextScore)))
     }
 
     /// The parts, the most significant first; none when the sort document is empty.

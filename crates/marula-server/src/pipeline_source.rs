@@ -12,7 +12,7 @@ use marula_plan::{
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
-use marula_query::sort::{SortMeta, SortPart, SortPattern};
+use marula_query::sort::SortPattern;
 use marula_query::stage::source::Documents;
 use marula_query::stage::world::STAGE_BYTES_MAX;
 use marula_query::stage::{
@@ -349,12 +349,10 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
         taken += 1;
     }
     let (_, rest) = pipeline.split_at(taken);
-    let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
-    let sorts_by_score = |pattern: &SortPattern| pattern.parts().iter().any(by_score);
     let asks_for_score =
         |stage: &Arc<dyn Stage>| stage.print().get().as_doc().is_some_and(text::asks_for_score);
     let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
-        && (sort.as_ref().is_some_and(sorts_by_score) || rest.stages().iter().any(asks_for_score));
+        && (sort.as_ref().is_some_and(SortPattern::is_by_score) || rest.stages().iter().any(asks_for_score));
     let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.sort = sort;
     query.wants_score = wants_score;

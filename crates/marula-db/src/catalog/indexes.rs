@@ -318,18 +318,16 @@ fn wanted(
         build::failure(&marula_bson::uuid::generate(), collection, &cause)
     };
     // With documents to scan, what is wrong with an index keeps the build from beginning.
-    let beginning = |error: Error| {
-        match specs.first() {
+    let beginning = |error: Error| match specs.first() {
         Some(first) if !is_empty && !is_collection_new => error.caused_by(&format!(
-            "Caught exception during index builder ((None)) initialization on namespace{} ({}). {} index specs \
-             provided. First index spec: {}",
+            "Caught exception during index builder ((None)) initialization on namespace{} \
+                 ({}). {} index specs provided. First index spec: {}",
             collection.namespace(),
             uuid_text(collection.uuid()),
             specs.len(),
             first.quoted().as_doc()
         )),
         _ => error,
-    }
     };
     let mut wanted: Vec<IndexSpec> = Vec::new();
     let mut awaited = None;

@@ -25,8 +25,8 @@ use crate::keys::Ident;
 use crate::storage_error::ForClient;
 pub use keys::{KeyMaker, KeySet};
 pub use kind::IndexKind;
-use multikey::{Marks, component_bit};
-pub use multikey::{Multikey, PathArrays};
+use multikey::Marks;
+pub use multikey::{Multikey, PathArrays, component_bit};
 pub use place::Geography;
 pub use spec::{IndexSpec, KeyPart};
 

@@ -219,7 +219,7 @@ impl Marks {
 }
 
 /// The bit of the path component with this index.
-pub(super) fn component_bit(component: usize) -> u64 {
+pub fn component_bit(component: usize) -> u64 {
     1 << component.min(COMPONENT_LAST)
 }
 

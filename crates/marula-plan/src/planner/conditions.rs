@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use marula_bson::FieldPath;
+use marula_db::index::component_bit;
 use marula_query::filter::{Node, Predicate};
 
 use crate::bounds::PartView;
@@ -78,7 +79,7 @@ pub(super) fn may_combine(
     let common = a_part.path.parts().iter().zip(b_part.path.parts());
     let common = common.take_while(|(a, b)| a == b).count();
     let arrays = a_part.multikey | b_part.multikey;
-    let is_array = |component: &usize| arrays & 1_u64 << (*component).min(63) != 0;
+    let is_array = |component: &usize| arrays & component_bit(*component) != 0;
     let Some(deepest) = (0..common).rfind(is_array) else { return true };
     a.elements.iter().any(|element| element.1 > deepest && b.elements.contains(element))
 }

@@ -9,7 +9,7 @@ use marula_db::index::IndexKind;
 use marula_db::index::text::{TextIndex, key_term};
 use marula_error::{Result, errors};
 use marula_query::filter::{CompareOp, Node as FilterNode, PathNode, Predicate};
-use marula_query::sort::{SortMeta, SortPart};
+use marula_query::sort::SortPattern;
 use marula_query::text::TextMatcher;
 use marula_storage::Direction;
 
@@ -48,8 +48,7 @@ pub fn prepare(state: &State, query: &Query) -> Result<()> {
         return Err(with_hint());
     }
     // Branches are planned on their own, and all but one of them find no scores to sort by.
-    let by_score = |part: &SortPart| matches!(part, SortPart::Meta(SortMeta::TextScore));
-    let sorts_by_score = query.sort.as_ref().is_some_and(|it| it.parts().iter().any(by_score));
+    let sorts_by_score = query.sort.as_ref().is_some_and(SortPattern::is_by_score);
     match query.filter.root() {
         FilterNode::Or(_) if sorts_by_score => Err(no_score()),
         _ => Ok(()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use marula_bson::{FieldPath, Type, Value};
 use marula_db::Index;
 use marula_db::index::wildcard::Wildcard;
-use marula_db::index::{IndexKind, PathArrays};
+use marula_db::index::{IndexKind, PathArrays, component_bit};
 use marula_query::filter::{Node as FilterNode, Predicate};
 
 use super::IndexView;
@@ -112,7 +112,7 @@ fn view_of_path<'a>(
 /// an array, unless that is where the path ends and the array is one value.
 fn has_hidden_place(path: &FieldPath, arrays: &PathArrays, is_of_element: bool) -> bool {
     let count = path.parts().len();
-    let is = |bits: u64, component: usize| bits & (1 << component.min(63)) != 0;
+    let is = |bits: u64, component: usize| bits & component_bit(component) != 0;
     (1..count).filter(|&component| is(arrays.places, component)).any(|component| {
         let is_end = component + 1 == count && !is_of_element;
         let is_twice = path.indexes().get(component + 1).is_some_and(Option::is_some);

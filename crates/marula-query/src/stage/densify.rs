@@ -70,6 +70,13 @@ enum Bounds {
     Explicit(ValueBuf, ValueBuf),
 }
 
+impl Bounds {
+    /// Whether these are explicit bounds that lie on each other, which mean that one value.
+    fn is_one_value(&self) -> bool {
+        matches!(self, Bounds::Explicit(lower, upper) if order::equal(lower.get(), upper.get(), None))
+    }
+}
+
 /// A parsed `$densify`, without the sort before it.
 #[derive(Debug)]
 struct Densify {
@@ -283,18 +290,17 @@ impl Densify {
     /// Whether a document of this value may be the last that explicit bounds ask about. Where there are partitions, none is
     /// the last.
     fn is_at_end(&self, value: Value<'_>) -> bool {
-        let Bounds::Explicit(lower, upper) = &self.bounds else { return false };
+        let Bounds::Explicit(_, upper) = &self.bounds else { return false };
         let is_above = order::compare(value, upper.get(), None);
-        let is_one_value = order::equal(lower.get(), upper.get(), None);
-        let is_behind = if is_one_value { is_above.is_gt() } else { is_above.is_ge() };
+        let is_behind =
+            if self.bounds.is_one_value() { is_above.is_gt() } else { is_above.is_ge() };
         is_behind && self.partition_by.is_empty()
     }
 
     /// Whether explicit bounds have no value from this one on.
     fn is_past_bounds(&self, next: Value<'_>) -> bool {
-        let Bounds::Explicit(lower, upper) = &self.bounds else { return false };
-        let is_one_value = order::equal(lower.get(), upper.get(), None);
-        is_one_value || order::compare(next, upper.get(), None).is_ge()
+        let Bounds::Explicit(_, upper) = &self.bounds else { return false };
+        self.bounds.is_one_value() || order::compare(next, upper.get(), None).is_ge()
     }
 
     /// Whether a value lies a whole number of steps from another.
@@ -535,11 +541,10 @@ impl Densifying {
         let Some(value) = &partition.next else { return Ok(false) };
         let order = order::compare(value.get(), end.get(), None);
         let is_bounded = match &self.stage.bounds {
-            // Bounds that are one value mean that value.
             Bounds::Explicit(lower, upper) => {
-                let bounds = order::compare(lower.get(), upper.get(), None);
                 order::compare(value.get(), upper.get(), None).is_lt()
-                    || bounds.is_eq() && order::equal(value.get(), lower.get(), None)
+                    || self.stage.bounds.is_one_value()
+                        && order::equal(value.get(), lower.get(), None)
             }
             _ => true,
         };
@@ -594,14 +599,14 @@ impl Densifying {
                     let whole = Partition { fields: DocBuf::new(), start, last: None, next };
                     self.partitions.insert(whole, &self.context);
                 }
-                let is_one_value = order::equal(lower.get(), upper.get(), None);
+                let is_one_value = self.stage.bounds.is_one_value();
                 Some(upper.clone()).filter(|_| !is_one_value || self.stage.partition_by.is_empty())
             }
         };
         let Some(end) = end else { return Ok(false) };
         let is_inclusive = match &self.stage.bounds {
-            Bounds::Explicit(lower, upper) => order::equal(lower.get(), upper.get(), None),
-            _ => true,
+            Bounds::Explicit(..) => self.stage.bounds.is_one_value(),
+            Bounds::Full | Bounds::Partition => true,
         };
         // Where no step leads on, as from NaN, a partition that stands at the end has its last document there.
         let leads_on = |value: ValueBuf| order::compare(value.get(), end.get(), None).is_ne();

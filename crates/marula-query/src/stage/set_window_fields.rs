@@ -141,17 +141,14 @@ impl SetWindowFields {
     /// is sorted by as such, so that the arrays on its way count; another is one field more.
     fn check_sort_key(&self, document: Doc<'_>, value: Value<'_>, context: &Context) -> Result<()> {
         const COMPUTED: &[u8] = b"__internal_setWindowFields_partition_key";
-        let (partition, document) = match &self.partition_by {
-            Some(Expression::Field(path)) => (path.text(), document.to_buf()),
-            _ => {
-                let mut document = document.to_buf();
-                document.push(COMPUTED.as_bstr(), value);
-                (COMPUTED.into(), document)
-            }
-        };
+        if let Some(order) = &self.order {
+            return order.write_key(document, &mut Vec::new());
+        }
+        let mut document = document.to_buf();
+        document.push(COMPUTED.as_bstr(), value);
         let rest = self.sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
-        let spec = sort_spec(&partition, rest);
-        SortPattern::read(spec.as_doc(), context)?.write_key(document.as_doc(), &mut Vec::new())
+        let order = SortPattern::read(sort_spec(COMPUTED, rest).as_doc(), context)?;
+        order.write_key(document.as_doc(), &mut Vec::new())
     }
 }
 
