@@ -139,14 +139,6 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "shows the partition that mongod has computed (`__internal_setWindowFields_partition_key`)",
-        applies: |_, difference| {
-            let theirs = shell::value(&difference.replies[1]);
-            difference.class == "results"
-                && theirs.contains("__internal_setWindowFields_partition_key")
-        },
-    },
-    Accepted {
         words: "the last bits of deviations and covariances may differ",
         applies: |case, difference| {
             let names =

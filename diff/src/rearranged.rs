@@ -143,58 +143,6 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                 && count(&case.command, &|name| name == "$sort") > 0
         },
     },
-    Accepted {
-        words: "A `$sort` behind a `$setWindowFields` that sorts by its partition's own field",
-        applies: |case, difference| {
-            let mut is_both = false;
-            case.command.walk(&mut |name, value| {
-                if let ("$setWindowFields", Some(Tree::Leaf(by))) = (name, value.get("partitionBy"))
-                {
-                    let by = by.get().as_str().map(|by| by.to_string()).unwrap_or_default();
-                    let sort = value.get("sortBy");
-                    is_both |=
-                        sort.is_some_and(|sort| sort.get(by.trim_start_matches('$')).is_some());
-                }
-            });
-            difference.class == "results" && is_both
-        },
-    },
-    Accepted {
-        words: "One that goes on where `sortBy` ends",
-        applies: |case, difference| {
-            let first_key = |sort: Option<&Tree>| match sort {
-                Some(Tree::Doc(keys)) => keys.first().cloned(),
-                _ => None,
-            };
-            let mut is_both = false;
-            case.command.walk(&mut |_, value| {
-                let Tree::Array(stages) = value else { return };
-                for (at, stage) in stages.iter().enumerate() {
-                    let Some(window) = stage.get("$setWindowFields") else { continue };
-                    let by = first_key(window.get("sortBy"));
-                    let mut behind = stages[at..].iter();
-                    is_both |=
-                        by.is_some() && behind.any(|stage| first_key(stage.get("$sort")) == by);
-                }
-            });
-            difference.class == "results" && is_both
-        },
-    },
-    Accepted {
-        words: "A sort that another follows is left out",
-        applies: |case, difference| {
-            let kinds = stages(case);
-            let sorts = |name: &&String| {
-                ["$sort", "$setWindowFields", "$fill", "$densify"].contains(&&***name)
-            };
-            let text = &messages(difference)[1];
-            let text = if text.is_empty() { &messages(difference)[0] } else { text };
-            let classes = ["code 0 for 2", "code 0 for 16746", "code 2 for 0", "code 16746 for 0"];
-            classes.contains(&&*difference.class)
-                && kinds.iter().filter(sorts).count() > 1
-                && (text.contains("parallel arrays") || text.contains("Ambiguous field name"))
-        },
-    },
 ];
 
 /// Whether a field is a `localField` that names an element of an array by its number.

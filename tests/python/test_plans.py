@@ -216,6 +216,10 @@ PIPELINES = [
     ([{"$match": {"a": {"$gt": 5}}}, {"$limit": 3}, {"$count": "n"}],
      "LIMIT < IXSCAN a_1_b_1", ["$group", "$project"]),
     ([{"$match": {"a": 5}}, {"$sort": {"b": 1}}, {"$addFields": {"x": "$b"}}], "FETCH < IXSCAN a_1_b_1", ["$addFields"]),
+    ([{"$setWindowFields": {"partitionBy": "$a", "sortBy": {"b": 1}, "output": {"n": {"$rank": {}}}}}],
+     "FETCH < IXSCAN a_1_b_1", ["$_internalSetWindowFields"]),
+    ([{"$setWindowFields": {"sortBy": {"b": 1}, "output": {"n": {"$push": "$c"}}}}, {"$project": {"n": 1, "_id": 0}}],
+     "PROJECTION_SIMPLE < FETCH < IXSCAN b_1", ["$_internalSetWindowFields", "$project"]),
 ]
 
 

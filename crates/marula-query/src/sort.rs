@@ -99,8 +99,6 @@ impl DocMeta {
 #[derive(Clone, Debug)]
 pub struct SortPattern {
     parts: Vec<SortPart>,
-    /// Whether other parts come before these.
-    follows_others: bool,
     collation: Option<Collation>,
 }
 
@@ -123,13 +121,7 @@ impl SortPattern {
         if parts.len() > PARTS_MAX {
             return Err(too_many_parts());
         }
-        Ok(SortPattern { parts, follows_others: false, collation: context.collation.clone() })
-    }
-
-    /// The pattern as the rest of a longer one.
-    #[must_use]
-    pub(crate) fn behind_others(self) -> SortPattern {
-        SortPattern { follows_others: true, ..self }
+        Ok(SortPattern { parts, collation: context.collation.clone() })
     }
 
     /// Checks that there is a score where the order is by one.
@@ -260,10 +252,7 @@ impl SortPattern {
             SortPart::Meta(name) => Some((meta.get(*name), name.is_descending())),
             // By `_id` alone an array is one value, as it is in the index on `_id`.
             SortPart::Path { path, descending }
-                if self.parts.len() == 1
-                    && !self.follows_others
-                    && path.is_single()
-                    && path.first() == b"_id" =>
+                if self.parts.len() == 1 && path.is_single() && path.first() == b"_id" =>
             {
                 Some((doc.get("_id").unwrap_or(Value::Null), *descending))
             }

@@ -338,9 +338,9 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
             Kind::Match(found) if filter.is_none() && sort.is_none() && part.is_all() => {
                 filter = Some(found.clone());
             }
-            Kind::Sort(pattern, wanted) if sort.is_none() && part.is_all() => {
-                sort = Some(pattern.clone());
-                part.limit = wanted;
+            Kind::Sort(wanted) if sort.is_none() && part.is_all() => {
+                sort = Some(wanted.pattern().clone());
+                part.limit = wanted.limit();
             }
             Kind::Skip(count) if part.skip(count) => {}
             Kind::Limit(count) => part.limit(count),
@@ -352,7 +352,8 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     let asks_for_score =
         |stage: &Arc<dyn Stage>| stage.print().get().as_doc().is_some_and(text::asks_for_score);
     let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
-        && (sort.as_ref().is_some_and(SortPattern::is_by_score) || rest.stages().iter().any(asks_for_score));
+        && (sort.as_ref().is_some_and(SortPattern::is_by_score)
+            || rest.stages().iter().any(asks_for_score));
     let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.sort = sort;
     query.wants_score = wants_score;
@@ -519,6 +520,10 @@ impl Source for CollectionSource {
     fn doc(&self) -> Doc<'_> {
         let start = if self.next < 2 { 0 } else { self.ends[self.next - 2] };
         Doc::trusted(&self.bytes[start..self.ends[self.next - 1]])
+    }
+
+    fn order(&self) -> Option<&SortPattern> {
+        self.execution.query().sort.as_ref()
     }
 
     fn text_score(&self) -> Option<f64> {

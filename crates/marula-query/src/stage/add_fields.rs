@@ -11,7 +11,7 @@ use super::passage::Passage;
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
-use crate::expression::Frame;
+use crate::expression::{Expression, Frame};
 use crate::feature_version::FeatureVersion;
 
 pub(super) const ADD_FIELDS: Row = Row {
@@ -47,6 +47,13 @@ pub(super) fn parse(name: &'static str, value: Value<'_>, parser: &mut Parser<'_
         .map_err(|error| error.caused_by(&format!("Invalid {name}")))?;
     parser.push(AddFields { name, fields });
     Ok(())
+}
+
+impl AddFields {
+    /// A stage that writes one field at the top.
+    pub(super) fn of_one(name: &'static str, field: &str, value: Expression) -> Self {
+        AddFields { name, fields: FieldTree::of_one(field, value) }
+    }
 }
 
 impl Stage for AddFields {

@@ -66,7 +66,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     parser.push(Group::new(key, fields));
     let by_id = doc! { "_id": 1 };
     let pattern = SortPattern::parse(by_id.as_doc(), parser.context)?;
-    parser.push(Sort::new(pattern, by_id, None));
+    parser.push(Sort::new(pattern, by_id));
     Ok(())
 }
 

@@ -137,7 +137,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     });
     let pattern = SortPattern::parse(sort.as_doc(), parser.context)?;
     let order = pattern.clone();
-    parser.push(Sort::new(pattern, sort, None));
+    parser.push(Sort::new(pattern, sort));
     let range = range.to_buf();
     parser.push(Densify { field: path, partition_by, step, unit, bounds, range, order });
     Ok(())

@@ -51,6 +51,11 @@ impl FieldTree {
         FieldTree::parse_with(spec, scope, Expression::parse)
     }
 
+    /// One field at the top.
+    pub(crate) fn of_one(name: &str, value: Expression) -> FieldTree {
+        FieldTree { fields: vec![(name.as_bytes().into(), Node::Leaf(value))] }
+    }
+
     fn parse_with(spec: Doc<'_>, scope: &mut Scope<'_>, leaf: Leaf) -> Result<FieldTree> {
         let mut tree = FieldTree::default();
         for element in spec {

@@ -5,8 +5,7 @@ use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 
-use super::set_window_fields::SetWindowFields;
-use super::{Parser, Place, Row, add_fields};
+use super::{Parser, Place, Row, add_fields, set_window_fields};
 use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
 
@@ -124,9 +123,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             Some(value) => Some(Expression::parse(value.get(), &mut parser.scope())?),
             None => None,
         };
-        let sort = spec.sort_by;
-        let stage = SetWindowFields::new(partition_by, sort, windows.as_doc(), parser)?;
-        parser.push(stage);
+        set_window_fields::push(partition_by, spec.sort_by, windows.as_doc(), parser)?;
     }
     if !values.as_doc().is_empty() {
         add_fields::parse("$addFields", Value::Document(values.as_doc()), parser)?;

@@ -1,7 +1,8 @@
 //! `$group`: one document per value of an expression, with what accumulators make of the group.
 //!
 //! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond; `inputs` finds what
-//! goes into them. Where an index gives one document of each group, `first_of_each` takes the stage's place.
+//! goes into them. Groups of documents that come in the order of the key leave before the input ends. Where an index gives
+//! one document of each group, `first_of_each` takes the stage's place.
 
 mod first_of_each;
 mod inputs;
@@ -9,7 +10,7 @@ mod table;
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value, ValueBuf};
+use marula_bson::{Doc, FieldPath, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
@@ -19,6 +20,7 @@ use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression};
 use crate::feature_version::FeatureVersion;
+use crate::sort::{SortPart, SortPattern};
 pub use first_of_each::FirstOfEach;
 use table::{Part, Table, Whole};
 
@@ -46,6 +48,23 @@ impl Group {
     /// Groups by `key`.
     pub(super) fn new(key: Expression, fields: Vec<Field>) -> Self {
         Group { key, fields }
+    }
+
+    /// The path that the key is, be it the one field of a document.
+    fn key_path(&self) -> Option<FieldPath> {
+        let key = match &self.key {
+            Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
+            key => key,
+        };
+        let Expression::Field(path) = key else { return None };
+        Some(FieldPath::new(path.text()))
+    }
+
+    /// Whether documents in this order are in that of the key first of all.
+    fn is_in_order(&self, order: &SortPattern) -> bool {
+        let first = order.parts().first();
+        let Some(SortPart::Path { path, .. }) = first else { return false };
+        self.key_path().is_some_and(|key| key == *path)
     }
 }
 
@@ -133,6 +152,7 @@ impl Stage for Group {
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let context = Arc::clone(&env.context);
         Ok(Box::new(Grouping {
+            is_in_order: input.order().is_some_and(|order| self.is_in_order(order)),
             input,
             table: Some(Table::new(Arc::clone(&self), context)),
             later: Vec::new(),
@@ -145,6 +165,8 @@ impl Stage for Group {
 
 struct Grouping {
     input: Box<dyn Source>,
+    /// Whether the documents come in the order of the key.
+    is_in_order: bool,
     /// The groups that documents of the input go to; `None` once all are in.
     table: Option<Table>,
     /// Parts of the groups whose rows on the disk are still to be taken in.
@@ -156,7 +178,7 @@ struct Grouping {
 }
 
 impl Grouping {
-    /// Takes the input in, to its end.
+    /// Takes the input in, to its end or until groups are complete.
     fn take_in(&mut self) -> Result<Step> {
         let Some(table) = &mut self.table else { return Ok(Step::End) };
         loop {
@@ -164,19 +186,28 @@ impl Grouping {
                 Step::Document => {
                     let text_score = self.input.text_score();
                     table.take_in(self.input.doc(), text_score, &mut self.arena)?;
+                    if self.is_in_order && table.is_worth_settling() {
+                        match table.settle() {
+                            Some(settled) => {
+                                self.ready = Some((settled, 0));
+                                return Ok(Step::Document);
+                            }
+                            None => self.is_in_order = false,
+                        }
+                    }
                 }
                 Step::Pause => return Ok(Step::Pause),
                 Step::End => break,
             }
         }
         if let Some(table) = self.table.take() {
-            self.ready = self.settle(table)?;
+            self.ready = self.whole(table)?;
         }
-        Ok(Step::End)
+        Ok(Step::Document)
     }
 
     /// A table that all its rows are in is ready. Of one with rows on the disk the parts come one after another.
-    fn settle(&mut self, table: Table) -> Result<Option<(Table, usize)>> {
+    fn whole(&mut self, table: Table) -> Result<Option<(Table, usize)>> {
         match table.into_parts()? {
             Whole::Table(table) => Ok(Some((*table, 0))),
             Whole::Parts(parts) => {
@@ -199,17 +230,20 @@ impl Grouping {
             }
             let Some(part) = self.later.pop() else { return Ok(false) };
             let table = part.take_in(&mut self.arena)?;
-            self.ready = self.settle(table)?;
+            self.ready = self.whole(table)?;
         }
     }
 }
 
 impl Source for Grouping {
     fn advance(&mut self) -> Result<Step> {
-        if self.take_in()? == Step::Pause {
-            return Ok(Step::Pause);
+        while !self.write_next()? {
+            match self.take_in()? {
+                Step::Document => {}
+                step => return Ok(step),
+            }
         }
-        Ok(if self.write_next()? { Step::Document } else { Step::End })
+        Ok(Step::Document)
     }
 
     fn doc(&self) -> Doc<'_> {

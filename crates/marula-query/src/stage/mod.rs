@@ -66,6 +66,7 @@ use needs::{Gives, Needs};
 use passage::Passage;
 pub use pipeline::{Parser, Pipeline};
 pub use report::Report;
+pub use sort::Sort;
 pub use source::{Source, Step};
 pub use unpack_bucket::UnpackBucket;
 pub use unwind::Unwind;
@@ -159,16 +160,13 @@ pub trait Stage: Debug + Send + Sync {
         Kind::Other
     }
 
-    /// The order that the stage puts its input into before anything else, if it does.
-    fn sorts_by(&self) -> Option<&SortPattern> {
-        match self.kind() {
-            Kind::Sort(pattern, _) => Some(pattern),
-            _ => None,
-        }
-    }
-
     /// Whether its documents come in the order of `pattern`.
     fn gives_order(&self, _pattern: &SortPattern) -> bool {
+        false
+    }
+
+    /// Whether it keeps the order of `pattern` where its input has it, and does as well with that as without.
+    fn takes_order(&self, _pattern: &SortPattern) -> bool {
         false
     }
 
@@ -222,8 +220,8 @@ pub trait Stage: Debug + Send + Sync {
 pub enum Kind<'s> {
     /// `$match`.
     Match(&'s Filter),
-    /// `$sort`; with a bound on how many documents are wanted, where a `$limit` follows.
-    Sort(&'s SortPattern, Option<u64>),
+    /// `$sort`.
+    Sort(&'s Sort),
     /// `$limit`.
     Limit(u64),
     /// `$skip`.

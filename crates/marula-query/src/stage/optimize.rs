@@ -14,7 +14,8 @@
 //! | `$limit` | `$skip` behind `$sort` | before it, and larger by what is left out |
 //! | `$limit`, `$skip` | a stage that makes one document of each | before it |
 //! | `$sort` | `$sort` | alone |
-//! | `$sort` | `$densify` that gives this order | nothing, or a `$limit` |
+//! | `$sort` | a stage that gives this order, as `$densify` | nothing, or a `$limit` |
+//! | `$sort` | `$setWindowFields` whose order it goes on from | before it, and perhaps a `$limit` behind |
 //! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
 //!
 //! What reaches the front becomes the query that the collection is read by, with the indexes there are. No rule has
@@ -75,19 +76,30 @@ fn two(
             Some(vec![Arc::new(Limit(skip.checked_add(limit)?)), Arc::clone(first)])
         }
         (_, Kind::Skip(_) | Kind::Limit(_)) if first.is_one_to_one() => swapped(),
-        (_, Kind::Sort(pattern, limit)) if first.gives_order(pattern) => {
-            let limit = limit.map(|limit| -> Arc<dyn Stage> { Arc::new(Limit(limit)) });
-            Some([Some(Arc::clone(first)), limit].into_iter().flatten().collect())
+        (_, Kind::Sort(sort)) if first.gives_order(sort.pattern()) => {
+            Some(limited(vec![Arc::clone(first)], sort.limit()))
         }
-        (Kind::Sort(_, None), Kind::Sort(..)) => Some(vec![Arc::clone(second)]),
+        (_, Kind::Sort(sort)) if first.takes_order(sort.pattern()) => {
+            Some(limited(vec![Arc::new(sort.without_limit()), Arc::clone(first)], sort.limit()))
+        }
+        (Kind::Sort(sort), Kind::Sort(_)) if sort.limit().is_none() => {
+            Some(vec![Arc::clone(second)])
+        }
         // Of a stage that gives several for one, or none, the first so many are not those of as many.
-        (_, Kind::Sort(pattern, limit))
-            if (limit.is_none() || first.is_one_to_one()) && first.passage().lets_pass(pattern) =>
+        (_, Kind::Sort(sort))
+            if (sort.limit().is_none() || first.is_one_to_one())
+                && first.passage().lets_pass(sort.pattern()) =>
         {
             swapped()
         }
         _ => None,
     }
+}
+
+/// The stages, and a `$limit` behind them where there is one.
+fn limited(mut stages: Vec<Arc<dyn Stage>>, limit: Option<u64>) -> Vec<Arc<dyn Stage>> {
+    stages.extend(limit.map(|limit| -> Arc<dyn Stage> { Arc::new(Limit(limit)) }));
+    stages
 }
 
 /// A `$match` behind `stage` in two: the conditions that may be asked before it, and the others.
@@ -123,14 +135,17 @@ fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
 /// Leaves out a sort that another follows, be it behind stages that it could stand before: the later one decides the order.
 pub(super) fn drop_sorts(stages: &mut Vec<Arc<dyn Stage>>) {
     let is_decided_later = |behind: &[Arc<dyn Stage>]| {
-        let later = behind.iter().enumerate().find_map(|(at, stage)| Some((at, stage.sorts_by()?)));
+        let later = behind.iter().enumerate().find_map(|(at, stage)| match stage.kind() {
+            Kind::Sort(sort) => Some((at, sort.pattern())),
+            _ => None,
+        });
         later.is_some_and(|(at, pattern)| {
             behind[..at].iter().all(|stage| stage.passage().lets_pass(pattern))
         })
     };
     let mut at = 0;
     while at < stages.len() {
-        let is_plain = matches!(stages[at].kind(), Kind::Sort(_, None));
+        let is_plain = matches!(stages[at].kind(), Kind::Sort(sort) if sort.limit().is_none());
         if is_plain && is_decided_later(&stages[at + 1..]) {
             stages.remove(at);
         } else {

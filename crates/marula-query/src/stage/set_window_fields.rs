@@ -1,23 +1,26 @@
 //! `$setWindowFields`: to each document, values computed from the documents around it.
 //!
-//! All documents are taken in and sorted by partition and `sortBy`; then one partition after another is
-//! computed.
+//! It becomes a `$sort` by partition and `sortBy`, which an index may serve, and the stage here, which reads one partition
+//! after another and computes it as a whole. A partition that is neither a path nor a constant is computed into a field
+//! before the sort, and taken away in the end.
 
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::key_string::encode_part;
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
+use super::add_fields::AddFields;
 use super::fields::write_through;
+use super::needs::{Gives, Needs};
+use super::project::Project;
+use super::sort::Sort;
 use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
-use crate::sort::SortPattern;
-use crate::spill::{ExternalSort, Front, Rows};
+use crate::sort::{SortPart, SortPattern};
 use crate::window::{Memory, Partition, WindowFunction};
 
 pub(super) const ROW: Row =
@@ -36,13 +39,16 @@ errors! {
     partition_too_large(used: usize, limit: usize) = 5414201, "Exceeded memory limit in DocumentSourceSetWindowFields, used {used} bytes but max allowed is {limit}";
 }
 
-/// A parsed `$setWindowFields`.
+/// Where a computed partition stands while the stages are at work.
+const COMPUTED: &str = "__internal_setWindowFields_partition_key";
+
+/// A parsed `$setWindowFields`, without the stages around it.
 #[derive(Debug)]
-pub(super) struct SetWindowFields {
+struct SetWindowFields {
+    /// What tells partitions apart, if there are several: a path.
     partition_by: Option<Expression>,
-    sort_by: Option<(SortPattern, DocBuf)>,
-    /// By what all is sorted: the partition, then `sortBy`. None where a partition is computed: mongod does so between the
-    /// sorts, and those that tie keep the order of an earlier one.
+    sort_by: Option<DocBuf>,
+    /// The order of its input: by partition, then `sortBy`; none where there is neither.
     order: Option<SortPattern>,
     output: Vec<(Path, WindowFunction)>,
 }
@@ -67,110 +73,133 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             name => return Err(unknown_field(&name.to_str_lossy())),
         }
     }
-    let output = output.ok_or_else(no_output)?;
-    let stage = SetWindowFields::new(partition_by, sort, output, parser)?;
-    parser.push(stage);
+    push(partition_by, sort, output.ok_or_else(no_output)?, parser)
+}
+
+/// Hands the stages of a `$setWindowFields` of these parts, which `$fill` has too, to the parser.
+pub(super) fn push(
+    partition_by: Option<Expression>,
+    sort_by: Option<Doc<'_>>,
+    output: Doc<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<()> {
+    let context = parser.context;
+    if let Some(sort) = sort_by {
+        SortPattern::read(sort, context)?;
+    }
+    let functions = parse_functions(output, sort_by, parser)?;
+    let (partition_by, is_computed) = match partition_by {
+        Some(expression) => match optimize_partition(expression, context)? {
+            // One value makes one partition.
+            Expression::Constant(_) | Expression::Missing => (None, false),
+            Expression::Field(path) => (Some(path), false),
+            expression => {
+                parser.push(AddFields::of_one("$addFields", COMPUTED, expression));
+                (Some(Path::parse(COMPUTED.as_bytes())?), true)
+            }
+        },
+        None => (None, false),
+    };
+    let spec = order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY));
+    let order = match spec.as_doc().is_empty() {
+        false => Some(SortPattern::parse(spec.as_doc(), context)?),
+        true => None,
+    };
+    if let Some(order) = &order {
+        parser.push(Sort::new(order.clone(), spec));
+    }
+    let output = functions
+        .into_iter()
+        .map(|(name, function)| Ok((Path::parse(name)?, function)))
+        .collect::<Result<_>>()?;
+    let partition_by = partition_by.map(Expression::Field);
+    parser.push(SetWindowFields { partition_by, sort_by: sort_by.map(Doc::to_buf), order, output });
+    if is_computed {
+        let spec = DocBuf::build(|out| {
+            out.append(COMPUTED, false);
+        });
+        parser.push(Project::parse("$project", spec.as_doc(), context)?);
+    }
     Ok(())
 }
 
-impl SetWindowFields {
-    /// A stage of its parts, which `$fill` has too.
-    pub(super) fn new(
-        mut partition_by: Option<Expression>,
-        sort: Option<Doc<'_>>,
-        output: Doc<'_>,
-        parser: &Parser<'_>,
-    ) -> Result<Self> {
-        let sort_by = match sort.filter(|sort| !sort.is_empty()) {
-            Some(sort) => Some((SortPattern::read(sort, parser.context)?, sort.to_buf())),
-            None => None,
-        };
-        let mut functions: Vec<(&[u8], WindowFunction)> = Vec::new();
-        for element in output {
-            if functions.iter().any(|(name, _)| conflict(name, element.name)) {
-                return Err(conflicting_paths());
-            }
-            let value = element.value.get();
-            let function = WindowFunction::parse(element.name, value, sort, &mut parser.scope())?;
-            functions.push((element.name, function));
+/// The functions of the output and where their values go, as it is written.
+fn parse_functions<'o>(
+    output: Doc<'o>,
+    sort_by: Option<Doc<'_>>,
+    parser: &Parser<'_>,
+) -> Result<Vec<(&'o [u8], WindowFunction)>> {
+    let mut functions: Vec<(&[u8], WindowFunction)> = Vec::new();
+    for element in output {
+        if functions.iter().any(|(name, _)| conflict(name, element.name)) {
+            return Err(conflicting_paths());
         }
-        if let Some(expression) = &mut partition_by {
-            // What makes all documents one partition is found before anything else is computed.
-            expression
-                .optimize(parser.context)
-                .map_err(|error| error.caused_by("Failed to optimize partitionBy expression"))?;
-            if matches!(expression, Expression::Variable(Variable::Root, path) if path.is_empty()) {
-                return Err(root_partition());
-            }
-            let is_array = match &*expression {
-                Expression::Array(_) => expression.needs_no_document(),
-                other => other.as_constant().is_some_and(|value| value.as_array().is_some()),
-            };
-            if is_array {
-                return Err(partition_is_array());
-            }
-        }
-        let sorts_by = sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
-        let spec = match &partition_by {
-            Some(Expression::Field(path)) => Some(sort_spec(&path.text(), sorts_by)),
-            Some(by) if by.as_constant().is_none() => None,
-            _ => Some(sorts_by.to_buf()),
-        };
-        let order = match spec.filter(|spec| !spec.as_doc().is_empty()) {
-            Some(spec) => Some(SortPattern::read(spec.as_doc(), parser.context)?),
-            None => None,
-        };
-        let is_split = partition_by.as_ref().is_some_and(|by| by.as_constant().is_none());
-        let sort_by = match sort_by {
-            Some((pattern, spec)) => {
-                pattern.check_score(parser.context)?;
-                Some((if is_split { pattern.behind_others() } else { pattern }, spec))
-            }
-            None => None,
-        };
-        let output = functions
-            .into_iter()
-            .map(|(name, function)| Ok((Path::parse(name)?, function)))
-            .collect::<Result<_>>()?;
-        Ok(SetWindowFields { partition_by, sort_by, order, output })
+        let value = element.value.get();
+        let function = WindowFunction::parse(element.name, value, sort_by, &mut parser.scope())?;
+        functions.push((element.name, function));
     }
+    Ok(functions)
 }
 
-impl SetWindowFields {
-    /// Checks that a document can be sorted by its partition, which is `value`, and by `sortBy`. A partition that is a path
-    /// is sorted by as such, so that the arrays on its way count; another is one field more.
-    fn check_sort_key(&self, document: Doc<'_>, value: Value<'_>, context: &Context) -> Result<()> {
-        const COMPUTED: &[u8] = b"__internal_setWindowFields_partition_key";
-        if let Some(order) = &self.order {
-            return order.write_key(document, &mut Vec::new());
-        }
-        let mut document = document.to_buf();
-        document.push(COMPUTED.as_bstr(), value);
-        let rest = self.sort_by.as_ref().map_or(Doc::EMPTY, |(_, spec)| spec.as_doc());
-        let order = SortPattern::read(sort_spec(COMPUTED, rest).as_doc(), context)?;
-        order.write_key(document.as_doc(), &mut Vec::new())
+/// What tells partitions apart, computed as far as it needs no document: what makes all documents one partition is found
+/// before anything else is computed.
+fn optimize_partition(mut expression: Expression, context: &Context) -> Result<Expression> {
+    expression
+        .optimize(context)
+        .map_err(|error| error.caused_by("Failed to optimize partitionBy expression"))?;
+    if matches!(&expression, Expression::Variable(Variable::Root, path) if path.is_empty()) {
+        return Err(root_partition());
     }
+    let is_array = match &expression {
+        Expression::Array(_) => expression.needs_no_document(),
+        other => other.as_constant().is_some_and(|value| value.as_array().is_some()),
+    };
+    if is_array { Err(partition_is_array()) } else { Ok(expression) }
 }
 
-/// A sort by a partition's path, and then by `rest`.
-fn sort_spec(partition: &[u8], rest: Doc<'_>) -> DocBuf {
+/// The order of a partition's path, and then of `sort_by`, which says in what direction where it names that path too.
+fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>) -> DocBuf {
+    let path = partition_by.map(Path::text);
+    let is_partition = |name: &[u8]| path.as_deref() == Some(name);
+    let partition = sort_by.iter().find(|part| is_partition(part.name));
     DocBuf::build(|out| {
-        out.append(partition, 1);
-        for part in rest.iter().filter(|part| part.name != partition) {
+        match (&path, partition) {
+            (_, Some(part)) => {
+                out.append_raw(part.name, part.value);
+            }
+            (Some(path), None) => {
+                out.append(path, 1);
+            }
+            (None, None) => {}
+        }
+        for part in sort_by.iter().filter(|part| !is_partition(part.name)) {
             out.append_raw(part.name, part.value);
         }
     })
 }
 
-/// Whether two paths of the output are one, or one leads into the other.
+/// Whether two paths of documents are one, or one leads into the other.
 fn conflict(one: &[u8], other: &[u8]) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
+impl SetWindowFields {
+    /// Whether what is sorted by is none of what the stage writes.
+    fn leaves(&self, pattern: &SortPattern) -> bool {
+        pattern.parts().iter().all(|part| match part {
+            SortPart::Path { path, .. } => {
+                let path = path.to_string();
+                !self.output.iter().any(|(to, _)| conflict(&to.text(), path.as_bytes()))
+            }
+            SortPart::Meta(_) => false,
+        })
+    }
+}
+
 impl Stage for SetWindowFields {
     fn name(&self) -> &'static str {
-        "$setWindowFields"
+        "$_internalSetWindowFields"
     }
 
     fn print(&self) -> ValueBuf {
@@ -178,8 +207,8 @@ impl Stage for SetWindowFields {
             if let Some(partition_by) = &self.partition_by {
                 out.append("partitionBy", &partition_by.print());
             }
-            if let Some((_, spec)) = &self.sort_by {
-                out.append("sortBy", spec);
+            if let Some(sort_by) = &self.sort_by {
+                out.append("sortBy", sort_by);
             }
             let mut output = out.begin_doc("output");
             for (path, function) in &self.output {
@@ -192,24 +221,43 @@ impl Stage for SetWindowFields {
         self.output.iter_mut().try_for_each(|(_, function)| function.optimize(context))
     }
 
-    fn sorts_by(&self) -> Option<&SortPattern> {
-        self.order.as_ref()
+    fn gives_order(&self, pattern: &SortPattern) -> bool {
+        self.order.as_ref().is_some_and(|order| pattern.is_front_of(order)) && self.leaves(pattern)
+    }
+
+    fn takes_order(&self, pattern: &SortPattern) -> bool {
+        self.order.as_ref().is_some_and(|order| order.is_front_of(pattern)) && self.leaves(pattern)
+    }
+
+    fn reads(&self, needs: &mut Needs) -> Gives {
+        if let Some(partition_by) = &self.partition_by {
+            needs.expression(partition_by);
+        }
+        if let Some(order) = &self.order {
+            needs.sort(order);
+        }
+        for (path, function) in &self.output {
+            function.reads(needs);
+            if let [first, _, ..] = path.parts() {
+                needs.field(first);
+            }
+        }
+        Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        let context = &env.context;
-        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, None);
         Ok(Box::new(Windowing {
             input,
             has_begun: false,
-            has_array_partition: false,
+            has_ended: false,
             memories: self.output.iter().map(|_| Memory::default()).collect(),
             stage: self,
-            context: Arc::clone(context),
-            rows: Rows::Coming(sort),
+            context: Arc::clone(&env.context),
             arena: Arena::new(),
-            key: Vec::new(),
-            order: Vec::new(),
+            partition: ValueBuf::from(Value::Null),
+            documents: Vec::new(),
+            size: 0,
+            next: None,
             ready: Vec::new().into_iter(),
             current: DocBuf::new(),
         }))
@@ -220,88 +268,82 @@ struct Windowing {
     input: Box<dyn Source>,
     /// Whether a document was asked for.
     has_begun: bool,
-    /// Whether a document's partition is an array.
-    has_array_partition: bool,
+    /// Whether the input has no more.
+    has_ended: bool,
     stage: Arc<SetWindowFields>,
     context: Arc<Context>,
-    /// Documents by partition and `sortBy`. A key is that of the partition, then that of the sort; a value is the length
-    /// of the partition's key (4 bytes), then the document.
-    rows: Rows<Front>,
     arena: Arena,
-    key: Vec<u8>,
-    order: Vec<u8>,
     /// What the functions of the output remember of earlier partitions.
     memories: Vec<Memory>,
+    /// The value that the documents of the partition have.
+    partition: ValueBuf,
+    /// The documents of the partition that is read.
+    documents: Vec<DocBuf>,
+    /// What they take.
+    size: usize,
+    /// The first document of the next partition, and that one's value.
+    next: Option<(ValueBuf, DocBuf)>,
     /// The partition that has been computed.
     ready: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
 }
 
 impl Windowing {
+    /// Reads the documents of a partition; nothing where there is no more.
     fn take_in(&mut self) -> Result<Step> {
-        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
-        loop {
+        if let Some((value, document)) = self.next.take() {
+            self.partition = value;
+            self.take(document)?;
+        }
+        while !self.has_ended {
             match self.input.advance()? {
                 Step::Document => {}
-                step => return Ok(step),
+                Step::Pause => return Ok(Step::Pause),
+                Step::End => {
+                    self.has_ended = true;
+                    break;
+                }
             }
             let document = self.input.doc();
             self.arena.reset();
             let frame = Frame::new(document, &self.arena, &self.context);
-            let partition = match &self.stage.partition_by {
+            let value = match &self.stage.partition_by {
                 Some(expression) => expression.eval(&frame)?,
                 None => None,
             };
-            if let Some(value @ Value::Array(_)) = partition {
-                // It is sorted like any other, and refused when the partitions are looked at.
-                self.stage.check_sort_key(document, value, &self.context)?;
-                self.has_array_partition = true;
+            // What is missing is null.
+            let value = value.unwrap_or(Value::Null);
+            if value.as_array().is_some() {
+                return Err(partition_is_array());
             }
-            self.key.clear();
-            // A missing key of a partition is null.
-            let partition = partition.unwrap_or(Value::Null);
-            encode_part(partition, false, self.context.collator(), &mut self.key);
-            let len = u32::try_from(self.key.len()).expect("a key is of a document's size");
-            if let Some((pattern, _)) = &self.stage.sort_by {
-                pattern.write_key(document, &mut self.order)?;
-                self.key.extend_from_slice(&self.order);
+            let is_same = order::equal(self.partition.get(), value, self.context.collator());
+            if !self.documents.is_empty() && !is_same {
+                self.next = Some((value.to_buf(), document.to_buf()));
+                return Ok(Step::Document);
             }
-            sort.push(&self.key, &[&len.to_le_bytes(), document.as_bytes()])?;
+            if self.documents.is_empty() {
+                self.partition = value.to_buf();
+            }
+            let document = document.to_buf();
+            self.take(document)?;
         }
+        Ok(if self.documents.is_empty() { Step::End } else { Step::Document })
     }
 
-    /// The documents of the next partition; none where there is no more.
-    fn next_partition(&mut self) -> Result<Vec<DocBuf>> {
+    fn take(&mut self, document: DocBuf) -> Result<()> {
         let limit = self.context.limits.window_bytes_max;
-        let Rows::Sorted(front) = &mut self.rows else { return Ok(Vec::new()) };
-        let mut documents = Vec::new();
-        let mut size = 0;
-        self.key.clear();
-        while let Some((key, value)) = front.row() {
-            let (len, document) = value.split_at(size_of::<u32>());
-            let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
-            let partition = &key[..len as usize];
-            if documents.is_empty() {
-                self.key.extend_from_slice(partition);
-            } else if partition != self.key {
-                break;
-            }
-            size += document.len() + size_of::<DocBuf>();
-            if size > limit {
-                return Err(partition_too_large(size, limit));
-            }
-            documents.push(Doc::trusted(document).to_buf());
-            front.advance()?;
+        self.size += document.len() + size_of::<DocBuf>();
+        if self.size > limit {
+            return Err(partition_too_large(self.size, limit));
         }
-        Ok(documents)
+        self.documents.push(document);
+        Ok(())
     }
 
-    /// Computes the next partition.
-    fn compute(&mut self) -> Result<bool> {
-        let documents = self.next_partition()?;
-        if documents.is_empty() {
-            return Ok(false);
-        }
+    /// Computes the partition that has been read.
+    fn compute(&mut self) -> Result<()> {
+        let documents = std::mem::take(&mut self.documents);
+        self.size = 0;
         let mut columns = Vec::with_capacity(self.stage.output.len());
         for ((_, function), memory) in self.stage.output.iter().zip(&self.memories) {
             let partition = Partition { documents: &documents, context: &self.context, memory };
@@ -325,7 +367,7 @@ impl Windowing {
             ready.push(result);
         }
         self.ready = ready.into_iter();
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -335,25 +377,23 @@ impl Source for Windowing {
             let mut functions = self.stage.output.iter().map(|(_, function)| function);
             functions.try_for_each(|function| function.check_start(&self.context))?;
         }
-        if self.take_in()? == Step::Pause {
-            return Ok(Step::Pause);
-        }
-        if std::mem::take(&mut self.has_array_partition) {
-            return Err(partition_is_array());
-        }
-        self.rows.settle(Front::new)?;
         loop {
             if let Some(document) = self.ready.next() {
                 self.current = document;
                 return Ok(Step::Document);
             }
-            if !self.compute()? {
-                return Ok(Step::End);
+            match self.take_in()? {
+                Step::Document => self.compute()?,
+                step => return Ok(step),
             }
         }
     }
 
     fn doc(&self) -> Doc<'_> {
         self.current.as_doc()
+    }
+
+    fn order(&self) -> Option<&SortPattern> {
+        self.stage.order.as_ref().filter(|order| self.stage.leaves(order))
     }
 }

@@ -22,7 +22,7 @@ errors! {
 
 /// A parsed `$sort`.
 #[derive(Clone, Debug)]
-pub(super) struct Sort {
+pub struct Sort {
     pattern: SortPattern,
     spec: DocBuf,
     limit: Option<u64>,
@@ -30,8 +30,23 @@ pub(super) struct Sort {
 
 impl Sort {
     /// A sort by `spec`, which parses to `pattern`.
-    pub(super) fn new(pattern: SortPattern, spec: DocBuf, limit: Option<u64>) -> Self {
-        Sort { pattern, spec, limit }
+    pub(super) fn new(pattern: SortPattern, spec: DocBuf) -> Self {
+        Sort { pattern, spec, limit: None }
+    }
+
+    /// The order.
+    pub fn pattern(&self) -> &SortPattern {
+        &self.pattern
+    }
+
+    /// How many documents are wanted, where a `$limit` follows.
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// The same sort of all documents.
+    pub(super) fn without_limit(&self) -> Sort {
+        Sort { limit: None, ..self.clone() }
     }
 }
 
@@ -43,7 +58,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(empty());
     }
     let pattern = SortPattern::parse(spec, parser.context)?;
-    parser.push(Sort { pattern, spec: spec.to_buf(), limit: None });
+    parser.push(Sort::new(pattern, spec.to_buf()));
     Ok(())
 }
 
@@ -62,7 +77,7 @@ impl Stage for Sort {
     }
 
     fn kind(&self) -> Kind<'_> {
-        Kind::Sort(&self.pattern, self.limit)
+        Kind::Sort(self)
     }
 
     fn limited(&self, limit: u64) -> Option<Arc<dyn Stage>> {
@@ -136,6 +151,10 @@ impl Source for Sorting {
             Rows::Sorted(sorted) => Doc::trusted(&sorted.value()[size_of::<f64>()..]),
             _ => Doc::EMPTY,
         }
+    }
+
+    fn order(&self) -> Option<&SortPattern> {
+        Some(&self.stage.pattern)
     }
 
     fn text_score(&self) -> Option<f64> {

@@ -36,6 +36,6 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     parser.push(Group::new(key, vec![count]));
     let by_count = doc! { "count": -1 };
     let pattern = SortPattern::parse(by_count.as_doc(), parser.context)?;
-    parser.push(Sort::new(pattern, by_count, None));
+    parser.push(Sort::new(pattern, by_count));
     Ok(())
 }

@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 use super::Env;
 use crate::context::Context;
 use crate::expression::{Arena, Frame};
+use crate::sort::SortPattern;
 
 /// How large a document between stages may be: the most that a reply's document may have, and room
 /// for what the reply adds.
@@ -37,6 +38,11 @@ pub trait Source: Send {
 
     /// The document moved to; only after [`Step::Document`].
     fn doc(&self) -> Doc<'_>;
+
+    /// The order in which the documents come, where it is known.
+    fn order(&self) -> Option<&SortPattern> {
+        None
+    }
 
     /// How well that document meets the text search at the front of the pipeline.
     fn text_score(&self) -> Option<f64> {

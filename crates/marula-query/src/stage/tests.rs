@@ -140,6 +140,24 @@ fn documents() -> DocBuf {
             if n % 5 == 0 {
                 doc.append("rare", n);
             }
+            match n % 9 {
+                0 => {}
+                1 => {
+                    doc.append("mixed", Value::Null);
+                }
+                2 => {
+                    doc.append("mixed", &doc! { "k": (n % 4) });
+                }
+                3 => {
+                    doc.begin_array("mixed").push(n % 40).push(1);
+                }
+                4 => {
+                    doc.append("mixed", f64::from(n % 40));
+                }
+                _ => {
+                    doc.append("mixed", n % 40);
+                }
+            }
         }
     })
 }
@@ -172,15 +190,48 @@ fn groups_do_not_depend_on_memory() {
         "mins": { "$minN": { "n": 2, "input": "$x" } },
         "bottoms": { "$bottomN": { "n": 2, "sortBy": { "_id": 1 }, "output": ["$_id", "$s"] } }
     };
-    for key in ["$g", "$rare", "$h", "$none", "$_id"] {
+    let check = |key: Value<'_>, sort: Option<&DocBuf>| {
         check_memory(&DocBuf::build(|out| {
             let mut pipeline = out.begin_array("p");
+            if let Some(sort) = sort {
+                pipeline.begin_doc().append("$sort", sort);
+            }
             let mut stage = pipeline.begin_doc();
             let mut spec = stage.begin_doc("$group");
             spec.append("_id", key);
             spec.append_elements(accumulators.as_doc().elements_bytes());
         }));
+    };
+    for field in ["g", "rare", "h", "none", "_id", "mixed"] {
+        let path = format!("${field}");
+        check(path.as_str().into(), None);
+        for direction in [1, -1] {
+            let sort = DocBuf::build(|out| {
+                out.append(field, direction);
+            });
+            check(path.as_str().into(), Some(&sort));
+            check((&doc! { "k": (path.as_str()) }).into(), Some(&sort));
+        }
     }
+}
+
+/// Where documents come in the order of the key, no more than a part of the groups is there at once.
+#[test]
+fn groups_in_order_leave_before_the_input_ends() {
+    let mut env = env(STAGE_BYTES_MAX);
+    let mut context = Context::clone(&env.context);
+    context.limits.group_bytes_max = 5_000;
+    env.context = Arc::new(context);
+    let documents = documents();
+    let documents = array(documents.as_doc(), "d");
+    let groups = |sort: DocBuf| {
+        let pipeline = doc! { "p": [{ "$sort": &sort }, { "$group": { "_id": "$_id", "x": { "$sum": "$x" } } }] };
+        run(array(pipeline.as_doc(), "p"), documents, &env)
+    };
+    let found = groups(doc! { "_id": -1, "g": 1 }).unwrap();
+    let ids: Vec<_> = found.iter().filter_map(|doc| doc.as_doc().get("_id")).collect();
+    assert_eq!(ids, (0..700).rev().map(Value::Int32).collect::<Vec<_>>());
+    assert_eq!(groups(doc! { "g": 1, "_id": 1 }).unwrap_err().code().number(), 292);
 }
 
 #[test]

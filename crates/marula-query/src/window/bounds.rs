@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use marula_bson::{Doc, Value, ValueBuf, order};
+use marula_bson::{Doc, DocWriter, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::{Partition, SortBy};
 use crate::expression::calendar::{Unit, add_units};
-use crate::expression::number::Number;
+use crate::expression::number::{Number, int_or_long};
 use crate::expression::{Expression, Scope, print};
 
 errors! {
@@ -45,6 +45,16 @@ pub(crate) enum Bound<T> {
     Current,
     /// So far from it.
     At(T),
+}
+
+impl<T> Bound<T> {
+    fn printed<'t>(&'t self, at: impl FnOnce(&'t T) -> Value<'t>) -> Value<'t> {
+        match self {
+            Bound::Unbounded => "unbounded".into(),
+            Bound::Current => "current".into(),
+            Bound::At(distance) => at(distance),
+        }
+    }
 }
 
 /// The documents that a window function sees.
@@ -97,6 +107,29 @@ impl Bounds {
         match self {
             Bounds::Documents(lower, _) => *lower != Bound::Unbounded,
             Bounds::Range { lower, .. } => *lower != Bound::Unbounded,
+        }
+    }
+
+    /// Writes them as `explain` shows them.
+    pub(super) fn print(&self, out: &mut DocWriter<'_>) {
+        let mut window = out.begin_doc("window");
+        match self {
+            Bounds::Documents(lower, upper) => {
+                let mut ends = window.begin_array("documents");
+                for end in [lower, upper] {
+                    ends.push(end.printed(|at| int_or_long(*at).into()));
+                }
+            }
+            Bounds::Range { lower, upper, unit, .. } => {
+                let mut ends = window.begin_array("range");
+                for end in [lower, upper] {
+                    ends.push(end.printed(ValueBuf::get));
+                }
+                drop(ends);
+                if let Some(unit) = unit {
+                    window.append("unit", unit.name());
+                }
+            }
         }
     }
 

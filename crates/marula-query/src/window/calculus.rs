@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use marula_bson::{Decimal128, Type, Value, ValueBuf};
+use marula_bson::{Decimal128, DocWriter, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::expression::calendar::Unit;
 use crate::expression::number::{DecContext, Number, decimal_with};
 use crate::expression::{Expression, Scope};
+use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
     Row { name: "$covariancePop", parse: parse_covariance },
@@ -236,6 +237,21 @@ impl Function for Slope {
         self.input.optimize(context)
     }
 
+    fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.input);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        let mut argument =
+            out.begin_doc(if self.is_integral { "$integral" } else { "$derivative" });
+        argument.append("input", &self.input.print());
+        if let Some(unit) = self.unit {
+            argument.append("unit", unit.name());
+        }
+        argument.finish();
+        self.bounds.print(out);
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let times = partition.sort_values(&self.sort_by)?;
         let windows = self.bounds.windows(partition)?;
@@ -416,6 +432,16 @@ impl Covariance {
 impl Function for Covariance {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.input.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.input);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        let name = if self.is_sample { "$covarianceSamp" } else { "$covariancePop" };
+        out.append(name, &self.input.print());
+        self.bounds.print(out);
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {

@@ -1,12 +1,13 @@
 //! A window function: its row, its arguments, its bounds.
 
-use marula_bson::{Doc, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::{Bounds, Partition, SortBy, calculus, rank, removable, smooth, text};
 use crate::accumulator::{self, Accumulator, Ties};
 use crate::context::Context;
 use crate::expression::{Arena, Frame, Scope, print};
+use crate::stage::needs::Needs;
 
 errors! {
     field_not_object(name: &str) = FailedToParse, "The field '{name}' must be an object";
@@ -82,6 +83,12 @@ pub(super) trait Function: std::fmt::Debug + Send + Sync {
     /// Computes what needs no document.
     fn optimize(&mut self, context: &Context) -> Result<()>;
 
+    /// Notes what is read of each document, but for the fields of `sortBy`.
+    fn reads(&self, needs: &mut Needs);
+
+    /// Writes the function as `explain` shows it.
+    fn print(&self, out: &mut DocWriter<'_>);
+
     /// Whether the function can start at all; asked before the first document is read.
     fn check_start(&self, _: &Context) -> Result<()> {
         Ok(())
@@ -104,10 +111,7 @@ const NOT_IN_WINDOWS: &[&[u8]] = &[b"$accumulator", b"$mergeObjects"];
 
 /// A window function, parsed.
 #[derive(Debug)]
-pub(crate) struct WindowFunction {
-    function: Box<dyn Function>,
-    spec: ValueBuf,
-}
+pub(crate) struct WindowFunction(Box<dyn Function>);
 
 impl WindowFunction {
     /// Parses `{ $function: <argument>, window: <bounds> }`, the value of the output field `field`.
@@ -140,27 +144,32 @@ impl WindowFunction {
                 parse_accumulated(&Spec { name, argument, fields: doc, sort }, scope)?
             }
         };
-        Ok(WindowFunction { function, spec: value.to_buf() })
+        Ok(WindowFunction(function))
     }
 
     /// One value for each document of a partition.
     pub(crate) fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        self.function.values(partition)
+        self.0.values(partition)
     }
 
     /// Computes what needs no document.
     pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
-        self.function.optimize(context)
+        self.0.optimize(context)
+    }
+
+    /// Notes what is read of each document, but for the fields of `sortBy`.
+    pub(crate) fn reads(&self, needs: &mut Needs) {
+        self.0.reads(needs);
     }
 
     /// Whether the function can start at all; to be asked before the first document is read.
     pub(crate) fn check_start(&self, context: &Context) -> Result<()> {
-        self.function.check_start(context)
+        self.0.check_start(context)
     }
 
-    /// The function as it was given.
-    pub(crate) fn print(&self) -> ValueBuf {
-        self.spec.clone()
+    /// The function as `explain` shows it.
+    pub(crate) fn print(&self) -> DocBuf {
+        DocBuf::build(|out| self.0.print(out))
     }
 }
 
@@ -210,6 +219,18 @@ impl Accumulated {
 impl Function for Accumulated {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.accumulator.optimize_argument(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) {
+        self.accumulator.reads(needs);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        let printed = self.accumulator.print();
+        for element in printed.get().as_doc().unwrap_or(Doc::EMPTY) {
+            out.append_raw(element.name, element.value);
+        }
+        self.bounds.print(out);
     }
 
     fn check_start(&self, context: &Context) -> Result<()> {

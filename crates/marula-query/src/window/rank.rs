@@ -1,12 +1,14 @@
 //! Window functions of position: ranks, `$documentNumber`, `$shift`.
 
-use marula_bson::{Type, Value, ValueBuf, order};
+use marula_bson::{Doc, DocWriter, Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
 use crate::context::Context;
+use crate::expression::number::int_or_long;
 use crate::expression::{Expression, Scope};
+use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
     Row { name: "$denseRank", parse: parse_rank },
@@ -63,6 +65,17 @@ impl Function for Rank {
         Ok(())
     }
 
+    fn reads(&self, _: &mut Needs) {}
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        let name = match self.style {
+            Style::Rank => "$rank",
+            Style::Dense => "$denseRank",
+            Style::Number => "$documentNumber",
+        };
+        out.append(name, Doc::EMPTY);
+    }
+
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         let collator = partition.context.collator();
         let sorted = partition.sort_values(&self.sort_by)?;
@@ -85,7 +98,7 @@ impl Function for Rank {
                 Style::Dense => dense,
                 Style::Number => number,
             };
-            values.push(Value::from(crate::expression::number::int_or_long(chosen)).to_buf());
+            values.push(Value::from(int_or_long(chosen)).to_buf());
         }
         Ok(values)
     }
@@ -148,6 +161,17 @@ impl Shift {
 impl Function for Shift {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.output.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.output);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        let mut argument = out.begin_doc("$shift");
+        argument.append("by", int_or_long(self.by));
+        argument.append("output", &self.output.print());
+        argument.append("default", &self.default);
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {

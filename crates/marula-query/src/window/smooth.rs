@@ -3,14 +3,15 @@
 use std::cmp::Ordering;
 
 use marula_bson::value::LONG_END;
-use marula_bson::{Decimal128, Value, ValueBuf, order};
+use marula_bson::{Decimal128, DocWriter, Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
 use crate::context::Context;
-use crate::expression::number::{DecContext, Number, decimal_with};
+use crate::expression::number::{DecContext, Number, decimal_with, int_or_long};
 use crate::expression::{Expression, Scope};
+use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
     Row { name: "$expMovingAvg", parse: parse_moving_average },
@@ -47,7 +48,7 @@ struct MovingAverage {
 enum Weight {
     /// Two of one more than so many.
     Count(i64),
-    Alpha(ValueBuf),
+    Alpha(Decimal128),
 }
 
 fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
@@ -67,7 +68,7 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
             if alpha.compare_zero() != Some(Ordering::Greater) || !is_below_one {
                 return Err(alpha_out_of_range(&shown("alpha", value)));
             }
-            Weight::Alpha(value.to_buf())
+            Weight::Alpha(alpha.to_decimal())
         }
         (None, None) => return Err(average_unknown_field()),
     };
@@ -79,6 +80,10 @@ fn count(value: Value<'_>) -> Result<i64> {
     let number = value.as_f64().ok_or_else(|| n_not_number(value.kind().alias()))?;
     #[allow(clippy::cast_possible_truncation)]
     let n = match value.as_exact_i64() {
+        // mongod calls no decimal a whole number that is not above zero.
+        Some(n) if n <= 0 && value.kind() == Type::Decimal128 => {
+            return Err(n_not_integer(&shown("N", value)));
+        }
         Some(n) => n,
         // What is too great for a long is the greatest, and what is no number is zero.
         None if number.is_nan() || number.abs() >= LONG_END => number as i64,
@@ -90,6 +95,19 @@ fn count(value: Value<'_>) -> Result<i64> {
 impl Function for MovingAverage {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.input.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.input);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        let mut argument = out.begin_doc("$expMovingAvg");
+        match &self.weight {
+            Weight::Count(n) => argument.append("N", int_or_long(*n)),
+            Weight::Alpha(alpha) => argument.append("alpha", *alpha),
+        };
+        argument.append("input", &self.input.print());
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
@@ -126,7 +144,7 @@ impl MovingAverage {
                 let parts = Decimal128::from_i64(n.saturating_add(1));
                 decimal_with(Decimal128::from_i64(2), parts, DecContext::div)
             }
-            Weight::Alpha(alpha) => Number::of(alpha.get()).map_or(one, Number::to_decimal),
+            Weight::Alpha(alpha) => *alpha,
         };
         let rest = decimal_with(one, alpha, DecContext::sub);
         let newest = decimal_with(number, alpha, DecContext::mul);
@@ -172,6 +190,14 @@ fn place(value: &Option<ValueBuf>) -> Option<Number> {
 impl Function for LinearFill {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.input.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.input);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        out.append("$linearFill", &self.input.print());
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
@@ -242,6 +268,14 @@ fn parse_locf(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function
 impl Function for LastObserved {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.input.optimize(context)
+    }
+
+    fn reads(&self, needs: &mut Needs) {
+        needs.expression(&self.input);
+    }
+
+    fn print(&self, out: &mut DocWriter<'_>) {
+        out.append("$locf", &self.input.print());
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {

@@ -7,7 +7,7 @@ use marula_bson::{DocWriter, FieldPath, Value, ValueBuf};
 use marula_error::Result;
 
 use super::Group;
-use crate::expression::{Expression, Frame};
+use crate::expression::Frame;
 use crate::stage::pipeline::printed;
 use crate::stage::source::{Map, Transform, check_size};
 use crate::stage::{Env, Source, Stage};
@@ -23,12 +23,7 @@ pub struct FirstOfEach {
 impl FirstOfEach {
     /// What a group is, if it is such a one.
     pub(super) fn of(group: Arc<Group>) -> Option<FirstOfEach> {
-        let key = match &group.key {
-            Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
-            key => key,
-        };
-        let Expression::Field(path) = key else { return None };
-        let field = FieldPath::new(path.text());
+        let field = group.key_path()?;
         let takes_first = group.fields.iter().all(|(_, accumulator)| accumulator.takes_first());
         takes_first.then(|| FirstOfEach { field, stage: Arc::new(GroupByDistinctScan { group }) })
     }

@@ -33,6 +33,8 @@ const PART_BITS: u32 = 5;
 const PARTS: usize = 1 << PART_BITS;
 /// So often parts are parted again. What still meets then is one group, or keys that no hash tells apart.
 const DEPTH_MAX: u32 = 8;
+/// So many groups leave together where documents come in the order of the key.
+const SETTLED: usize = 1_024;
 /// Rows taken in between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 1_024;
 
@@ -110,6 +112,18 @@ impl Groups {
             are_compound: self.are_compound,
             ..Groups::default()
         }
+    }
+
+    /// Takes the newest group out, which has so many states.
+    fn split_newest(&mut self, states: usize, collator: Option<&dyn Collator>) -> Groups {
+        let at = self.keys.len() - 1;
+        let mut newest = Groups { states: self.states.split_off(at * states), ..self.empty() };
+        let size = self.sizes.split_off(at).into_iter().sum();
+        for key in self.keys.split_off(at) {
+            let hash = newest.hash(key.get(), collator);
+            newest.insert(hash, key, size, collator);
+        }
+        newest
     }
 
     fn hash(&self, key: Value<'_>, collator: Option<&dyn Collator>) -> u64 {
@@ -236,6 +250,35 @@ impl Table {
             };
         }
         if grown > 0 { held.grow(context, at, grown) } else { Ok(()) }
+    }
+
+    /// Whether so much is held that groups that are complete should leave.
+    pub(super) fn is_worth_settling(&self) -> bool {
+        let limit = self.context.limits.group_bytes_max;
+        self.len() > 1 && (self.len() >= SETTLED || self.held.size > limit / 4)
+    }
+
+    /// Takes out all groups but the newest: those are complete where documents come in the order of the key. `None` where
+    /// a key is there that others may follow before it comes again.
+    pub(super) fn settle(&mut self) -> Option<Table> {
+        let Table { stage, inputs, context, held } = self;
+        let is_of_one = |key: &ValueBuf| {
+            let key = match (&stage.key, key.get()) {
+                (Expression::Object(_), Value::Document(key)) => key.values().next(),
+                (_, key) => Some(key),
+            };
+            // An array is sorted by an element; and a collation may put symbols among the strings.
+            !matches!(key, None | Some(Value::Array(_) | Value::Document(_) | Value::Symbol(_)))
+        };
+        if held.spilled.is_some() || !held.groups.keys.iter().all(is_of_one) {
+            return None;
+        }
+        let newest = held.groups.split_newest(stage.fields.len(), context.collator());
+        let size = newest.sizes.iter().sum();
+        let rest = Held { groups: newest, size, ..Held::default() };
+        let settled = std::mem::replace(held, rest);
+        let (stage, inputs, context) = (Arc::clone(stage), Arc::clone(inputs), Arc::clone(context));
+        Some(Table { stage, inputs, context, held: settled })
     }
 
     /// Adds a row that was written before.

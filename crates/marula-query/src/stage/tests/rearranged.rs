@@ -186,6 +186,68 @@ fn what_is_densified_is_in_order() {
 
 /// The shapes that `explain` of mongod 6.0 shows.
 #[test]
+fn windows_have_a_sort_before_them() {
+    let all = r#""window": {"documents": ["unbounded", "unbounded"]}"#;
+    let n = format!(r#""output": {{"n": {{"$push": "$c", {all}}}}}"#);
+    let windows = |fields: &str| format!(r#"{{"$setWindowFields": {{{fields}{n}}}}}"#);
+    let printed = |fields: &str| format!(r#"{{"$_internalSetWindowFields": {{{fields}{n}}}}}"#);
+    let sort = |key: &str| format!(r#"{{"$sort": {{"sortKey": {key}}}}}"#);
+    for (fields, order) in [
+        (r#""partitionBy": "$a", "sortBy": {"b": 1}, "#, r#"{"a": 1, "b": 1}"#),
+        (r#""partitionBy": "$a", "sortBy": {"a": -1}, "#, r#"{"a": -1}"#),
+        (r#""partitionBy": "$a", "sortBy": {"b": 1, "a": -1}, "#, r#"{"a": -1, "b": 1}"#),
+        (r#""partitionBy": "$a.b", "#, r#"{"a.b": 1}"#),
+        (r#""sortBy": {"b": -1}, "#, r#"{"b": -1}"#),
+    ] {
+        let expected = format!("{}, {}", sort(order), printed(fields));
+        check(&format!("[{}]", windows(fields)), &format!("[{expected}]"));
+    }
+    check(&format!("[{}]", windows("")), &format!("[{}]", printed("")));
+    let one = r#""partitionBy": {"$add": [1, 2]}, "#;
+    check(&format!("[{}]", windows(one)), &format!("[{}]", printed("")));
+
+    let key = "__internal_setWindowFields_partition_key";
+    let computed = r#""partitionBy": {"$toLower": "$a"}, "sortBy": {"b": 1}, "#;
+    let instead = format!(r#""partitionBy": "${key}", "sortBy": {{"b": 1}}, "#);
+    let expected = format!(
+        r#"[{{"$addFields": {{"{key}": {{"$toLower": ["$a"]}}}}}}, {}, {}, {{"$project": {{"{key}": false}}}}]"#,
+        sort(&format!(r#"{{"{key}": 1, "b": 1}}"#)),
+        printed(&instead),
+    );
+    check(&format!("[{}]", windows(computed)), &expected);
+
+    // A later sort is left out, takes the place of the one before, or stays.
+    let fields = r#""partitionBy": "$a", "sortBy": {"b": 1}, "#;
+    let (stage, shown) = (windows(fields), printed(fields));
+    let own = r#"{"a": 1, "b": 1}"#;
+    let limit = r#"{"$limit": {"$numberLong": "3"}}"#;
+    for (later, before, behind) in [
+        (r#"{"a": 1}"#, own, false),
+        (own, own, false),
+        (r#"{"a": 1, "b": 1, "d": -1}"#, r#"{"a": 1, "b": 1, "d": -1}"#, false),
+        (r#"{"a": -1}"#, own, true),
+        (r#"{"b": 1}"#, own, true),
+        (r#"{"a": 1, "c": 1}"#, own, true),
+        (r#"{"a": 1, "b": 1, "n": 1}"#, own, true),
+        (r#"{"a": 1, "b": 1, "n.x": 1}"#, own, true),
+    ] {
+        let left = if behind { format!(", {}", sort(later)) } else { String::new() };
+        let expected = format!("{}, {shown}{left}", sort(before));
+        check(&format!(r#"[{stage}, {{"$sort": {later}}}]"#), &format!("[{expected}]"));
+        if !behind {
+            let expected = format!("[{expected}, {limit}]");
+            check(&format!(r#"[{stage}, {{"$sort": {later}}}, {limit}]"#), &expected);
+        }
+    }
+    let unsorted = windows("");
+    check(
+        &format!(r#"[{unsorted}, {{"$sort": {{"a": 1}}}}]"#),
+        &format!(r#"[{}, {}]"#, printed(""), sort(r#"{"a": 1}"#)),
+    );
+}
+
+/// The shapes that `explain` of mongod 6.0 shows.
+#[test]
 fn what_is_joined_is_unwound_as_it_comes() {
     let start = r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y""#;
     let plain = r#""unwinding": {"preserveNullAndEmptyArrays": false}"#;
