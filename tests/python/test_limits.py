@@ -27,6 +27,36 @@ def test_a_document_of_exactly_16_megabytes(c):
     assert error.value.code in (17419, 17420)
 
 
+def test_documents_between_stages_may_be_larger(c):
+    """Only what leaves a pipeline must fit 16 MB."""
+    c.insert_many([{"_id": i, "k": 1, "s": "x" * 1_000_000} for i in range(18)])
+    one = c.database["one"]
+    one.insert_one({"_id": 1, "k": 1})
+    group = {"$group": {"_id": "all", "all": {"$push": "$s"}}}
+    count = {"$project": {"_id": 0, "n": {"$size": "$all"}}}
+    join = {"from": c.name, "as": "all"}
+    for collection, stages in [
+        (c, [group]),
+        (c, [group, {"$addFields": {"again": "$all"}}, {"$sort": {"_id": 1}}]),
+        (c, [group, {"$group": {"_id": None, "all": {"$first": "$all"}}}]),
+        (c, [{"$facet": {"all": [{"$match": {"k": 1}}]}}]),
+        (c, [{"$setWindowFields": {"output": {"all": {"$push": "$s"}}}}, {"$limit": 1}]),
+        (one, [{"$lookup": {**join, "localField": "k", "foreignField": "k"}}]),
+        (one, [{"$lookup": {**join, "pipeline": []}}]),
+        (one, [{"$graphLookup": {**join, "startWith": "$k", "connectFromField": "x", "connectToField": "k"}}]),
+    ]:
+        assert list(collection.aggregate([*stages, count])) == [{"n": 18}]
+        with pytest.raises(OperationFailure) as error:
+            collection.aggregate(stages)
+        assert error.value.code == 10334 and "First element: " in str(error.value)
+    assert len(list(c.aggregate([group, {"$unwind": "$all"}]))) == 18
+    for write in [{"$out": "written"}, {"$merge": "written"}]:
+        with pytest.raises(OperationFailure) as error:
+            c.aggregate([group, write])
+        assert error.value.code == 10334
+    assert c.database["written"].count_documents({}) == 0
+
+
 def test_a_batch_of_100_000(c):
     documents = [{"_id": i} for i in range(100_000)]
     reply = c.database.command("insert", "c", documents=documents, ordered=False)

@@ -13,7 +13,7 @@ use marula_plan::{
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
 use marula_query::sort::SortPattern;
-use marula_query::stage::source::Documents;
+use marula_query::stage::source::{Documents, check_result};
 use marula_query::stage::world::STAGE_BYTES_MAX;
 use marula_query::stage::{
     Env, JoinSide, Kind, Pipeline, Replacement, Report, Source, Stage, Step, World,
@@ -184,6 +184,7 @@ impl cursor::Source for PipelineSource {
                 }
             }
             let doc = self.source.doc();
+            check_result(doc)?;
             self.is_held =
                 batch.count() > 0 && batch.size() + doc.as_bytes().len() > BATCH_BYTES_MAX;
             if self.is_held {

@@ -19,7 +19,7 @@ use super::fields::write_with;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::pipeline::Inside;
-use super::source::{DOCUMENT_BYTES_MAX, check_size};
+use super::source::check_size;
 use super::unwind::Unwind;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
@@ -31,6 +31,9 @@ use joining::Joining;
 
 pub(super) const ROW: Row =
     Row { name: "$lookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+
+/// What is found for one document may take so much.
+const FOUND_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
@@ -46,7 +49,7 @@ errors! {
     no_from_nor_documents() = FailedToParse, "$lookup stage without explicit collection must have a pipeline with $documents as first stage";
     no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
     let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";
-    result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {DOCUMENT_BYTES_MAX} bytes";
+    result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes";
 }
 
 /// The variables around a stage: those with values, and those without.
@@ -257,7 +260,7 @@ impl LookingUp {
         let too_large = || result_too_large(lookup.from.as_deref().unwrap_or_default());
         while let Some(joined) = found.next(&self.joining)? {
             list.push(joined);
-            if list.size() > DOCUMENT_BYTES_MAX {
+            if list.size() > FOUND_BYTES_MAX {
                 return Err(too_large());
             }
         }

@@ -10,7 +10,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::source::check_size;
+use super::source::check_result;
 use super::{Env, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::set::hash;
@@ -149,7 +149,7 @@ impl Reducing {
         let mut out = DocWriter::new(&mut self.out);
         out.append("_id", &*key).append("value", &value);
         out.finish();
-        check_size(self.out.len())
+        check_result(Doc::trusted(&self.out))
     }
 }
 

@@ -7,6 +7,7 @@ use marula_bson::{ArrayWriter, Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
 use marula_error::{Error, Result, codes, errors};
 
 use super::out::{check_target_name, is_database};
+use super::source::check_result;
 use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
@@ -386,6 +387,7 @@ impl Merge {
             with_id.as_doc()
         };
         let filter = self.filter(document)?;
+        check_result(document)?;
         if matches!(self.when_matched, WhenMatched::Fail) {
             return self.insert(document, env).map_err(|error| explained(error, FOUND_EXISTING));
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::source::check_result;
 use super::{Env, Kind, Parser, Place, Replacement, Row, Source, Stage, Step, World};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
@@ -146,7 +147,10 @@ impl Writing {
         };
         loop {
             match self.input.advance()? {
-                Step::Document => target.insert(self.input.doc())?,
+                Step::Document => {
+                    check_result(self.input.doc())?;
+                    target.insert(self.input.doc())?;
+                }
                 Step::Pause => {
                     self.progress = Progress::Begun(target);
                     return Ok(Step::Pause);

@@ -10,13 +10,19 @@ use crate::context::Context;
 use crate::expression::{Arena, Frame};
 use crate::sort::SortPattern;
 
-/// How large a document between stages may be: the most that a reply's document may have, and room
-/// for what the reply adds.
-pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+/// How large a document that leaves a pipeline may be: the most that a reply's document may have, and room for what the
+/// reply adds.
+const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+/// How large one between stages may be: no stage may gather more than 100 MB.
+const STAGE_DOCUMENT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// So much is shown of the first field of a document that is too large.
+const FIRST_BYTES_MAX: usize = 16 * 1024;
 
 errors! {
-    /// A stage makes a document that is larger than BSON may be.
-    document_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {DOCUMENT_BYTES_MAX}(16MB)";
+    /// A document that leaves the pipeline is larger than BSON may be.
+    document_too_large(size: usize, first: &str) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {DOCUMENT_BYTES_MAX}(16MB) First element: {first}";
+    /// A stage makes a document that is larger than any stage may gather.
+    stage_document_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {STAGE_DOCUMENT_BYTES_MAX}(128MB)";
 }
 
 /// What a pull gave.
@@ -96,9 +102,20 @@ impl<T: Transform> Source for Map<T> {
     }
 }
 
-/// Answers an error where a document of `size` bytes is too large.
+/// Answers an error where a document of `size` bytes is too large even for the way from one stage to the next.
 pub(super) fn check_size(size: usize) -> Result<()> {
-    if size > DOCUMENT_BYTES_MAX { Err(document_too_large(size)) } else { Ok(()) }
+    if size > STAGE_DOCUMENT_BYTES_MAX { Err(stage_document_too_large(size)) } else { Ok(()) }
+}
+
+/// Answers an error where a document is too large to leave a pipeline.
+pub fn check_result(document: Doc<'_>) -> Result<()> {
+    let size = document.as_bytes().len();
+    if size <= DOCUMENT_BYTES_MAX {
+        return Ok(());
+    }
+    let mut first = document.iter().next().map(|first| first.to_string()).unwrap_or_default();
+    first.truncate(first.floor_char_boundary(FIRST_BYTES_MAX));
+    Err(document_too_large(size, &first))
 }
 
 /// Documents one behind the other.

@@ -5,6 +5,7 @@ use marula_error::{Result, errors};
 
 use super::known;
 use crate::expression::{Expression, Frame, Operator};
+use crate::stage::source::check_result;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$binarySize", 1, binary_size),
@@ -30,6 +31,7 @@ fn bson_size<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     match known(&args[0], frame)? {
         None => Ok(Some(Value::Null)),
         Some(Value::Document(doc)) => {
+            check_result(doc)?;
             Ok(Some(i32::try_from(doc.as_bytes().len()).unwrap_or(i32::MAX).into()))
         }
         Some(value) => Err(bson_size_wrong_type(value.kind().alias())),
