@@ -167,10 +167,13 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 matches!(id, Some(Tree::Leaf(id)) if id.get() != Value::Int64(0))
             };
             let is_cut = pipelines(case).iter().any(cuts) || difference.replies.iter().all(goes_on);
+            // Windows show in what order groups came that tie for their sort.
+            let windows = has("$setWindowFields") || has("$fill");
             let [ours, theirs] = difference.replies.clone().map(unordered_tree);
             difference.class == "results"
-                && has("$sort")
-                && ((unordered && ours == theirs) || (is_cut && takes_id_away(case)))
+                && (has("$sort") && unordered && ours == theirs
+                    || has("$sort") && is_cut && takes_id_away(case)
+                    || windows && unordered)
         },
     },
     Accepted {

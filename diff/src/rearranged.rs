@@ -71,12 +71,14 @@ pub(crate) const REARRANGED: &[Accepted] = &[
     Accepted {
         words: "A `$project` at the front is computed in mongod for a batch of documents",
         applies: |case, difference| {
-            let mut kinds = stages(case).into_iter().skip_while(|name| name == "$match");
+            let begins_with_one = |names: &Vec<String>| {
+                let mut names = names.iter().skip_while(|name| *name == "$match");
+                names.next().is_some_and(|name| name == "$project") && names.next().is_some()
+            };
             let is_told =
                 difference.class.starts_with("code") || difference.class.starts_with("message");
             is_told
-                && kinds.next().is_some_and(|name| name == "$project")
-                && kinds.next().is_some()
+                && pipelines(case).iter().any(begins_with_one)
                 && difference
                     .replies
                     .iter()
@@ -129,6 +131,19 @@ pub(crate) const REARRANGED: &[Accepted] = &[
             };
             let kinds = pipelines(case);
             is_told && is_by_number && kinds.iter().any(is_narrowed)
+        },
+    },
+    Accepted {
+        words: "by the order that a `$densify` or `$setWindowFields` gives is left out wherever that stands",
+        applies: |case, difference| {
+            let gives_order =
+                |name: &String| matches!(&**name, "$densify" | "$setWindowFields" | "$fill");
+            let is_sorted_behind = |names: &Vec<String>| {
+                let at = names.iter().position(gives_order);
+                at.is_some_and(|at| at > 0 && names[at..].iter().any(|name| name == "$sort"))
+            };
+            let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
+            difference.replies.iter().all(executes) && pipelines(case).iter().any(is_sorted_behind)
         },
     },
     Accepted {

@@ -263,3 +263,50 @@ def test_arguments_of_another_type(c, arguments, text):
     with pytest.raises(OperationFailure) as failed:
         c.database.command({"aggregate": c.name, **arguments})
     assert failed.value.code == 14 and failed.value.details["errmsg"] == text
+
+
+def test_latencies_are_kept_by_collection(c):
+    def latencies(**options):
+        stats, = c.aggregate([{"$collStats": {"latencyStats": options}}])
+        return stats["latencyStats"]
+
+    c.insert_many([{"_id": at} for at in range(10)])
+    before = latencies()
+    assert len(list(c.find(batch_size=4))) == 10
+    list(c.aggregate([{"$match": {"_id": 1}}]))
+    c.find_one_and_update({"_id": 1}, {"$set": {"a": 1}})
+    c.update_one({"_id": 2}, {"$set": {"a": 1}})
+    c.create_index("a")
+    with pytest.raises(OperationFailure):
+        c.find_one({"$no": 1})
+    after = latencies(histograms=True)
+    # A find and two batches, an aggregation, and the one that has told of the time before.
+    for name, more in [("reads", 5), ("writes", 2), ("commands", 1), ("transactions", 0)]:
+        one = after[name]
+        assert one["ops"] - before[name]["ops"] == more, name
+        assert sum(bucket["count"] for bucket in one["histogram"]) == one["ops"]
+        assert sum(bucket["count"] * bucket["micros"] for bucket in one["histogram"]) <= one["latency"]
+    assert "histogram" not in before["reads"]
+    nowhere, = c.database["nowhere"].aggregate([{"$collStats": {"latencyStats": {}}}])
+    assert nowhere["latencyStats"]["reads"] == {"latency": 0, "ops": 0}
+    for options in [{"histograms": 1}, {"other": True}]:
+        with pytest.raises(OperationFailure) as failed:
+            latencies(**options)
+        assert failed.value.code in (14, 40415)
+
+
+def test_a_partition_that_sort_by_names_again(c):
+    """As in mongod: shown, and sorted by a query, in the direction of `sortBy`; by a stage from the least on."""
+    c.insert_many([{"_id": at, "a": at} for at in range(3)])
+    windows = {"$setWindowFields": {"partitionBy": "$a", "sortBy": {"a": -1}, "output": {"n": {"$sum": 1}}}}
+    assert [doc["a"] for doc in c.aggregate([windows])] == [2, 1, 0]
+    assert [doc["a"] for doc in c.aggregate([{"$addFields": {"x": 1}}, windows])] == [0, 1, 2]
+
+
+def test_a_sort_stays_behind_a_lookup_that_it_is_moved_before(c):
+    """Documents that tie for the windows come in the order of the sort before the join."""
+    c.insert_many([{"_id": 3}, {"_id": 5, "x": [2]}])
+    join = {"$lookup": {"from": "nothing", "localField": "d", "foreignField": "d", "as": "a.b"}}
+    windows = {"$setWindowFields": {"partitionBy": "$a", "sortBy": {"c": 1}, "output": {"w": {"$documentNumber": {}}}}}
+    found = c.aggregate([join, {"$sort": {"x": -1, "_id": 1}}, windows, {"$sort": {"_id": 1}}])
+    assert [doc["w"] for doc in found] == [2, 1]

@@ -20,6 +20,7 @@ use crate::catalog::options::CollectionOptions;
 use crate::index::Index;
 use crate::index::entry::{self, Entry};
 use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
+use crate::latencies::Latencies;
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
 use crate::time_series::open::OpenBuckets;
@@ -109,6 +110,8 @@ pub struct Collection {
     arrivals: AtomicU64,
     scans: AtomicI64,
     tailable_scans: AtomicI64,
+    /// Of a collection that commands have named; those are fewer than there may be.
+    latencies: OnceLock<Box<Latencies>>,
     listeners: Mutex<Vec<(Instant, Listener)>>,
     /// What a layer above remembers of it.
     memory: OnceLock<Arc<dyn Any + Send + Sync>>,
@@ -135,7 +138,13 @@ impl Collection {
             memory: OnceLock::new(),
             scans: AtomicI64::new(0),
             tailable_scans: AtomicI64::new(0),
+            latencies: OnceLock::new(),
         }
+    }
+
+    /// How long operations on it took since the server was started.
+    pub fn latencies(&self) -> &Latencies {
+        self.latencies.get_or_init(Box::default)
     }
 
     /// Notes that a query reads the collection from end to end.

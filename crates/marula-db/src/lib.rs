@@ -13,6 +13,7 @@ pub mod db;
 pub mod feature_version;
 pub mod index;
 pub mod keys;
+pub mod latencies;
 pub mod namespace;
 pub mod session;
 pub mod storage_error;

@@ -3,9 +3,10 @@
 //! Counters are relaxed atomics: exact in sum, free of order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use marula_plan::executor::Examined;
+
+use marula_db::latencies::Latencies;
 
 use crate::command::{COMMANDS, Command, Kind};
 
@@ -23,22 +24,6 @@ impl Counter {
     /// The sum so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// How often, and how long all together.
-#[derive(Default, Debug)]
-pub struct Latency {
-    /// Operations.
-    pub ops: Counter,
-    /// Microseconds.
-    pub us: Counter,
-}
-
-impl Latency {
-    fn add(&self, took: Duration) {
-        self.ops.add(1);
-        self.us.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 }
 
@@ -68,11 +53,7 @@ pub struct Counters {
     /// See `insert`.
     pub command: Counter,
     /// `opLatencies`.
-    pub reads: Latency,
-    /// See `reads`.
-    pub writes: Latency,
-    /// See `reads`.
-    pub commands: Latency,
+    pub latencies: Latencies,
     /// `metrics.document.inserted`.
     pub documents_inserted: Counter,
     /// `metrics.document.returned`.
@@ -110,9 +91,7 @@ impl Default for Counters {
             delete: Counter::default(),
             get_more: Counter::default(),
             command: Counter::default(),
-            reads: Latency::default(),
-            writes: Latency::default(),
-            commands: Latency::default(),
+            latencies: Latencies::default(),
             documents_inserted: Counter::default(),
             documents_returned: Counter::default(),
             documents_updated: Counter::default(),
@@ -158,15 +137,6 @@ impl Counters {
             Kind::GetMore => self.get_more.add(1),
             Kind::Command => self.command.add(1),
             Kind::Insert | Kind::Update | Kind::Delete => {}
-        }
-    }
-
-    /// Counts a command that has ended.
-    pub fn finish(&self, kind: Kind, took: Duration) {
-        match kind {
-            Kind::Query | Kind::GetMore => self.reads.add(took),
-            Kind::Insert | Kind::Update | Kind::Delete => self.writes.add(took),
-            Kind::Command => self.commands.add(took),
         }
     }
 }

@@ -152,6 +152,7 @@ fn run(
             false => (command.run)(&mut context, request, &mut body),
         });
     check::note_changes(server, &context.needs);
+    let is_refused = outcome.is_err();
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
         Ok(Outcome::DoneOnView) => {
@@ -223,9 +224,26 @@ fn run(
         let took = call.arrived.elapsed();
         server.counters.of(request.index).total.add(1);
         server.counters.start(command.kind);
-        server.counters.finish(command.kind, took);
+        note_latency(server, request, took, is_refused);
     }
     step
+}
+
+/// Counts how long an operation took, for the server and, unless it was refused, for its collection.
+fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refused: bool) {
+    let class = request.command.class();
+    server.counters.latencies.add(class, took);
+    if is_refused {
+        return;
+    }
+    let name = match request.command.kind {
+        Kind::GetMore => request.arg("collection"),
+        _ => Some(request.first.value.get()),
+    };
+    let name = name.and_then(|name| name.as_str()).and_then(|name| str::from_utf8(name).ok());
+    if let Some(collection) = name.and_then(|name| server.db.catalog().get(request.db, name)) {
+        collection.latencies().add(class, took);
+    }
 }
 
 /// How much the operation tells of its plan: all to the profiler, a line where it may be slow.

@@ -340,7 +340,7 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
                 filter = Some(found.clone());
             }
             Kind::Sort(wanted) if sort.is_none() && part.is_all() => {
-                sort = Some(wanted.pattern().clone());
+                sort = Some(wanted.pattern_in_query().clone());
                 part.limit = wanted.limit();
             }
             Kind::Skip(count) if part.skip(count) => {}

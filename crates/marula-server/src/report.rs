@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use marula_bson::{DocBuf, DocWriter, Value};
+use marula_db::latencies::Latencies;
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::cache::PlanCache;
-use marula_query::stage::{CollectionStats, Report};
+use marula_query::stage::{CollectionStats, Histograms, Report};
 
 use crate::auth::access::{self, Access};
 use crate::auth::check::Target;
 use crate::auth::name::Name;
+use crate::command::server_status::write_latencies;
 use crate::command::{coll_stats, current_op};
 use crate::context::Context;
 use crate::host;
@@ -99,6 +101,13 @@ fn collection(
     out.append("ns", ns.as_str());
     out.append("host", host::name_and_port(server).as_str());
     out.append("localTime", Value::DateTime(now_ms));
+    if let Some(Histograms(with_histograms)) = wanted.latencies {
+        let collection = server.db.collection(ns);
+        let none = Latencies::default();
+        let latencies = collection.as_ref().map_or(&none, |collection| collection.latencies());
+        let mut stats = out.begin_doc("latencyStats");
+        write_latencies(latencies, with_histograms, &mut stats);
+    }
     if let Some(scale) = wanted.storage_scale {
         let collection = existing(server, ns, "storageStats")?;
         let mut stats = out.begin_doc("storageStats");

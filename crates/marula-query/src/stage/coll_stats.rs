@@ -21,13 +21,17 @@ errors! {
     scale_too_small(scale: i64) = 51024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
     not_empty(text: &str) = 31170, "expected an empty object, but got {text}";
     histograms_type(kind: &str) = TypeMismatch, "Field 'histograms' should be a boolean value, but found: {kind}";
-    /// The server counts latencies as a whole, not by collection.
-    no_latencies() = NotImplemented, "latencyStats of $collStats is not kept by collection";
 }
+
+/// Whether latencies are told by range, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Histograms(pub bool);
 
 /// What a `$collStats` wants to know beside the collection's name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CollectionStats {
+    /// `latencyStats`: how long operations took, perhaps with how many took how long.
+    pub latencies: Option<Histograms>,
     /// `storageStats`: sizes, divided by this scale.
     pub storage_scale: Option<i64>,
     /// `count`: the number of documents.
@@ -59,7 +63,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 return Err(not_empty(&print::value(Value::Document(inner))));
             }
             "queryExecStats" => wanted.query_exec = true,
-            _ => return Err(latencies(inner)),
+            _ => wanted.latencies = Some(histograms(inner)?),
         }
     }
     parser.push(Reporting::new("$collStats", Report::CollectionStats(wanted), argument));
@@ -75,16 +79,17 @@ fn scale(options: Doc<'_>) -> Result<i64> {
     if number < 1 { Err(scale_too_small(number)) } else { Ok(number) }
 }
 
-/// Why `latencyStats` is refused.
-fn latencies(options: Doc<'_>) -> marula_error::Error {
+/// Whether `latencyStats` wants histograms.
+fn histograms(options: Doc<'_>) -> Result<Histograms> {
+    let mut wanted = Histograms(false);
     for option in options {
-        let value = option.value.get();
         if option.name != "histograms" {
-            return unknown_field(&format!("latencyStats.{}", option.name));
+            return Err(unknown_field(&format!("latencyStats.{}", option.name)));
         }
-        if !matches!(value, Value::Boolean(_)) {
-            return histograms_type(value.kind().alias());
-        }
+        let Value::Boolean(histograms) = option.value.get() else {
+            return Err(histograms_type(option.value.kind().alias()));
+        };
+        wanted = Histograms(histograms);
     }
-    no_latencies()
+    Ok(wanted)
 }

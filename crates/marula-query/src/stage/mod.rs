@@ -58,7 +58,7 @@ use std::sync::Arc;
 use marula_bson::{Value, ValueBuf};
 use marula_error::Result;
 
-pub use coll_stats::CollectionStats;
+pub use coll_stats::{CollectionStats, Histograms};
 pub use geo_near::GeoNear;
 pub use group::FirstOfEach;
 pub use needs::Needed;

@@ -15,7 +15,7 @@
 //! | `$limit`, `$skip` | a stage that makes one document of each | before it |
 //! | `$sort` | `$sort` | alone |
 //! | `$sort` | a stage that gives this order, as `$densify` | nothing, or a `$limit` |
-//! | `$sort` | `$setWindowFields` whose order it goes on from | before it, and perhaps a `$limit` behind |
+//! | `$sort` | `$sort` and windows whose order it goes on from | in place of the other, and perhaps a `$limit` behind |
 //! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
 //!
 //! What reaches the front becomes the query that the collection is read by, with the indexes there are. No rule has
@@ -79,7 +79,7 @@ fn two(
         (_, Kind::Sort(sort)) if first.gives_order(sort.pattern()) => {
             Some(limited(vec![Arc::clone(first)], sort.limit()))
         }
-        (_, Kind::Sort(sort)) if first.takes_order(sort.pattern()) => {
+        (_, Kind::Sort(sort)) if is_behind_sort && first.takes_order(sort.pattern()) => {
             Some(limited(vec![Arc::new(sort.without_limit()), Arc::clone(first)], sort.limit()))
         }
         (Kind::Sort(sort), Kind::Sort(_)) if sort.limit().is_none() => {
@@ -130,28 +130,6 @@ fn split(
 /// A `$match` of all the conditions.
 fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
     Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
-}
-
-/// Leaves out a sort that another follows, be it behind stages that it could stand before: the later one decides the order.
-pub(super) fn drop_sorts(stages: &mut Vec<Arc<dyn Stage>>) {
-    let is_decided_later = |behind: &[Arc<dyn Stage>]| {
-        let later = behind.iter().enumerate().find_map(|(at, stage)| match stage.kind() {
-            Kind::Sort(sort) => Some((at, sort.pattern())),
-            _ => None,
-        });
-        later.is_some_and(|(at, pattern)| {
-            behind[..at].iter().all(|stage| stage.passage().lets_pass(pattern))
-        })
-    };
-    let mut at = 0;
-    while at < stages.len() {
-        let is_plain = matches!(stages[at].kind(), Kind::Sort(sort) if sort.limit().is_none());
-        if is_plain && is_decided_later(&stages[at + 1..]) {
-            stages.remove(at);
-        } else {
-            at += 1;
-        }
-    }
 }
 
 /// Tells each sort how many documents a `$limit` behind it leaves, so that it keeps no more.

@@ -172,7 +172,6 @@ impl Pipeline {
                     .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
             }
         }
-        optimize::drop_sorts(&mut self.stages);
         optimize::limit_sorts(&mut self.stages);
         Ok(())
     }

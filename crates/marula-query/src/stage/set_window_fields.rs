@@ -100,14 +100,14 @@ pub(super) fn push(
         },
         None => (None, false),
     };
-    let spec = order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY));
-    let order = match spec.as_doc().is_empty() {
-        false => Some(SortPattern::parse(spec.as_doc(), context)?),
-        true => None,
+    let order = match order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY)) {
+        keys if keys.as_doc().is_empty() => None,
+        keys => {
+            let order = SortPattern::parse(keys.as_doc(), context)?;
+            parser.push(sort_by_keys(keys.as_doc(), &order, context)?);
+            Some(order)
+        }
     };
-    if let Some(order) = &order {
-        parser.push(Sort::new(order.clone(), spec));
-    }
     let output = functions
         .into_iter()
         .map(|(name, function)| Ok((Path::parse(name)?, function)))
@@ -157,25 +157,30 @@ fn optimize_partition(mut expression: Expression, context: &Context) -> Result<E
     if is_array { Err(partition_is_array()) } else { Ok(expression) }
 }
 
-/// The order of a partition's path, and then of `sort_by`, which says in what direction where it names that path too.
+/// The keys of the order: the partition's path, and those of `sort_by`, which may name that path again.
 fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>) -> DocBuf {
-    let path = partition_by.map(Path::text);
-    let is_partition = |name: &[u8]| path.as_deref() == Some(name);
-    let partition = sort_by.iter().find(|part| is_partition(part.name));
     DocBuf::build(|out| {
-        match (&path, partition) {
-            (_, Some(part)) => {
-                out.append_raw(part.name, part.value);
-            }
-            (Some(path), None) => {
-                out.append(path, 1);
-            }
-            (None, None) => {}
+        if let Some(path) = partition_by {
+            out.append(path.text(), 1);
         }
-        for part in sort_by.iter().filter(|part| !is_partition(part.name)) {
-            out.append_raw(part.name, part.value);
-        }
+        out.append_elements(sort_by.elements_bytes());
     })
+}
+
+/// The sort by such keys. As in mongod it is shown with each path once, with the last direction that was given, and a query
+/// that carries it out sorts as is shown; a stage sorts by the first.
+fn sort_by_keys(keys: Doc<'_>, order: &SortPattern, context: &Context) -> Result<Sort> {
+    let mut shown = DocBuf::new();
+    for (at, key) in keys.iter().enumerate() {
+        if keys.iter().take(at).all(|before| before.name != key.name) {
+            let last = keys.iter().filter(|other| other.name == key.name).last();
+            shown.push(key.name, last.map_or(key.value.get(), |last| last.value.get()));
+        }
+    }
+    let is_as_shown = shown.as_doc() == keys;
+    let in_query = SortPattern::parse(shown.as_doc(), context)?;
+    let sort = Sort::new(order.clone(), shown);
+    Ok(if is_as_shown { sort } else { sort.with_order_in_query(in_query) })
 }
 
 /// Whether two paths of documents are one, or one leads into the other.

@@ -26,17 +26,29 @@ pub struct Sort {
     pattern: SortPattern,
     spec: DocBuf,
     limit: Option<u64>,
+    /// The order where a query carries it out, if that is another.
+    in_query: Option<SortPattern>,
 }
 
 impl Sort {
     /// A sort by `spec`, which parses to `pattern`.
     pub(super) fn new(pattern: SortPattern, spec: DocBuf) -> Self {
-        Sort { pattern, spec, limit: None }
+        Sort { pattern, spec, limit: None, in_query: None }
+    }
+
+    /// The same, with another order where a query carries it out.
+    pub(super) fn with_order_in_query(self, pattern: SortPattern) -> Self {
+        Sort { in_query: Some(pattern), ..self }
     }
 
     /// The order.
     pub fn pattern(&self) -> &SortPattern {
         &self.pattern
+    }
+
+    /// The order where a query carries it out.
+    pub fn pattern_in_query(&self) -> &SortPattern {
+        self.in_query.as_ref().unwrap_or(&self.pattern)
     }
 
     /// How many documents are wanted, where a `$limit` follows.

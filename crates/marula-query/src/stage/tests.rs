@@ -43,7 +43,7 @@ fn array<'d>(case: Doc<'d>, name: &str) -> Doc<'d> {
 }
 
 fn run(pipeline: Doc<'_>, documents: Doc<'_>, env: &Env) -> Result<Vec<DocBuf>> {
-    let pipeline = Pipeline::parse(pipeline, &env.context)?;
+    let pipeline = Pipeline::parse(pipeline, &env.context)?.rearranged(&env.context);
     let documents = documents.values().map(|doc| doc.as_doc().expect("a document").to_buf());
     let mut source = pipeline.run(Box::new(Documents::new(documents.collect())), env)?;
     let mut found = Vec::new();

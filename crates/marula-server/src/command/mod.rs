@@ -62,7 +62,7 @@ mod replication;
 mod roles_info;
 mod sasl;
 mod search_indexes;
-mod server_status;
+pub(crate) mod server_status;
 mod sessions;
 mod set_feature_compatibility_version;
 mod shutdown;
@@ -77,6 +77,7 @@ mod validate;
 use std::time::Instant;
 
 use marula_bson::DocWriter;
+use marula_db::latencies::Class;
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 
@@ -250,6 +251,17 @@ pub struct Command {
 }
 
 impl Command {
+    /// Among which of `opLatencies` it counts.
+    pub fn class(&self) -> Class {
+        match self.kind {
+            Kind::Query | Kind::GetMore => Class::Reads,
+            Kind::Insert | Kind::Update | Kind::Delete => Class::Writes,
+            Kind::Command if self.is_retryable_write => Class::Writes,
+            Kind::Command if !matches!(self.read_concern, ReadConcernLevels::Local) => Class::Reads,
+            Kind::Command => Class::Commands,
+        }
+    }
+
     /// The row that others start from: a read that runs where it may take its time.
     pub const DEFAULT: Command = Command {
         name: "",

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_db::build::Phase;
+use marula_db::latencies::{Latencies, Latency};
 use marula_error::Result;
 use marula_wire::Compressor;
 
 use super::build_info::compatible_version;
 use super::{Auth, Command, Outcome};
 use crate::context::Context;
-use crate::counters::{Counter, Latency};
+use crate::counters::Counter;
 use crate::host;
 use crate::request::Request;
 use crate::server::Server;
@@ -293,15 +294,30 @@ fn network(section: &Section<'_>, out: &mut DocWriter<'_>) {
 }
 
 fn op_latencies(section: &Section<'_>, out: &mut DocWriter<'_>) {
-    let counters = &section.server.counters;
-    let mut one = |name: &str, latency: &Latency| {
+    write_latencies(&section.server.counters.latencies, false, out);
+}
+
+/// Writes latencies as `opLatencies` and `$collStats` show them.
+pub(crate) fn write_latencies(
+    latencies: &Latencies,
+    with_histograms: bool,
+    out: &mut DocWriter<'_>,
+) {
+    let Latencies { reads, writes, commands } = latencies;
+    let none = Latency::default();
+    let classes =
+        [("reads", reads), ("writes", writes), ("commands", commands), ("transactions", &none)];
+    let long = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    for (name, latency) in classes {
         let mut entry = out.begin_doc(name);
-        doc_fields!(entry; "latency": count(&latency.us), "ops": count(&latency.ops));
-    };
-    one("reads", &counters.reads);
-    one("writes", &counters.writes);
-    one("commands", &counters.commands);
-    one("transactions", &Latency::default());
+        if with_histograms {
+            let mut histogram = entry.begin_array("histogram");
+            for (us, count) in latency.histogram() {
+                histogram.begin_doc().append("micros", long(us)).append("count", long(count));
+            }
+        }
+        entry.append("latency", long(latency.us())).append("ops", long(latency.count()));
+    }
 }
 
 fn opcounters(section: &Section<'_>, out: &mut DocWriter<'_>) {

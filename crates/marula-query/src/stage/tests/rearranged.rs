@@ -239,6 +239,10 @@ fn windows_have_a_sort_before_them() {
             check(&format!(r#"[{stage}, {{"$sort": {later}}}, {limit}]"#), &expected);
         }
     }
+    let unwind = r#"{"$unwind": {"path": "$c"}}"#;
+    let longer = r#"{"a": 1, "b": 1, "d": -1}"#;
+    let expected = format!("[{}, {unwind}, {shown}, {}]", sort(own), sort(longer));
+    check(&format!(r#"[{unwind}, {stage}, {{"$sort": {longer}}}]"#), &expected);
     let unsorted = windows("");
     check(
         &format!(r#"[{unsorted}, {{"$sort": {{"a": 1}}}}]"#),
