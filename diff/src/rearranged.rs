@@ -158,6 +158,22 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                 && count(&case.command, &|name| name == "$sort") > 0
         },
     },
+    Accepted {
+        words: "A `$sort` behind a `$setWindowFields` that sorts by its partition's own field",
+        applies: |case, difference| {
+            let mut is_both = false;
+            case.command.walk(&mut |name, value| {
+                if let ("$setWindowFields", Some(Tree::Leaf(by))) = (name, value.get("partitionBy"))
+                {
+                    let by = by.get().as_str().map(|by| by.to_string()).unwrap_or_default();
+                    let sort = value.get("sortBy");
+                    is_both |=
+                        sort.is_some_and(|sort| sort.get(by.trim_start_matches('$')).is_some());
+                }
+            });
+            difference.class == "results" && is_both
+        },
+    },
 ];
 
 /// Whether a field is a `localField` that names an element of an array by its number.

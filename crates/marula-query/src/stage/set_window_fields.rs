@@ -50,6 +50,8 @@ struct SetWindowFields {
     sort_by: Option<DocBuf>,
     /// The order of its input: by partition, then `sortBy`; none where there is neither.
     order: Option<SortPattern>,
+    /// Whether its input is in that order wherever it comes from.
+    is_order_known: bool,
     output: Vec<(Path, WindowFunction)>,
 }
 
@@ -100,11 +102,17 @@ pub(super) fn push(
         },
         None => (None, false),
     };
-    let order = match order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY)) {
-        keys if keys.as_doc().is_empty() => None,
-        keys => {
-            let order = SortPattern::parse(keys.as_doc(), context)?;
-            parser.push(sort_by_keys(keys.as_doc(), &order, context)?);
+    let order = |is_first| order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY), is_first);
+    // As in mongod, a sort is shown with the direction of `sortBy` and a query sorts so; a stage goes by the partition's.
+    let (spec, shown) = (order(true), order(false));
+    let is_one = spec == shown;
+    let order = match spec.as_doc().is_empty() {
+        true => None,
+        false => {
+            let order = SortPattern::parse(spec.as_doc(), context)?;
+            let in_query = SortPattern::parse(shown.as_doc(), context)?;
+            let sort = Sort::new(order.clone(), shown);
+            parser.push(if is_one { sort } else { sort.with_order_in_query(in_query) });
             Some(order)
         }
     };
@@ -113,7 +121,8 @@ pub(super) fn push(
         .map(|(name, function)| Ok((Path::parse(name)?, function)))
         .collect::<Result<_>>()?;
     let partition_by = partition_by.map(Expression::Field);
-    parser.push(SetWindowFields { partition_by, sort_by: sort_by.map(Doc::to_buf), order, output });
+    let sort_by = sort_by.map(Doc::to_buf);
+    parser.push(SetWindowFields { partition_by, sort_by, order, is_order_known: is_one, output });
     if is_computed {
         let spec = DocBuf::build(|out| {
             out.append(COMPUTED, false);
@@ -157,30 +166,20 @@ fn optimize_partition(mut expression: Expression, context: &Context) -> Result<E
     if is_array { Err(partition_is_array()) } else { Ok(expression) }
 }
 
-/// The keys of the order: the partition's path, and those of `sort_by`, which may name that path again.
-fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>) -> DocBuf {
+/// The keys of the order, each once: the partition's path, then those of `sort_by`, which may name that path again. Which
+/// of the two directions counts, then, is told by `is_first`.
+fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>, is_first: bool) -> DocBuf {
+    let path = partition_by.map(Path::text);
+    let is_partition = |name: &[u8]| path.as_deref() == Some(name);
+    let again = sort_by.iter().find(|key| is_partition(key.name)).filter(|_| !is_first);
     DocBuf::build(|out| {
-        if let Some(path) = partition_by {
-            out.append(path.text(), 1);
+        if let Some(path) = &path {
+            out.append(path, again.map_or(Value::Int32(1), |key| key.value.get()));
         }
-        out.append_elements(sort_by.elements_bytes());
+        for key in sort_by.iter().filter(|key| !is_partition(key.name)) {
+            out.append_raw(key.name, key.value);
+        }
     })
-}
-
-/// The sort by such keys. As in mongod it is shown with each path once, with the last direction that was given, and a query
-/// that carries it out sorts as is shown; a stage sorts by the first.
-fn sort_by_keys(keys: Doc<'_>, order: &SortPattern, context: &Context) -> Result<Sort> {
-    let mut shown = DocBuf::new();
-    for (at, key) in keys.iter().enumerate() {
-        if keys.iter().take(at).all(|before| before.name != key.name) {
-            let last = keys.iter().filter(|other| other.name == key.name).last();
-            shown.push(key.name, last.map_or(key.value.get(), |last| last.value.get()));
-        }
-    }
-    let is_as_shown = shown.as_doc() == keys;
-    let in_query = SortPattern::parse(shown.as_doc(), context)?;
-    let sort = Sort::new(order.clone(), shown);
-    Ok(if is_as_shown { sort } else { sort.with_order_in_query(in_query) })
 }
 
 /// Whether two paths of documents are one, or one leads into the other.
@@ -190,6 +189,11 @@ fn conflict(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl SetWindowFields {
+    /// The order of its documents, as far as it is known.
+    fn known_order(&self) -> Option<&SortPattern> {
+        self.order.as_ref().filter(|_| self.is_order_known)
+    }
+
     /// Whether what is sorted by is none of what the stage writes.
     fn leaves(&self, pattern: &SortPattern) -> bool {
         pattern.parts().iter().all(|part| match part {
@@ -227,11 +231,11 @@ impl Stage for SetWindowFields {
     }
 
     fn gives_order(&self, pattern: &SortPattern) -> bool {
-        self.order.as_ref().is_some_and(|order| pattern.is_front_of(order)) && self.leaves(pattern)
+        self.known_order().is_some_and(|order| pattern.is_front_of(order)) && self.leaves(pattern)
     }
 
     fn takes_order(&self, pattern: &SortPattern) -> bool {
-        self.order.as_ref().is_some_and(|order| order.is_front_of(pattern)) && self.leaves(pattern)
+        self.known_order().is_some_and(|order| order.is_front_of(pattern)) && self.leaves(pattern)
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {
@@ -399,6 +403,6 @@ impl Source for Windowing {
     }
 
     fn order(&self) -> Option<&SortPattern> {
-        self.stage.order.as_ref().filter(|order| self.stage.leaves(order))
+        self.stage.known_order().filter(|order| self.stage.leaves(order))
     }
 }
