@@ -218,9 +218,31 @@ PIPELINES = [
     ([{"$match": {"a": 5}}, {"$sort": {"b": 1}}, {"$addFields": {"x": "$b"}}], "FETCH < IXSCAN a_1_b_1", ["$addFields"]),
     ([{"$setWindowFields": {"partitionBy": "$a", "sortBy": {"b": 1}, "output": {"n": {"$rank": {}}}}}],
      "FETCH < IXSCAN a_1_b_1", ["$_internalSetWindowFields"]),
+    ([{"$match": {"a": 5}}, {"$project": {"b": 1, "_id": 0}}], "PROJECTION_COVERED < IXSCAN a_1_b_1", []),
+    ([{"$match": {"a": 5}}, {"$project": {"x": "$b", "_id": 0}}], "PROJECTION_DEFAULT < IXSCAN a_1_b_1", []),
+    ([{"$sort": {"c": 1}}, {"$project": {"x": "$b"}}], "PROJECTION_SIMPLE < FETCH < IXSCAN c_-1", ["$project"]),
+    ([{"$project": {"c": 1}}, {"$group": {"_id": "$c", "n": {"$sum": 1}}}], "PROJECTION_SIMPLE < COLLSCAN", ["$group"]),
+    ([{"$project": {"c": 0}}], "COLLSCAN", ["$project"]),
     ([{"$setWindowFields": {"sortBy": {"b": 1}, "output": {"n": {"$push": "$c"}}}}, {"$project": {"n": 1, "_id": 0}}],
      "PROJECTION_SIMPLE < FETCH < IXSCAN b_1", ["$_internalSetWindowFields", "$project"]),
 ]
+
+
+@pytest.mark.parametrize("given, shown", [
+    ({"a": 1}, {"_id": True, "a": True}),
+    ({"_id": 0, "a": 5}, {"a": True, "_id": False}),
+    ({"x": "$a", "b.c": 1, "a": 1}, {"_id": True, "a": True, "x": "$a", "b": {"c": True}}),
+    ({"a": 1, "_id": "$x"}, {"a": True, "_id": "$x"}),
+    ({"_id.x": 1, "a": 1}, {"a": True, "_id": {"x": True}}),
+    ({"b.c": 0, "a": 0}, {"a": False, "b": {"c": False}, "_id": True}),
+    ({"a": 0, "_id": 0}, {"_id": False, "a": False}),
+    ({"x": {"$add": [1, 2]}}, {"_id": True, "x": {"$const": 3}}),
+])
+def test_a_projection_is_shown_as_it_is_understood(c, given, shown):
+    c.insert_one({})
+    found = explain(c, {"aggregate": c.name, "pipeline": [{"$limit": 1}, {"$addFields": {"q": 1}}, {"$project": given}],
+                        "cursor": {}}, "queryPlanner")
+    assert repr(found["stages"][-1]["$project"]) == repr(shown)
 
 
 @pytest.mark.parametrize("pipeline, stages, behind", PIPELINES)

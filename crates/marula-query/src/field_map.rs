@@ -43,6 +43,11 @@ impl<T> FieldMap<T> {
         }
     }
 
+    /// The item of this name.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&T> {
+        self.find(name).map(|place| &self.entries[place].1)
+    }
+
     /// Puts an item after all others; the name must not be there yet.
     pub(crate) fn push(&mut self, name: &[u8], item: T) {
         self.words.push(word(name));

@@ -5,11 +5,12 @@
 //! all but what it names; new fields are computed by expressions. `find` and the stage `$project` share it
 //! under different [`Policy`]s.
 //!
-//! `tree` is what is parsed, `parse` the reading, `apply` the walk, `metadata` what `$meta` shows.
+//! `tree` is what is parsed, `parse` the reading, `apply` the walk, `metadata` what `$meta` shows, `print` what `explain` does.
 
 mod apply;
 mod metadata;
 mod parse;
+mod print;
 mod slice;
 #[cfg(test)]
 mod tests;
@@ -91,6 +92,11 @@ impl Projection {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         apply::apply(self, doc, position, metadata, context, out)
+    }
+
+    /// Whether fields that are not named are left out.
+    pub fn includes(&self) -> bool {
+        self.inclusion
     }
 
     /// Whether every document is shown as it is.

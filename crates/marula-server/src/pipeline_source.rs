@@ -12,6 +12,7 @@ use marula_plan::{
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
+use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
 use marula_query::stage::source::{Documents, check_result};
 use marula_query::stage::world::STAGE_BYTES_MAX;
@@ -294,7 +295,8 @@ fn plan_of_front(
     rest: &Pipeline,
 ) -> Result<(Plan, Query)> {
     let mut interrupt = || surroundings.check_interrupt();
-    let needs = || projection_of(rest);
+    let is_sorted = query.sort.is_some();
+    let needs = || projection_of(rest, is_sorted);
     let collation = WordedCollation::InFull;
     let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
     let db = &surroundings.db;
@@ -303,21 +305,23 @@ fn plan_of_front(
 }
 
 /// What a pipeline needs of a document.
-pub fn needs_of(rest: &Pipeline) -> DocBuf {
+fn needs_of(rest: &Pipeline) -> DocBuf {
     rest.needs().map(|needed| needed.projection()).unwrap_or_default()
 }
 
-/// What stands in for the projection of a pipeline's query, in messages: the stage that shows some fields, if it comes
-/// first, or what all of them need.
-pub fn projection_of(rest: &Pipeline) -> DocBuf {
-    let shows_some =
-        |projection: &Doc<'_>| !projection.values().all(|value| value == Value::Boolean(false));
-    let first = rest.stages().first().filter(|stage| stage.name() == "$project");
-    let printed = first.map(|stage| stage.print());
-    match printed.as_ref().and_then(|printed| printed.get().as_doc()).filter(shows_some) {
-        Some(projection) => projection.to_buf(),
-        None => needs_of(rest),
-    }
+/// The `$project` that comes first and counts as the query's own projection: one that says what is shown, and computes
+/// nothing where the query sorts.
+pub fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection> {
+    let Kind::Project(project) = rest.stages().first()?.kind() else { return None };
+    let projection = project.projection();
+    let is_meant = if is_sorted { projection.is_plain_inclusion() } else { projection.includes() };
+    is_meant.then_some(projection)
+}
+
+/// The projection of a pipeline's query, of which `rest` is left: that of the `$project` that comes first, or what all
+/// stages need.
+pub fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
+    front_projection(rest, is_sorted).map_or_else(|| needs_of(rest), Projection::print)
 }
 
 /// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`. What the rest
@@ -362,9 +366,13 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     query.limit = part.limit;
     if let Some(needed) = rest.needs().filter(|_| query.filter.text().is_none()) {
         let is_all = query.sort.is_none() && part.is_all();
-        match needed.paths.is_empty() && is_all {
-            true => query.wanted = Wanted::Count,
-            false => query.shown = Some(Shown::paths(needed.paths)),
+        let projection = front_projection(&rest, query.sort.is_some());
+        match projection {
+            Some(projection) => {
+                query.shown = Some(Shown::of(projection, projection.print().as_doc()));
+            }
+            None if needed.paths.is_empty() && is_all => query.wanted = Wanted::Count,
+            None => query.shown = Some(Shown::paths(needed.paths)),
         }
         query.fields = Some(needed.fields);
     }

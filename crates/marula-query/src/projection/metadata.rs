@@ -37,6 +37,11 @@ static NAMES: &[(&str, Meta)] = &[
 ];
 
 impl Meta {
+    /// The name.
+    pub(super) fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, meta)| *meta == self).map_or("", |(name, _)| name)
+    }
+
     /// The kind of this name.
     pub fn from_name(name: &[u8]) -> Option<Meta> {
         NAMES.iter().find(|(other, _)| other.as_bytes() == name).map(|&(_, meta)| meta)

@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 use super::fields::FieldTree;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
+use super::project::invalid;
 use super::source::{Map, Transform};
 use super::{Env, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
@@ -43,8 +44,8 @@ pub(super) fn parse(name: &'static str, value: Value<'_>, parser: &mut Parser<'_
     let Value::Document(spec) = value else {
         return Err(not_object(name, value.kind().alias()));
     };
-    let fields = FieldTree::parse(spec, &mut parser.scope())
-        .map_err(|error| error.caused_by(&format!("Invalid {name}")))?;
+    let fields =
+        FieldTree::parse(spec, &mut parser.scope()).map_err(|error| invalid(name, error))?;
     parser.push(AddFields { name, fields });
     Ok(())
 }

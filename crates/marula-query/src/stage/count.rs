@@ -1,12 +1,10 @@
 //! `$count`: how many documents there are; a `$group` and a `$project`.
 
-use marula_bson::{Value, doc};
+use marula_bson::{DocBuf, Value, doc};
 use marula_error::{Result, errors};
 
-use super::group::Group;
 use super::project::Project;
-use super::{Parser, Place, Row};
-use crate::accumulator::Accumulator;
+use super::{Parser, Place, Row, group};
 use crate::feature_version::FeatureVersion;
 
 pub(super) const ROW: Row =
@@ -31,9 +29,14 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         Some(_) if name.contains(&b'.') => return Err(has_dot()),
         Some(_) => {}
     }
-    let count = (name.to_vec().into(), Accumulator::counting());
-    parser.push(Group::new(Value::Null.into(), vec![count]));
-    let hide_id = doc! { "_id": false };
-    parser.push(Project::parse("$project", hide_id.as_doc(), parser.context)?);
+    let counted = DocBuf::build(|out| {
+        out.append("_id", Value::Null);
+        out.append(name, &doc! { "$sum": 1 });
+    });
+    group::parse(Value::Document(counted.as_doc()), parser)?;
+    let shown = DocBuf::build(|out| {
+        out.append(name, true).append("_id", false);
+    });
+    parser.push(Project::parse("$project", shown.as_doc(), parser.context)?);
     Ok(())
 }

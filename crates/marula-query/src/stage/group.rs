@@ -68,7 +68,8 @@ impl Group {
     }
 }
 
-fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+/// Parses `{ _id: <expression>, <field>: { <accumulator>: <argument> }, … }`.
+pub(super) fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let Value::Document(spec) = value else {
         return Err(not_object());
     };

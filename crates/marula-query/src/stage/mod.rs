@@ -65,6 +65,7 @@ pub use needs::Needed;
 use needs::{Gives, Needs};
 use passage::Passage;
 pub use pipeline::{Parser, Pipeline};
+pub use project::Project;
 pub use report::Report;
 pub use sort::Sort;
 pub use source::{Source, Step};
@@ -226,6 +227,8 @@ pub enum Kind<'s> {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
+    /// `$project` or `$unset`.
+    Project(&'s Project),
     /// `$unwind`.
     Unwind(&'s Unwind),
     /// The measurements of time-series buckets.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_error::{Error, Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::{Map, Transform};
-use super::{Env, Parser, Place, Row, Source, Stage};
+use super::{Env, Kind, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::Frame;
 use crate::feature_version::FeatureVersion;
@@ -23,17 +23,30 @@ errors! {
 
 /// A parsed `$project` or `$unset`.
 #[derive(Debug)]
-pub(super) struct Project {
+pub struct Project {
     projection: Projection,
-    spec: DocBuf,
 }
 
 impl Project {
     /// Parses a projection for the stage `name`.
     pub(super) fn parse(name: &str, spec: Doc<'_>, context: &Context) -> Result<Self> {
         let projection = Projection::parse(spec, Policy::Aggregate, context)
-            .map_err(|error| error.caused_by(&format!("Invalid {name}")))?;
-        Ok(Project { projection, spec: spec.to_buf() })
+            .map_err(|error| invalid(name, error))?;
+        Ok(Project { projection })
+    }
+
+    /// The projection.
+    pub fn projection(&self) -> &Projection {
+        &self.projection
+    }
+}
+
+/// The error of a stage's specification. That a score is missing is said as it is: mongod looks for it later.
+pub(super) fn invalid(name: &str, error: Error) -> Error {
+    const NO_SCORE: i32 = 40_218;
+    match error.code().number() {
+        NO_SCORE => error,
+        _ => error.caused_by(&format!("Invalid {name}")),
     }
 }
 
@@ -51,11 +64,15 @@ impl Stage for Project {
     }
 
     fn print(&self) -> ValueBuf {
-        Value::Document(self.spec.as_doc()).to_buf()
+        Value::Document(self.projection.print().as_doc()).to_buf()
     }
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.projection.optimize(context)
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Project(self)
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {

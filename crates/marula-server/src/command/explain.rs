@@ -18,7 +18,7 @@ use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::geo_near;
-use crate::pipeline_source::{needs_of, of_first_of_each, projection_of, push_down};
+use crate::pipeline_source::{front_projection, of_first_of_each, projection_of, push_down};
 use crate::query_args;
 use crate::request::Request;
 use crate::{host, time_series, view};
@@ -236,11 +236,12 @@ fn pipeline(
         None => query_args::parse_hint(request.arg("hint"))?,
     };
     let sort = sort.as_doc();
-    let projection = needs_of(&rest);
-    let is_whole = rest.stages().is_empty() && cursor == "$cursor";
-    let worded = projection_of(&rest);
+    let is_sorted = query.sort.is_some();
+    let projection = projection_of(&rest, is_sorted);
+    // The stage that is shown as the query's own projection is not shown again.
+    let hidden = usize::from(front_projection(&rest, is_sorted).is_some());
+    let is_whole = rest.stages().len() == hidden && cursor == "$cursor";
     let mut asked = Asked::of(query, sort, projection.as_doc());
-    asked.worded_projection = Some(worded.as_doc());
     asked.is_whole_pipeline = is_whole;
     let (front, gives_first_of_each) = asked.answer(ctx, &ns, verbosity)?;
     let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
@@ -251,7 +252,7 @@ fn pipeline(
     let mut out = reply.begin_array("stages");
     out.begin_doc().append(cursor, &front);
     let printed = rest.print();
-    for stage in printed.get().as_array().unwrap_or(Doc::EMPTY).values() {
+    for stage in printed.get().as_array().unwrap_or(Doc::EMPTY).values().skip(hidden) {
         out.push(stage);
     }
     out.finish();

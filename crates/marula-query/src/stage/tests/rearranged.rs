@@ -50,8 +50,8 @@ fn conditions_move_to_the_front() {
         (r#"{"$sort": {"b": 1}}"#, r#"{"$sort": {"sortKey": {"b": 1}}}"#),
         (r#"{"$addFields": {"z": 1}}"#, r#"{"$addFields": {"z": {"$const": 1}}}"#),
         (r#"{"$unwind": "$z"}"#, r#"{"$unwind": {"path": "$z"}}"#),
-        (r#"{"$project": {"a": 1}}"#, r#"{"$project": {"a": 1}}"#),
-        (r#"{"$project": {"z": 0}}"#, r#"{"$project": {"z": 0}}"#),
+        (r#"{"$project": {"a": 1}}"#, r#"{"$project": {"_id": true, "a": true}}"#),
+        (r#"{"$project": {"z": 0}}"#, r#"{"$project": {"z": false, "_id": true}}"#),
         (
             r#"{"$lookup": {"from": "o", "localField": "x", "foreignField": "y", "as": "z"}}"#,
             r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y"}}"#,
@@ -85,7 +85,7 @@ fn conditions_follow_a_field_to_its_name_before() {
     );
     check(
         r#"[{"$project": {"z": "$a"}}, {"$match": {"z": 2, "a": 1}}]"#,
-        r#"[{"$match": {"a": {"$eq": 2}}}, {"$project": {"z": "$a"}},
+        r#"[{"$match": {"a": {"$eq": 2}}}, {"$project": {"_id": true, "z": "$a"}},
             {"$match": {"a": {"$eq": 1}}}]"#,
     );
     let deep = r#"[{"$addFields": {"z": "$a.b"}}, {"$match": {"z": {"$eq": 2}}}]"#;
@@ -210,7 +210,7 @@ fn windows_have_a_sort_before_them() {
     let computed = r#""partitionBy": {"$toLower": "$a"}, "sortBy": {"b": 1}, "#;
     let instead = format!(r#""partitionBy": "${key}", "sortBy": {{"b": 1}}, "#);
     let expected = format!(
-        r#"[{{"$addFields": {{"{key}": {{"$toLower": ["$a"]}}}}}}, {}, {}, {{"$project": {{"{key}": false}}}}]"#,
+        r#"[{{"$addFields": {{"{key}": {{"$toLower": ["$a"]}}}}}}, {}, {}, {{"$project": {{"{key}": false, "_id": true}}}}]"#,
         sort(&format!(r#"{{"{key}": 1, "b": 1}}"#)),
         printed(&instead),
     );

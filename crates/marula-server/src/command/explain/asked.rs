@@ -32,8 +32,6 @@ pub(super) struct Asked<'a> {
     /// What is shown of each document; of a `findAndModify`, of the one that it answers.
     projection: Doc<'a>,
     verb: Verb,
-    /// The projection as messages show it, where that is another.
-    pub worded_projection: Option<Doc<'a>>,
     /// The filter; of a pipeline, none.
     filter: Option<Doc<'a>>,
     collation: WordedCollation<'a>,
@@ -79,7 +77,6 @@ impl<'a> Asked<'a> {
             sort,
             projection,
             verb: Verb::Find,
-            worded_projection: None,
             filter: None,
             collation: WordedCollation::InFull,
             batch_size: None,
@@ -231,7 +228,6 @@ impl<'a> Asked<'a> {
             sort,
             projection,
             verb,
-            worded_projection: None,
             filter: worded,
             collation,
             batch_size: batch_size
@@ -256,7 +252,6 @@ impl<'a> Asked<'a> {
             sort,
             projection,
             verb,
-            worded_projection,
             filter: worded,
             collation,
             batch_size,
@@ -322,7 +317,7 @@ impl<'a> Asked<'a> {
             }
             seen[number].add(update.as_ref(), &filter, &context, doc);
         };
-        let given = || worded_projection.unwrap_or(projection).to_buf();
+        let given = || projection.to_buf();
         let wording = Wording {
             filter: worded,
             sort: worded.map(|_| sort),
