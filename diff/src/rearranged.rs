@@ -43,6 +43,18 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "Two `$match` behind another stage are joined, and their conditions tried as they stand",
+        applies: |case, difference| {
+            let are_two = |names: &Vec<String>| {
+                names.windows(2).any(|pair| pair.iter().all(|name| name == "$match"))
+            };
+            let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
+            !difference.class.starts_with("results")
+                && difference.replies.iter().any(executes)
+                && pipelines(case).iter().any(are_two)
+        },
+    },
+    Accepted {
         words: "A `$skip` is moved before a `$lookup` in the middle of a pipeline",
         applies: |case, difference| {
             let skips_joined = |names: &Vec<String>| {
