@@ -224,6 +224,7 @@ fn start_resolved(
         world: surroundings.clone(),
         stage_bytes_max: STAGE_BYTES_MAX,
     };
+    let pipeline = pipeline.rearranged(&surroundings.context);
     if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
         let view = surroundings.db.collection(ns).and_then(|it| it.state().options.view.clone());
         let about = match (view, report) {
@@ -242,7 +243,6 @@ fn start_resolved(
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
     }
-    let pipeline = pipeline.rearranged(&surroundings.context);
     let collection = surroundings.db.collection(ns);
     if let Some((mut query, search, rest)) =
         geo_near::take(collection.as_deref(), ns, &pipeline, &surroundings.context)?

@@ -102,7 +102,10 @@ pub(super) fn open(
 ) -> Result<Box<dyn Source>> {
     match collection {
         Some(name) => Arc::clone(&env.world).aggregate(None, name, pipeline),
-        None => pipeline.run(Box::new(super::source::Documents::new(Vec::new())), env),
+        None => {
+            let pipeline = pipeline.rearranged(&env.context);
+            pipeline.run(Box::new(super::source::Documents::new(Vec::new())), env)
+        }
     }
 }
 

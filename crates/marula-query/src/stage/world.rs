@@ -124,6 +124,7 @@ impl World for Nowhere {
             world: self,
             stage_bytes_max: STAGE_BYTES_MAX,
         };
+        let pipeline = pipeline.rearranged(&env.context);
         pipeline.run(Box::new(super::source::Documents::new(Vec::new())), &env)
     }
 

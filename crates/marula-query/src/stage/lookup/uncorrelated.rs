@@ -84,7 +84,21 @@ fn parts(lookup: &Lookup, env: &Env) -> Result<Option<(Pipeline, Option<ValueBuf
     let front = part(&mut stages.values().take(count));
     let front = front.get().as_array().unwrap_or(Doc::EMPTY);
     let front = Pipeline::parse_inside(front, &context, Inside::Lookup)?;
+    if !is_front_of(&front.clone().rearranged(&env.context), &rearranged) {
+        return Ok(None);
+    }
     Ok(Some((front, Some(part(&mut stages.values().skip(count))))))
+}
+
+/// Whether a pipeline begins with these stages. It does not where one that stands behind them is moved before one of them, or
+/// takes its place.
+fn is_front_of(front: &Pipeline, whole: &Pipeline) -> bool {
+    let mut stages = whole.stages().iter();
+    front.stages().iter().all(|stage| {
+        stages.next().is_some_and(|other| {
+            other.name() == stage.name() && other.print().get() == stage.print().get()
+        })
+    })
 }
 
 /// Stages and operators that give something else each time.
