@@ -9,17 +9,24 @@ use crate::accepted::{Accepted, count, messages, names_a_place, pipelines, stage
 use crate::case::{Case, failure};
 use crate::tree::Tree;
 
+/// Whether a pipeline has failed when its stages were carried out.
+fn fails_at_work(reply: &Tree) -> bool {
+    failure(reply).1.starts_with("PlanExecutor error")
+}
+
+/// Whether a pipeline has failed before that, when its constants were computed.
+fn fails_early(reply: &Tree) -> bool {
+    failure(reply).1.starts_with("Failed to optimize pipeline")
+}
+
 pub(crate) const REARRANGED: &[Accepted] = &[
     Accepted {
         words: "A `$match` that mongod moves further, or not as far, lets other documents reach what fails",
         applies: |case, difference| {
-            let starts = |reply: &Tree, words: &str| failure(reply).1.starts_with(words);
-            let executes = |reply: &Tree| starts(reply, "PlanExecutor error");
-            let is_early = |reply: &Tree| starts(reply, "Failed to optimize pipeline");
             !difference.class.starts_with("results")
                 && moves_a_condition(case)
-                && (difference.replies.iter().any(executes)
-                    || difference.replies.iter().all(is_early))
+                && (difference.replies.iter().any(fails_at_work)
+                    || difference.replies.iter().all(fails_early))
         },
     },
     Accepted {
@@ -29,8 +36,6 @@ pub(crate) const REARRANGED: &[Accepted] = &[
     Accepted {
         words: "and computes its constants",
         applies: |case, difference| {
-            let is_early =
-                |reply: &Tree| failure(reply).1.starts_with("Failed to optimize pipeline");
             let moves = |name: &String| {
                 ["$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith"]
                     .contains(&name.as_str())
@@ -39,7 +44,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                 let at = names.iter().position(|name| name == "$unionWith");
                 at.is_some_and(|at| names[at..].iter().any(moves))
             };
-            difference.replies.iter().all(is_early) && pipelines(case).iter().any(is_moved)
+            difference.replies.iter().all(fails_early) && pipelines(case).iter().any(is_moved)
         },
     },
     Accepted {
@@ -48,9 +53,8 @@ pub(crate) const REARRANGED: &[Accepted] = &[
             let are_two = |names: &Vec<String>| {
                 names.windows(2).any(|pair| pair.iter().all(|name| name == "$match"))
             };
-            let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
             !difference.class.starts_with("results")
-                && difference.replies.iter().any(executes)
+                && difference.replies.iter().any(fails_at_work)
                 && pipelines(case).iter().any(are_two)
         },
     },
@@ -61,7 +65,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                 let at = names.iter().position(|name| name == "$lookup");
                 at.is_some_and(|at| names[at..].iter().any(|name| name == "$skip"))
             };
-            let is_told = messages(difference)[1].starts_with("PlanExecutor error");
+            let is_told = fails_at_work(&difference.replies[1]);
             is_told && pipelines(case).iter().any(skips_joined)
         },
     },
@@ -91,10 +95,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                 difference.class.starts_with("code") || difference.class.starts_with("message");
             is_told
                 && pipelines(case).iter().any(begins_with_one)
-                && difference
-                    .replies
-                    .iter()
-                    .all(|reply| failure(reply).1.starts_with("PlanExecutor error"))
+                && difference.replies.iter().all(fails_at_work)
         },
     },
     Accepted {
@@ -154,8 +155,8 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                 let at = names.iter().position(gives_order);
                 at.is_some_and(|at| at > 0 && names[at..].iter().any(|name| name == "$sort"))
             };
-            let executes = |reply: &Tree| failure(reply).1.starts_with("PlanExecutor error");
-            difference.replies.iter().all(executes) && pipelines(case).iter().any(is_sorted_behind)
+            difference.replies.iter().all(fails_at_work)
+                && pipelines(case).iter().any(is_sorted_behind)
         },
     },
     Accepted {

@@ -155,6 +155,11 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// A whole number as mongod shows it: an int where it fits, else a long.
+    pub fn whole(number: i64) -> Value<'static> {
+        i32::try_from(number).map_or(Value::Int64(number), Value::Int32)
+    }
+
     /// The value's type.
     pub const fn kind(&self) -> Type {
         match self {

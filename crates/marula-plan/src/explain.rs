@@ -61,10 +61,7 @@ pub fn above(
 
 /// Appends a count: an int, or a long where an int is too small.
 pub fn append_count(out: &mut DocWriter<'_>, name: &str, count: u64) {
-    match i32::try_from(count) {
-        Ok(small) => out.append(name, small),
-        Err(_) => out.append(name, i64::try_from(count).unwrap_or(i64::MAX)),
-    };
+    out.append(name, Value::whole(i64::try_from(count).unwrap_or(i64::MAX)));
 }
 
 /// Appends what every stage that ran has done, and whether it failed.

@@ -112,7 +112,7 @@ fn run(
         false => connection.operation.resume(),
     }
     if on_pool {
-        let ns = describe_namespace(request);
+        let ns = request.shown_namespace();
         request.with_shown_body(|body| {
             connection.operation.describe(command, ns, body, request.lsid);
         });
@@ -236,11 +236,7 @@ fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refus
     if is_refused {
         return;
     }
-    let name = match request.command.kind {
-        Kind::GetMore => request.arg("collection"),
-        _ => Some(request.first.value.get()),
-    };
-    let name = name.and_then(|name| name.as_str()).and_then(|name| str::from_utf8(name).ok());
+    let name = request.concerned().and_then(|name| str::from_utf8(name).ok());
     if let Some(collection) = name.and_then(|name| server.db.catalog().get(request.db, name)) {
         collection.latencies().add(class, took);
     }
@@ -360,16 +356,6 @@ fn is_hello(request: &Request<'_>) -> bool {
 }
 
 /// The namespace as `currentOp` shows it.
-fn describe_namespace(request: &Request<'_>) -> String {
-    let of_cursor = request.text("collection").filter(|_| request.command.kind == Kind::GetMore);
-    match (request.first.value.get(), of_cursor) {
-        (Value::String(collection), _) | (_, Some(collection)) => {
-            format!("{}.{collection}", request.db)
-        }
-        _ => format!("{}.$cmd", request.db),
-    }
-}
-
 impl Server {
     fn count_rejected(&self, message: &Message<'_>, error: &Error) {
         self.counters.user_errors.add(1);

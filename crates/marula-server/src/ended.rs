@@ -107,7 +107,7 @@ impl Ended<'_, '_> {
             self.log();
         }
         // What concerns no collection is never recorded.
-        if self.collection().is_none() {
+        if self.request.concerned().is_none() {
             return;
         }
         let statements = statements.map(|statements| statements.done).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Ended<'_, '_> {
     fn log(&self) {
         let attributes = DocBuf::build(|out| {
             out.append("type", "command");
-            out.append("ns", self.namespace().as_str());
+            out.append("ns", self.request.shown_namespace().as_str());
             self.append_app_name(out);
             out.append("command", &self.request.with_shown_body(command));
             if let Some(origin) = &self.origin {
@@ -158,7 +158,7 @@ impl Ended<'_, '_> {
     fn entry(&self) -> DocBuf {
         DocBuf::build(|out| {
             out.append("op", self.request.command.kind.name());
-            out.append("ns", self.namespace().as_str());
+            out.append("ns", self.request.shown_namespace().as_str());
             out.append("command", &self.request.with_shown_body(command));
             if let Some(origin) = &self.origin {
                 out.append("originatingCommand", &command(origin.as_doc()));
@@ -179,7 +179,7 @@ impl Ended<'_, '_> {
         let is_update = self.request.command.kind == Kind::Update;
         DocBuf::build(|out| {
             out.append("op", self.request.command.kind.name());
-            out.append("ns", self.namespace().as_str());
+            out.append("ns", self.request.shown_namespace().as_str());
             out.append("command", &command(statement.command.as_doc()));
             match &statement.outcome {
                 Ok(counts) => {
@@ -205,18 +205,6 @@ impl Ended<'_, '_> {
             }
             self.append_end(statement.took, statement.told.as_ref(), out);
         })
-    }
-
-    fn namespace(&self) -> String {
-        format!("{}.{}", self.request.db, self.collection().as_deref().unwrap_or("$cmd"))
-    }
-
-    /// The collection that the operation concerns, if it is one.
-    fn collection(&self) -> Option<String> {
-        match self.request.command.kind {
-            Kind::GetMore => self.request.text("collection").map(|name| name.to_string()),
-            _ => self.request.first.value.get().as_str().map(|name| name.to_string()),
-        }
     }
 
     fn append_app_name(&self, out: &mut DocWriter<'_>) {

@@ -114,7 +114,7 @@ fn collection(
         coll_stats::write_present(&server.db, &collection, scale, &mut stats)?;
     }
     if wanted.count {
-        append_count(&mut out, "count", existing(server, ns, "count")?.count());
+        out.append("count", Value::whole(existing(server, ns, "count")?.count()));
     }
     if wanted.query_exec {
         let scans = existing(server, ns, "queryExecStats")?.scans();
@@ -124,14 +124,6 @@ fn collection(
     }
     out.finish();
     Ok(DocBuf::trusted(bytes))
-}
-
-/// Appends a count as an int where it fits.
-fn append_count(out: &mut DocWriter<'_>, name: &str, count: i64) {
-    match i32::try_from(count) {
-        Ok(small) => out.append(name, small),
-        Err(_) => out.append(name, count),
-    };
 }
 
 /// The collection that a part of `$collStats` is about.

@@ -15,7 +15,7 @@ use marula_wire::{Message, message::Docs};
 use smallvec::SmallVec;
 
 use crate::command::fields::{self, Field, Types};
-use crate::command::{self, Command, Fields};
+use crate::command::{self, Command, Fields, Kind};
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::session::Lsid;
 use crate::stable_api;
@@ -390,6 +390,19 @@ impl<'a> Request<'a> {
     /// The field of this name as a string.
     pub fn text(&self, name: &str) -> Option<&'a BStr> {
         self.arg(name).and_then(|value| value.as_str())
+    }
+
+    /// The name of the collection that the operation concerns, if it is one. What the client wrote, unchecked.
+    pub fn concerned(&self) -> Option<&'a BStr> {
+        match self.command.kind {
+            Kind::GetMore => self.text("collection"),
+            _ => self.first.value.get().as_str(),
+        }
+    }
+
+    /// The namespace by which the log, the profiler and `currentOp` know the operation.
+    pub fn shown_namespace(&self) -> String {
+        format!("{}.{}", self.db, self.concerned().unwrap_or("$cmd".into()))
     }
 
     /// The collection that the first field names.

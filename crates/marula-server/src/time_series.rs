@@ -236,10 +236,7 @@ pub fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_
     section.append("bucketsNs", ns.as_str());
     let (count, size) = (buckets.count(), buckets.size_bytes());
     let mut append = |name: &str, number: i64| {
-        match i32::try_from(number) {
-            Ok(small) => section.append(name, small),
-            Err(_) => section.append(name, number),
-        };
+        section.append(name, Value::whole(number));
     };
     append("bucketCount", count);
     if count > 0 {

@@ -227,10 +227,7 @@ fn canonical_document(
                 }
                 b"size" => {
                     if let Some(capped) = capped {
-                        match i32::try_from(capped.size_bytes_max) {
-                            Ok(small) => out.append("size", small),
-                            Err(_) => out.append("size", capped.size_bytes_max),
-                        };
+                        out.append("size", Value::whole(capped.size_bytes_max));
                     } else {
                         out.append_raw(element.name, element.value);
                     }

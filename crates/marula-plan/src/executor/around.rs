@@ -33,12 +33,7 @@ impl Collscan {
         } else {
             let mut cursor = env.collection.scan(env.store, *direction)?;
             let there_is_one = match &standing.position {
-                Position::At(record) => {
-                    cursor.seek(record)?
-                        && (standing.is_held
-                            || cursor.record() != record.as_slice()
-                            || cursor.advance()?)
-                }
+                Position::At(record) => standing.go_on(record, &mut cursor)?,
                 Position::Start | Position::End => {
                     let mut in_front = env.collection.scan(env.store, direction.reversed())?;
                     begin(records, *direction, &mut in_front, &mut cursor)?
@@ -49,24 +44,18 @@ impl Collscan {
         };
         let cursor = match open {
             Open::Records(cursor) if there_is_one => cursor,
-            _ => {
-                standing.position = Position::End;
-                *open = Open::Closed;
-                return Ok(Step::Eof);
-            }
+            _ => return Ok(standing.end(open)),
         };
         let was_held = std::mem::replace(&mut standing.is_held, false);
         stats.docs += u64::from(!was_held);
         let (record, doc) = (cursor.record(), cursor.doc());
         let is_walked = *records.range.start <= *record && *record < *records.range.end;
         let is_met = is_walked && filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))?;
-        if !is_met && records.ends_at(record, *direction) {
-            standing.position = Position::End;
-            *open = Open::Closed;
-            return Ok(Step::Eof);
-        }
         if !is_met {
-            return Ok(Step::NeedTime);
+            return Ok(match records.ends_at(record, *direction) {
+                true => standing.end(open),
+                false => Step::NeedTime,
+            });
         }
         let answer = out(Found::fetched(doc, record))?;
         standing.is_held = answer == Emit::Full;

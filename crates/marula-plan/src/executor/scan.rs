@@ -85,6 +85,13 @@ impl Standing {
         *self = Standing { number, gives_many, given, wanted, ..Standing::default() };
     }
 
+    /// Moves to what comes after the record that a walk stood at, or to that record where it was not taken; answers whether
+    /// there is one.
+    pub(super) fn go_on(&self, record: &[u8], cursor: &mut RecordCursor<'_>) -> Result<bool> {
+        Ok(cursor.seek(record)?
+            && (self.is_held || cursor.record() != record || cursor.advance()?))
+    }
+
     pub(crate) fn remember(&mut self) {
         self.given.get_or_insert_default();
     }
@@ -97,6 +104,13 @@ impl Standing {
                 false => Position::At(self.last.clone()),
             };
         }
+    }
+
+    /// Ends the walk: nothing comes any more.
+    pub(super) fn end(&mut self, open: &mut Open<'_>) -> Step {
+        self.position = Position::End;
+        *open = Open::Closed;
+        Step::Eof
     }
 
     /// Notes where the cursor stands and lets go of it.
@@ -195,12 +209,7 @@ impl Collscan {
                 None => env.collection.scan(env.store, *direction)?,
             };
             let there_is_one = match &standing.position {
-                Position::At(record) => {
-                    cursor.seek(record)?
-                        && (standing.is_held
-                            || cursor.record() != record.as_slice()
-                            || cursor.advance()?)
-                }
+                Position::At(record) => standing.go_on(record, &mut cursor)?,
                 Position::Start | Position::End => cursor.advance()?,
             };
             *open = Open::Records(cursor);
@@ -309,9 +318,7 @@ impl Ixscan {
             _ => {
                 // Counting stops at the key behind the last, which is looked at too.
                 stats.keys += u64::from(*used_for == ScanUse::Count);
-                standing.position = Position::End;
-                *open = Open::Closed;
-                return Ok(Step::Eof);
+                return Ok(standing.end(open));
             }
         };
         let was_held = std::mem::replace(&mut standing.is_held, false);
@@ -327,9 +334,7 @@ impl Ixscan {
                     return Ok(Step::NeedTime);
                 }
                 Verdict::Done => {
-                    standing.position = Position::End;
-                    *open = Open::Closed;
-                    return Ok(Step::Eof);
+                    return Ok(standing.end(open));
                 }
             }
         }

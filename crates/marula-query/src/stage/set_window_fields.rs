@@ -110,9 +110,15 @@ pub(super) fn push(
         true => None,
         false => {
             let order = SortPattern::parse(spec.as_doc(), context)?;
-            let in_query = SortPattern::parse(shown.as_doc(), context)?;
+            let in_query = match is_one {
+                true => None,
+                false => Some(SortPattern::parse(shown.as_doc(), context)?),
+            };
             let sort = Sort::new(order.clone(), shown);
-            parser.push(if is_one { sort } else { sort.with_order_in_query(in_query) });
+            parser.push(match in_query {
+                Some(in_query) => sort.with_order_in_query(in_query),
+                None => sort,
+            });
             Some(order)
         }
     };

@@ -35,6 +35,9 @@ pub(super) struct Text<'a> {
     pub reading: Reading,
 }
 
+/// What is shown every text, until it answers `false`.
+pub(super) type Visit<'v> = dyn FnMut(Text<'_>) -> Result<bool> + 'v;
+
 /// The terms of a document, each with its score.
 pub type TextScores = HashMap<String, f64>;
 
@@ -83,11 +86,7 @@ impl TextFields {
 
     /// Shows `visit` every text of a document that is searched, until it answers `false`. So documents are tried on a search,
     /// whatever the version of the index.
-    pub(super) fn for_each_text(
-        &self,
-        doc: Doc<'_>,
-        visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
-    ) -> Result<bool> {
+    pub(super) fn for_each_text(&self, doc: Doc<'_>, visit: &mut Visit<'_>) -> Result<bool> {
         self.object(doc, &mut Vec::new(), false, self.reading, visit)
     }
 
@@ -98,7 +97,7 @@ impl TextFields {
         path: &mut Vec<u8>,
         is_nested: bool,
         reading: Reading,
-        visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<bool> {
         let reading = match doc.get(&self.language_override) {
             None => reading,
@@ -132,14 +131,11 @@ impl TextFields {
         value: Value<'_>,
         path: &mut Vec<u8>,
         reading: Reading,
-        visit: &mut dyn FnMut(Text<'_>) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<bool> {
         match value {
             Value::String(text) => match self.weight(path) {
-                Some(weight) => {
-                    let text = text.to_str_lossy();
-                    visit(Text { text: reading.part_of(&text), weight, reading })
-                }
+                Some(weight) => show(text, weight, reading, visit),
                 None => Ok(true),
             },
             Value::Document(doc) if self.is_searched_below(path) => {
@@ -177,6 +173,17 @@ impl TextFields {
         };
         self.wildcard.is_some() || self.weights.keys().any(leads_on)
     }
+}
+
+/// Shows a text as far as it is read.
+pub(super) fn show(
+    text: &BStr,
+    weight: f64,
+    reading: Reading,
+    visit: &mut Visit<'_>,
+) -> Result<bool> {
+    let text = text.to_str_lossy();
+    visit(Text { text: reading.part_of(&text), weight, reading })
 }
 
 /// How often a term has come in one text.

@@ -5,14 +5,11 @@
 //! with dots is found as such; the strings of the array at its end count. Behind a wildcard each text is looked at, and its
 //! field's own name is what a weight is for.
 
-use marula_bson::{BStr, ByteSlice, Doc, Value};
+use marula_bson::{ByteSlice, Doc, Value};
 use marula_error::Result;
 
-use super::fields::Text;
+use super::fields::{Visit, show};
 use super::{Reading, TextFields, TextVersion};
-
-/// What is shown every text, until it answers `false`.
-type Visit<'v> = dyn FnMut(Text<'_>) -> Result<bool> + 'v;
 
 /// Shows `visit` every text of a document that is searched, until it answers `false`.
 pub(super) fn for_each_text(
@@ -39,11 +36,6 @@ pub(super) fn for_each_text(
         }
     }
     Ok(true)
-}
-
-fn show(text: &BStr, weight: f64, reading: Reading, visit: &mut Visit<'_>) -> Result<bool> {
-    let text = text.to_str_lossy();
-    visit(Text { text: reading.part_of(&text), weight, reading })
 }
 
 /// Shows the strings of an array.

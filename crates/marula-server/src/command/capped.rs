@@ -121,10 +121,7 @@ fn copy(
     let old = source.state().options.document.clone();
     let options = DocBuf::build(|out| {
         out.append("capped", true);
-        match i32::try_from(size) {
-            Ok(small) => out.append("size", small),
-            Err(_) => out.append("size", size),
-        };
+        out.append("size", Value::whole(size));
         let is_kept =
             |name: &[u8]| !matches!(name, b"capped" | b"size" | b"max" | b"clusteredIndex");
         for element in old.as_doc().iter().filter(|element| is_kept(element.name)) {

@@ -455,9 +455,7 @@ fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
         if let Some(number) = request.arg(name).and_then(|value| value.as_f64()) {
             #[allow(clippy::cast_possible_truncation)]
             let number = number as i64;
-            let value =
-                i32::try_from(number).map_or_else(|_| ValueBuf::from(number), ValueBuf::from);
-            changes.push((option, Some(value)));
+            changes.push((option, Some(Value::whole(number).to_buf())));
         }
     }
     Ok(DocBuf::build(|out| {

@@ -73,7 +73,7 @@ fn write_absent(scale: i64, out: &mut DocWriter<'_>) {
     }
     out.begin_doc("indexDetails").finish();
     out.begin_doc("indexSizes").finish();
-    whole(out, "scaleFactor", scale);
+    out.append("scaleFactor", Value::whole(scale));
 }
 
 /// Writes the statistics of a collection that is there, without its name.
@@ -85,27 +85,27 @@ pub(crate) fn write_present(
 ) -> Result<()> {
     let state = collection.state();
     let (count, size) = (collection.count(), collection.size_bytes());
-    whole(out, "size", size / scale);
+    out.append("size", Value::whole(size / scale));
     if state.options.time_series.is_some() {
         time_series::write_statistics(collection, scale, out);
     } else {
-        whole(out, "count", count);
+        out.append("count", Value::whole(count));
         if count > 0 {
-            whole(out, "avgObjSize", size / count);
+            out.append("avgObjSize", Value::whole(size / count));
         }
     }
     out.append("numOrphanDocs", 0);
     let storage = storage_size::of_documents(db, collection)?;
-    whole(out, "storageSize", storage / scale);
+    out.append("storageSize", Value::whole(storage / scale));
     out.append("freeStorageSize", 0);
     out.append("capped", state.options.capped.is_some());
     if let Some(capped) = state.options.capped {
-        whole(out, "max", capped.documents_max.unwrap_or(i64::from(i32::MAX)));
-        whole(out, "maxSize", capped.size_bytes_max / scale);
+        out.append("max", Value::whole(capped.documents_max.unwrap_or(i64::from(i32::MAX))));
+        out.append("maxSize", Value::whole(capped.size_bytes_max / scale));
     }
     let building: Vec<_> = state.building.iter().flat_map(|build| &build.indexes).collect();
     let indexes = state.indexes.len() + building.len();
-    whole(out, "nindexes", i64::try_from(indexes).expect("at most 64 indexes"));
+    out.append("nindexes", Value::whole(i64::try_from(indexes).expect("at most 64 indexes")));
     let mut details = out.begin_doc("indexDetails");
     for index in &state.indexes {
         let mut detail = details.begin_doc(&index.spec.name);
@@ -118,21 +118,14 @@ pub(crate) fn write_present(
     }
     drop(builds);
     let indexes = storage_size::of_indexes(db, collection)?;
-    whole(out, "totalIndexSize", indexes / scale);
-    whole(out, "totalSize", (storage + indexes) / scale);
+    out.append("totalIndexSize", Value::whole(indexes / scale));
+    out.append("totalSize", Value::whole((storage + indexes) / scale));
     let mut sizes = out.begin_doc("indexSizes");
     for index in &state.indexes {
-        whole(&mut sizes, &index.spec.name, storage_size::of_index(db, index)? / scale);
+        let size = storage_size::of_index(db, index)? / scale;
+        sizes.append(&index.spec.name, Value::whole(size));
     }
     drop(sizes);
-    whole(out, "scaleFactor", scale);
+    out.append("scaleFactor", Value::whole(scale));
     Ok(())
-}
-
-/// An int where it fits, else a long.
-fn whole(out: &mut DocWriter<'_>, name: &str, number: i64) {
-    match i32::try_from(number) {
-        Ok(small) => out.append(name, small),
-        Err(_) => out.append(name, number),
-    };
 }

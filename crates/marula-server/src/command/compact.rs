@@ -1,6 +1,6 @@
 //! `compact`: rewrites a collection and its indexes in their most compact form.
 
-use marula_bson::DocWriter;
+use marula_bson::{DocWriter, Value};
 use marula_db::storage_error::ForClient;
 use marula_error::{Result, errors};
 use marula_storage::Space;
@@ -50,9 +50,6 @@ fn run(
         context.check_interrupt()?;
     }
     let freed = (before - size()?).max(0);
-    match i32::try_from(freed) {
-        Ok(small) => reply.append("bytesFreed", small),
-        Err(_) => reply.append("bytesFreed", freed),
-    };
+    reply.append("bytesFreed", Value::whole(freed));
     Ok(Outcome::Done)
 }

@@ -1,6 +1,6 @@
 //! `count`: how many documents match.
 
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
 use marula_plan::{Execution, Wanted, Wording, choice};
 
@@ -89,10 +89,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 
 /// Appends `n`: an int, or a long where an int is too small.
 pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
-    match i32::try_from(counted) {
-        Ok(small) => reply.append("n", small),
-        Err(_) => reply.append("n", i64::try_from(counted).unwrap_or(i64::MAX)),
-    };
+    reply.append("n", Value::whole(i64::try_from(counted).unwrap_or(i64::MAX)));
 }
 
 /// The stages that count on a view.

@@ -352,7 +352,7 @@ fn append_number(
     if number < least {
         return Err(number_too_small(name, least, number));
     }
-    append_whole(name, number, out);
+    out.append(name, Value::whole(number));
     Ok(())
 }
 
@@ -378,15 +378,8 @@ fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) -> Result<()> {
     if max >= DOCUMENTS_MAX {
         return Err(number_too_large("max", "<", DOCUMENTS_MAX, max));
     }
-    append_whole("max", if max > 0 { max } else { i64::from(i32::MAX) }, out);
+    out.append("max", Value::whole(if max > 0 { max } else { i64::from(i32::MAX) }));
     Ok(())
-}
-
-fn append_whole(name: &str, number: i64, out: &mut DocWriter<'_>) {
-    match i32::try_from(number) {
-        Ok(small) => out.append(name, small),
-        Err(_) => out.append(name, number),
-    };
 }
 
 /// What a user needs to make a collection: to create or to insert; of one who could read a view, to read what it shows.

@@ -74,9 +74,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             }
         }
     }
-    append(reply, "size", total.bytes);
-    append(reply, "numObjects", total.documents);
-    append(reply, "millis", i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX));
+    reply.append("size", Value::whole(total.bytes));
+    reply.append("numObjects", Value::whole(total.documents));
+    reply.append(
+        "millis",
+        Value::whole(i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX)),
+    );
     Ok(Outcome::Done)
 }
 
@@ -125,13 +128,6 @@ fn query(collection: &Collection, range: Option<Range<'_>>) -> Result<Option<Que
     query.min = Some(min.to_buf());
     query.max = Some(max.to_buf());
     Ok(Some(query))
-}
-
-fn append(reply: &mut DocWriter<'_>, name: &str, number: i64) {
-    match i32::try_from(number) {
-        Ok(small) => reply.append(name, small),
-        Err(_) => reply.append(name, number),
-    };
 }
 
 /// What a user needs to measure a collection, which is named with its database.

@@ -68,7 +68,7 @@ fn run(
     let scaled = |bytes: i64| bytes as f64 / scale;
     reply.append("collections", real);
     reply.append("views", views);
-    whole(reply, "objects", objects);
+    reply.append("objects", Value::whole(objects));
     #[allow(clippy::cast_precision_loss)]
     let average = if objects == 0 { 0.0 } else { data_size as f64 / objects as f64 };
     reply.append("avgObjSize", average);
@@ -78,7 +78,7 @@ fn run(
     if asks_free {
         reply.append("freeStorageSize", 0.0);
     }
-    whole(reply, "indexes", i64::try_from(indexes).unwrap_or(i64::MAX));
+    reply.append("indexes", Value::whole(i64::try_from(indexes).unwrap_or(i64::MAX)));
     reply.append("indexSize", scaled(index_size));
     if asks_free {
         reply.append("indexFreeStorageSize", 0.0);
@@ -109,10 +109,3 @@ const EMPTY_NAMES: &[&str] = &[
     "fsUsedSize",
     "fsTotalSize",
 ];
-
-fn whole(out: &mut DocWriter<'_>, name: &str, number: i64) {
-    match i32::try_from(number) {
-        Ok(small) => out.append(name, small),
-        Err(_) => out.append(name, number),
-    };
-}

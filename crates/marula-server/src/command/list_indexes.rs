@@ -53,10 +53,7 @@ fn run(
         let mut document = clustered.clone();
         let expire_after = state.options.document.as_doc().get("expireAfterSeconds");
         if let Some(seconds) = expire_after.and_then(|seconds| seconds.as_exact_i64()) {
-            match i32::try_from(seconds) {
-                Ok(small) => document.push("expireAfterSeconds", small),
-                Err(_) => document.push("expireAfterSeconds", seconds),
-            };
+            document.push("expireAfterSeconds", Value::whole(seconds));
         }
         document.push("clustered", Value::Boolean(true));
         documents.push(document);

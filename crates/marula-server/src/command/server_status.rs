@@ -307,7 +307,6 @@ pub(crate) fn write_latencies(
     let none = Latency::default();
     let classes =
         [("reads", reads), ("writes", writes), ("commands", commands), ("transactions", &none)];
-    let long = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     for (name, latency) in classes {
         let mut entry = out.begin_doc(name);
         if with_histograms {

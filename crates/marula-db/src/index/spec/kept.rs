@@ -37,10 +37,7 @@ pub(super) fn canonical_document(
                 name if NOT_KEPT.iter().any(|option| name == option.as_bytes()) => {}
                 b"expireAfterSeconds" => {
                     let seconds = expire_seconds(element.value.get());
-                    match i32::try_from(seconds) {
-                        Ok(small) => out.append("expireAfterSeconds", small),
-                        Err(_) => out.append("expireAfterSeconds", seconds),
-                    };
+                    out.append("expireAfterSeconds", Value::whole(seconds));
                 }
                 b"bucketSize" => {
                     let size = element.value.get().as_f64().filter(|size| !size.is_nan());
