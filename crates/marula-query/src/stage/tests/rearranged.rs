@@ -451,6 +451,18 @@ fn is_sorted_earlier(got: &Result<Vec<DocBuf>>) -> bool {
     got.as_ref().is_err_and(|error| error.to_string().contains("parallel arrays"))
 }
 
+/// Whether a sort by `_id` may meet documents that it does not tell apart, whose order is then anything: arrays that a
+/// `$group` has made `_id` are ordered by one element.
+fn may_tie(stages: &[String], documents: &[DocBuf]) -> bool {
+    let groups = |stage: &String| stage.starts_with(r#"{"$group": {"_id": "$a""#);
+    let group = stages.iter().position(groups);
+    let sorts = |group: usize| stages[group..].iter().any(|stage| stage.starts_with(r#"{"$sort""#));
+    let has_array = |doc: &DocBuf| {
+        doc.as_doc().iter().any(|element| matches!(element.value.get(), Value::Array(_)))
+    };
+    group.is_some_and(sorts) && documents.iter().any(has_array)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
 
@@ -467,6 +479,7 @@ proptest! {
                 ext_json::parse(&format!("{{\"_id\": {id}{comma}{fields}}}")).expect("it is JSON")
             })
             .collect();
+        prop_assume!(!may_tie(&stages, &documents));
         let text = format!("[{}]", stages.join(", "));
         let pipeline = parse(&text);
         let rearranged = pipeline.clone().rearranged(&Context::default());
