@@ -314,43 +314,15 @@ pub(crate) fn measure(options: &Options) -> Result<Vec<RowResult>, String> {
     let myself = std::env::current_exe().map_err(|error| error.to_string())?;
     sides.push(Side::start("floor", &[myself.display().to_string(), "--echo".into()])?);
 
-    let mut results: Vec<RowResult> = Vec::new();
-    for row in ROWS {
-        if !options.rows.is_empty()
-            && !options.rows.iter().any(|name| row.name.starts_with(name.as_str()))
-        {
-            continue;
-        }
-        eprintln!("bench: {} ({} connections)", row.title, row.connections);
-        let mut runs: Vec<Vec<Reached>> = sides.iter().map(|_| Vec::new()).collect();
-        let once = matches!(row.workload, Workload::DiskProducts);
-        for _ in 0..if once { 1 } else { options.runs } {
-            for (side, runs) in sides.iter_mut().zip(&mut runs) {
-                if side.name == "floor" && row.workload != Workload::FindById {
-                    continue;
-                }
-                let reached = one_run(row, side, options).map_err(|error| {
-                    format!("row '{}' against {}: {error}", row.name, side.name)
-                })?;
-                runs.push(reached);
-            }
-        }
-        let of = |name: &str| {
-            let place = sides.iter().position(|side| side.name == name)?;
-            (!runs[place].is_empty()).then(|| median(&runs[place]))
-        };
-        let (marula, mongod, floor) = (of("marula"), of("mongod"), of("floor"));
-        let ratio = match row.measure {
-            Measure::Cpu => marula.zip(mongod).map(|(a, b)| a.cpu_us / b.cpu_us),
-            Measure::Disk => marula.zip(mongod).map(|(a, b)| a.disk_mb / b.disk_mb),
-            Measure::ThroughputOfRowAbove => {
-                let above = results.last().filter(|above| above.row.workload == row.workload);
-                marula
-                    .zip(above.and_then(|above| above.marula))
-                    .map(|(a, b)| a.per_second / b.per_second)
-            }
-        };
-        results.push(RowResult { row, marula, mongod, floor, ratio });
+    let is_asked = |row: &&Row| {
+        options.rows.is_empty()
+            || options.rows.iter().any(|name| row.name.starts_with(name.as_str()))
+    };
+    let rows: Vec<&'static Row> = ROWS.iter().filter(is_asked).collect();
+    let mut results = Vec::new();
+    // Rows that are compared with each other take turns, as the sides do.
+    for group in rows.chunk_by(|_, next| next.measure == Measure::ThroughputOfRowAbove) {
+        results.extend(measure_group(group, &mut sides, options)?);
     }
     for side in &sides {
         eprintln!("bench: {} used at most {} MB of memory", side.name, side.memory_mb());
@@ -358,12 +330,59 @@ pub(crate) fn measure(options: &Options) -> Result<Vec<RowResult>, String> {
     Ok(results)
 }
 
+/// Measures a row, or several that are compared with each other.
+fn measure_group(
+    group: &[&'static Row],
+    sides: &mut [Side],
+    options: &Options,
+) -> Result<Vec<RowResult>, String> {
+    for row in group {
+        eprintln!("bench: {} ({} connections)", row.title, row.connections);
+    }
+    // By row, then by side.
+    let mut runs: Vec<Vec<Vec<Reached>>> = vec![vec![Vec::new(); sides.len()]; group.len()];
+    let once = group.iter().any(|row| matches!(row.workload, Workload::DiskProducts));
+    for _ in 0..if once { 1 } else { options.runs } {
+        for (place, side) in sides.iter_mut().enumerate() {
+            for (row, runs) in group.iter().zip(&mut runs) {
+                if side.name == "floor" && row.workload != Workload::FindById {
+                    continue;
+                }
+                let reached = one_run(row, side, options).map_err(|error| {
+                    format!("row '{}' against {}: {error}", row.name, side.name)
+                })?;
+                runs[place].push(reached);
+            }
+        }
+    }
+    let side = |name: &str| sides.iter().position(|side| side.name == name);
+    let results = group.iter().enumerate().map(|(number, &row)| {
+        let runs_of = |number: usize, name: &str| side(name).map(|place| &*runs[number][place]);
+        let of = |name: &str| runs_of(number, name).filter(|runs| !runs.is_empty()).map(median);
+        let (marula, mongod, floor) = (of("marula"), of("mongod"), of("floor"));
+        let ratio = match row.measure {
+            Measure::Cpu => marula.zip(mongod).map(|(a, b)| a.cpu_us / b.cpu_us),
+            Measure::Disk => marula.zip(mongod).map(|(a, b)| a.disk_mb / b.disk_mb),
+            // Of the runs that came one after the other: the machine may be another one a minute later.
+            Measure::ThroughputOfRowAbove => number.checked_sub(1).and_then(|above| {
+                let pairs = runs_of(number, "marula")?.iter().zip(runs_of(above, "marula")?);
+                Some(middle(pairs.map(|(a, b)| a.per_second / b.per_second)))
+            }),
+        };
+        RowResult { row, marula, mongod, floor, ratio }
+    });
+    Ok(results.collect())
+}
+
+/// The median.
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
+}
+
 fn median(runs: &[Reached]) -> Reached {
-    let of = |pick: fn(&Reached) -> f64| {
-        let mut values: Vec<f64> = runs.iter().map(pick).collect();
-        values.sort_by(f64::total_cmp);
-        (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
-    };
+    let of = |pick: fn(&Reached) -> f64| middle(runs.iter().map(pick));
     Reached {
         per_second: of(|run| run.per_second),
         cpu_us: of(|run| run.cpu_us),
