@@ -421,12 +421,11 @@ impl Ixscan {
     /// costs less than a cursor.
     fn only_key(&self) -> Option<Vec<u8>> {
         let KeyBounds::Range(range) = &self.bounds.keys else { return None };
-        let fixed = self.bounds.fields.as_ref()?.fixed_fields();
         let is_looked_up = self.index.spec.unique
-            && fixed == self.index.spec.parts.len()
             && !self.covers
             && self.filter.is_none()
-            && self.used_for == ScanUse::Documents;
+            && self.used_for == ScanUse::Documents
+            && self.bounds.fields.as_ref()?.fixed_fields() == self.index.spec.parts.len();
         is_looked_up.then(|| [&self.index.ident.bytes()[..], &range.start].concat())
     }
 
