@@ -150,3 +150,177 @@ def test_a_place_that_moves_is_found_where_it_is(db):
     assert (db.c.count_documents(here), db.c.count_documents(there)) == (0, 1)
     db.c.delete_one({"_id": 1})
     assert db.command("validate", "c")["keysPerIndex"]["at_2dsphere"] == 0
+
+
+def explained(collection, condition, **options):
+    """What a search has looked at: the totals, the stage that searches, and what is below it."""
+    command = {"find": collection.name, "filter": {"at": condition}, **options}
+    stats = collection.database.command({"explain": command, "verbosity": "executionStats"})["executionStats"]
+    stage = stats["executionStages"]
+    while "inputStage" in stage and not stage["stage"].startswith("GEO"):
+        stage = stage["inputStage"]
+    return stats, stage
+
+
+def test_squares_cover_a_circle_as_in_mongod(world):
+    """Recorded from mongod 6.0.27: the squares by the first digits of their hashes, and what was looked at."""
+    db, _ = world
+    stats, scan = explained(db.flat, {"$geoWithin": {"$center": [[10, 45], 2]}})
+    squares = [
+        ("C176C00000000000", "C176FFFFFFFFFFFF"),
+        ("C177000000000000", "C177FFFFFFFFFFFF"),
+        ("C17C000000000000", "C17CFFFFFFFFFFFF"),
+        ("C17D000000000000", "C17DFFFFFFFFFFFF"),
+        ("C17E000000000000", "C17EFFFFFFFFFFFF"),
+        ("C17F000000000000", "C17FFFFFFFFFFFFF"),
+        ("C1D4000000000000", "C1D4FFFFFFFFFFFF"),
+        ("C1D5000000000000", "C1D5FFFFFFFFFFFF"),
+        ("C422000000000000", "C422FFFFFFFFFFFF"),
+        ("C423800000000000", "C423BFFFFFFFFFFF"),
+        ("C428000000000000", "C428FFFFFFFFFFFF"),
+        ("C429000000000000", "C429FFFFFFFFFFFF"),
+        ("C42A000000000000", "C42AFFFFFFFFFFFF"),
+        ("C42B000000000000", "C42BFFFFFFFFFFFF"),
+        ("C480000000000000", "C480FFFFFFFFFFFF"),
+        ("C481000000000000", "C481FFFFFFFFFFFF"),
+    ]
+    assert scan["indexBounds"]["at"] == [f"[BinData(128, {low}), BinData(128, {high})]" for low, high in squares]
+    assert (stats["totalKeysExamined"], scan["seeks"]) == (4, 4)
+
+
+def test_cells_cover_a_cap_as_in_mongod(world):
+    """Recorded from mongod 6.0.27: each cell by its smallest ones, and those around it down to the second level."""
+    db, _ = world
+    stats, scan = explained(db.round, {"$geoWithin": {"$centerSphere": [[10, 45], 0.01]}})
+    assert scan["indexBounds"]["at"] == [
+        "[1351079888211148800, 1351079888211148800]",
+        "[1355583487838519296, 1355583487838519296]",
+        "[1356709387745361920, 1356709387745361920]",
+        "[1356902901791850496, 1356902901791850496]",
+        "[1356902901791850497, 1356911697884872703]",
+        "[1356920493977894912, 1356920493977894912]",
+        "[1356920493977894913, 1356955678349983743]",
+        "[1356990862722072576, 1356990862722072576]",
+        "[1357026047094161409, 1357061231466250239]",
+        "[1357061231466250240, 1357061231466250240]",
+        "[1357061231466250241, 1357096415838339071]",
+        "[1369094286720630784, 1369094286720630784]",
+        "[5116089176692883456, 5116089176692883456]",
+        "[5134103575202365440, 5134103575202365440]",
+        "[5147614374084476928, 5147614374084476928]",
+        "[5150992073805004800, 5150992073805004800]",
+        "[5151836498735136768, 5151836498735136768]",
+        "[5151977236223492097, 5152012420595580927]",
+        "[5152047604967669760, 5152047604967669760]",
+        "[5152100381525803008, 5152100381525803008]",
+        "[5152100381525803009, 5152109177618825215]",
+        "[5152117973711847425, 5152258711200202751]",
+        "[5152258711200202753, 5152399448688558079]",
+        "[5152399448688558080, 5152399448688558080]",
+        "[5152399448688558081, 5152434633060646911]",
+        "[5152434633060646913, 5152469817432735743]",
+        "[5152469817432735744, 5152469817432735744]",
+        "[5152469817432735745, 5152478613525757951]",
+        "[5152478613525757953, 5152480812549013503]",
+        "[5152483011572269056, 5152483011572269056]",
+        "[5152487409618780160, 5152487409618780160]",
+        "[5152505001804824577, 5152540186176913407]",
+        "[5152557778362957824, 5152557778362957824]",
+        "[5152557778362957825, 5152566574455980031]",
+        "[5152566574455980033, 5152575370549002239]",
+        "[5152575370549002241, 5152610554921091071]",
+        "[5152610554921091072, 5152610554921091072]",
+        "[5152610554921091073, 5152645739293179903]",
+        "[5153243873618690048, 5153243873618690048]",
+        "[5154017929804644352, 5154017929804644352]",
+        "[5154017929804644353, 5154053114176733183]",
+        "[5154088298548822016, 5154088298548822016]",
+        "[5154123482920910849, 5154158667292999679]",
+        "[5154158667292999680, 5154158667292999680]",
+        "[5154167463386021889, 5154176259479044095]",
+        "[5154176259479044096, 5154176259479044096]",
+        "[5156621573339217920, 5156621573339217920]",
+        "[5170132372221329408, 5170132372221329408]",
+    ]
+    assert (stats["totalKeysExamined"], scan["seeks"]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "name, near, limit, works, examined, rings",
+    [
+        (
+            "round",
+            {"$near": {"$geometry": {"type": "Point", "coordinates": [10, 45]}}},
+            20,
+            177,
+            (133, 110),
+            [
+                (0.0, 1745064.5992172293, 16, 12),
+                (1745064.5992172293, 5235193.797651688, 94, 8),
+            ],
+        ),
+        (
+            "round",
+            {"$near": {"$geometry": {"type": "Point", "coordinates": [10, 45]}, "$minDistance": 1000, "$maxDistance": 2000000}},
+            0,
+            75,
+            (35, 17),
+            [
+                (1000.0, 1746064.5992172293, 16, 12),
+                (1746064.5992172293, 2000000.0, 1, 2),
+            ],
+        ),
+        (
+            "flat",
+            {"$near": [10, 45]},
+            20,
+            161,
+            (97, 79),
+            [
+                (0.0, 16.875, 16, 10),
+                (16.875, 50.625, 63, 10),
+            ],
+        ),
+        (
+            "flat",
+            {"$near": [10, 45], "$minDistance": 3, "$maxDistance": 20},
+            0,
+            81,
+            (22, 17),
+            [
+                (2.999999999999986, 19.875, 12, 12),
+                (19.875, 20.000000000000014, 0, 0),
+            ],
+        ),
+    ],
+)
+def test_rings_are_as_wide_as_in_mongod(world, name, near, limit, works, examined, rings):
+    """Recorded from mongod 6.0.27: how far each ring goes, how much lies there, and all that was done on the way."""
+    db, _ = world
+    stats, search = explained(db[name], near, limit=limit)
+    shown = [(it["minDistance"], it["maxDistance"], it["nBuffered"], it["nReturned"]) for it in search["searchIntervals"]]
+    assert shown == rings
+    assert search["works"] == works
+    assert (stats["totalKeysExamined"], stats["totalDocsExamined"]) == examined
+    assert [it["maxInclusive"] for it in search["searchIntervals"][:-1]] == [False] * (len(rings) - 1)
+
+
+def test_a_search_goes_on_from_batch_to_batch(world):
+    db, places = world
+    for name in ("round", "flat"):
+        near = {"at": {"$near": [10, 45] if name == "flat" else {"$geometry": point(10, 45)}}}
+        whole = ids(db[name].find(near))
+        batches = db[name].find(near, batch_size=7)
+        assert ids(batches) == whole
+        assert sorted(whole) == sorted(places)
+
+
+def test_a_place_as_large_as_a_continent_is_found(db):
+    """Its cells are no larger than the second level, below which a search does not look."""
+    db.c.create_index([("at", "2dsphere")])
+    corners = [[-40, -40], [40, -40], [40, 40], [-40, 40], [-40, -40]]
+    db.c.insert_one({"_id": 1, "at": {"type": "Polygon", "coordinates": [corners]}})
+    for at in ([1, 1], [-30, 20], [35, -35]):
+        assert ids(db.c.find({"at": {"$geoIntersects": {"$geometry": point(*at)}}})) == [1]
+    db.c.delete_one({"_id": 1})
+    assert db.command("validate", "c")["keysPerIndex"]["at_2dsphere"] == 0

@@ -6,15 +6,22 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use marula_bson::{Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf};
+use marula_bson::{
+    ArrayWriter, Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf, doc,
+};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind, component_bit};
+use marula_query::filter::Filter;
+use marula_query::geo::hash::hash_of;
 use marula_query::sort::SortPart;
 use marula_query::text::Search;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval};
-use crate::plan::{Expansion, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats};
+use crate::executor::Round;
+use crate::plan::{
+    Expansion, GeoNear, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats,
+};
 
 /// What a plan is printed with.
 #[derive(Clone, Copy)]
@@ -86,17 +93,22 @@ fn stats_of(node: &Node, printed: &Printed<'_>) -> Option<Stats> {
 }
 
 fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
+    let filter = match &node.stage {
+        Stage::Collscan(stage) => stage.filter.as_ref(),
+        Stage::Ixscan(stage) => stage.filter.as_ref(),
+        Stage::Fetch(stage) => stage.filter.as_ref(),
+        _ => None,
+    };
+    stage_with(node, filter.map(Filter::to_doc), printed)
+}
+
+/// A stage that leaves out what does not meet the filter.
+fn stage_with(node: &Node, filter: Option<DocBuf>, printed: &Printed<'_>) -> DocBuf {
     let stats = stats_of(node, printed);
     DocBuf::build(|out| {
         out.append("stage", name(&node.stage));
-        let filter = match &node.stage {
-            Stage::Collscan(stage) => stage.filter.as_ref(),
-            Stage::Ixscan(stage) => stage.filter.as_ref(),
-            Stage::Fetch(stage) => stage.filter.as_ref(),
-            _ => None,
-        };
         if let Some(filter) = filter {
-            out.append("filter", &filter.to_doc());
+            out.append("filter", &filter);
         }
         append_stats(stats.map(|stats| (stats, false)), out);
         describe(&node.stage, printed, stats, out);
@@ -104,6 +116,15 @@ fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
             (_, []) => {}
             (Stage::TextOr(_), [input]) => {
                 out.append("inputStage", &stage(input, printed));
+            }
+            (Stage::GeoNear(search), [input]) => {
+                out.append("inputStage", &stage_with(input, search.filter_below(), printed));
+            }
+            (Stage::GeoNear(search), inputs) => {
+                let mut array = out.begin_array("inputStages");
+                inputs.iter().for_each(|input| {
+                    array.push(&stage_with(input, search.filter_below(), printed));
+                });
             }
             (
                 Stage::AndSorted(_) | Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_),
@@ -204,6 +225,10 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             out.append("keyPattern", &spec.key);
             out.append("indexName", spec.name.as_str());
             out.append("indexVersion", 2);
+            if stats.is_some() {
+                let mut rounds = out.begin_array("searchIntervals");
+                search.search.rounds.iter().for_each(|round| write_round(round, &mut rounds));
+            }
         }
         Stage::Fetch(_) => {
             docs(out);
@@ -258,6 +283,22 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             out.append("transformBy", printed.projection);
         }
     }
+}
+
+impl GeoNear {
+    /// What mongod has the stages below leave out: in the plane what lies elsewhere.
+    fn filter_below(&self) -> Option<DocBuf> {
+        self.test.near.is_planar().then(|| doc! { "$TwoDPtInAnnulusExpression": true })
+    }
+}
+
+/// Writes a ring of a search by distance, and what came of it.
+fn write_round(round: &Round, out: &mut ArrayWriter<'_>) {
+    let mut one = out.begin_doc();
+    one.append("minDistance", round.from).append("maxDistance", round.to);
+    one.append("maxInclusive", round.is_last);
+    append_count(&mut one, "nBuffered", round.found);
+    append_count(&mut one, "nReturned", round.given);
 }
 
 /// Writes a sort; what is not sorted by a field is sorted by something computed.
@@ -407,7 +448,10 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
         let mut array = out.begin_array(&*field.name);
         let mut texts: Vec<String> = intervals
             .iter()
-            .map(|interval| interval_text(interval, is_backward, collator))
+            .map(|interval| match field.value == Value::from("2d") {
+                true => squares_text(interval),
+                false => interval_text(interval, is_backward, collator),
+            })
             .collect();
         if is_backward {
             texts.reverse();
@@ -481,6 +525,15 @@ fn interval_text(
     let (first, last) = if is_backward { (high, low) } else { (low, high) };
     let (opens, closes) = (if first.1 { '[' } else { '(' }, if last.1 { ']' } else { ')' });
     format!("{opens}{}, {}{closes}", first.0, last.0)
+}
+
+/// The squares of a `2d` index by their hashes, from the first to the last.
+fn squares_text(interval: &Interval) -> String {
+    let text = |end: &ValueBuf| match end.get() {
+        Value::Int64(key) => format!("BinData(128, {:016X})", hash_of(key)),
+        other => value_text(other, None),
+    };
+    format!("[{}, {}]", text(&interval.low), text(&interval.high))
 }
 
 /// A value whose strings are the keys that they sort by, as an index holds them.

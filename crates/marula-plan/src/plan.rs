@@ -192,8 +192,8 @@ pub struct GeoNear {
     pub(crate) place: usize,
     /// What of the other parts is walked.
     pub(crate) others: Vec<Vec<Interval>>,
-    /// Reads the documents of one round.
-    pub(crate) input: Box<Node>,
+    /// Read the documents of the rounds so far, one each.
+    pub inputs: Vec<Node>,
     pub(crate) search: Searching,
 }
 
@@ -299,11 +299,11 @@ impl Node {
         match &self.stage {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &[],
             Stage::AndSorted(AndSorted { inputs, .. })
+            | Stage::GeoNear(GeoNear { inputs, .. })
             | Stage::Or(Or { inputs, .. })
             | Stage::SortMerge(SortMerge { inputs, .. })
             | Stage::TextOr(TextOr { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
-            | Stage::GeoNear(GeoNear { input, .. })
             | Stage::TextMatch(TextMatch { input, .. })
             | Stage::Sort(Sort { input, .. })
             | Stage::Skip(Counted { input, .. })
@@ -317,11 +317,11 @@ impl Node {
         match &mut self.stage {
             Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &mut [],
             Stage::AndSorted(AndSorted { inputs, .. })
+            | Stage::GeoNear(GeoNear { inputs, .. })
             | Stage::Or(Or { inputs, .. })
             | Stage::SortMerge(SortMerge { inputs, .. })
             | Stage::TextOr(TextOr { inputs, .. }) => inputs,
             Stage::Fetch(Fetch { input, .. })
-            | Stage::GeoNear(GeoNear { input, .. })
             | Stage::TextMatch(TextMatch { input, .. })
             | Stage::Sort(Sort { input, .. })
             | Stage::Skip(Counted { input, .. })

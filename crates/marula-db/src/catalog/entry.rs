@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! { ns: <string>, uuid: <binData 4>, options: <document>,
-//!   indexes: [ { ident: <int>, spec: <document> }, … ] }
+//!   indexes: [ { ident: <int>, spec: <document>, coarsest: <int> }, … ] }
 //! ```
+//! `coarsest` is there in indexes on places of the globe: the level of the largest cells that they hold.
 //! The entry's key holds the collection's ident. Multikey marks have keys of their own (see `index`).
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use marula_storage::Read;
 
 use super::options::CollectionOptions;
 use crate::collection::State;
-use crate::index::{Index, IndexSpec};
+use crate::index::{Geography, Index, IndexKind, IndexSpec};
 use crate::keys::Ident;
 use crate::namespace::Namespace;
 
@@ -46,6 +47,9 @@ pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
             let mut item = indexes.begin_doc();
             item.append("ident", i64::from(index.ident.0));
             item.append("spec", &index.spec.document);
+            if let IndexKind::Places(Geography::Sphere { coarsest, .. }) = index.spec.kind {
+                item.append("coarsest", i32::from(coarsest));
+            }
         }
     })
 }
@@ -73,7 +77,10 @@ pub fn decode(bytes: &[u8], store: &dyn Read) -> Result<Entry> {
         let ident = ident.ok_or_else(|| damaged_entry("an index has no ident"))?;
         let spec = item.get("spec").and_then(|spec| spec.as_doc());
         let spec = spec.ok_or_else(|| damaged_entry("an index has no specification"))?;
-        let spec = IndexSpec::parse(spec, None)?;
+        let mut spec = IndexSpec::parse(spec, None)?;
+        if item.get("coarsest").and_then(|level| level.as_exact_i64()).unwrap_or(0) == 0 {
+            spec.kind = spec.kind.with_all_cells();
+        }
         indexes.push(Arc::new(Index::load(Ident(ident), spec, store)?));
     }
     Ok(Entry { ns, uuid, state: State { options, indexes, building: Vec::new() } })

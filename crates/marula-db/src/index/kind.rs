@@ -68,6 +68,16 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
+    /// The kind of an index that was made when places were covered with cells of any size.
+    pub(crate) fn with_all_cells(self) -> IndexKind {
+        match self {
+            IndexKind::Places(Geography::Sphere { version, .. }) => {
+                IndexKind::Places(Geography::Sphere { version, coarsest: 0 })
+            }
+            other => other,
+        }
+    }
+
     /// Checks the options that every index has and some kinds do not.
     ///
     /// Errors: `unsupported_option`, `unsupported_ttl`, `text_collation`, `flat_collation`.
@@ -132,7 +142,7 @@ impl IndexKind {
                         _ => return Err(sphere_version(&given)),
                     },
                 };
-                IndexKind::Places(Geography::Sphere { version })
+                IndexKind::Places(Geography::Sphere { version, coarsest: coarsest(spec) })
             }
         };
         Ok((kind, draft.key.to_buf(), draft.pattern.parts.clone()))
@@ -227,8 +237,16 @@ fn check_places(geography: Geography, index: &IndexSpec) -> Result<()> {
     Ok(())
 }
 
-/// Checks between which levels of cells places would be indexed. The levels are taken and kept, and change nothing: cells
-/// of any level lead to the same documents.
+/// The level of the largest cells that an index holds. A greater one that is asked for changes nothing: a large place would
+/// have as many cells of it as there are.
+fn coarsest(spec: Doc<'_>) -> u8 {
+    let asked = spec.get("coarsestIndexedLevel").and_then(|level| level.as_exact_i64());
+    u8::try_from(asked.unwrap_or(COARSEST_LEVEL.into()).clamp(0, COARSEST_LEVEL.into()))
+        .unwrap_or(0)
+}
+
+/// Checks between which levels of cells places are indexed. The levels are taken and kept; cells of any level lead to the
+/// same documents.
 fn check_levels(spec: Doc<'_>) -> Result<()> {
     // What is no int wraps around, as in mongod.
     #[allow(clippy::cast_possible_truncation)]

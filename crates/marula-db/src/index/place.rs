@@ -30,6 +30,8 @@ pub enum Geography {
     Sphere {
         /// `2dsphereIndexVersion`.
         version: i32,
+        /// The level of the largest cells that it holds.
+        coarsest: u8,
     },
     /// By squares of the plane.
     Flat(Grid),
@@ -76,7 +78,7 @@ impl KeyMaker {
             }
             columns.push(column);
         }
-        if has_place || geography == (Geography::Sphere { version: 1 }) {
+        if has_place || matches!(geography, Geography::Sphere { version: 1, .. }) {
             self.combine(spec, collator, &columns, keys)?;
         }
         Ok(())
@@ -131,7 +133,9 @@ fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i6
     let walked = path.walk(doc, |leaf| {
         let Some(value) = leaf.value else { return ControlFlow::Continue(()) };
         let added = match geography {
-            Geography::Sphere { .. } => add_cells(&name, value.get(), doc, &mut found),
+            Geography::Sphere { coarsest, .. } => {
+                add_cells(&name, value.get(), coarsest, doc, &mut found)
+            }
             Geography::Flat(grid) => add_squares(&grid, value.get(), doc, &mut found),
         };
         added.map_or_else(ControlFlow::Break, ControlFlow::Continue)
@@ -142,7 +146,13 @@ fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i6
     }
 }
 
-fn add_cells(name: &str, value: Value<'_>, doc: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
+fn add_cells(
+    name: &str,
+    value: Value<'_>,
+    coarsest: u8,
+    doc: Doc<'_>,
+    found: &mut Vec<i64>,
+) -> Result<()> {
     match value {
         Value::Null | Value::Undefined => return Ok(()),
         Value::Document(inner) | Value::Array(inner) if inner.is_empty() => return Ok(()),
@@ -157,7 +167,7 @@ fn add_cells(name: &str, value: Value<'_>, doc: Doc<'_>, found: &mut Vec<i64>) -
     if !place.is_on_globe() {
         return Err(refused(&format!("can't project geometry into spherical CRS: {value}")));
     }
-    found.extend(cells::keys(&place));
+    found.extend(cells::keys(&place, coarsest));
     Ok(())
 }
 

@@ -10,7 +10,6 @@ use marula_bson::{FieldPath, Value};
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
 use marula_query::filter::{CompareOp, Predicate};
-use marula_query::geo::hash::Grid;
 
 use super::interval::{Interval, Order};
 use super::{are_free_of_strings, hashed, places, predicate};
@@ -108,8 +107,8 @@ pub struct PartView<'a> {
     pub names_places: bool,
     /// Whether documents without the index's fields have no entry.
     pub is_sparse: bool,
-    /// How a `2d` index cuts the plane.
-    pub grid: Option<Grid>,
+    /// How an index on places makes their keys.
+    pub geography: Option<Geography>,
     /// Whether the index has no other part.
     pub is_alone: bool,
     /// The order of the entries' strings.
@@ -125,8 +124,8 @@ impl<'a> PartView<'a> {
     pub fn of(index: &'a Index, same_collation: bool) -> Vec<PartView<'a>> {
         let spec = &index.spec;
         let multikey = index.multikey_paths();
-        let grid = match spec.kind {
-            IndexKind::Places(Geography::Flat(grid)) => Some(grid),
+        let geography = match spec.kind {
+            IndexKind::Places(geography) => Some(geography),
             _ => None,
         };
         let order = spec.collation.as_ref().map(|collation| collation.collator());
@@ -139,7 +138,7 @@ impl<'a> PartView<'a> {
                 multikey,
                 names_places: part.path.indexes().iter().any(Option::is_some),
                 is_sparse: spec.sparse,
-                grid,
+                geography,
                 is_alone: spec.parts.len() == 1,
                 order,
                 same_collation,

@@ -9,22 +9,25 @@ use marula_db::index::{Geography, IndexKind};
 use marula_query::filter::{Node, Predicate};
 use marula_query::geo::area::Area;
 use marula_query::geo::cells;
+use marula_query::geo::hash::Grid;
 
 use super::interval::Interval;
 use super::kind::{Bounds, Exactness, PartView};
 
 /// The bounds of `predicate` on a part of a `2dsphere` index.
-pub(super) fn sphere_bounds(predicate: &Predicate, _: &PartView<'_>) -> Option<Bounds> {
-    match predicate {
-        Predicate::Geo(test) => cells::area(&test.geometry).map(|area| bounds_of(&area)),
+pub(super) fn sphere_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
+    match (predicate, part.geography) {
+        (Predicate::Geo(test), Some(Geography::Sphere { coarsest, .. })) => {
+            cells::area(&test.geometry, coarsest).map(|area| bounds_of(&area))
+        }
         _ => None,
     }
 }
 
 /// The bounds of `predicate` on the part of a `2d` index.
 pub(super) fn flat_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
-    match (predicate, part.grid) {
-        (Predicate::Geo(test), Some(grid)) => {
+    match (predicate, part.geography) {
+        (Predicate::Geo(test), Some(Geography::Flat(grid))) => {
             grid.area(&test.geometry).map(|area| bounds_of(&area))
         }
         _ => None,
@@ -69,7 +72,7 @@ fn asks_for_place(
         Node::Path(at) => match &at.predicate {
             Predicate::Geo(test) if is_place(&at.path) => match geography {
                 Geography::Sphere { .. } => test.geometry.is_on_globe(),
-                Geography::Flat(grid) => grid.area(&test.geometry).is_some(),
+                Geography::Flat(_) => Grid::can_search(&test.geometry),
             },
             _ => false,
         },

@@ -9,6 +9,7 @@
 //! compared by (see [`crate::trial`]) and what `explain` counts.
 
 mod around;
+mod density;
 mod entry_doc;
 mod intersect;
 mod late;
@@ -34,7 +35,7 @@ use crate::query::Query;
 use crate::{choice, tally};
 pub(crate) use intersect::Meeting;
 pub(crate) use merge::Merging;
-pub(crate) use near::Searching;
+pub(crate) use near::{Round, Searching};
 pub(crate) use scan::Standing;
 pub(crate) use text::Scoring;
 pub(crate) use work::{Env, Sorting, Step, number_places, rest, take_one_by_one};

@@ -396,6 +396,11 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
             standing.number = *next;
             *next += 1;
         }
+        if let Stage::GeoNear(stage) = &mut node.stage {
+            stage.take_number(*next);
+            *next += 1;
+            return;
+        }
         node.inputs_mut().iter_mut().for_each(|input| number(input, next));
     }
     let mut next = 0;
@@ -472,6 +477,10 @@ pub(crate) fn rest(node: &mut Node, env: &mut Env<'_>) {
     match &mut node.stage {
         Stage::Collscan(stage) => stage.standing.rest(env),
         Stage::Ixscan(stage) => stage.standing.rest(env),
+        // Its inputs have one cursor, the last of them.
+        Stage::GeoNear(stage) => {
+            stage.inputs.last_mut().into_iter().for_each(|input| rest(input, env))
+        }
         _ => node.inputs_mut().iter_mut().for_each(|input| rest(input, env)),
     }
 }

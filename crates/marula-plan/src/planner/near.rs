@@ -9,7 +9,7 @@ use marula_query::geo::Unit;
 
 use super::access::Access;
 use super::{IndexView, conditions, find_hinted, finish, no_geo_index, partial};
-use crate::bounds::Interval;
+use crate::bounds::{Bounds, Exactness, Interval};
 use crate::plan::{GeoNear, Node, Plan, Stage};
 use crate::query::Query;
 
@@ -32,11 +32,24 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     if bounds[..place].iter().any(Option::is_none) {
         return Err(no_geo_index());
     }
+    // What the entries say for sure is not asked of the documents again.
+    let is_left = |(number, node): &(usize, &&FilterNode)| {
+        let is_search =
+            matches!(node, FilterNode::Path(at) if matches!(at.predicate, Predicate::Near(_)));
+        !is_search && !bounds.iter().flatten().any(|bound| bound.answers == Some(*number))
+    };
+    let rest = conjuncts.iter().enumerate().filter(is_left);
+    let rest: Vec<FilterNode> = rest.map(|(_, node)| (*node).clone()).collect();
+    let filter =
+        (!rest.is_empty()).then(|| Filter::from_node(FilterNode::And(rest), &query.context));
     let whole = || vec![Interval::all()];
-    let others = bounds.into_iter().map(|bounds| bounds.unwrap_or_else(whole)).collect();
+    let others = bounds
+        .into_iter()
+        .map(|bounds| bounds.map_or_else(whole, |bound| bound.intervals))
+        .collect();
     let stage = GeoNear::new(index.clone(), test.clone(), path.clone(), place, others);
     let node = Node::new(Stage::GeoNear(stage));
-    let access = Access::with_filter(node, rest_of(query, &conjuncts));
+    let access = Access::with_filter(node, filter);
     Ok(finish::finish(access, query, &[view]))
 }
 
@@ -63,27 +76,30 @@ fn place_of(index: &marula_db::Index, query: &Query) -> Option<usize> {
     can_measure.then_some(place)
 }
 
+/// What a condition says of a part of the index.
+struct Bound {
+    intervals: Vec<Interval>,
+    /// The conjunct that is met by just the documents that have entries there.
+    answers: Option<usize>,
+}
+
 /// What the conditions say of the other parts of the index, where they say something.
 fn bounds_of_others(
     view: &IndexView<'_>,
     conjuncts: &[&FilterNode],
     place: usize,
-) -> Vec<Option<Vec<Interval>>> {
+) -> Vec<Option<Bound>> {
     let conditions = conditions::of(conjuncts);
     let parts = view.parts.iter().enumerate().filter(|(number, _)| *number != place);
     parts
         .map(|(_, part)| {
             let on_path = conditions.iter().filter(|condition| *condition.path == *part.path);
-            let mut bounds = on_path.filter_map(|condition| part.bounds(condition.predicate));
-            bounds.next().map(|bounds| bounds.intervals)
+            let mut bounds = on_path.filter_map(|condition| {
+                let Bounds { intervals, exactness } = part.bounds(condition.predicate)?;
+                let is_answered = condition.is_whole && exactness == Exactness::Exact;
+                Some(Bound { intervals, answers: is_answered.then_some(condition.conjunct) })
+            });
+            bounds.next()
         })
         .collect()
-}
-
-/// The filter without the search.
-fn rest_of(query: &Query, conjuncts: &[&FilterNode]) -> Option<Filter> {
-    let is_near = |node: &FilterNode| matches!(node, FilterNode::Path(at) if matches!(at.predicate, Predicate::Near(_)));
-    let rest: Vec<FilterNode> =
-        conjuncts.iter().filter(|node| !is_near(node)).map(|node| (*node).clone()).collect();
-    (!rest.is_empty()).then(|| Filter::from_node(FilterNode::And(rest), &query.context))
 }

@@ -5,11 +5,13 @@
 //! cover it. A search covers what it looks for as well: places in it have a key that is one of these cells, in one of
 //! them, or around one of them.
 
+use s2rst::s2::metric::MIN_WIDTH;
 use s2rst::s2::region_coverer::RegionCoverer;
 use s2rst::s2::shape_index_region::ShapeIndexRegion;
-use s2rst::s2::{Cap, CellId, CellUnion, Level, Point, Region};
+use s2rst::s2::{Cap, Cell, CellId, CellUnion, Face, LatLng, Level, Point, Rect, Region};
 
 use super::area::Area;
+use super::covering::{self, Limits, cover, merged};
 use super::geometry::Geometry;
 use super::near::Near;
 use super::sphere::{Line, Polygon};
@@ -17,42 +19,59 @@ use super::sphere::{Line, Polygon};
 /// Cells that cover one stored shape at most.
 const KEYS_MAX: usize = 20;
 
-/// Cells that cover what a search looks for at most, and at least one for each part of it.
-const SEARCH_CELLS_MAX: usize = 20;
-
 /// The finest cells that shapes other than points are covered with: about a metre wide.
-const LEVEL_MAX: u8 = 23;
+pub(super) const LEVEL_MAX: u8 = 23;
 
-/// The keys of a stored place, in no order; none for a shape of the plane.
-pub fn keys(geometry: &Geometry) -> Vec<i64> {
+/// By how much of an angle its cap may be wrong.
+const ROUNDING: f64 = 1e-9;
+
+/// How what a search looks for is covered.
+const SEARCH: Limits = Limits { cells_max: 20, level_max: LEVEL_MAX };
+
+/// The keys of a stored place, none of a cell larger than those of the level `coarsest`; none for a shape of the plane.
+pub fn keys(geometry: &Geometry, coarsest: u8) -> Vec<i64> {
     let mut cells = Vec::new();
-    cover(geometry, KEYS_MAX, &mut cells);
-    cells.sort_unstable();
-    cells.dedup();
-    cells.into_iter().map(key).collect()
+    add_cells(geometry, KEYS_MAX, &mut cells);
+    let coarsest = Level::new(coarsest);
+    let mut cut = Vec::with_capacity(cells.len());
+    cells.into_iter().for_each(|cell| add_within(cell, coarsest, &mut cut));
+    cut.sort_unstable();
+    cut.dedup();
+    cut.into_iter().map(key).collect()
+}
+
+/// Adds the cell, or those of the level that lie in it where it is larger.
+fn add_within(cell: CellId, level: Level, out: &mut Vec<CellId>) {
+    match cell.level() < level {
+        true => cell.children().into_iter().for_each(|child| add_within(child, level, out)),
+        false => out.push(cell),
+    }
 }
 
 /// Where the keys are of all places that touch the geometry; `None` for a shape of the plane.
-pub fn area(geometry: &Geometry) -> Option<Area> {
-    if !geometry.is_on_globe() {
-        return None;
-    }
-    let mut cells = Vec::new();
-    cover(geometry, SEARCH_CELLS_MAX, &mut cells);
-    Some(area_of(&cells))
+pub fn area(geometry: &Geometry, coarsest: u8) -> Option<Area> {
+    let first = first_cells(&bound(geometry)?);
+    Some(area_of(&merged(cover(&first, SEARCH, geometry)), coarsest))
 }
 
-/// Where the keys are of all places within an angle around the point that is searched from.
-pub fn area_around(near: &Near, angle: f64) -> Option<Area> {
-    let cap = cap_around(near, angle)?;
-    Some(area_of(coverer(SEARCH_CELLS_MAX).covering(&cap).cell_ids()))
+/// Cells that cover the outer cap, but for what lies in the inner one.
+pub(super) fn covering_of_annulus(inner: Option<Cap>, outer: Cap) -> Vec<CellId> {
+    let outside = inner.map_or(Cap::full(), Cap::complement);
+    merged(cover(&first_cells(&outer), SEARCH, &Annulus { outside, outer }))
 }
 
-/// The cap of this angle around the point that is searched from.
+/// The cap of this angle around the point that is searched from, a little wider, so that rounding leaves nothing out.
 pub(super) fn cap_around(near: &Near, angle: f64) -> Option<Cap> {
-    // A little more, so that rounding leaves nothing out.
-    let angle = s2rst::s1::Angle::from_radians(angle * (1.0 + 1e-9) + 1e-14);
+    let angle = s2rst::s1::Angle::from_radians(angle * (1.0 + ROUNDING) + 1e-14);
     Some(Cap::from_center_angle(near.point.on_globe?, angle))
+}
+
+/// The cap of this angle around the point that is searched from, a little narrower, so that it holds nothing else;
+/// `None` where the angle is none.
+pub(super) fn cap_within(near: &Near, angle: f64) -> Option<Cap> {
+    let angle = s2rst::s1::Angle::from_radians(angle * (1.0 - ROUNDING) - 1e-14);
+    let center = near.point.on_globe.filter(|_| angle.radians() > 0.0)?;
+    Some(Cap::from_center_angle(center, angle))
 }
 
 /// The cell's number as an index holds it.
@@ -61,12 +80,12 @@ fn key(cell: CellId) -> i64 {
     cell.id() as i64
 }
 
-fn area_of(cells: &[CellId]) -> Area {
-    let mut ranges = Vec::new();
+/// Where the keys are of what the cells hold or touch, in an index whose largest cells are those of the level `coarsest`.
+pub(super) fn area_of(cells: &[CellId], coarsest: u8) -> Area {
+    let mut ranges: Vec<_> = cells.iter().map(range).collect();
     for cell in cells {
-        ranges.push((key(cell.range_min()), key(cell.range_max())));
         let mut around = *cell;
-        while !around.is_face() {
+        while around.level() > Level::new(coarsest) {
             around = around.parent();
             ranges.push((key(around), key(around)));
         }
@@ -74,12 +93,140 @@ fn area_of(cells: &[CellId]) -> Area {
     Area::new(ranges)
 }
 
+/// Where the keys are of what the cells hold.
+pub(super) fn within(cells: &[CellId]) -> Area {
+    Area::new(cells.iter().map(range).collect())
+}
+
+fn range(cell: &CellId) -> (i64, i64) {
+    (key(cell.range_min()), key(cell.range_max()))
+}
+
+impl covering::Cell for CellId {
+    fn level(&self) -> u8 {
+        CellId::level(*self).as_u8()
+    }
+
+    fn quarters(&self) -> [CellId; 4] {
+        self.children()
+    }
+
+    fn parent(&self) -> Option<CellId> {
+        (!self.is_face()).then(|| CellId::parent(*self))
+    }
+
+    fn contains(&self, other: &CellId) -> bool {
+        CellId::contains(*self, *other)
+    }
+}
+
+impl covering::Region<CellId> for Geometry {
+    fn meets(&self, id: &CellId) -> bool {
+        let cell = || Cell::from_cell_id(*id);
+        match self {
+            Geometry::Point(point) => {
+                point.on_globe.is_some_and(|at| id.contains(CellId::from_point(&at)))
+            }
+            Geometry::Line(line) => line.touches(&cell()),
+            Geometry::Polygon(polygon) => polygon.may_touch(&cell()),
+            Geometry::MultiPoint(points) => {
+                let mut places = points.iter().filter_map(|point| point.on_globe);
+                places.any(|at| id.contains(CellId::from_point(&at)))
+            }
+            Geometry::MultiLine(lines) => lines.iter().any(|line| line.touches(&cell())),
+            Geometry::MultiPolygon(polygons) => {
+                polygons.iter().any(|polygon| polygon.may_touch(&cell()))
+            }
+            Geometry::Collection(parts) => parts.iter().any(|part| part.meets(id)),
+            Geometry::Cap(cap) => cap.intersects_cell(&cell()),
+            Geometry::Rectangle(_) | Geometry::Disc(_) | Geometry::Ring(_) => false,
+        }
+    }
+
+    fn holds(&self, id: &CellId) -> bool {
+        let cell = || Cell::from_cell_id(*id);
+        match self {
+            Geometry::Polygon(polygon) => polygon.holds_cell(&cell()),
+            Geometry::MultiPolygon(polygons) => {
+                polygons.iter().any(|polygon| polygon.holds_cell(&cell()))
+            }
+            Geometry::Collection(parts) => parts.iter().any(|part| part.holds(id)),
+            Geometry::Cap(cap) => cap.contains_cell(&cell()),
+            _ => false,
+        }
+    }
+}
+
+/// What lies between two circles around a point.
+struct Annulus {
+    outside: Cap,
+    outer: Cap,
+}
+
+impl covering::Region<CellId> for Annulus {
+    fn meets(&self, id: &CellId) -> bool {
+        let cell = Cell::from_cell_id(*id);
+        self.outer.intersects_cell(&cell) && self.outside.intersects_cell(&cell)
+    }
+
+    fn holds(&self, id: &CellId) -> bool {
+        let cell = Cell::from_cell_id(*id);
+        self.outer.contains_cell(&cell) && self.outside.contains_cell(&cell)
+    }
+}
+
+/// A cap around the geometry; `None` for a shape of the plane.
+fn bound(geometry: &Geometry) -> Option<Cap> {
+    match geometry {
+        Geometry::Cap(cap) => Some(*cap),
+        Geometry::Point(point) => point.on_globe.map(Cap::from_point),
+        other => rectangle_around(other).map(Rect::cap_bound),
+    }
+}
+
+/// Latitudes and longitudes around the geometry; `None` for a shape of the plane.
+fn rectangle_around(geometry: &Geometry) -> Option<Rect> {
+    let together = |parts: &mut dyn Iterator<Item = Rect>| parts.reduce(|a, b| a.union(b));
+    match geometry {
+        Geometry::Point(point) => point.on_globe.map(rectangle_of_point),
+        Geometry::Line(line) => Some(line.polyline.rect_bound()),
+        Geometry::Polygon(polygon) => Some(polygon.shell().rect_bound()),
+        Geometry::MultiPoint(points) => {
+            together(&mut points.iter().filter_map(|it| it.on_globe).map(rectangle_of_point))
+        }
+        Geometry::MultiLine(lines) => {
+            together(&mut lines.iter().map(|line| line.polyline.rect_bound()))
+        }
+        Geometry::MultiPolygon(polygons) => {
+            together(&mut polygons.iter().map(|polygon| polygon.shell().rect_bound()))
+        }
+        Geometry::Collection(parts) => together(&mut parts.iter().filter_map(rectangle_around)),
+        Geometry::Cap(cap) => Some(cap.rect_bound()),
+        Geometry::Rectangle(_) | Geometry::Disc(_) | Geometry::Ring(_) => None,
+    }
+}
+
+fn rectangle_of_point(point: Point) -> Rect {
+    Rect::from_lat_lng(LatLng::from_point(point))
+}
+
+/// The few cells that a covering of what lies in the cap begins with: the four around a corner of cells that are just
+/// wider than the cap.
+fn first_cells(bound: &Cap) -> Vec<CellId> {
+    let level = MIN_WIDTH.max_level(2.0 * bound.angle_radius().radians());
+    match level.min(Level::new(LEVEL_MAX)) {
+        Level::MIN => Face::ALL.into_iter().map(CellId::from_face).collect(),
+        level => CellId::from_point(&bound.center()).vertex_neighbors(level),
+    }
+}
+
+/// The coverer of stored shapes. What it gives stands in indexes on disk.
 fn coverer(cells_max: usize) -> RegionCoverer {
     RegionCoverer::new().max_cells(cells_max).max_level(Level::new(LEVEL_MAX))
 }
 
-/// Adds cells that cover the geometry.
-fn cover(geometry: &Geometry, cells_max: usize, out: &mut Vec<CellId>) {
+/// Adds cells that cover a stored geometry.
+fn add_cells(geometry: &Geometry, cells_max: usize, out: &mut Vec<CellId>) {
     match geometry {
         Geometry::Point(point) => {
             out.extend(point.on_globe.map(|at| CellId::from_point(&at)));
@@ -104,7 +251,7 @@ fn cover(geometry: &Geometry, cells_max: usize, out: &mut Vec<CellId>) {
         }
         Geometry::Collection(parts) => {
             let each = (cells_max / parts.len().max(1)).max(1);
-            parts.iter().for_each(|part| cover(part, each, out));
+            parts.iter().for_each(|part| add_cells(part, each, out));
         }
         Geometry::Cap(cap) => add(coverer(cells_max).covering(cap), out),
         Geometry::Rectangle(_) | Geometry::Disc(_) | Geometry::Ring(_) => {}

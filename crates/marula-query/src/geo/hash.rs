@@ -4,13 +4,9 @@
 use s2rst::s2::Cap;
 
 use super::area::Area;
-use super::cells::cap_around;
 use super::geometry::Geometry;
-use super::near::{Near, Unit};
 use super::planar::Rectangle;
-
-/// Squares that a search looks at, at most: beyond, larger ones are taken.
-const SQUARES_MAX: usize = 64;
+use super::squares::{self, Shape, Square};
 
 /// How the plane is cut: the square that points lie in, and how often each side of it is halved.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -31,123 +27,67 @@ impl Grid {
 
     /// The key of a point in the square.
     pub fn key(&self, x: f64, y: f64) -> i64 {
-        key(self.interleaved(self.column(x), self.column(y)))
+        let hash = interleaved(self.column(x), self.column(y));
+        key(hash << (64 - 2 * self.bits))
     }
 
     /// Where the keys are of all points that lie within the geometry; `None` where the plane knows no answer.
     pub fn area(&self, geometry: &Geometry) -> Option<Area> {
-        let rectangles = match geometry {
-            Geometry::Rectangle(shape) => vec![*shape],
-            Geometry::Disc(shape) => vec![shape.bound()],
-            Geometry::Ring(shape) => vec![shape.bound()],
-            Geometry::Cap(cap) => rectangles_around(*cap),
-            _ => return None,
-        };
-        Some(self.area_of(&rectangles))
+        let shape = shape_of(geometry)?;
+        Some(area_of(&squares::covering(self, &shape)))
     }
 
-    /// Where the keys are of all points within a distance of the point that is searched from.
-    pub fn area_around(&self, near: &Near, distance: f64) -> Option<Area> {
-        let rectangles = match near.unit {
-            Unit::Plane => {
-                let (x, y) = (near.point.x, near.point.y);
-                vec![Rectangle {
-                    min: (x - distance, y - distance),
-                    max: (x + distance, y + distance),
-                }]
-            }
-            Unit::Radians | Unit::Meters => rectangles_around(cap_around(near, distance)?),
-        };
-        Some(self.area_of(&rectangles))
+    /// Whether the plane knows which points lie within the geometry.
+    pub fn can_search(geometry: &Geometry) -> bool {
+        shape_of(geometry).is_some()
     }
 
     /// Which of the finest columns a coordinate lies in.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    fn column(&self, coordinate: f64) -> u64 {
+    pub(super) fn column(&self, coordinate: f64) -> u64 {
         let columns = 1_u64 << self.bits;
         let at = (coordinate - self.min) / (self.max - self.min) * columns as f64;
         (at as u64).min(columns - 1)
     }
 
-    /// The bits of two columns, turn by turn, from the highest bit of the number on.
-    fn interleaved(&self, x: u64, y: u64) -> u64 {
-        (spread(x) << 1 | spread(y)) << (64 - 2 * self.bits)
-    }
-
-    fn area_of(&self, rectangles: &[Rectangle]) -> Area {
-        let mut ranges = Vec::new();
-        for rectangle in rectangles {
-            self.cover(rectangle, &mut ranges);
-        }
-        Area::new(ranges)
-    }
-
-    /// Adds the key ranges of squares that cover the rectangle.
-    fn cover(&self, rectangle: &Rectangle, out: &mut Vec<(i64, i64)>) {
-        let (min, max) = (rectangle.min, rectangle.max);
-        let is_outside =
-            max.0 < self.min || max.1 < self.min || min.0 > self.max || min.1 > self.max;
-        if is_outside {
-            return;
-        }
-        let clipped = |coordinate: f64| self.column(coordinate.clamp(self.min, self.max));
-        // A column to each side, so that rounding leaves nothing out.
-        let last = (1_u64 << self.bits) - 1;
-        let low = (clipped(min.0).saturating_sub(1), clipped(min.1).saturating_sub(1));
-        let high = ((clipped(max.0) + 1).min(last), (clipped(max.1) + 1).min(last));
-        let mut squares = vec![Square { x: 0, y: 0, size: self.bits }];
-        let mut done = Vec::new();
-        while !squares.is_empty() && squares.len() * 4 + done.len() <= SQUARES_MAX {
-            for square in std::mem::take(&mut squares) {
-                if square.is_within(low, high) || square.size == 0 {
-                    done.push(square);
-                } else {
-                    let quarters = square.quarters();
-                    squares.extend(quarters.into_iter().filter(|part| part.meets(low, high)));
-                }
-            }
-        }
-        for square in done.into_iter().chain(squares) {
-            let first = self.interleaved(square.x, square.y);
-            // `size` is at most 32, when the square is all there is.
-            let width = 2 * square.size + (64 - 2 * self.bits);
-            let last = if width >= 64 { u64::MAX } else { first | ((1 << width) - 1) };
-            out.push((key(first), key(last)));
-        }
+    /// The squares of a level, smaller than the whole and larger than the smallest, around that of their corners that is
+    /// nearest to the point.
+    pub(super) fn squares_around(&self, x: f64, y: f64, level: u8) -> Vec<Square> {
+        let count = 1_u64 << level;
+        let nearest = |coordinate: f64| {
+            let halves = self.column(coordinate) >> (self.bits - 1 - u32::from(level));
+            let own = halves / 2;
+            let other = if halves % 2 == 1 { Some(own + 1) } else { own.checked_sub(1) };
+            [Some(own), other.filter(|other| *other < count)].into_iter().flatten()
+        };
+        let in_column = |column| nearest(y).map(move |row| Square::at(column, row, level));
+        nearest(x).flat_map(in_column).collect()
     }
 }
 
-/// A square of the grid: its corner in the finest columns, and how often its sides can be halved.
-#[derive(Clone, Copy)]
-struct Square {
-    x: u64,
-    y: u64,
-    size: u32,
+/// The bits of two numbers of 32 bits, turn by turn.
+pub(super) fn interleaved(x: u64, y: u64) -> u64 {
+    spread(x) << 1 | spread(y)
 }
 
-impl Square {
-    fn last(&self) -> (u64, u64) {
-        let side = (1_u64 << self.size) - 1;
-        (self.x + side, self.y + side)
+/// What is searched for a place within the geometry.
+fn shape_of(geometry: &Geometry) -> Option<Shape<'_>> {
+    match geometry {
+        Geometry::Rectangle(shape) => Some(Shape::Rectangle(shape)),
+        Geometry::Disc(shape) => Some(Shape::Disc(shape)),
+        Geometry::Ring(shape) => Some(Shape::Ring(shape)),
+        Geometry::Cap(cap) => Some(Shape::Within(rectangles_around(*cap), None)),
+        _ => None,
     }
+}
 
-    fn is_within(&self, low: (u64, u64), high: (u64, u64)) -> bool {
-        let last = self.last();
-        self.x >= low.0 && self.y >= low.1 && last.0 <= high.0 && last.1 <= high.1
-    }
-
-    fn meets(&self, low: (u64, u64), high: (u64, u64)) -> bool {
-        let last = self.last();
-        self.x <= high.0 && self.y <= high.1 && last.0 >= low.0 && last.1 >= low.1
-    }
-
-    fn quarters(&self) -> [Square; 4] {
-        let size = self.size - 1;
-        let half = 1_u64 << size;
-        let quarter =
-            |right: u64, up: u64| Square { x: self.x + right * half, y: self.y + up * half, size };
-        [quarter(0, 0), quarter(0, 1), quarter(1, 0), quarter(1, 1)]
-    }
+/// Where the keys are of the points in the squares.
+pub(super) fn area_of(squares: &[Square]) -> Area {
+    let range = |square: &Square| {
+        let (first, last) = square.hashes();
+        (key(first), key(last))
+    };
+    Area::new(squares.iter().map(range).collect())
 }
 
 /// Puts a zero in front of each bit of a number of 32 bits.
@@ -168,8 +108,14 @@ fn key(hash: u64) -> i64 {
     (hash ^ 1 << 63) as i64
 }
 
+/// The hash that a key is made of.
+#[allow(clippy::cast_sign_loss)]
+pub fn hash_of(key: i64) -> u64 {
+    key as u64 ^ 1 << 63
+}
+
 /// Rectangles of longitudes and latitudes that hold the cap.
-fn rectangles_around(cap: Cap) -> Vec<Rectangle> {
+pub(super) fn rectangles_around(cap: Cap) -> Vec<Rectangle> {
     let bound = cap.rect_bound();
     if bound.is_empty() {
         return Vec::new();

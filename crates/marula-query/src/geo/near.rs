@@ -8,6 +8,7 @@ use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, Value};
 use marula_error::{Result, errors};
 
+use super::EARTH_RADIUS_METERS;
 use super::geojson::parse_geojson_point;
 use super::geometry::GeoPoint;
 use super::legacy::parse_pair;
@@ -63,6 +64,14 @@ impl Near {
     /// Whether the distance is neither too small nor too great.
     pub fn admits(&self, distance: f64) -> bool {
         distance >= self.min && distance <= self.max
+    }
+
+    /// How near what is wanted may be, in metres, but in the plane.
+    pub fn min_in_metres(&self) -> f64 {
+        match self.unit {
+            Unit::Radians => self.min * EARTH_RADIUS_METERS,
+            Unit::Meters | Unit::Plane => self.min,
+        }
     }
 
     /// Whether it searches in the plane.

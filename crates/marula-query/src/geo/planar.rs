@@ -31,12 +31,44 @@ impl Rectangle {
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         x >= self.min.0 && x <= self.max.0 && y >= self.min.1 && y <= self.max.1
     }
+
+    /// Whether the rectangles share a point.
+    pub(super) fn meets(&self, other: &Rectangle) -> bool {
+        self.min.0 <= other.max.0
+            && other.min.0 <= self.max.0
+            && self.min.1 <= other.max.1
+            && other.min.1 <= self.max.1
+    }
+
+    /// Whether the other lies in it and touches no side of it.
+    pub(super) fn surrounds(&self, other: &Rectangle) -> bool {
+        self.min.0 < other.min.0
+            && self.min.1 < other.min.1
+            && other.max.0 < self.max.0
+            && other.max.1 < self.max.1
+    }
+
+    pub(super) fn corners(&self) -> [(f64, f64); 4] {
+        [self.min, (self.min.0, self.max.1), self.max, (self.max.0, self.min.1)]
+    }
 }
 
 impl Disc {
     /// Whether the point lies in it.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         distance(self.center, (x, y)) <= self.radius
+    }
+
+    /// Whether the whole rectangle lies in it.
+    pub(super) fn holds(&self, rectangle: &Rectangle) -> bool {
+        rectangle.corners().into_iter().all(|(x, y)| self.contains(x, y))
+    }
+
+    /// Whether some of the rectangle lies in it.
+    pub(super) fn meets(&self, rectangle: &Rectangle) -> bool {
+        let (x, y) = self.center;
+        let (min, max) = (rectangle.min, rectangle.max);
+        self.contains(x.clamp(min.0, max.0), y.clamp(min.1, max.1))
     }
 
     /// The square around it.
@@ -63,6 +95,17 @@ impl Ring {
         self.bound
     }
 
+    /// Whether the whole rectangle lies in it, with no edge that touches it.
+    pub(super) fn holds(&self, rectangle: &Rectangle) -> bool {
+        let (x, y) = rectangle.min;
+        self.contains(x, y) && !self.edges().any(|(from, to)| touches(from, to, rectangle))
+    }
+
+    fn edges(&self) -> impl Iterator<Item = ((f64, f64), (f64, f64))> + '_ {
+        let before = self.corners.iter().cycle().skip(self.corners.len() - 1);
+        before.copied().zip(self.corners.iter().copied())
+    }
+
     /// Whether the point lies in it: a ray from it crosses the border an odd number of times. Corners and the
     /// points of edges along an axis belong to it; those of other edges belong to one side.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
@@ -70,8 +113,7 @@ impl Ring {
             return false;
         }
         let mut is_inside = false;
-        let mut from = self.corners[self.corners.len() - 1];
-        for &to in &self.corners {
+        for (from, to) in self.edges() {
             let edge = Rectangle::new(from, to);
             if (from.0 == to.0 || from.1 == to.1) && edge.contains(x, y) || to == (x, y) {
                 return true;
@@ -82,10 +124,31 @@ impl Ring {
                     is_inside = !is_inside;
                 }
             }
-            from = to;
         }
         is_inside
     }
+}
+
+/// Whether some of the edge lies in the rectangle. The edge is cut off at one side of it after the other.
+fn touches(from: (f64, f64), to: (f64, f64), rectangle: &Rectangle) -> bool {
+    let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+    let sides = [
+        (-dx, from.0 - rectangle.min.0),
+        (dx, rectangle.max.0 - from.0),
+        (-dy, from.1 - rectangle.min.1),
+        (dy, rectangle.max.1 - from.1),
+    ];
+    let (mut begin, mut end) = (0.0_f64, 1.0_f64);
+    for (outward, room) in sides {
+        if outward == 0.0 && room < 0.0 {
+            return false;
+        } else if outward < 0.0 {
+            begin = begin.max(room / outward);
+        } else if outward > 0.0 {
+            end = end.min(room / outward);
+        }
+    }
+    begin <= end
 }
 
 /// How far apart two points are.

@@ -12,6 +12,7 @@ use s2rst::s2::crossing_edge_query::{CrossingEdgeQuery, CrossingType};
 use s2rst::s2::edge_crosser::EdgeCrosser;
 use s2rst::s2::polyline::Polyline;
 use s2rst::s2::shape_index::ShapeIndex;
+use s2rst::s2::shape_index_region::ShapeIndexRegion;
 use s2rst::s2::{Cap, Cell, LatLng, Loop, Point, Region};
 
 /// Below this many pairs of edges it is quicker to try them all than to index one side.
@@ -220,6 +221,21 @@ impl Polygon {
         }
         let ring = Loop::from_cell(cell);
         meets(&self.shell, &ring) && !self.holes.iter().any(|hole| encloses(hole, &ring))
+    }
+
+    /// Whether the polygon may touch the cell; the index of the edges tells it, a little generously.
+    pub(super) fn may_touch(&self, cell: &Cell) -> bool {
+        ShapeIndexRegion::new(self.shell.shape_index()).intersects_cell(cell)
+    }
+
+    /// Whether the whole cell surely lies in the polygon, away from its borders.
+    pub(super) fn holds_cell(&self, cell: &Cell) -> bool {
+        let is_in_shell = ShapeIndexRegion::new(self.shell.shape_index()).contains_cell(cell);
+        is_in_shell
+            && (self.holes.is_empty() || {
+                let ring = Loop::from_cell(cell);
+                !self.holes.iter().any(|hole| meets(hole, &ring))
+            })
     }
 
     /// Whether it lies in the cap.

@@ -149,9 +149,8 @@ impl<'a> Answer<'a> {
         let Trials { score, rejected, found } = trials;
         let others: Vec<DocBuf> =
             rejected.iter().map(|tried| self.tree(&tried.plan, None, 0)).collect();
-        let answer = self.planned(&self.tree(&plan, None, 0), &others);
         if self.verbosity == Verbosity::QueryPlanner {
-            return Ok(answer);
+            return Ok(self.planned(&self.tree(&plan, None, 0), &others));
         }
         let winner = score.map(|score| {
             // The stage above has not begun.
@@ -159,6 +158,8 @@ impl<'a> Answer<'a> {
             self.tried(&plan, score, Stats { is_eof, ..Stats::default() }, 0)
         });
         let done = self.run(ctx, Execution::new(collection, plan, query), found, update)?;
+        // A search by distance has made its inputs on the way.
+        let answer = self.planned(&self.tree(&done.plan, None, 0), &others);
         let others = rejected
             .iter()
             .map(|tried| self.tried(&tried.plan, tried.score, done.stats, done.found));

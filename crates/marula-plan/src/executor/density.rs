@@ -1,0 +1,53 @@
+//! How far apart places lie around a point: how large the cells around it are in which there is one.
+//!
+//! The index is asked for the few cells around the point, the smallest first, then for ever larger ones until there is an
+//! entry.
+
+use marula_db::Index;
+use marula_db::index::{Geography, IndexKind};
+use marula_error::Result;
+use marula_query::geo::Near;
+use marula_query::geo::area::Area;
+use marula_query::geo::sight::Sight;
+
+use super::Emit;
+use super::work::{Env, Step};
+use crate::plan::Node;
+
+/// A look at cells of one size after the other.
+pub(super) struct Density {
+    sight: Sight,
+    level: u8,
+    /// The level of the largest cells that are worth a look.
+    level_min: u8,
+}
+
+impl Density {
+    pub(super) fn new(index: &Index, near: &Near) -> Density {
+        let sight = match index.spec.kind {
+            IndexKind::Places(Geography::Flat(grid)) => Sight::Plane(grid),
+            _ => Sight::Globe,
+        };
+        Density { level: sight.level_max(), level_min: sight.level_min(near), sight }
+    }
+
+    /// The cells that are looked at.
+    pub(super) fn cells(&self, near: &Near) -> Area {
+        self.sight.around(near, self.level)
+    }
+
+    /// Goes on with the walk over the cells; when these are known to be empty, they are larger from here on. Answers how
+    /// wide those are in which there is something.
+    pub(super) fn work(&mut self, walk: &mut Node, env: &mut Env<'_>) -> Result<Option<f64>> {
+        let step = walk.work(env, &mut |_| Ok(Emit::Taken))?;
+        match step {
+            Step::NeedTime => return Ok(None),
+            Step::Eof if self.level > self.level_min => {
+                self.level -= 1;
+                return Ok(None);
+            }
+            Step::Eof | Step::Advanced(_) => {}
+        }
+        Ok(Some(self.sight.width(self.level)))
+    }
+}
