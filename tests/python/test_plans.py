@@ -430,3 +430,26 @@ def test_a_count_on_a_view_heeds_the_hint(filled):
     assert view.database.command("count", "view", query={"b": 3}, hint="b_1")["n"] == 3
     with pytest.raises(OperationFailure, match="hint provided does not correspond to an existing index"):
         view.database.command("count", "view", hint="gone")
+
+
+def test_what_is_asked_of_a_view_is_explained_as_a_pipeline_below(filled):
+    db, name = filled.database, filled.name
+    db.create_collection("view", viewOn=name, pipeline=[{"$match": {"a": 1}}])
+    db.create_collection("upper", viewOn="view", pipeline=[{"$project": {"b": 1}}])
+    below = {"aggregate": name, "cursor": {}, "collation": {"locale": "simple"}}
+    match = {"$match": {"a": 1}}
+
+    found = explain(filled, {"count": "view", "query": {"b": 3}, "skip": 1, "limit": -3, "hint": "b_1"}, "queryPlanner")
+    counting = [match, {"$match": {"b": 3}}, {"$skip": 1}, {"$limit": 3}, {"$count": "count"}]
+    assert found["command"] == {**below, "pipeline": counting, "hint": {"$hint": "b_1"}}
+    cursor, *rest = found["stages"]
+    assert flat(cursor["$cursor"]["queryPlanner"]["winningPlan"]) == "LIMIT < SKIP < FETCH < IXSCAN b_1"
+    assert rest == [{"$group": {"_id": {"$const": None}, "count": {"$sum": {"$const": 1}}}},
+                    {"$project": {"count": True, "_id": False}}]
+
+    found = explain(filled, {"find": "upper", "filter": {"b": 3}, "limit": 2, "let": {"q": 1}, "comment": "x"}, "queryPlanner")
+    pipeline = [match, {"$project": {"b": 1}}, {"$match": {"b": 3}}, {"$limit": 2}]
+    assert list(found["command"].items()) == [
+        ("aggregate", name), ("pipeline", pipeline), ("cursor", {}), ("collation", {"locale": "simple"}), ("let", {"q": 1})]
+    found = explain(filled, {"aggregate": "view", "pipeline": [], "cursor": {"batchSize": 2}}, "queryPlanner")
+    assert found["command"] == {**below, "pipeline": [match]}

@@ -244,7 +244,7 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
     let limit = query_args::count_or_zero("limit", request.arg("limit"))?;
-    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let count = |count: u64| Value::whole(i64::try_from(count).unwrap_or(i64::MAX));
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
     let mut stage = |name: &str, argument: Option<Value<'_>>| {
@@ -254,8 +254,8 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     };
     stage("$match", Some(Value::Document(filter)).filter(|_| !filter.is_empty()));
     stage("$sort", Some(Value::Document(sort)).filter(|_| !sort.is_empty()));
-    stage("$skip", Some(Value::Int64(count(skip))).filter(|_| skip > 0));
-    stage("$limit", Some(Value::Int64(count(limit))).filter(|_| limit > 0));
+    stage("$skip", Some(count(skip)).filter(|_| skip > 0));
+    stage("$limit", Some(count(limit)).filter(|_| limit > 0));
     stage("$project", Some(Value::Document(projection)).filter(|_| !projection.is_empty()));
     stages.finish();
     Ok(DocBuf::trusted(bytes))
@@ -281,7 +281,7 @@ pub(super) fn count_on_view(
     let options = PipelineOptions { hint, ..PipelineOptions::default() };
     let mut counted = 0;
     scan(ctx, ns, stages, context, options, &mut |doc| {
-        counted = doc.get("n").and_then(|n| n.as_exact_i64()).unwrap_or(0);
+        counted = doc.get(super::count::COUNTED).and_then(|n| n.as_exact_i64()).unwrap_or(0);
         Ok(())
     })?;
     super::count::append_count(u64::try_from(counted).unwrap_or(0), reply);

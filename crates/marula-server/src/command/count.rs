@@ -1,6 +1,6 @@
 //! `count`: how many documents match.
 
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Value};
+use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
 use marula_plan::{Execution, Wanted, Wording, choice};
 
@@ -44,14 +44,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ns = request.namespace()?;
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
-    let limit = match request.arg("limit") {
-        None => 0.0,
-        Some(limit) => limit.as_f64().ok_or_else(limit_not_a_number)?,
-    };
-    #[allow(clippy::cast_possible_truncation)]
-    let limit = limit as i64;
-    // A negative limit is the same limit; zero is none.
-    let limit = Some(limit.unsigned_abs()).filter(|&limit| limit > 0);
+    let limit = limit_of(request)?;
     let collection = ctx.server.db.collection(&ns);
     let context =
         query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
@@ -62,7 +55,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::Done);
     };
     if collection.state().options.view.is_some() {
-        let stages = count_stages(filter, skip, limit);
+        let stages = stages_of_count(request)?;
         return super::aggregate::count_on_view(ctx, request, &ns, &stages, reply);
     }
     let counted = if filter.is_empty() && query.hint.is_none() {
@@ -92,19 +85,37 @@ pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
     reply.append("n", Value::whole(i64::try_from(counted).unwrap_or(i64::MAX)));
 }
 
-/// The stages that count on a view.
-fn count_stages(filter: Doc<'_>, skip: u64, limit: Option<u64>) -> DocBuf {
-    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+/// How many documents are counted at most. A negative limit is the same limit; zero is none.
+fn limit_of(request: &Request<'_>) -> Result<Option<u64>> {
+    let limit = match request.arg("limit") {
+        None => 0.0,
+        Some(limit) => limit.as_f64().ok_or_else(limit_not_a_number)?,
+    };
+    #[allow(clippy::cast_possible_truncation)]
+    let limit = limit as i64;
+    Ok(Some(limit.unsigned_abs()).filter(|&limit| limit > 0))
+}
+
+/// What the stages that count call the number.
+pub(super) const COUNTED: &str = "count";
+
+/// The stages, as an array, that say what a `count` says: those that count on a view.
+pub(super) fn stages_of_count(request: &Request<'_>) -> Result<DocBuf> {
+    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
+    let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+    let number = |number: u64| Value::whole(i64::try_from(number).unwrap_or(i64::MAX));
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
-    stages.begin_doc().append("$match", filter);
+    if !filter.is_empty() {
+        stages.begin_doc().append("$match", filter);
+    }
     if skip > 0 {
-        stages.begin_doc().append("$skip", count(skip));
+        stages.begin_doc().append("$skip", number(skip));
     }
-    if let Some(limit) = limit {
-        stages.begin_doc().append("$limit", count(limit));
+    if let Some(limit) = limit_of(request)? {
+        stages.begin_doc().append("$limit", number(limit));
     }
-    stages.begin_doc().append("$count", "n");
+    stages.begin_doc().append("$count", COUNTED);
     stages.finish();
-    DocBuf::trusted(bytes)
+    Ok(DocBuf::trusted(bytes))
 }

@@ -6,7 +6,7 @@
 mod answer;
 mod asked;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, doc_fields};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, doc, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
@@ -106,24 +106,83 @@ fn explain(
     let ns = request.namespace()?;
     reply.append("explainVersion", "1");
     let is_view = ctx.server.db.collection(&ns).is_some_and(|it| it.state().options.view.is_some());
-    match request.command.name {
+    let stages = match request.command.name {
         "aggregate" => {
-            let stages = request.arg("pipeline").and_then(|it| it.as_array()).unwrap_or(Doc::EMPTY);
-            pipeline(ctx, request, &ns, stages, verbosity, reply)?;
+            let stages = request.arg("pipeline").and_then(|it| it.as_array());
+            Some(stages.unwrap_or(Doc::EMPTY).to_buf())
         }
-        "find" if is_view => {
-            let stages = super::aggregate::stages_of_find(request)?;
-            pipeline(ctx, request, &ns, stages.as_doc(), verbosity, reply)?;
-        }
-        _ => {
+        "find" if is_view => Some(super::aggregate::stages_of_find(request)?),
+        "count" if is_view => Some(super::count::stages_of_count(request)?),
+        _ => None,
+    };
+    match &stages {
+        Some(stages) => pipeline(ctx, request, &ns, stages.as_doc(), verbosity, reply)?,
+        None => {
             let asked = Asked::read(ctx, request, &ns)?;
             let (answer, _) = asked.answer(ctx, &ns, verbosity)?;
             reply.append_elements(answer.as_doc().elements_bytes());
         }
     }
-    reply.append("command", &command_document(request));
+    let command = match &stages {
+        Some(stages) if is_view => command_below(ctx, request, &ns, stages.as_doc())?,
+        _ => command_document(request),
+    };
+    reply.append("command", &command);
     server_info(ctx, reply);
     Ok(())
+}
+
+/// What a command asks of the collection that a view stands on, in the order in which mongod shows it.
+fn command_below(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    stages: Doc<'_>,
+) -> Result<DocBuf> {
+    let collection = ctx.server.db.collection(ns);
+    let collation = request.arg("collation");
+    let context = query_args::query_context(ctx, collection.as_deref(), collation, None)?;
+    let (below, views) = views_under(ctx, ns.clone())?;
+    Ok(DocBuf::build(|out| {
+        out.append("aggregate", below.collection());
+        let mut pipeline = out.begin_array("pipeline");
+        let all = views.iter().map(DocBuf::as_doc).chain([stages]);
+        all.flat_map(Doc::values).for_each(|stage| {
+            pipeline.push(stage);
+        });
+        pipeline.finish();
+        out.append("cursor", Doc::EMPTY);
+        let mut copy = |name: &str| {
+            if let Some(value) = request.body.get(name) {
+                out.append(name, value);
+            }
+        };
+        ["allowDiskUse", "maxTimeMS", "bypassDocumentValidation", "readConcern"]
+            .into_iter()
+            .for_each(&mut copy);
+        match &context.collation {
+            Some(collation) => out.append("collation", collation.to_doc()),
+            None => out.append("collation", &doc! { "locale": "simple" }),
+        };
+        append_hint(request.body.get("hint"), out);
+        if let Some(constants) = request.body.get("let") {
+            out.append("let", constants);
+        }
+    }))
+}
+
+/// Appends a hint as it is read: the name of an index is read into a document, and an empty one is none.
+fn append_hint(hint: Option<Value<'_>>, out: &mut DocWriter<'_>) {
+    match hint {
+        None => {}
+        Some(Value::Document(hint)) if hint.is_empty() => {}
+        Some(index @ Value::String(_)) => {
+            out.begin_doc("hint").append("$hint", index);
+        }
+        Some(hint) => {
+            out.append("hint", hint);
+        }
+    }
 }
 
 /// What is shown of a `findAndModify`, in this order.
@@ -158,11 +217,7 @@ fn command_document(request: &Request<'_>) -> DocBuf {
                         out.append(*name, &DocBuf::new());
                     }
                     None => {}
-                    Some(Value::Document(hint)) if *name == "hint" && hint.is_empty() => {}
-                    // The name of an index is read into a document.
-                    Some(index @ Value::String(_)) if *name == "hint" => {
-                        out.begin_doc("hint").append("$hint", index);
-                    }
+                    hint if *name == "hint" => append_hint(hint, out),
                     Some(value) if FLAGS_OF_FIND_AND_MODIFY.contains(name) => {
                         out.append(*name, value.is_truthy());
                     }
@@ -219,7 +274,7 @@ fn pipeline(
     let is_collectionless = request.first.value.get().as_str().is_none();
     context.subject = Some(super::aggregate::subject(ns, is_collectionless));
     let whole = Pipeline::parse(stages, &context)?;
-    let (ns, whole) = resolve(ctx, ns.clone(), whole, &context)?;
+    let (ns, whole) = resolve(ctx, ns.clone(), &whole, &context)?;
     let whole = whole.rearranged(&context);
     let sort = first_sort(&whole);
     let below = ctx.server.db.collection(&ns);
@@ -262,20 +317,31 @@ fn pipeline(
 /// Puts the pipelines of the views under `ns` in front; answers what they stand on.
 fn resolve(
     ctx: &Context<'_>,
-    mut ns: Namespace,
-    mut pipeline: Pipeline,
+    ns: Namespace,
+    pipeline: &Pipeline,
     context: &QueryContext,
 ) -> Result<(Namespace, Pipeline)> {
+    let (below, views) = views_under(ctx, ns)?;
+    let mut stages = Vec::new();
+    for view in &views {
+        stages.extend_from_slice(Pipeline::parse(view.as_doc(), context)?.stages());
+    }
+    stages.extend_from_slice(pipeline.stages());
+    Ok((below, Pipeline::from_stages(stages)))
+}
+
+/// What the views under `ns` stand on, and their pipelines, the lowest first.
+fn views_under(ctx: &Context<'_>, mut ns: Namespace) -> Result<(Namespace, Vec<DocBuf>)> {
     view::check_depth(&ctx.server.db, &ns)?;
+    let mut pipelines = Vec::new();
     while let Some(collection) = ctx.server.db.collection(&ns) {
         let state = collection.state();
         let Some(view) = &state.options.view else { break };
-        let inner = Pipeline::parse(view.pipeline.as_doc(), context)?;
-        let stages = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
-        pipeline = Pipeline::from_stages(stages);
+        pipelines.push(view.pipeline.clone());
         ns = Namespace::new(ns.db(), &view.on)?;
     }
-    Ok((ns, pipeline))
+    pipelines.reverse();
+    Ok((ns, pipelines))
 }
 
 /// The sort that may be carried out with the query at the front.
