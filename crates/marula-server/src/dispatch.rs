@@ -355,7 +355,6 @@ fn is_hello(request: &Request<'_>) -> bool {
     matches!(request.command.name, "hello" | "isMaster")
 }
 
-/// The namespace as `currentOp` shows it.
 impl Server {
     fn count_rejected(&self, message: &Message<'_>, error: &Error) {
         self.counters.user_errors.add(1);

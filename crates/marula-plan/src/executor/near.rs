@@ -267,12 +267,12 @@ impl GeoNear {
     fn begin_round(&mut self, env: &mut Env<'_>, from: f64, width: f64) {
         let farthest = self.bounds().1;
         // The first ring may begin a little in front of where it is measured from.
-        let to = from.max(self.test.near.min_in_metres()) + width;
+        let near = &self.test.near;
+        let to = from.max(near.in_metres(near.min)) + width;
         let is_last = to >= farthest;
         let to = if is_last { farthest } else { to };
         self.search.width = width;
         self.search.rounds.push(Round { from, to, is_last, found: 0, given: 0 });
-        let near = &self.test.near;
         let measured = |distance: f64| match near.unit {
             Unit::Plane => distance,
             Unit::Meters | Unit::Radians => distance / EARTH_RADIUS_METERS,
@@ -296,7 +296,7 @@ impl GeoNear {
                 let more = f64::EPSILON * (near.point.x.abs().max(near.point.y.abs()) + max);
                 ((near.min - more).max(0.0), max + more)
             }
-            (Unit::Radians, _) => (near.min_in_metres(), near.max.min(PI) * EARTH_RADIUS_METERS),
+            (Unit::Radians, _) => (near.in_metres(near.min), near.in_metres(near.max.min(PI))),
             _ => (near.min, near.max.min(PI * EARTH_RADIUS_METERS)),
         }
     }
@@ -356,13 +356,7 @@ impl Searching {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<Emit>> {
         let Some(round) = self.rounds.last_mut() else { return Ok(None) };
-        let is_in = |row: &Row| {
-            let distance = match near.unit {
-                Unit::Radians => row.distance * EARTH_RADIUS_METERS,
-                Unit::Meters | Unit::Plane => row.distance,
-            };
-            round.is_last || distance < round.to
-        };
+        let is_in = |row: &Row| round.is_last || near.in_metres(row.distance) < round.to;
         if !self.rows.peek().is_some_and(is_in) {
             return Ok(None);
         }

@@ -66,11 +66,11 @@ impl Near {
         distance >= self.min && distance <= self.max
     }
 
-    /// How near what is wanted may be, in metres, but in the plane.
-    pub fn min_in_metres(&self) -> f64 {
+    /// A distance of this search in metres, but in the plane.
+    pub fn in_metres(&self, distance: f64) -> f64 {
         match self.unit {
-            Unit::Radians => self.min * EARTH_RADIUS_METERS,
-            Unit::Meters | Unit::Plane => self.min,
+            Unit::Radians => distance * EARTH_RADIUS_METERS,
+            Unit::Meters | Unit::Plane => distance,
         }
     }
 

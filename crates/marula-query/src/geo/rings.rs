@@ -4,7 +4,7 @@ use s2rst::s2::CellId;
 
 use super::area::Area;
 use super::cells::{self, cap_around, cap_within, covering_of_annulus};
-use super::covering::{merged, without};
+use super::covering::{Cell, merged, without};
 use super::hash::{self, Grid, rectangles_around};
 use super::near::{Near, Unit};
 use super::planar::Disc;
@@ -38,10 +38,7 @@ impl Rings {
             Seen::Globe(coarsest, seen) => {
                 let Some(outer) = cap_around(near, to) else { return Area::default() };
                 let cells = covering_of_annulus(cap_within(near, from), outer);
-                let cells = without(&cells, seen);
-                seen.extend_from_slice(&cells);
-                *seen = merged(std::mem::take(seen));
-                cells::area_of(&cells, *coarsest)
+                cells::area_of(&unseen(&cells, seen), *coarsest)
             }
             Seen::Plane(grid, seen) => {
                 let shape = match (near.unit, cap_around(near, to)) {
@@ -54,11 +51,17 @@ impl Rings {
                     }
                     (_, None) => return Area::default(),
                 };
-                let squares = without(&merged(squares::covering(grid, &shape)), seen);
-                seen.extend_from_slice(&squares);
-                *seen = merged(std::mem::take(seen));
-                hash::area_of(&squares)
+                let squares = merged(squares::covering(grid, &shape));
+                hash::area_of(&unseen(&squares, seen))
             }
         }
     }
+}
+
+/// What of the cells was in no ring before; from here on it was.
+fn unseen<C: Cell>(cells: &[C], seen: &mut Vec<C>) -> Vec<C> {
+    let cells = without(cells, seen);
+    seen.extend_from_slice(&cells);
+    *seen = merged(std::mem::take(seen));
+    cells
 }
