@@ -19,7 +19,7 @@ use marula_db::keys::IDENT_BYTES;
 use marula_db::{Collection, Index};
 use marula_error::Result;
 use marula_storage::store::Stamp;
-use marula_storage::{Direction, Store};
+use marula_storage::{Direction, KeyRange, Store};
 
 use super::ReadAhead;
 
@@ -35,6 +35,9 @@ const NEIGHBOURS_MIN: usize = FIRST_BATCH;
 const SPREAD_MAX: u64 = 2;
 /// How often a cursor over the records moves on before it is told to seek.
 const STEPS_MAX: usize = 3;
+/// How many records such a cursor may come to before another takes its place. The store leaves alone whatever holds only others,
+/// and compares nothing with them at each step.
+const REACH: i64 = 512;
 
 /// What documents are read from.
 pub(super) struct Origin<'r, 'c> {
@@ -82,6 +85,8 @@ enum Ahead<'r> {
 struct Neighbours<'r> {
     cursor: RecordCursor<'r>,
     direction: Direction,
+    /// The ids of the records that the cursor may come to.
+    reach: Range<i64>,
     /// The id of the record that the cursor stands on.
     at: Option<i64>,
     /// Whether that is the one that was asked for.
@@ -90,8 +95,21 @@ struct Neighbours<'r> {
     is_overtaken: bool,
 }
 
-impl Neighbours<'_> {
-    /// Moves to the record with this id.
+impl<'r> Neighbours<'r> {
+    /// Opens a cursor over the record with this id and those that lie behind it.
+    fn open(origin: &Origin<'r, '_>, id: i64, direction: Direction) -> Result<Self> {
+        let Origin { store, collection, opened } = *origin;
+        let reach = match direction {
+            Direction::Forward => id..id.saturating_add(REACH),
+            Direction::Backward => id.saturating_sub(REACH).max(0)..id.saturating_add(1),
+        };
+        let [start, end] = [reach.start, reach.end].map(|id| id.to_be_bytes().to_vec());
+        let cursor = collection.scan_between(store, &KeyRange { start, end }, direction)?;
+        let is_overtaken = store.newest_stamp() != opened;
+        Ok(Neighbours { cursor, direction, reach, at: None, is_found: false, is_overtaken })
+    }
+
+    /// Moves to the record with this id, which is within reach.
     fn go(&mut self, id: i64) -> Result<()> {
         for _ in 0..STEPS_MAX {
             if self.distance(id).is_none_or(|distance| distance <= 0) {
@@ -120,6 +138,12 @@ impl Neighbours<'_> {
     /// Whether moving on leads to the record with this id soon.
     fn is_near(&self, id: i64) -> bool {
         self.distance(id).is_some_and(|distance| (0..=STEPS_MAX as i64).contains(&distance))
+            && self.reach.contains(&id)
+    }
+
+    /// Whether the cursor serves a batch of records that begins and ends with these ids, in this direction.
+    fn serves(&self, (first, last): (i64, i64), direction: Direction) -> bool {
+        self.direction == direction && [first, last].iter().all(|id| self.reach.contains(id))
     }
 
     /// Notes where the cursor has come to.
@@ -133,14 +157,14 @@ fn id_of(record: &[u8]) -> Option<i64> {
     record.try_into().ok().map(i64::from_be_bytes)
 }
 
-/// The direction in which records lie side by side, if they do.
-fn direction_of(ids: &[i64]) -> Option<Direction> {
-    let (first, last) = (ids.first()?, ids.last()?);
-    let is_near = first.abs_diff(*last) < SPREAD_MAX * ids.len() as u64;
+/// The first and the last id, and the direction, of records that lie side by side, if they do.
+fn neighbours_of(ids: &[i64]) -> Option<((i64, i64), Direction)> {
+    let (&first, &last) = (ids.first()?, ids.last()?);
+    let is_near = first.abs_diff(last) < SPREAD_MAX * ids.len() as u64;
     if is_near && ids.is_sorted_by(|a, b| a < b) {
-        Some(Direction::Forward)
+        Some(((first, last), Direction::Forward))
     } else if is_near && ids.is_sorted_by(|a, b| a > b) {
-        Some(Direction::Backward)
+        Some(((first, last), Direction::Backward))
     } else {
         None
     }
@@ -279,15 +303,11 @@ impl<'r> Walk<'r> {
         }
         let ids: Option<Vec<i64>> = records.iter().map(|record| id_of(record)).collect();
         if let Some(ids) = ids
-            && let Some(direction) = direction_of(&ids)
+            && let Some((ends, direction)) = neighbours_of(&ids)
             && (count >= NEIGHBOURS_MIN || self.neighbours.is_some())
         {
-            if self.neighbours.as_ref().is_none_or(|known| known.direction != direction) {
-                let cursor = collection.scan(store, direction)?;
-                let is_overtaken = store.newest_stamp() != opened;
-                let (at, is_found) = (None, false);
-                self.neighbours =
-                    Some(Neighbours { cursor, direction, at, is_found, is_overtaken });
+            if self.neighbours.as_ref().is_none_or(|known| !known.serves(ends, direction)) {
+                self.neighbours = Some(Neighbours::open(origin, ends.0, direction)?);
             }
             self.batch.documents = Ahead::Neighbours(ids);
             return self.go_to_neighbour();

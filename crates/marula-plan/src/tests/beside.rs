@@ -5,7 +5,8 @@ use marula_storage::memory::Memory;
 
 use super::*;
 
-const COUNT: i32 = 600;
+/// More than a cursor over the records reaches.
+const COUNT: i32 = 1_300;
 
 /// A collection whose records lie in the order of `a`, but for some: those are gone, or have the place of another.
 fn shelf(db: &Db, random: &mut Random) -> (Arc<Collection>, Vec<DocBuf>) {
@@ -38,7 +39,7 @@ fn place(doc: Doc<'_>) -> i32 {
 
 #[test]
 fn documents_come_in_the_index_order() {
-    for seed in 0..60 {
+    for seed in 0..20 {
         let mut random = Random(seed);
         let db = Db::open(Arc::new(Memory::new())).unwrap();
         let (collection, docs) = shelf(&db, &mut random);
@@ -104,5 +105,5 @@ fn what_was_written_meanwhile_is_looked_at_again() {
             WriteOp::new(&db, 0).delete(&collection, &record, &mut |_| Ok(true), None).unwrap();
         }
     }
-    assert_eq!(found, COUNT - 11, "one went after each fifty");
+    assert_eq!(found, COUNT - 25, "one went after each fifty");
 }
