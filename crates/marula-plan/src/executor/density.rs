@@ -37,8 +37,13 @@ impl Density {
     }
 
     /// Goes on with the walk over the cells; when these are known to be empty, they are larger from here on. Answers how
-    /// wide those are in which there is something.
-    pub(super) fn work(&mut self, walk: &mut Node, env: &mut Env<'_>) -> Result<Option<f64>> {
+    /// wide those are in which there is something: in the unit that the search counts in, or in metres for radians.
+    pub(super) fn work(
+        &mut self,
+        walk: &mut Node,
+        near: &Near,
+        env: &mut Env<'_>,
+    ) -> Result<Option<f64>> {
         let step = walk.work(env, &mut |_| Ok(Emit::Taken))?;
         match step {
             Step::NeedTime => return Ok(None),
@@ -48,6 +53,6 @@ impl Density {
             }
             Step::Eof | Step::Advanced(_) => {}
         }
-        Ok(Some(self.sight.width(self.level)))
+        Ok(Some(self.sight.width(near, self.level)))
     }
 }

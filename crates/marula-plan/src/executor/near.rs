@@ -34,7 +34,8 @@ const BYTES_MAX: usize = 100 * 1024 * 1024;
 /// The first ring is so many times as wide as the cells in which there is something near.
 const CELLS_ACROSS: f64 = 3.0;
 
-/// The first ring of a search on the globe in an index of the plane is this part of the way to the other side.
+/// The first ring of a search on the globe in an index of the plane is no wider than this part of the way to the other
+/// side.
 const FIRST_PART: f64 = 1.0 / 1000.0;
 
 /// A ring in which fewer documents lie is followed by one that is twice as wide.
@@ -62,6 +63,8 @@ pub(crate) struct Searching {
     rows: BinaryHeap<Row>,
     bytes: usize,
     count: usize,
+    /// How many documents were found in the ring under way that are nearer than is wanted.
+    too_near: u64,
 }
 
 /// What a search is about.
@@ -144,6 +147,7 @@ impl GeoNear {
             rows: BinaryHeap::new(),
             bytes: 0,
             count: 0,
+            too_near: 0,
         };
         GeoNear { index, test, path, place, others, inputs: Vec::new(), search }
     }
@@ -165,6 +169,8 @@ impl GeoNear {
         match &mut self.search.phase {
             Phase::Begin(_) => self.look_around(env)?,
             Phase::Find => self.find(env)?,
+            // As in mongod it takes a unit of work to leave out what is too near.
+            Phase::Give if self.search.too_near > 0 => self.search.too_near -= 1,
             Phase::Give => {
                 if let Some(answer) = self.search.give(&self.test.near, out)? {
                     return Ok(Step::Advanced(answer));
@@ -185,8 +191,13 @@ impl GeoNear {
         let Phase::Begin(density) = &mut self.search.phase else { return Ok(()) };
         let near = &self.test.near;
         let is_flat = matches!(self.index.spec.kind, IndexKind::Places(Geography::Flat(_)));
-        let width = if is_flat && !near.is_planar() {
-            PI * EARTH_RADIUS_METERS * FIRST_PART
+        let widest = match is_flat && !near.is_planar() {
+            true => PI * EARTH_RADIUS_METERS * FIRST_PART,
+            false => f64::INFINITY,
+        };
+        // A ring that is narrow anyway is not worth the look, which has to be told all the same.
+        let width = if widest.is_finite() && !self.search.rings.is_told {
+            widest
         } else {
             let walk = match &mut *self.inputs {
                 [walk] if !walk.stats.is_eof => walk,
@@ -196,8 +207,8 @@ impl GeoNear {
                     &mut self.inputs[0]
                 }
             };
-            match density.work(walk, env)? {
-                Some(width) => CELLS_ACROSS * width,
+            match density.work(walk, near, env)? {
+                Some(width) => widest.min(CELLS_ACROSS * width),
                 None => return Ok(()),
             }
         };
@@ -224,6 +235,11 @@ impl GeoNear {
             search.phase = Phase::Give;
         }
         Ok(())
+    }
+
+    /// Has it look at all that mongod would look at.
+    pub(super) fn tell_all(&mut self) {
+        self.search.rings.is_told = true;
     }
 
     /// Takes the number of the run's cursor that its walks have, one after the other.
@@ -333,6 +349,7 @@ impl Searching {
             round.found += 1;
         }
         if !is_wanted {
+            self.too_near += u64::from(distance < test.near.min);
             return Ok(false);
         }
         self.count += 1;

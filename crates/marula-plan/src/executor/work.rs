@@ -421,10 +421,12 @@ pub(crate) fn take_one_by_one(root: &mut Node) {
     root.inputs_mut().iter_mut().for_each(take_one_by_one);
 }
 
-/// Has walks over documents look at all that mongod would look at.
+/// Has walks over documents and searches look at all that mongod would look at.
 pub(crate) fn tell_all(root: &mut Node) {
-    if let Stage::Collscan(scan) = &mut root.stage {
-        scan.standing.is_told = true;
+    match &mut root.stage {
+        Stage::Collscan(scan) => scan.standing.is_told = true,
+        Stage::GeoNear(search) => search.tell_all(),
+        _ => {}
     }
     root.inputs_mut().iter_mut().for_each(tell_all);
 }

@@ -11,7 +11,11 @@ use super::planar::Disc;
 use super::squares::{self, Shape, Square};
 
 /// The rings that were looked at.
-pub struct Rings(Seen);
+pub struct Rings {
+    seen: Seen,
+    /// Whether all is looked at that mongod would look at.
+    pub is_told: bool,
+}
 
 /// The cells that cover them.
 enum Seen {
@@ -23,39 +27,50 @@ enum Seen {
 impl Rings {
     /// None yet, on the globe, in an index whose largest cells are those of the level `coarsest`.
     pub fn of_globe(coarsest: u8) -> Rings {
-        Rings(Seen::Globe(coarsest, Vec::new()))
+        Rings { seen: Seen::Globe(coarsest, Vec::new()), is_told: false }
     }
 
     /// None yet, in the plane.
     pub fn of_plane(grid: Grid) -> Rings {
-        Rings(Seen::Plane(grid, Vec::new()))
+        Rings { seen: Seen::Plane(grid, Vec::new()), is_told: false }
     }
 
     /// Where the keys are of places at a distance of `from` to `to` that were in no ring before. Distances are angles,
     /// but in the plane.
     pub fn next(&mut self, near: &Near, from: f64, to: f64) -> Area {
-        match &mut self.0 {
+        match &mut self.seen {
             Seen::Globe(coarsest, seen) => {
                 let Some(outer) = cap_around(near, to) else { return Area::default() };
                 let cells = covering_of_annulus(cap_within(near, from), outer);
                 cells::area_of(&unseen(&cells, seen), *coarsest)
             }
             Seen::Plane(grid, seen) => {
+                let center = (near.point.x, near.point.y);
+                let circle = |radius| Disc { center, radius };
                 let shape = match (near.unit, cap_around(near, to)) {
-                    (Unit::Plane, _) => {
-                        let circle = |radius| Disc { center: (near.point.x, near.point.y), radius };
-                        Shape::Annulus(circle(from), circle(to))
+                    (Unit::Plane, _) => Shape::Annulus(circle(from), circle(to)),
+                    (_, None) => return Area::default(),
+                    (_, Some(outer)) if self.is_told => {
+                        let radius = reach(near.point.y, to.to_degrees());
+                        Shape::Reach(circle(radius), rectangles_around(outer))
                     }
                     (_, Some(outer)) => {
                         Shape::Within(rectangles_around(outer), cap_within(near, from))
                     }
-                    (_, None) => return Area::default(),
                 };
                 let squares = merged(squares::covering(grid, &shape));
                 hash::area_of(&unseen(&squares, seen))
             }
         }
     }
+}
+
+/// How far the degrees of longitude and latitude reach together of what lies within an angle of a point, as mongod
+/// measures it: near a pole, where they reach all around, it takes those at a latitude of 89 degrees. It has a circle of
+/// this radius covered, which is several times what is needed: a rectangle does as well.
+fn reach(latitude: f64, angle: f64) -> f64 {
+    let (south, north) = ((latitude - angle).max(-89.0), (latitude + angle).min(89.0));
+    angle + angle / south.to_radians().cos().min(north.to_radians().cos())
 }
 
 /// What of the cells was in no ring before; from here on it was.

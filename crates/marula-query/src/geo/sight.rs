@@ -7,7 +7,7 @@ use super::EARTH_RADIUS_METERS;
 use super::area::Area;
 use super::cells::{self, LEVEL_MAX};
 use super::hash::{self, Grid};
-use super::near::{Near, Unit};
+use super::near::Near;
 
 /// Cells are wide enough when they are so many times as wide as what is wanted is far away.
 const CELLS_WANTED: f64 = 4.0;
@@ -32,14 +32,14 @@ impl Sight {
 
     /// The level of the largest cells that are worth a look: around wider ones nothing is wanted.
     pub fn level_min(&self, near: &Near) -> u8 {
-        let wide = CELLS_WANTED * near.max;
+        // As in mongod it is metres that are compared with the squares' degrees.
+        let wide = CELLS_WANTED * near.in_metres(near.max);
         let level = match self {
             Sight::Globe => {
-                let radius = if near.unit == Unit::Meters { EARTH_RADIUS_METERS } else { 1.0 };
-                let wide_enough = |level| MIN_WIDTH.value(Level::new(level)) * radius >= wide;
-                (0..LEVEL_MAX).find(|level| !wide_enough(*level))
+                let width = |level| MIN_WIDTH.value(Level::new(level)) * EARTH_RADIUS_METERS;
+                (0..LEVEL_MAX).find(|level| width(*level) < wide)
             }
-            Sight::Plane(_) => (0..self.level_max()).find(|level| self.width(*level) < wide),
+            Sight::Plane(grid) => (0..self.level_max()).find(|level| side(grid, *level) < wide),
         };
         level.unwrap_or(self.level_max())
     }
@@ -58,11 +58,17 @@ impl Sight {
         }
     }
 
-    /// How wide cells of a level are: in metres, but in the plane.
-    pub fn width(&self, level: u8) -> f64 {
+    /// How wide cells of a level are: in metres, but in the unit of the coordinates for a search in the plane.
+    pub fn width(&self, near: &Near, level: u8) -> f64 {
         match self {
             Sight::Globe => AVG_EDGE.value(Level::new(level)) * EARTH_RADIUS_METERS,
-            Sight::Plane(grid) => (grid.max - grid.min) / f64::from(2_u32).powi(level.into()),
+            Sight::Plane(grid) if near.is_planar() => side(grid, level),
+            Sight::Plane(grid) => side(grid, level).to_radians() * EARTH_RADIUS_METERS,
         }
     }
+}
+
+/// How wide the squares of a level are.
+fn side(grid: &Grid, level: u8) -> f64 {
+    (grid.max - grid.min) / f64::from(2_u32).powi(level.into())
 }

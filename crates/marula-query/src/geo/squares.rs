@@ -89,6 +89,8 @@ pub(super) enum Shape<'a> {
     Ring(&'a Ring),
     /// What is farther from a point than the first circle around it, and no farther than the second.
     Annulus(Disc, Disc),
+    /// What lies in the circle or somewhere within the rectangles, of longitudes and latitudes.
+    Reach(Disc, Vec<Rectangle>),
     /// What lies somewhere within the rectangles, of longitudes and latitudes, and not within the cap.
     Within(Vec<Rectangle>, Option<Cap>),
 }
@@ -101,7 +103,7 @@ impl Shape<'_> {
             Shape::Disc(shape) => vec![shape.bound()],
             Shape::Ring(shape) => vec![shape.bound()],
             Shape::Annulus(_, outer) => vec![outer.bound()],
-            Shape::Within(rectangles, _) => rectangles.clone(),
+            Shape::Reach(_, rectangles) | Shape::Within(rectangles, _) => rectangles.clone(),
         }
     }
 
@@ -109,6 +111,7 @@ impl Shape<'_> {
         match self {
             Shape::Rectangle(shape) => shape.surrounds(square),
             Shape::Disc(shape) => shape.holds(square),
+            Shape::Reach(circle, _) => circle.holds(square),
             Shape::Ring(shape) => shape.holds(square),
             Shape::Annulus(inner, outer) => {
                 outer.holds(square) && (inner.radius <= 0.0 || !inner.meets(square))
@@ -155,6 +158,11 @@ impl Region<Square> for Sought<'_> {
         let rectangle = self.rectangle(square);
         if let Shape::Annulus(inner, outer) = self.shape {
             return outer.meets(&rectangle) && !(inner.radius > 0.0 && inner.holds(&rectangle));
+        }
+        if let Shape::Reach(circle, _) = self.shape
+            && circle.meets(&rectangle)
+        {
+            return true;
         }
         if let Shape::Within(_, Some(inner)) = self.shape
             && is_in_cap(&rectangle, inner)
