@@ -343,6 +343,19 @@ def test_rings_are_as_wide_as_in_mongod(world, name, near, limit, works, examine
     assert [it["maxInclusive"] for it in search["searchIntervals"][:-1]] == [False] * (len(rings) - 1)
 
 
+def test_a_limit_behind_geo_near_is_a_stage_of_its_own(world):
+    """As in mongod the plan below is told as if all were wanted."""
+    db, _ = world
+    stages = [{"$geoNear": {"near": [10, 45], "distanceField": "d", "maxDistance": 20}}, {"$skip": 1}, {"$limit": 3}]
+    command = {"aggregate": "flat", "pipeline": [*stages, {"$project": {"d": 1}}], "cursor": {}}
+    cursor, *rest = db.command({"explain": command, "verbosity": "executionStats"})["stages"]
+    below = cursor.pop("$geoNearCursor")["executionStats"]
+    assert (below["nReturned"], below["executionStages"]["stage"]) == (12, "GEO_NEAR_2D")
+    assert cursor == {"nReturned": 4, "executionTimeMillisEstimate": 0}
+    given = {"nReturned": 3, "executionTimeMillisEstimate": 0}
+    assert rest == [{"$skip": 1, **given}, {"$limit": 3, **given}, {"$project": {"_id": True, "d": True}, **given}]
+
+
 def test_a_search_goes_on_from_batch_to_batch(world):
     db, places = world
     for name in ("round", "flat"):

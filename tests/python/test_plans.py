@@ -453,3 +453,21 @@ def test_what_is_asked_of_a_view_is_explained_as_a_pipeline_below(filled):
         ("aggregate", name), ("pipeline", pipeline), ("cursor", {}), ("collation", {"locale": "simple"}), ("let", {"q": 1})]
     found = explain(filled, {"aggregate": "view", "pipeline": [], "cursor": {"batchSize": 2}}, "queryPlanner")
     assert found["command"] == {**below, "pipeline": [match]}
+
+
+def test_explain_tells_how_much_each_stage_of_a_pipeline_has_given(filled):
+    def given(*pipeline, verbosity="executionStats"):
+        command = {"aggregate": filled.name, "pipeline": list(pipeline), "cursor": {}}
+        return [stage.get("nReturned") for stage in explain(filled, command, verbosity)["stages"]]
+
+    all_documents = filled.count_documents({})
+    groups = filled.distinct("a")
+    group = {"$group": {"_id": "$a", "n": {"$sum": 1}}}
+    assert given(group, {"$match": {"n": -1}}) == [all_documents, len(groups), 0]
+    assert given(group, verbosity="queryPlanner") == [None, None]
+    assert given({"$unwind": "$a"}, {"$skip": 2}, {"$limit": 3}) == [5, 5, 3, 3]
+    # What a stage would write is not written.
+    assert given(group, {"$out": "gone"}) == [all_documents, len(groups), 0]
+    assert "gone" not in filled.database.list_collection_names()
+    with pytest.raises(OperationFailure, match="can't \\$divide by zero"):
+        given(group, {"$project": {"x": {"$divide": [1, {"$subtract": ["$n", "$n"]}]}}})

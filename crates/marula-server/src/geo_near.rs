@@ -56,9 +56,15 @@ pub(crate) fn take(
     let path = searched(search, &state, ns)?;
     let filter = search.filter(&path, context)?;
     let Some(test) = filter.near().map(|(_, test)| test.clone()) else { return Ok(None) };
-    let mut query = Query::new(filter, context.clone());
+    let query = Query::new(filter, context.clone());
+    let rest = Pipeline::from_stages(rest.to_vec());
+    Ok(Some((query, Search { stage: stage.clone(), path, test }, rest)))
+}
+
+/// Takes the `$skip` and `$limit` at the front of what is left of the pipeline into the query.
+pub(crate) fn push_down(query: &mut Query, rest: Pipeline) -> Pipeline {
     let mut taken = 0;
-    for stage in rest {
+    for stage in rest.stages() {
         match stage.kind() {
             Kind::Skip(count) if query.limit.is_none() => {
                 query.skip = query.skip.saturating_add(count);
@@ -70,8 +76,7 @@ pub(crate) fn take(
         }
         taken += 1;
     }
-    let rest = Pipeline::from_stages(rest[taken..].to_vec());
-    Ok(Some((query, Search { stage: stage.clone(), path, test }, rest)))
+    rest.split_at(taken).1
 }
 
 /// The field that is searched: the one that the stage names, or that of the only index on places.

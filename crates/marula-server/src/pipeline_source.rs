@@ -45,6 +45,30 @@ pub struct Surroundings {
     sight: Sight,
 }
 
+impl Surroundings {
+    fn new(
+        ctx: &Context<'_>,
+        ns: &Namespace,
+        context: Arc<QueryContext>,
+        bypass_validation: bool,
+    ) -> Self {
+        let db = ctx.server.db.clone();
+        Surroundings {
+            database: ns.db().to_owned(),
+            server: ctx.server.clone(),
+            writer: Writer::new(db.clone(), context.clone(), bypass_validation),
+            db,
+            context,
+            sight: Sight::of(ctx),
+        }
+    }
+
+    /// What the stages of a pipeline run in.
+    fn env(self: &Arc<Self>) -> Env {
+        Env { context: self.context.clone(), world: self.clone(), stage_bytes_max: STAGE_BYTES_MAX }
+    }
+}
+
 impl World for Surroundings {
     fn aggregate(
         self: Arc<Self>,
@@ -143,16 +167,9 @@ impl PipelineSource {
         context: QueryContext,
         options: PipelineOptions,
     ) -> Result<Self> {
-        let (db, context) = (ctx.server.db.clone(), Arc::new(context));
-        let writer = Writer::new(db.clone(), context.clone(), options.bypass_validation);
-        let surroundings = Arc::new(Surroundings {
-            db,
-            database: ns.db().to_owned(),
-            server: ctx.server.clone(),
-            context,
-            writer,
-            sight: Sight::of(ctx),
-        });
+        let bypass_validation = options.bypass_validation;
+        let surroundings = Surroundings::new(ctx, ns, Arc::new(context), bypass_validation);
+        let surroundings = Arc::new(surroundings);
         let source = start(surroundings.clone(), ns, pipeline, options.hint)?;
         Ok(PipelineSource { source, surroundings, is_held: false })
     }
@@ -219,11 +236,7 @@ fn start_resolved(
     pipeline: Pipeline,
     hint: Option<marula_plan::Hint>,
 ) -> Result<Box<dyn Source>> {
-    let env = Env {
-        context: surroundings.context.clone(),
-        world: surroundings.clone(),
-        stage_bytes_max: STAGE_BYTES_MAX,
-    };
+    let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
     if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
         let view = surroundings.db.collection(ns).and_then(|it| it.state().options.view.clone());
@@ -249,9 +262,9 @@ fn start_resolved(
         && let Some(collection) = &collection
     {
         query.hint = hint;
-        let (plan, query) = plan_of_front(&surroundings, collection, query, &rest)?;
-        let execution = Execution::new(collection.clone(), plan, query);
-        let input = CollectionSource::new(execution, surroundings, Some(search));
+        let rest = geo_near::push_down(&mut query, rest);
+        let front = Front { query, search: Some(search), rest };
+        let (input, rest) = start_front(surroundings, collection.clone(), front)?;
         return rest.run(Box::new(input), &env);
     }
     let Some(collection) = collection else {
@@ -280,11 +293,45 @@ fn start_resolved(
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
+    let front = Front { query, search: None, rest };
+    let (input, rest) = start_front(surroundings, collection, front)?;
+    rest.run(Box::new(input), &env)
+}
+
+/// A pipeline whose front is a query on a collection.
+pub(crate) struct Front {
+    /// The query.
+    pub query: Query,
+    /// What adds distances to its documents.
+    pub search: Option<Search>,
+    /// What is left of the pipeline.
+    pub rest: Pipeline,
+}
+
+/// Starts the query at the front of a pipeline; answers what runs upon its documents.
+fn start_front(
+    surroundings: Arc<Surroundings>,
+    collection: Arc<Collection>,
+    front: Front,
+) -> Result<(CollectionSource, Pipeline)> {
+    let Front { query, search, rest } = front;
     let (plan, query) = plan_of_front(&surroundings, &collection, query, &rest)?;
     let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
     let execution = Execution::new(collection, plan, query);
-    let input = CollectionSource::new(execution, surroundings, None);
-    rest.run(Box::new(input), &env)
+    Ok((CollectionSource::new(execution, surroundings, search), rest))
+}
+
+/// Runs a pipeline on a collection, but writes nothing. Answers how many documents the query at its front has given, and
+/// then each of the other stages.
+pub(crate) fn count_given(ctx: &Context<'_>, ns: &Namespace, front: Front) -> Result<Vec<u64>> {
+    let context = Arc::new(front.query.context.clone());
+    let surroundings = Arc::new(Surroundings::new(ctx, ns, context, false));
+    let env = surroundings.env();
+    let Some(collection) = surroundings.db.collection(ns) else {
+        return front.rest.count(Box::new(Documents::new(Vec::new())), &env);
+    };
+    let (input, rest) = start_front(surroundings, collection, front)?;
+    rest.count(Box::new(input), &env)
 }
 
 /// The plan for the query that is the front of a pipeline, of which `rest` is left.

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::source::{Counted, Step};
 use super::{Env, Kind, Place, Row, STAGES, Source, Stage, optimize};
 use crate::context::Context;
 use crate::expression::Scope;
@@ -187,6 +189,22 @@ impl Pipeline {
     /// Stacks the stages upon `input`; pulling the result runs the pipeline.
     pub fn run(&self, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         self.stages.iter().try_fold(input, |input, stage| Arc::clone(stage).start(input, env))
+    }
+
+    /// Runs the pipeline to its end, but writes nothing. Answers how many documents the input has given, and then each
+    /// stage; one that writes gives none.
+    pub fn count(&self, input: Box<dyn Source>, env: &Env) -> Result<Vec<u64>> {
+        let (input, count) = Counted::new(input);
+        let mut source: Box<dyn Source> = Box::new(input);
+        let mut counts = vec![count];
+        for stage in &self.stages[..self.stages.len() - usize::from(self.writes())] {
+            let (next, count) = Counted::new(Arc::clone(stage).start(source, env)?);
+            source = Box::new(next);
+            counts.push(count);
+        }
+        while source.advance()? == Step::Document {}
+        counts.resize_with(self.stages.len() + 1, Default::default);
+        Ok(counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
     }
 
     /// The stages as `explain` shows them.

@@ -1,6 +1,7 @@
 //! Documents one after another, pulled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, errors};
@@ -53,6 +54,42 @@ pub trait Source: Send {
     /// How well that document meets the text search at the front of the pipeline.
     fn text_score(&self) -> Option<f64> {
         None
+    }
+}
+
+/// A source whose documents are counted.
+pub(super) struct Counted {
+    input: Box<dyn Source>,
+    count: Arc<AtomicU64>,
+}
+
+impl Counted {
+    /// Counts the documents of `input` from here on.
+    pub(super) fn new(input: Box<dyn Source>) -> (Counted, Arc<AtomicU64>) {
+        let count = Arc::<AtomicU64>::default();
+        (Counted { input, count: count.clone() }, count)
+    }
+}
+
+impl Source for Counted {
+    fn advance(&mut self) -> Result<Step> {
+        let step = self.input.advance()?;
+        if step == Step::Document {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(step)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.input.doc()
+    }
+
+    fn order(&self) -> Option<&SortPattern> {
+        self.input.order()
+    }
+
+    fn text_score(&self) -> Option<f64> {
+        self.input.text_score()
     }
 }
 

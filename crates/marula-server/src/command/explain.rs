@@ -10,7 +10,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, Value, doc, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
-use marula_query::stage::{Kind, Pipeline};
+use marula_query::stage::{Kind, Pipeline, Stage};
 
 use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
@@ -18,7 +18,9 @@ use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::geo_near;
-use crate::pipeline_source::{front_projection, of_first_of_each, projection_of, push_down};
+use crate::pipeline_source::{
+    Front, count_given, front_projection, of_first_of_each, projection_of, push_down,
+};
 use crate::query_args;
 use crate::request::Request;
 use crate::{host, time_series, view};
@@ -278,24 +280,36 @@ fn pipeline(
     let whole = whole.rearranged(&context);
     let sort = first_sort(&whole);
     let below = ctx.server.db.collection(&ns);
-    let (mut query, rest, cursor) = match geo_near::take(below.as_deref(), &ns, &whole, &context)? {
-        Some((query, _, rest)) => (query, rest, "$geoNearCursor"),
-        None => {
-            let (query, rest) = push_down(whole, context.clone())?;
-            (query, rest, "$cursor")
-        }
-    };
     let time_series = collection.and_then(|it| it.state().options.time_series.clone());
-    query.hint = match &time_series {
-        Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
-        None => query_args::parse_hint(request.arg("hint"))?,
+    let front = || -> Result<Front> {
+        let mut front = match geo_near::take(below.as_deref(), &ns, &whole, &context)? {
+            Some((query, search, rest)) => Front { query, search: Some(search), rest },
+            None => {
+                let (query, rest) = push_down(whole.clone(), context.clone())?;
+                Front { query, search: None, rest }
+            }
+        };
+        front.query.hint = match &time_series {
+            Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
+            None => query_args::parse_hint(request.arg("hint"))?,
+        };
+        Ok(front)
     };
+    let Front { query, search, rest } = front()?;
+    let is_search = search.is_some();
     let sort = sort.as_doc();
     let is_sorted = query.sort.is_some();
     let projection = projection_of(&rest, is_sorted);
     // The stage that is shown as the query's own projection is not shown again.
-    let hidden = usize::from(front_projection(&rest, is_sorted).is_some());
-    let is_whole = rest.stages().len() == hidden && cursor == "$cursor";
+    let is_hidden = !is_search && front_projection(&rest, is_sorted).is_some();
+    let hidden = usize::from(is_hidden);
+    let is_whole = rest.stages().len() == hidden && !is_search;
+    let makes_documents = whole.stages().first().is_some_and(|stage| makes_documents(&**stage));
+    let is_counted = verbosity > Verbosity::QueryPlanner && !is_whole && !makes_documents;
+    let mut counts = match is_counted {
+        true => count_given(ctx, &ns, front()?)?.into_iter(),
+        false => Vec::new().into_iter(),
+    };
     let mut asked = Asked::of(query, sort, projection.as_doc());
     asked.is_whole_pipeline = is_whole;
     let (front, gives_first_of_each) = asked.answer(ctx, &ns, verbosity)?;
@@ -305,13 +319,33 @@ fn pipeline(
         return Ok(());
     }
     let mut out = reply.begin_array("stages");
-    out.begin_doc().append(cursor, &front);
+    let mut append = |stage: Doc<'_>, count: Option<u64>| {
+        let mut one = out.begin_doc();
+        one.append_elements(stage.elements_bytes());
+        if let Some(count) = count {
+            one.append("nReturned", i64::try_from(count).unwrap_or(i64::MAX));
+            // The clock is not asked for each document.
+            one.append("executionTimeMillisEstimate", 0_i64);
+        }
+    };
+    let cursor = if is_search { "$geoNearCursor" } else { "$cursor" };
+    let front = DocBuf::build(|one| {
+        one.append(cursor, &front);
+    });
+    append(front.as_doc(), counts.next());
     let printed = rest.print();
-    for stage in printed.get().as_array().unwrap_or(Doc::EMPTY).values().skip(hidden) {
-        out.push(stage);
+    let printed = printed.get().as_array().unwrap_or(Doc::EMPTY);
+    let mut counts = counts.skip(hidden);
+    for stage in printed.values().skip(hidden).filter_map(|stage| stage.as_doc()) {
+        append(stage, counts.next());
     }
     out.finish();
     Ok(())
+}
+
+/// Whether a stage takes its documents from elsewhere than the collection.
+fn makes_documents(stage: &dyn Stage) -> bool {
+    matches!(stage.kind(), Kind::Origin | Kind::Report(_))
 }
 
 /// Puts the pipelines of the views under `ns` in front; answers what they stand on.
