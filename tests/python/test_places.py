@@ -356,6 +356,17 @@ def test_a_limit_behind_geo_near_is_a_stage_of_its_own(world):
     assert rest == [{"$skip": 1, **given}, {"$limit": 3, **given}, {"$project": {"_id": True, "d": True}, **given}]
 
 
+def test_a_distinct_with_a_search_shows_all_of_a_document_where_its_index_has_the_field(db):
+    db.c.insert_one({"at": [1, 1], "a": 1})
+    db.c.create_index([("at", "2d"), ("a", 1)])
+    command = {"distinct": "c", "key": "a", "query": {"at": {"$near": [0, 0]}}}
+    plan = db.command({"explain": command, "verbosity": "queryPlanner"})["queryPlanner"]["winningPlan"]
+    assert plan["stage"] == "GEO_NEAR_2D"
+    db.c.create_index("b")
+    plan = db.command({"explain": {**command, "key": "b"}, "verbosity": "queryPlanner"})["queryPlanner"]["winningPlan"]
+    assert plan["stage"] == "PROJECTION_SIMPLE"
+
+
 def test_a_search_goes_on_from_batch_to_batch(world):
     db, places = world
     for name in ("round", "flat"):

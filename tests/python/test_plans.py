@@ -471,3 +471,58 @@ def test_explain_tells_how_much_each_stage_of_a_pipeline_has_given(filled):
     assert "gone" not in filled.database.list_collection_names()
     with pytest.raises(OperationFailure, match="can't \\$divide by zero"):
         given(group, {"$project": {"x": {"$divide": [1, {"$subtract": ["$n", "$n"]}]}}})
+
+
+def test_a_distinct_on_a_view_is_explained_as_the_pipeline_that_mongod_makes_of_it(filled):
+    db, name = filled.database, filled.name
+    db.create_collection("view", viewOn=name, pipeline=[{"$match": {"a": {"$gte": 8}}}])
+    found = explain(filled, {"distinct": "view", "key": "a", "query": {"b": 3}, "maxTimeMS": 9000})
+    unwind = {"$unwind": {"path": "$_internalUnwoundArray", "preserveNullAndEmptyArrays": True}}
+
+    def values_at(path):
+        return {"$replaceRoot": {"newRoot": {"_internalUnwoundArray": {"$_internalFindAllValuesAtPath": path}}}}
+
+    def group(key):
+        return {"$group": {"_id": key, "distinct": {"$addToSet": "$_internalUnwoundArray"}}}
+
+    assert found["command"] == {
+        "aggregate": name,
+        "pipeline": [{"$match": {"a": {"$gte": 8}}}, {"$match": {"b": 3}}, values_at("a"), unwind, group(None)],
+        "cursor": {}, "maxTimeMS": 9000, "collation": {"locale": "simple"},
+    }
+    cursor, *rest = found["stages"]
+    assert flat(cursor["$cursor"]["queryPlanner"]["winningPlan"]) == "PROJECTION_COVERED < IXSCAN a_1_b_1"
+    count = filled.count_documents({"a": {"$gte": 8}, "b": 3})
+    assert [stage["nReturned"] for stage in found["stages"]] == [count, count, count, 1]
+    for stage, wanted in zip(rest, [values_at([{"$const": "a"}]), unwind, group({"$const": None})]):
+        assert wanted.items() <= stage.items()
+    with pytest.raises(OperationFailure, match="FieldPath field names may not start with"):
+        explain(filled, {"distinct": "view", "key": "$a"})
+
+
+@pytest.mark.parametrize("path, wanted", [
+    ("a", [[None, 1, 2, [3]], [{"b": 2}], [7, {"b": 3}, {"b": [4, 1, 4]}, [{"b": 9}]], [], []]),
+    ("a.b", [[], [2], [1, 3, 4], [], []]),
+    ("a.0", [[2], [], [{"b": 3}], [], []]),
+    ("a.1.b.0", [[], [], [4], [], []]),
+])
+def test_the_values_at_a_path_are_those_of_a_distinct(c, path, wanted):
+    """Recorded from mongod 6.0.27: what it makes of each document in a distinct on a view."""
+    of_a = [[2, 1, 1, 1.0, [3], [3], None], {"b": 2}, [{"b": 3}, {"b": [4, 1, 4]}, [{"b": 9}], 7], []]
+    c.insert_many([{"_id": number, "a": a} for number, a in enumerate(of_a)] + [{"_id": 9}])
+    stages = [{"$sort": {"_id": 1}}, {"$project": {"x": {"$_internalFindAllValuesAtPath": path}}}]
+    found = [doc["x"] for doc in c.aggregate(stages)]
+    assert found == wanted
+    c.database.create_collection("view", viewOn=c.name, pipeline=[])
+    all_values = [value for values in found for value in values]
+    of_view = c.database.view.distinct(path)
+    assert all(value in of_view for value in all_values) and all(value in all_values for value in of_view)
+
+
+@pytest.mark.parametrize("argument, code", [
+    (1, 9567004), ("$a", 5511201), (["a", "b"], 16020), ("", 40352), ("a..b", 15998), ({"$concat": ["a", "b"]}, 5511201),
+])
+def test_a_path_of_which_the_values_are_wanted_is_a_constant(c, argument, code):
+    with pytest.raises(OperationFailure) as error:
+        list(c.aggregate([{"$replaceRoot": {"newRoot": {"x": {"$_internalFindAllValuesAtPath": argument}}}}]))
+    assert error.value.code == code

@@ -25,4 +25,5 @@ pub mod stage;
 pub mod text;
 pub mod update;
 pub mod validation;
+pub mod values_at_path;
 mod window;

@@ -10,7 +10,7 @@ use marula_db::collection::State;
 use marula_db::index::IndexKind;
 use marula_error::Result;
 
-use super::{IndexView, access, find_hinted, finish, plans_inner, searched, visible};
+use super::{IndexView, access, find_hinted, finish, near, plans_inner, searched, visible};
 use crate::bounds::{Interval, KeyBounds};
 use crate::executor::Standing;
 use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage};
@@ -101,6 +101,12 @@ pub fn up_to_number(key: &FieldPath) -> FieldPath {
 
 /// Whether an index that holds `key` leads to the documents that match.
 pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
+    if query.filter.near().is_some() {
+        return state.indexes.iter().any(|index| {
+            let is_part = index.spec.parts.iter().any(|part| part.path == *key);
+            is_part && !index.spec.hidden && near::serves(index, query)
+        });
+    }
     let mut filter = query.filter.clone();
     filter.add_index_conditions(&query.context);
     let mut views = visible(state, query);

@@ -54,7 +54,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
 }
 
 /// Whether the index leads to every document that the search can give.
-fn serves(index: &marula_db::Index, query: &Query) -> bool {
+pub(super) fn serves(index: &marula_db::Index, query: &Query) -> bool {
     let mut conjuncts = Vec::new();
     partial::flatten(query.filter.root(), &mut conjuncts);
     let spec = &index.spec;

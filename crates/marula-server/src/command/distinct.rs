@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use marula_bson::key_string::KeyStringReader;
 use marula_bson::{
-    ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, order,
+    ArrayWriter, ByteSlice, Collator, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, doc,
+    order,
 };
 use marula_db::Index;
 use marula_db::collection::State;
@@ -15,6 +16,7 @@ use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
 use marula_query::feature_version::FeatureVersion;
+use marula_query::values_at_path;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
@@ -148,6 +150,33 @@ pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Sh
         .then(|| Shown::field(&planner::up_to_number(path)))
 }
 
+/// What each document of a view is made into: an array of the values, then a document for each of them.
+const UNWOUND: &str = "_internalUnwoundArray";
+
+/// The stages, as an array, that say what a `distinct` says: those that mongod makes of one on a view.
+pub(super) fn stages_of_distinct(request: &Request<'_>) -> Result<DocBuf> {
+    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
+    let key = request.text("key").unwrap_or_default();
+    Path::parse(key.as_bytes())?;
+    let unwound = format!("${UNWOUND}");
+    let mut bytes = Vec::new();
+    let mut stages = ArrayWriter::new(&mut bytes);
+    if !filter.is_empty() {
+        stages.begin_doc().append("$match", filter);
+    }
+    let values = doc! { "$_internalFindAllValuesAtPath": key };
+    let root = DocBuf::build(|root| {
+        root.append(UNWOUND, &values);
+    });
+    stages.push(&doc! { "$replaceRoot": { "newRoot": &root } });
+    let unwind = doc! { "path": unwound.as_str(), "preserveNullAndEmptyArrays": true };
+    stages.push(&doc! { "$unwind": &unwind });
+    let group = doc! { "_id": null, "distinct": { "$addToSet": unwound.as_str() } };
+    stages.push(&doc! { "$group": &group });
+    stages.finish();
+    Ok(DocBuf::trusted(bytes))
+}
+
 /// Values, each once.
 struct Values<'c> {
     collator: Option<&'c dyn Collator>,
@@ -173,7 +202,7 @@ impl<'c> Values<'c> {
     /// collation takes to be the same are told by the least of them.
     fn add(&mut self, path: &FieldPath, doc: Doc<'_>) -> Result<()> {
         let mut found = Vec::new();
-        find_below(path, 0, Value::Document(doc), &mut found);
+        values_at_path::find(path, 0, Value::Document(doc), &mut found);
         if self.collator.is_some() {
             found.sort_by(|a, b| order::compare(*a, *b, None));
         }
@@ -221,35 +250,5 @@ impl<'c> Values<'c> {
         self.values.iter().for_each(|value| {
             out.push(value);
         });
-    }
-}
-
-/// Adds to `found` what the path leads to from its part `at` on. In an array, a number is the index of an element and nothing
-/// else; any other part is a field of each element that is a document.
-fn find_below<'d>(path: &FieldPath, at: usize, value: Value<'d>, found: &mut Vec<Value<'d>>) {
-    let Some(part) = path.parts().get(at) else {
-        match value {
-            Value::Array(array) => found.extend(array.values()),
-            value => found.push(value),
-        }
-        return;
-    };
-    match (value, path.indexes()[at]) {
-        (Value::Document(doc), _) => {
-            if let Some(value) = doc.get(part) {
-                find_below(path, at + 1, value, found);
-            }
-        }
-        (Value::Array(array), Some(index)) => {
-            if let Some(value) = array.values().nth(index as usize) {
-                find_below(path, at + 1, value, found);
-            }
-        }
-        (Value::Array(array), None) => {
-            for element in array.values().filter(|element| element.as_doc().is_some()) {
-                find_below(path, at, element, found);
-            }
-        }
-        _ => {}
     }
 }

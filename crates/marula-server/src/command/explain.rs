@@ -115,6 +115,7 @@ fn explain(
         }
         "find" if is_view => Some(super::aggregate::stages_of_find(request)?),
         "count" if is_view => Some(super::count::stages_of_count(request)?),
+        "distinct" if is_view => Some(super::distinct::stages_of_distinct(request)?),
         _ => None,
     };
     match &stages {
@@ -154,10 +155,15 @@ fn command_below(
         });
         pipeline.finish();
         out.append("cursor", Doc::EMPTY);
-        let mut copy = |name: &str| {
-            if let Some(value) = request.body.get(name) {
+        let mut copy = |name: &str| match request.body.get(name) {
+            // As it was read.
+            Some(value) if name == "maxTimeMS" => {
+                out.append(name, value.as_exact_i64().map_or(value, Value::Int64));
+            }
+            Some(value) => {
                 out.append(name, value);
             }
+            None => {}
         };
         ["allowDiskUse", "maxTimeMS", "bypassDocumentValidation", "readConcern"]
             .into_iter()

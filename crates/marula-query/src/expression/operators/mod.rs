@@ -29,6 +29,7 @@ mod string;
 mod text;
 mod timestamp;
 mod trigonometry;
+mod values_at_path;
 mod variable;
 
 use std::collections::HashMap;
@@ -72,6 +73,7 @@ static FAMILIES: &[&[Operator]] = &[
     text::OPERATORS,
     timestamp::OPERATORS,
     trigonometry::OPERATORS,
+    values_at_path::OPERATORS,
     variable::OPERATORS,
 ];
 
