@@ -343,6 +343,21 @@ def test_rings_are_as_wide_as_in_mongod(world, name, near, limit, works, examine
     assert [it["maxInclusive"] for it in search["searchIntervals"][:-1]] == [False] * (len(rings) - 1)
 
 
+@pytest.mark.parametrize("place, most, cells, examined", [
+    ([10, 45], 1_800_000, [35, 26], [16, 1]),
+    ([-60, 20], 3_600_000, [38, 38], [43, 2]),
+    ([100, -30], 900_000, [56, 69], [2, 0]),
+])
+def test_a_ring_looks_at_none_of_a_cell_that_lies_beyond_it(world, place, most, cells, examined):
+    """Recorded from mongod 6.0.27: of a cell that an earlier ring has looked at in part, only what is in the ring is left."""
+    db, places = world
+    stats, search = explained(db.round, {"$near": {"$geometry": point(*place), "$maxDistance": most}})
+    reads = search["inputStages"]
+    assert [len(read["inputStage"]["indexBounds"]["at"]) for read in reads] == cells
+    assert [read["docsExamined"] for read in reads] == examined
+    assert stats["nReturned"] == sum(angle(place, it) * EARTH <= most for it in places.values())
+
+
 def test_a_limit_behind_geo_near_is_a_stage_of_its_own(world):
     """As in mongod the plan below is told as if all were wanted."""
     db, _ = world

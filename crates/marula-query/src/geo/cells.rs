@@ -54,12 +54,6 @@ pub fn area(geometry: &Geometry, coarsest: u8) -> Option<Area> {
     Some(area_of(&merged(cover(&first, SEARCH, geometry)), coarsest))
 }
 
-/// Cells that cover the outer cap, but for what lies in the inner one.
-pub(super) fn covering_of_annulus(inner: Option<Cap>, outer: Cap) -> Vec<CellId> {
-    let outside = inner.map_or(Cap::full(), Cap::complement);
-    merged(cover(&first_cells(&outer), SEARCH, &Annulus { outside, outer }))
-}
-
 /// The cap of this angle around the point that is searched from, a little wider, so that rounding leaves nothing out.
 pub(super) fn cap_around(near: &Near, angle: f64) -> Option<Cap> {
     let angle = s2rst::s1::Angle::from_radians(angle * (1.0 + ROUNDING) + 1e-14);
@@ -158,9 +152,21 @@ impl covering::Region<CellId> for Geometry {
 }
 
 /// What lies between two circles around a point.
-struct Annulus {
+pub(super) struct Annulus {
     outside: Cap,
     outer: Cap,
+}
+
+impl Annulus {
+    /// The outer cap, but for what lies in the inner one.
+    pub(super) fn new(inner: Option<Cap>, outer: Cap) -> Annulus {
+        Annulus { outside: inner.map_or(Cap::full(), Cap::complement), outer }
+    }
+
+    /// Cells that cover it.
+    pub(super) fn covering(&self) -> Vec<CellId> {
+        merged(cover(&first_cells(&self.outer), SEARCH, self))
+    }
 }
 
 impl covering::Region<CellId> for Annulus {

@@ -3,8 +3,8 @@
 use s2rst::s2::CellId;
 
 use super::area::Area;
-use super::cells::{self, cap_around, cap_within, covering_of_annulus};
-use super::covering::{Cell, merged, without};
+use super::cells::{self, Annulus, cap_around, cap_within};
+use super::covering::{Cell, Region, merged, without};
 use super::hash::{self, Grid, rectangles_around};
 use super::near::{Near, Unit};
 use super::planar::Disc;
@@ -41,8 +41,12 @@ impl Rings {
         match &mut self.seen {
             Seen::Globe(coarsest, seen) => {
                 let Some(outer) = cap_around(near, to) else { return Area::default() };
-                let cells = covering_of_annulus(cap_within(near, from), outer);
-                cells::area_of(&unseen(&cells, seen), *coarsest)
+                let annulus = Annulus::new(cap_within(near, from), outer);
+                let mut cells = without(&annulus.covering(), seen);
+                // Of a cell that was seen in part only, some of the rest may lie in none of the ring.
+                cells.retain(|cell| annulus.meets(cell));
+                note(&cells, seen);
+                cells::area_of(&cells, *coarsest)
             }
             Seen::Plane(grid, seen) => {
                 let center = (near.point.x, near.point.y);
@@ -58,8 +62,9 @@ impl Rings {
                         Shape::Within(rectangles_around(outer), cap_within(near, from))
                     }
                 };
-                let squares = merged(squares::covering(grid, &shape));
-                hash::area_of(&unseen(&squares, seen))
+                let squares = without(&merged(squares::covering(grid, &shape)), seen);
+                note(&squares, seen);
+                hash::area_of(&squares)
             }
         }
     }
@@ -73,10 +78,8 @@ fn reach(latitude: f64, angle: f64) -> f64 {
     angle + angle / south.to_radians().cos().min(north.to_radians().cos())
 }
 
-/// What of the cells was in no ring before; from here on it was.
-fn unseen<C: Cell>(cells: &[C], seen: &mut Vec<C>) -> Vec<C> {
-    let cells = without(cells, seen);
-    seen.extend_from_slice(&cells);
+/// Notes that the cells were in a ring.
+fn note<C: Cell>(cells: &[C], seen: &mut Vec<C>) {
+    seen.extend_from_slice(cells);
     *seen = merged(std::mem::take(seen));
-    cells
 }
