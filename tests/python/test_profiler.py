@@ -172,3 +172,54 @@ def test_what_was_looked_at_is_counted(db):
     after = db.client.admin.command("serverStatus")["metrics"]["queryExecutor"]
     assert after["scanned"] - before["scanned"] >= 30
     assert after["scannedObjects"] - before["scannedObjects"] >= 30
+
+
+def test_queries_are_known_by_their_hashes(db):
+    fill(db)
+    db.c.create_index("b")
+    db.command("profile", 2)
+    for number in (1, 2):
+        list(db.c.find({"a": number}))
+    list(db.c.find({"a": 1}).hint("a_1"))
+    list(db.c.find({"a": 1, "b": {"$gt": 3}}, batch_size=20).sort("x", 1))
+    db.c.distinct("a")
+    db.c.distinct("b", {"a": 1})
+    db.c.update_many({"a": 4}, {"$set": {"x": 1}})
+    db.c.delete_one({"_id": 1})
+    db.command("profile", 0)
+    first, second, hinted, tried, more, jumps, distinct, update, delete = profiled(db, ns="prof.c")
+
+    names = ["queryHash", "planCacheKey", "queryFramework", "fromMultiPlanner"]
+    told = lambda record: [name for name in names if name in record]
+    assert told(first) == ["queryHash", "planCacheKey", "queryFramework"]
+    assert [first[name] for name in names[:2]] == [second[name] for name in names[:2]]
+    assert first["queryFramework"] == "classic"
+    # A plan that is asked for is not remembered.
+    assert hinted["queryHash"] == first["queryHash"] and told(hinted) == ["queryHash", "queryFramework"]
+    assert tried["queryHash"] != first["queryHash"] and told(tried) == names
+    assert told(more) == ["queryHash", "planCacheKey", "fromMultiPlanner"]
+    # As it was asked for when the cursor was opened.
+    sort = more["execStats"]
+    while sort["stage"] != "SORT":
+        sort = sort["inputStage"]
+    assert sort["sortPattern"] == {"x": 1}
+    assert told(jumps) == [] and told(distinct) == ["queryHash", "planCacheKey", "queryFramework"]
+    assert told(update) == ["queryHash", "planCacheKey"] and update["queryHash"] == first["queryHash"]
+    assert told(delete) == [], "what is looked up by _id to be written is not planned"
+
+
+def test_written_index_keys_are_counted(db):
+    fill(db)
+    db.command("profile", 2)
+    db.c.insert_many([{"a": [1, 2, 3]}, {"x": 1}])
+    db.c.update_many({"a": 4}, {"$set": {"a": 5}})
+    db.c.update_many({"a": 6}, {"$set": {"x": 5}})
+    db.c.update_one({"a": 6}, {"$set": {"a": [6, 7]}})
+    db.c.update_one({"_id": 0}, {"$set": {"a": 0.0}})
+    db.c.find_one_and_delete({"a": 8})
+    db.command("profile", 0)
+    counted = [
+        (record.get("keysInserted"), record.get("keysDeleted"), record.get("docsExamined"))
+        for record in profiled(db, ns="prof.c")
+    ]
+    assert counted == [(6, None, None), (30, 30, 30), (None, None, 30), (1, 0, 1), (1, 1, 1), (None, 2, 1)]

@@ -12,6 +12,7 @@ pub mod collection;
 pub mod db;
 pub mod feature_version;
 pub mod index;
+pub mod key_changes;
 pub mod keys;
 pub mod latencies;
 pub mod namespace;

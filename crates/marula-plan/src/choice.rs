@@ -71,7 +71,8 @@ pub fn choose(
         None => {
             let number = try_all(db, collection, &query, shape, Some(wording), plans, interrupt)?;
             // Those that were tried stand somewhere in the middle.
-            planner::plans_of_checked(&state, &query)?.swap_remove(number)
+            let plan = planner::plans_of_checked(&state, &query)?.swap_remove(number);
+            Plan { has_won: true, ..plan }
         }
     };
     Ok(admit(plan, query, Some(shape), patience, (&cache, &state)))
@@ -212,11 +213,12 @@ pub(crate) fn replan(
     let state = collection.state();
     PlanCache::of(collection).deactivate(shape);
     let plans = planner::plans(&state, query)?;
-    let number = match plans.len() {
-        1 => 0,
-        _ => try_all(db, collection, query, shape, None, plans, interrupt)?,
+    let has_won = plans.len() > 1;
+    let number = match has_won {
+        false => 0,
+        true => try_all(db, collection, query, shape, None, plans, interrupt)?,
     };
-    Ok(planner::plans(&state, query)?.swap_remove(number))
+    Ok(Plan { has_won, ..planner::plans(&state, query)?.swap_remove(number) })
 }
 
 /// Tries `plans` and notes how that ended; answers which one has won.

@@ -29,6 +29,8 @@ pub struct Plan {
     pub(crate) cached: Option<Cached>,
     /// That it is tried where there is little time, or shows how long that takes.
     pub(crate) tried: Option<Tried>,
+    /// Whether it has won against others that were tried.
+    pub(crate) has_won: bool,
     /// How promising it looks.
     pub(crate) rank: Rank,
     /// Whether there are more pairs of indexes for the query than were looked at.
@@ -415,6 +417,7 @@ impl Plan {
             is_subplan: false,
             cached: None,
             tried: None,
+            has_won: false,
             rank,
             has_more_meetings: false,
             has_more_walks: false,

@@ -102,6 +102,13 @@ pub struct Query {
     pub context: Context,
 }
 
+impl Query {
+    /// Whether a plan for it is one that may be remembered: nobody asks for a certain one, and there is a choice.
+    pub(crate) fn has_choice(&self) -> bool {
+        self.hint.is_none() && !(self.filter.is_always_true() && self.sort.is_none())
+    }
+}
+
 /// What is wanted of the documents that match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {

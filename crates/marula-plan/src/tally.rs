@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf};
 
-use crate::executor::Examined;
+use crate::executor::{Examined, Execution};
 use crate::explain::{self, Printed};
 use crate::plan::{Plan, Stage};
+use crate::shape::{Shape, hash_text};
 
 /// How much of its plan an operation tells.
 pub enum Detail {
@@ -41,6 +42,14 @@ pub struct Told {
     pub summary: String,
     /// Whether it sorts.
     pub has_sort: bool,
+    /// Whether it looks a document up by its `_id`.
+    pub is_by_id: bool,
+    /// Whether it has won against others that were tried.
+    pub has_won: bool,
+    /// The `queryHash`, where the query was planned.
+    pub query_hash: Option<String>,
+    /// The `planCacheKey`, where the plan may be remembered.
+    pub plan_cache_key: Option<String>,
     /// Its stages and what they have done so far.
     pub stages: Option<DocBuf>,
 }
@@ -71,6 +80,11 @@ pub fn start(detail: Detail) {
     }
 }
 
+/// Has the stages of the first plan told with the sort and the projection that a cursor was opened with.
+pub fn tell_of_cursor(sort: DocBuf, projection: DocBuf) {
+    DETAIL.set(Detail::Stages { sort, projection });
+}
+
 /// What was looked at since the start.
 #[inline]
 pub fn examined() -> Examined {
@@ -99,21 +113,27 @@ fn announce(plan: &Plan) {
 
 /// Adds what a run has looked at.
 #[inline]
-pub(crate) fn add(plan: &Plan, run: Examined) {
+pub(crate) fn add(execution: &Execution, run: Examined) {
     let sum = EXAMINED.get();
     EXAMINED.set(Examined { keys: sum.keys + run.keys, docs: sum.docs + run.docs });
     if TELLS.get() {
-        tell(plan);
+        tell(execution);
     }
 }
 
 #[cold]
-fn tell(plan: &Plan) {
+fn tell(execution: &Execution) {
     if TOLD.with_borrow(Option::is_some) {
         return;
     }
-    let mut has_sort = false;
-    plan.root.walk(&mut |node| has_sort |= matches!(node.stage, Stage::Sort(_)));
+    let (plan, query) = (execution.plan(), execution.query());
+    let has_sort = plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
+    let is_by_id = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_)));
+    // The first of each group is planned for beforehand, by the indexes alone.
+    let is_planned = !plan.gives_first_of_each();
+    let may_be_remembered = is_planned && !is_by_id && query.has_choice();
+    let shape = is_planned.then(|| Shape::of(query, &execution.collection().state()));
+    let hash = |hash: fn(Shape) -> u64| shape.map(|shape| hash_text(hash(shape)));
     let stages = DETAIL.with_borrow(|detail| match detail {
         Detail::Stages { sort, projection } => {
             let (sort, projection): (Doc<'_>, Doc<'_>) = (sort.as_doc(), projection.as_doc());
@@ -124,5 +144,13 @@ fn tell(plan: &Plan) {
         }
         Detail::Nothing | Detail::Summary => None,
     });
-    TOLD.set(Some(Told { summary: plan.summary(), has_sort, stages }));
+    TOLD.set(Some(Told {
+        summary: plan.summary(),
+        has_sort,
+        is_by_id,
+        has_won: plan.has_won,
+        query_hash: hash(|shape| shape.query),
+        plan_cache_key: hash(|shape| shape.plan).filter(|_| may_be_remembered),
+        stages,
+    }));
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, DocBuf, DocWriter, Value};
+use marula_db::key_changes;
 use marula_error::{Error, codes, errors};
 use marula_plan::tally::{self, Detail};
 use marula_storage::Stamp;
@@ -124,6 +125,7 @@ fn run(
     let began = if is_first(call) { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
     tally::start(detail(request, on_pool, is_profiled));
+    key_changes::take();
     if on_pool {
         tally::announce_to(operation.clone());
     }
@@ -217,8 +219,19 @@ fn run(
             let told = tally::take_told();
             let now_ms = server.now_ms();
             let (took, reply) = (spent, written);
-            let ended =
-                Ended { server, connection, request, reply, took, now_ms, examined, told, origin };
+            let changed = statements.as_ref().map_or_else(key_changes::take, Statements::changed);
+            let ended = Ended {
+                server,
+                connection,
+                request,
+                reply,
+                took,
+                now_ms,
+                examined,
+                changed,
+                told,
+                origin,
+            };
             ended.tell(statements);
         }
         let took = call.arrived.elapsed();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::ext_json::{self, Mode};
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use marula_db::key_changes::{self, KeyChanges};
 use marula_error::codes::Code;
 use marula_error::{Error, Result};
 use marula_plan::executor::Examined;
@@ -28,6 +29,7 @@ const COMMAND_BYTES_MAX: usize = 50 * 1024;
 pub struct Statement {
     command: DocBuf,
     examined: Examined,
+    changed: KeyChanges,
     told: Option<Told>,
     took: Duration,
     outcome: Result<Counts, Error>,
@@ -50,12 +52,15 @@ pub struct Statements {
     began: Instant,
     /// What the statements so far have looked at; the tally starts anew with each.
     examined: Examined,
+    /// The index keys that they have written.
+    changed: KeyChanges,
 }
 
 impl Statements {
     /// Before the first statement.
     pub fn begin() -> Self {
-        Statements { done: Vec::new(), began: Instant::now(), examined: Examined::default() }
+        let (examined, changed) = (Examined::default(), KeyChanges::default());
+        Statements { done: Vec::new(), began: Instant::now(), examined, changed }
     }
 
     /// Notes that a statement has ended; what follows is the next one's.
@@ -63,8 +68,10 @@ impl Statements {
         let examined = tally::examined();
         self.examined.keys += examined.keys;
         self.examined.docs += examined.docs;
-        let told = tally::take_told();
-        self.done.push(Statement { command, examined, told, took: self.began.elapsed(), outcome });
+        let changed = key_changes::take();
+        self.changed += changed;
+        let (told, took) = (tally::take_told(), self.began.elapsed());
+        self.done.push(Statement { command, examined, changed, told, took, outcome });
         tally::start(Detail::Stages { sort: DocBuf::new(), projection: DocBuf::new() });
         self.began = Instant::now();
     }
@@ -72,6 +79,11 @@ impl Statements {
     /// What all statements have looked at.
     pub fn examined(&self) -> Examined {
         self.examined
+    }
+
+    /// The index keys that all statements have written.
+    pub fn changed(&self) -> KeyChanges {
+        self.changed
     }
 }
 
@@ -91,6 +103,8 @@ pub struct Ended<'a, 'r> {
     pub now_ms: i64,
     /// What it looked at.
     pub examined: Examined,
+    /// The index keys that it wrote.
+    pub changed: KeyChanges,
     /// Its plan.
     pub told: Option<Told>,
     /// The command that opened its cursor.
@@ -143,6 +157,7 @@ impl Ended<'_, '_> {
             self.append_work(out);
             out.append("numYields", 0);
             self.append_returned(out);
+            self.append_hashes(self.told.as_ref(), out);
             self.append_error(out);
             out.append("reslen", int(self.reply.1));
             out.begin_doc("locks").finish();
@@ -166,6 +181,7 @@ impl Ended<'_, '_> {
             self.append_work(out);
             out.append("numYield", 0);
             self.append_returned(out);
+            self.append_hashes(self.told.as_ref(), out);
             out.begin_doc("locks").finish();
             out.begin_doc("flowControl").finish();
             self.append_error(out);
@@ -184,18 +200,21 @@ impl Ended<'_, '_> {
             match &statement.outcome {
                 Ok(counts) => {
                     append_examined(statement.examined, out);
+                    append_trial(statement.told.as_ref(), out);
                     if is_update {
                         out.append("nMatched", counts.matched).append("nModified", counts.modified);
                         out.append("nUpserted", counts.upserted);
                     } else {
                         out.append("ndeleted", counts.matched);
                     }
+                    append_changes(statement.changed, out);
                     out.append("numYield", 0);
                 }
                 Err(_) => {
                     out.append("numYield", 0);
                 }
             }
+            self.append_hashes(statement.told.as_ref(), out);
             out.begin_doc("locks").finish();
             out.begin_doc("flowControl").finish();
             if let Err(error) = &statement.outcome {
@@ -232,6 +251,7 @@ impl Ended<'_, '_> {
         if self.told.as_ref().is_some_and(|told| told.has_sort) {
             out.append("hasSortStage", true);
         }
+        append_trial(self.told.as_ref(), out);
         let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
         match (self.request.command.name, number("n")) {
             ("insert", Some(inserted)) => {
@@ -250,6 +270,7 @@ impl Ended<'_, '_> {
             ("findAndModify", _) => append_found_and_modified(reply, out),
             _ => {}
         }
+        append_changes(self.changed, out);
         let is_plain = matches!(self.request.command.kind, Kind::Query | Kind::GetMore);
         if is_plain && cursor.is_some() {
             out.append("nBatches", 1);
@@ -265,6 +286,25 @@ impl Ended<'_, '_> {
         let batch = cursor.and_then(|cursor| cursor.get("firstBatch").or(cursor.get("nextBatch")));
         if let Some(batch) = batch.and_then(|batch| batch.as_array()) {
             out.append("nreturned", int(batch.iter().count()));
+        }
+    }
+
+    /// What the query and its plan are known by.
+    fn append_hashes(&self, told: Option<&Told>, out: &mut DocWriter<'_>) {
+        let Some(told) = told else { return };
+        let command = self.request.command;
+        // A write by `_id` is not planned.
+        let Some(query_hash) =
+            told.query_hash.as_ref().filter(|_| !(told.is_by_id && command.writes))
+        else {
+            return;
+        };
+        out.append("queryHash", query_hash.as_str());
+        if let Some(key) = &told.plan_cache_key {
+            out.append("planCacheKey", key.as_str());
+        }
+        if matches!(command.name, "find" | "aggregate" | "distinct") {
+            out.append("queryFramework", "classic");
         }
     }
 
@@ -286,7 +326,9 @@ impl Ended<'_, '_> {
         out.append("millis", millis(took));
         if let Some(told) = told {
             out.append("planSummary", told.summary.as_str());
-            if let Some(stages) = &told.stages {
+            if let Some(stages) = &told.stages
+                && self.request.command.name != "aggregate"
+            {
                 out.append("execStats", stages);
             }
         }
@@ -301,6 +343,20 @@ impl Ended<'_, '_> {
 
 fn append_examined(examined: Examined, out: &mut DocWriter<'_>) {
     out.append("keysExamined", number(examined.keys)).append("docsExamined", number(examined.docs));
+}
+
+fn append_trial(told: Option<&Told>, out: &mut DocWriter<'_>) {
+    if told.is_some_and(|told| told.has_won) {
+        out.append("fromMultiPlanner", true);
+    }
+}
+
+fn append_changes(changed: KeyChanges, out: &mut DocWriter<'_>) {
+    for (name, count) in [("keysInserted", changed.inserted), ("keysDeleted", changed.deleted)] {
+        if let Some(count) = count {
+            out.append(name, number(count));
+        }
+    }
 }
 
 fn append_found_and_modified(reply: Doc<'_>, out: &mut DocWriter<'_>) {

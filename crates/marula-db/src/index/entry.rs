@@ -9,6 +9,7 @@ use marula_storage::{Space, Txn};
 
 use super::{Index, IndexKind};
 use crate::collection::Shape;
+use crate::key_changes;
 use crate::keys::{IDENT_BYTES, RecordKey};
 
 /// The bytes of a record id.
@@ -110,12 +111,14 @@ impl EntryWriter {
         encode_key(index, key, record, &mut self.key);
         encode_value(index, shape, record, type_bits, &mut self.value);
         txn.put(Space::Indexes, &self.key, &self.value);
+        key_changes::note(Some(1), None);
     }
 
     /// Removes the entry in `txn`.
     pub fn delete(&mut self, txn: &mut dyn Txn, index: &Index, key: &[u8], record: &[u8]) {
         encode_key(index, key, record, &mut self.key);
         txn.delete(Space::Indexes, &self.key);
+        key_changes::note(None, Some(1));
     }
 }
 

@@ -10,6 +10,7 @@ use super::{Change, INLINE_PATIENCE, WriteOp, Written, document, duplicate, is_k
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
+use crate::key_changes;
 use crate::keys::{self, RecordKey};
 use crate::session::Done;
 use crate::storage_error::ForClient;
@@ -179,7 +180,12 @@ impl WriteOp<'_> {
             if index.needs_mark(&after.multikey) {
                 index.mark_multikey(&after.multikey, txn);
             }
+            if !before.is_empty() || !after.is_empty() {
+                key_changes::note(Some(0), Some(0));
+            }
             for (key, type_bits) in after.iter().filter(|pair| !before.contains_entry(*pair)) {
+                // It takes the place of one of the same key.
+                key_changes::note(None, Some(u64::from(before.contains(key))));
                 buffers.entries.put(
                     txn,
                     index,

@@ -280,7 +280,7 @@ impl Execution {
         let examined = self.plan.examined();
         let before = std::mem::replace(&mut self.tallied, examined);
         let run = Examined { keys: examined.keys - before.keys, docs: examined.docs - before.docs };
-        tally::add(&self.plan, run);
+        tally::add(self, run);
         self.is_exhausted = end?.is_none_or(|end| end == End::Exhausted);
         self.check_cached();
         Ok(if self.is_exhausted { End::Exhausted } else { End::Paused })

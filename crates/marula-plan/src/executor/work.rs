@@ -148,7 +148,10 @@ impl Fetch {
     ) -> Result<Step> {
         let Fetch { filter, input, is_unread, key } = self;
         if *is_unread {
-            return input.work(env, out);
+            let step = input.work(env, out)?;
+            // Whoever takes it looks at its document.
+            stats.docs += u64::from(matches!(step, Step::Advanced(Emit::Taken | Emit::Enough)));
+            return Ok(step);
         }
         if input.stats.is_eof {
             return Ok(Step::Eof);
