@@ -85,6 +85,17 @@ def kinds(db):
     ("series", {"index": {"expireAfterSeconds": 5}}, 72, "Must specify either index name or key pattern."),
     ("series", {"index": {"name": "x", "prepareUnique": True}}, 27, "cannot find index x"),
     ("series", {"index": {"keyPattern": {}, "hidden": True}}, 27, "Empty object is not a valid index spec Command request"),
+    # A field is checked as it is read: its form comes before the type of the next one.
+    ("gone", {"validationLevel": "x", "validationAction": 1}, 2, "'x' for field 'collMod.validationLevel'"),
+    ("plain", {"cappedSize": 0, "pipeline": {}}, 51024, "'cappedSize' value must be >= 1"),
+    ("plain", {"index": {"name": "a_1", "sparse": True}, "nothing": 1}, 40415, "'collMod.index.sparse' is an unknown"),
+    ("gone", {"viewOn": "", "validator": 1}, 2, "'viewOn' cannot be empty"),
+    ("series", {"validator": {}, "pipeline": [1]}, 14, "'collMod.pipeline.0' is the wrong type 'int', expected type 'object'"),
+    ("gone", {"changeStreamPreAndPostImages": {"enabled": 1}}, 14, "enabled' is the wrong type 'int', expected type 'bool'"),
+    ("gone", {"recordPreImages": True, "changeStreamPreAndPostImages": {"enabled": True}}, 72, "set to true simultaneously"),
+    ("view", {"expireAfterSeconds": 5, "recordPreImages": False}, 72, "not supported on a view: recordPreImages"),
+    ("view", {"viewOn": "a$b"}, 73, "invalid name for 'viewOn': a$b"),
+    ("series", {"recordPreImages": True, "viewOn": "x"}, 72, "option only supported on a view: viewOn"),
 ])
 def test_which_mistake_of_a_coll_mod_is_told(kinds, name, change, code, text):
     found = mistake(kinds, {"collMod": name, **change})
@@ -98,10 +109,54 @@ def test_which_mistake_of_a_coll_mod_is_told(kinds, name, change, code, text):
     ("series", ["a_1", "_id_"], 5979800, "It is illegal to drop the clusteredIndex"),
     ("series", {"a": "x"}, 27, 'a: "x" Command request: { dropIndexes: "series", index: { a: "x" } }'),
     ("series", {"t": "x"}, 27, "Indexes on the time field must be ascending or descending (numbers only)"),
+    ("gone", ["x", 1], 14, "'dropIndexes.index.1' is the wrong type 'int', expected type 'string'"),
+    ("gone", [1, "x"], 14, "'dropIndexes.index' is the wrong type 'array', expected types '[string']"),
+    ("gone", None, 14, "'dropIndexes.index' is the wrong type 'null', expected types '[string, object']"),
 ])
 def test_which_mistake_of_a_drop_is_told(kinds, name, index, code, text):
     found = mistake(kinds, {"dropIndexes": name, "index": index})
     assert found[0] == code and text in found[1], found
+
+
+def test_the_index_is_read_before_a_field_that_is_unknown(kinds):
+    assert mistake(kinds, {"dropIndexes": "plain", "index": 2, "nothing": 1})[0] == 14
+    assert mistake(kinds, {"dropIndexes": "plain", "nothing": 1, "index": 2})[0] == 40415
+
+
+def test_null_in_a_list_of_names_is_none(kinds):
+    assert kinds.command("dropIndexes", "plain", index=["a_1", None])["nIndexesWas"] == 2
+    assert list(kinds.plain.index_information()) == ["_id_"]
+
+
+def test_of_several_indexes_with_one_key_two_are_shown(kinds):
+    kinds.plain.create_index("a", name="second", sparse=True)
+    kinds.plain.create_index("a", name="third", partialFilterExpression={"b": 1})
+    code, text = mistake(kinds, {"dropIndexes": "plain", "index": {"a": 1}})
+    assert code == 181 and text.startswith("3 indexes found for key: { a: 1 }")
+    assert '"second"' in text and '"third"' not in text
+
+
+IMAGES = {"changeStreamPreAndPostImages": {"enabled": True}}
+
+
+@pytest.mark.parametrize("name, changes, noted", [
+    ("plain", [{"validationLevel": "moderate"}], {"validationLevel": "moderate", "validationAction": "error"}),
+    ("plain", [{"validationAction": "warn"}], {"validationLevel": "strict", "validationAction": "warn"}),
+    ("plain", [{"validator": {}}], {"validationLevel": "strict", "validationAction": "error"}),
+    ("plain", [{"validationLevel": "off"}, {"validator": {"a": 1}}],
+     {"validator": {"a": 1}, "validationLevel": "off", "validationAction": "error"}),
+    ("plain", [IMAGES], IMAGES),
+    ("plain", [{"recordPreImages": 1}], {"recordPreImages": True}),
+    ("plain", [{"recordPreImages": True}, IMAGES], IMAGES),
+    ("plain", [IMAGES, {"recordPreImages": True}], {"recordPreImages": True}),
+    ("plain", [IMAGES, {"changeStreamPreAndPostImages": {"enabled": False}}], {}),
+    ("capped", [{"cappedMax": 0}], {"capped": True, "size": 10240, "max": 2147483647}),
+])
+def test_what_is_noted_of_a_coll_mod(kinds, name, changes, noted):
+    for change in changes:
+        kinds.command({"collMod": name, **change})
+    [found] = kinds.list_collections(filter={"name": name})
+    assert found["options"] == noted
 
 
 def test_a_star_in_front_of_a_list_drops_all(kinds):

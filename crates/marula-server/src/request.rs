@@ -340,7 +340,7 @@ impl<'a> Request<'a> {
             if !is_strict && fields.iter().all(|field| element.name != field.name) {
                 continue;
             }
-            fields::check_in(self.version, place, fields, element.name, element.value.kind())?;
+            fields::check_read(self.version, place, fields, element.name, element.value.get())?;
             if self.args[..at].iter().any(|earlier| earlier.name == element.name) {
                 return Err(fields::duplicate_field(place, element.name));
             }

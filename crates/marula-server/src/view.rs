@@ -31,7 +31,8 @@ errors! {
     conflicting_collation(view: &Namespace, with: &Namespace) = OptionNotSupportedOnView, "View {view} has conflicting collation with view {with}";
     other_collation() = OptionNotSupportedOnView, "Cannot override a view's default collation";
     joins_other_collation(view: &Namespace) = OptionNotSupportedOnView, "Cannot override a view's default collation{view}";
-    on_empty() = BadValue, "'viewOn' cannot be empty";
+    /// A view that is defined on nothing.
+    pub on_empty() = BadValue, "'viewOn' cannot be empty";
     on_invalid(on: &str) = InvalidNamespace, "invalid name for 'viewOn': {on}";
 }
 
@@ -53,15 +54,11 @@ pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Resul
     if on.is_empty() {
         return Err(on_empty());
     }
-    if on.starts_with('$') {
+    if on.contains('$') {
         return Err(on_invalid(on));
     }
     Namespace::new(view.db(), on)?;
-    for (at, stage) in pipeline.values().enumerate() {
-        if stage.as_doc().is_none() {
-            return Err(not_a_document(place, at, stage.kind().alias()));
-        }
-    }
+    check_stages_are_documents(place, *pipeline)?;
     check_stages(definition, server.db.feature_version()).map_err(|error| match error.code() {
         // A stage that nobody knows is told of before the view is.
         codes::GraphContainsCycle => error,
@@ -69,6 +66,15 @@ pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Resul
         _ => error.caused_by(&format!("Invalid pipeline for view {view}")),
     })?;
     Graph::new(&server.db, definition).check(definition)
+}
+
+/// Checks that each stage of a pipeline is a document. `place` is the command that has it.
+pub fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
+    let mut stages = pipeline.values().enumerate();
+    match stages.find(|(_, stage)| stage.as_doc().is_none()) {
+        Some((at, stage)) => Err(not_a_document(place, at, stage.kind().alias())),
+        None => Ok(()),
+    }
 }
 
 fn check_stages(definition: &Definition<'_>, version: FeatureVersion) -> Result<()> {

@@ -426,8 +426,10 @@ fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>>
             };
             let found: Vec<_> = state.indexes.iter().chain(building(state)).filter(same).collect();
             if found.len() > 1 {
+                // Mongod shows two of them, be there more.
+                let shown = found.iter().take(2);
                 let texts: Vec<String> =
-                    found.iter().map(|index| index.spec.quoted().as_doc().to_string()).collect();
+                    shown.map(|index| index.spec.quoted().as_doc().to_string()).collect();
                 return Err(ambiguous_key(found.len(), &key.to_string(), &texts.join(", ")));
             }
             let index = found.first().ok_or_else(|| index_key_not_found(&key.to_string()))?;

@@ -2,7 +2,7 @@
 
 mod index_change;
 
-use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
@@ -37,29 +37,37 @@ errors! {
     ttl_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
     ttl_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
     expire_text(text: &str) = InvalidOptions, "Invalid string value for the 'clusteredIndex::expireAfterSeconds' option. Got: '{text}'. Accepted value is 'off'";
+    both_images() = InvalidOptions, "'recordPreImages' and 'changeStreamPreAndPostImages.enabled' can not be set to true simultaneously";
+    wrong_seconds(kind: &str) = TypeMismatch, "BSON field 'collMod.expireAfterSeconds' is the wrong type '{kind}', expected types '[string, long']";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
     number_too_large(field: &str, most: &str, value: i64) = 51_024, "BSON field '{field}' value must be {most}, actual value '{value}'";
 }
 
 const FIELDS: &[Field] = &[
-    Field::optional("index", Types::DOCUMENT),
+    Field::optional("index", Types::DOCUMENT).checked(check_index),
     Field::optional("validator", Types::DOCUMENT),
-    Field::optional("validationLevel", Types::STRING),
-    Field::optional("validationAction", Types::STRING),
-    Field::optional("viewOn", Types::STRING),
-    Field::optional("pipeline", Types::Documents),
-    Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
-    Field::optional("expireAfterSeconds", Types::Any),
-    Field::optional("cappedSize", Types::NUMBER),
-    Field::optional("cappedMax", Types::NUMBER),
-    Field::optional("timeseries", Types::DOCUMENT),
+    Field::optional("validationLevel", Types::STRING)
+        .checked(|_, level| check_one_of("validationLevel", level, &["off", "strict", "moderate"])),
+    Field::optional("validationAction", Types::STRING)
+        .checked(|_, action| check_one_of("validationAction", action, &["error", "warn"])),
+    Field::optional("viewOn", Types::STRING).checked(check_view_on),
+    Field::optional("pipeline", Types::Documents).checked(check_pipeline),
+    Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT).checked(check_images),
+    Field::optional("expireAfterSeconds", SECONDS).or(wrong_seconds),
+    Field::optional("cappedSize", Types::NUMBER).checked(check_capped_size),
+    Field::optional("cappedMax", Types::NUMBER).checked(check_capped_max),
+    Field::optional("timeseries", Types::DOCUMENT).checked(check_time_series),
     Field::optional("dryRun", Types::FLAG),
-    // What a router says of the namespace, and a setting of the past, change nothing.
+    // What a router says of the namespace changes nothing.
     Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
     Field::optional("recordPreImages", Types::FLAG),
 ];
 
-const IMAGES_FIELDS: &[Field] = &[Field::required("enabled", Types::FLAG)];
+/// A number, or the word that there is none.
+const SECONDS: Types =
+    Types::Of(&[Type::String, Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
+
+const IMAGES_FIELDS: &[Field] = &[Field::required("enabled", Types::BOOLEAN)];
 
 const TIME_SERIES_FIELDS: &[Field] = &[
     Field::optional("granularity", Types::STRING),
@@ -84,7 +92,9 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    check_forms(request)?;
+    if enables_images(request) == Some(true) && request.flag("recordPreImages") {
+        return Err(both_images());
+    }
     let ns = request.namespace()?;
     let is_dry_run = request.flag("dryRun");
     if is_dry_run {
@@ -135,44 +145,31 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// Checks what is said for its form, in the order in which it is said.
-fn check_forms(request: &Request<'_>) -> Result<()> {
-    for Element { name: field, value: given } in request.body {
-        let name = field.to_str_lossy();
-        match (&*name, request.arg(&name)) {
-            ("index", Some(Value::Document(change))) => index_change::check_form(change)?,
-            ("timeseries", Some(Value::Document(asked))) => {
-                const PLACE: &str = "collMod.timeseries";
-                fields::check_doc_in(request.version, PLACE, TIME_SERIES_FIELDS, asked)?;
-                asked_granularity(asked)?;
-            }
-            ("validationLevel", _) => check_one_of(request, "validationLevel", LEVELS)?,
-            ("validationAction", _) => check_one_of(request, "validationAction", ACTIONS)?,
-            ("cappedSize" | "cappedMax", Some(number)) => check_bound(&name, number)?,
-            ("changeStreamPreAndPostImages", Some(Value::Document(images))) => {
-                fields::check_doc("collMod.changeStreamPreAndPostImages", IMAGES_FIELDS, images)?;
-            }
-            ("expireAfterSeconds", _) => {
-                let kind = given.get().kind();
-                if !kind.is_number() && kind != Type::String {
-                    let expected = "types '[string, long']";
-                    return Err(fields::wrong_type("collMod", field, kind.alias(), expected));
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+fn check_index(_: FeatureVersion, change: Value<'_>) -> Result<()> {
+    index_change::check_form(change.as_doc().unwrap_or(Doc::EMPTY))
 }
 
-/// The values of `validationLevel`.
-const LEVELS: &[&str] = &["off", "strict", "moderate"];
+fn check_time_series(version: FeatureVersion, asked: Value<'_>) -> Result<()> {
+    let asked = asked.as_doc().unwrap_or(Doc::EMPTY);
+    fields::check_doc_in(version, "collMod.timeseries", TIME_SERIES_FIELDS, asked)?;
+    asked_granularity(asked).map(|_| ())
+}
 
-/// The values of `validationAction`.
-const ACTIONS: &[&str] = &["error", "warn"];
+fn check_images(_: FeatureVersion, images: Value<'_>) -> Result<()> {
+    let images = images.as_doc().unwrap_or(Doc::EMPTY);
+    fields::check_doc("collMod.changeStreamPreAndPostImages", IMAGES_FIELDS, images)
+}
 
-fn check_one_of(request: &Request<'_>, name: &str, values: &[&str]) -> Result<()> {
-    match request.text(name) {
+fn check_view_on(_: FeatureVersion, on: Value<'_>) -> Result<()> {
+    if on == Value::from("") { Err(view::on_empty()) } else { Ok(()) }
+}
+
+fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
+    view::check_stages_are_documents("collMod", pipeline.as_array().unwrap_or(Doc::EMPTY))
+}
+
+fn check_one_of(name: &str, text: Value<'_>, values: &[&str]) -> Result<()> {
+    match text.as_str() {
         Some(text) if !values.iter().any(|value| text == *value) => {
             Err(bad_enumeration(&text.to_string(), &format!("collMod.{name}")))
         }
@@ -183,23 +180,34 @@ fn check_one_of(request: &Request<'_>, name: &str, values: &[&str]) -> Result<()
 /// The most bytes that a capped collection may be bounded to: a pebibyte.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
 
-/// A capped collection is bounded to fewer documents.
-const CAPPED_DOCUMENTS_END: i64 = 1 << 31;
-
-/// Checks one of the bounds of a capped collection.
-fn check_bound(name: &str, number: Value<'_>) -> Result<()> {
-    #[allow(clippy::cast_possible_truncation)]
-    let number = number.as_f64().unwrap_or_default() as i64;
-    match name {
-        "cappedSize" if number < 1 => Err(number_too_small(name, 1, number)),
-        "cappedSize" if number > CAPPED_BYTES_MAX => {
-            Err(number_too_large(name, &format!("<= {CAPPED_BYTES_MAX}"), number))
-        }
-        "cappedMax" if number >= CAPPED_DOCUMENTS_END => {
-            Err(number_too_large(name, &format!("< {CAPPED_DOCUMENTS_END}"), number))
+fn check_capped_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
+    const NAME: &str = "cappedSize";
+    match whole(size) {
+        size if size < 1 => Err(number_too_small(NAME, 1, size)),
+        size if size > CAPPED_BYTES_MAX => {
+            Err(number_too_large(NAME, &format!("<= {CAPPED_BYTES_MAX}"), size))
         }
         _ => Ok(()),
     }
+}
+
+/// The most documents that a capped collection may be bounded to, which is what no bound is noted as.
+const CAPPED_DOCUMENTS_MAX: i64 = i32::MAX as i64;
+
+fn check_capped_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
+    match whole(max) {
+        max if max > CAPPED_DOCUMENTS_MAX => {
+            Err(number_too_large("cappedMax", &format!("< {}", CAPPED_DOCUMENTS_MAX + 1), max))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A number without its fraction.
+fn whole(number: Value<'_>) -> i64 {
+    #[allow(clippy::cast_possible_truncation)]
+    let number = number.as_f64().unwrap_or_default() as i64;
+    number
 }
 
 /// The granularity that is asked for, if one is.
@@ -210,6 +218,12 @@ fn asked_granularity(asked: Doc<'_>) -> Result<Option<Granularity>> {
     let name = name.to_string();
     let granularity = Granularity::from_name(&name);
     granularity.map(Some).ok_or_else(|| bad_enumeration(&name, "collMod.timeseries.granularity"))
+}
+
+/// Whether images of documents are to be kept from now on, where something is said of that.
+fn enables_images(request: &Request<'_>) -> Option<bool> {
+    let images = request.arg("changeStreamPreAndPostImages")?.as_doc()?;
+    Some(images.get("enabled")?.is_truthy())
 }
 
 /// Whether an index is to become unique.
@@ -279,13 +293,16 @@ fn changed_time_series(
     options: &CollectionOptions,
     time_series: &TimeSeries,
 ) -> Result<DocBuf> {
-    let not_supported =
-        ["validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"];
-    if let Some(name) = not_supported.iter().find(|name| request.arg(name).is_some()) {
+    let said =
+        |names: &[&'static str]| names.iter().copied().find(|name| request.arg(name).is_some());
+    if let Some(name) = said(&["validator", "validationLevel", "validationAction"]) {
         return Err(not_on_time_series(name));
     }
-    if let Some(name) = ["pipeline", "viewOn"].iter().find(|name| request.arg(name).is_some()) {
+    if let Some(name) = said(&["pipeline", "viewOn"]) {
         return Err(only_on_view(name));
+    }
+    if let Some(name) = said(&["changeStreamPreAndPostImages", "recordPreImages"]) {
+        return Err(not_on_time_series(name));
     }
     let mut changed = time_series.clone();
     if let Some(Value::Document(asked)) = request.arg("timeseries") {
@@ -386,10 +403,11 @@ fn check(
             "validator",
             "validationLevel",
             "validationAction",
+            "changeStreamPreAndPostImages",
+            "recordPreImages",
             "expireAfterSeconds",
             "cappedSize",
             "cappedMax",
-            "changeStreamPreAndPostImages",
         ] {
             if has(name) {
                 return Err(not_on_view(name));
@@ -432,31 +450,36 @@ fn check_rest(request: &Request<'_>, state: &State) -> Result<()> {
 /// The options with the request's changes.
 fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
     let mut changes: Vec<(&str, Option<ValueBuf>)> = Vec::new();
-    for name in [
-        "viewOn",
-        "pipeline",
-        "validationLevel",
-        "validationAction",
-        "changeStreamPreAndPostImages",
-    ] {
+    for name in ["viewOn", "pipeline"] {
         if let Some(value) = request.arg(name) {
             changes.push((name, Some(value.to_buf())));
         }
     }
+    if let Some(Value::Document(validator)) = request.arg("validator") {
+        changes.push(("validator", (!validator.is_empty()).then(|| ValueBuf::from(validator))));
+    }
+    // Of a validator, its level and its action, one that is said has the others noted too.
+    let validation = [("validationLevel", "strict"), ("validationAction", "error")];
+    if request.arg("validator").is_some()
+        || validation.iter().any(|(name, _)| request.arg(name).is_some())
+    {
+        for (name, usual) in validation {
+            let value = request.arg(name).or_else(|| options.get(name));
+            changes.push((name, Some(value.unwrap_or(usual.into()).to_buf())));
+        }
+    }
+    changes.extend(changed_images(request));
     // Of what is not clustered that is told later.
     let is_clustered = options.get("clusteredIndex").is_some();
     if let Some(seconds) = request.arg("expireAfterSeconds").filter(|_| is_clustered) {
         changes.push(("expireAfterSeconds", expire_after(seconds)?));
     }
-    if let Some(Value::Document(validator)) = request.arg("validator") {
-        changes.push(("validator", (!validator.is_empty()).then(|| ValueBuf::from(validator))));
+    if let Some(size) = request.arg("cappedSize") {
+        changes.push(("size", Some(Value::whole(whole(size)).to_buf())));
     }
-    for (name, option) in [("cappedSize", "size"), ("cappedMax", "max")] {
-        if let Some(number) = request.arg(name).and_then(|value| value.as_f64()) {
-            #[allow(clippy::cast_possible_truncation)]
-            let number = number as i64;
-            changes.push((option, Some(Value::whole(number).to_buf())));
-        }
+    if let Some(max) = request.arg("cappedMax") {
+        let max = Some(whole(max)).filter(|&max| max > 0).unwrap_or(CAPPED_DOCUMENTS_MAX);
+        changes.push(("max", Some(Value::whole(max).to_buf())));
     }
     Ok(DocBuf::build(|out| {
         for Element { name, value } in options {
@@ -474,6 +497,27 @@ fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
             }
         }
     }))
+}
+
+/// What a request changes of the images that are kept of documents: by the option of the past, or by today's, each of which
+/// ends the other where it begins. What is not kept is not noted.
+fn changed_images(request: &Request<'_>) -> Vec<(&'static str, Option<ValueBuf>)> {
+    let mut changes = Vec::new();
+    if let Some(images) = request.arg("changeStreamPreAndPostImages") {
+        let is_enabled = enables_images(request) == Some(true);
+        changes.push(("changeStreamPreAndPostImages", is_enabled.then(|| images.to_buf())));
+        if is_enabled {
+            changes.push(("recordPreImages", None));
+        }
+    }
+    if request.arg("recordPreImages").is_some() {
+        let is_on = request.flag("recordPreImages");
+        changes.push(("recordPreImages", is_on.then(|| ValueBuf::from(true))));
+        if is_on {
+            changes.push(("changeStreamPreAndPostImages", None));
+        }
+    }
+    changes
 }
 
 /// When documents of a clustered collection expire, as its options hold it; `"off"` is never.

@@ -1,9 +1,10 @@
 //! `dropIndexes`: removes indexes by name, by key, or all but the one on `_id`.
 
-use marula_bson::{DocWriter, Value};
+use marula_bson::{DocWriter, Type, Value};
 use marula_db::catalog::indexes::DropSelector;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
+use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -16,6 +17,7 @@ errors! {
     no_collection(ns: &Namespace) = NamespaceNotFound, "ns not found {ns}";
     wrong_type(kind: &str) = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type '{kind}', expected types '[string, object']";
     not_strings() = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type 'array', expected types '[string']";
+    not_a_string(at: usize, kind: &str) = TypeMismatch, "BSON field 'dropIndexes.index.{at}' is the wrong type '{kind}', expected type 'string'";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -28,7 +30,7 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "dropIndexes",
         fields: &[
-            Field::required("index", Types::Any),
+            Field::required("index", INDEX).or(wrong_type).checked(check_names),
             // What a router says of the namespace changes nothing.
             Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
         ],
@@ -38,12 +40,28 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
+const INDEX: Types = Types::Of(&[Type::String, Type::Document, Type::Array]);
+
+/// Checks a list of names: as its first element is, so it is taken to be; null among the others is none.
+fn check_names(_: FeatureVersion, index: Value<'_>) -> Result<()> {
+    let Some(names) = index.as_array() else { return Ok(()) };
+    for (at, name) in names.values().enumerate() {
+        match name {
+            Value::String(_) => {}
+            _ if at == 0 => return Err(not_strings()),
+            _ if name.is_nullish() => {}
+            _ => return Err(not_a_string(at, name.kind().alias())),
+        }
+    }
+    Ok(())
+}
+
 fn run(
     context: &mut Context<'_>,
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let selector = selector(request)?;
+    let selector = selector(request);
     let ns = request.namespace()?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
@@ -61,21 +79,19 @@ fn run(
     Ok(Outcome::Done)
 }
 
-fn selector<'a>(request: &Request<'a>) -> Result<DropSelector<'a>> {
-    match request.arg("index") {
-        Some(Value::String(name)) if name == "*" => Ok(DropSelector::All),
-        Some(Value::String(name)) => Ok(DropSelector::Names(vec![name.to_string()])),
-        Some(Value::Document(key)) => Ok(DropSelector::Key(key)),
+fn selector<'a>(request: &Request<'a>) -> DropSelector<'a> {
+    let names: Vec<String> = match request.arg("index") {
+        Some(Value::Document(key)) => return DropSelector::Key(key),
         Some(Value::Array(names)) => {
-            let names: Option<Vec<String>> =
-                names.values().map(|name| name.as_str().map(|name| name.to_string())).collect();
-            let names = names.ok_or_else(not_strings)?;
-            match names.first() {
-                Some(first) if first == "*" => Ok(DropSelector::All),
-                _ => Ok(DropSelector::Names(names)),
-            }
+            names.values().filter_map(|name| name.as_str()).map(|name| name.to_string()).collect()
         }
-        other => Err(wrong_type(other.unwrap_or(Value::Null).kind().alias())),
+        name => {
+            name.and_then(|name| name.as_str()).map(|name| name.to_string()).into_iter().collect()
+        }
+    };
+    match names.first() {
+        Some(first) if first == "*" => DropSelector::All,
+        _ => DropSelector::Names(names),
     }
 }
 

@@ -63,12 +63,21 @@ pub struct Field {
     pub since: FeatureVersion,
     /// What a value of another type is answered, null among them; `None` is the usual.
     pub refusal: Option<fn(&str) -> Error>,
+    /// What else is checked of a value of the right type as it is read.
+    pub form: Option<fn(FeatureVersion, Value<'_>) -> Result<()>>,
 }
 
 impl Field {
     /// A field that may be left out; null is as if it were.
     pub const fn optional(name: &'static str, types: Types) -> Field {
-        Field { name, types, is_required: false, since: FeatureVersion::V6_0, refusal: None }
+        Field {
+            name,
+            types,
+            is_required: false,
+            since: FeatureVersion::V6_0,
+            refusal: None,
+            form: None,
+        }
     }
 
     /// A field that must be there.
@@ -85,6 +94,12 @@ impl Field {
     /// The field, whose values of another type, null among them, are answered by `refusal`; it is given their type.
     pub const fn or(mut self, refusal: fn(&str) -> Error) -> Field {
         self.refusal = Some(refusal);
+        self
+    }
+
+    /// The field, whose values are checked further as they are read: before the fields behind it.
+    pub const fn checked(mut self, form: fn(FeatureVersion, Value<'_>) -> Result<()>) -> Field {
+        self.form = Some(form);
         self
     }
 
@@ -153,6 +168,24 @@ impl Types {
 /// Errors: `unknown_field`, `wrong_type`.
 pub fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<()> {
     check_in(FeatureVersion::V6_0, place, fields, name, kind)
+}
+
+/// Checks one field of a command as it is read: its type, and what its form is to be.
+///
+/// Errors: as [`check`], and those of the field's own check.
+pub fn check_read(
+    version: FeatureVersion,
+    place: &str,
+    fields: &[Field],
+    name: &BStr,
+    value: Value<'_>,
+) -> Result<()> {
+    check_in(version, place, fields, name, value.kind())?;
+    let form = fields.iter().find(|field| name == field.name).and_then(|field| field.form);
+    match form {
+        Some(form) if !value.is_nullish() => form(version, value),
+        _ => Ok(()),
+    }
 }
 
 /// Checks one field of `place` against the fields that may stand there in a release.
