@@ -526,3 +526,59 @@ def test_a_path_of_which_the_values_are_wanted_is_a_constant(c, argument, code):
     with pytest.raises(OperationFailure) as error:
         list(c.aggregate([{"$replaceRoot": {"newRoot": {"x": {"$_internalFindAllValuesAtPath": argument}}}}]))
     assert error.value.code == code
+
+
+def test_branches_that_walk_one_index_come_by_the_kind_of_their_bounds(filled):
+    for first, second in [
+        ({"b": 1}, {"b": {"$gt": 6}}), ({"b": {"$lt": 0}}, {"b": {"$gt": 6}}), ({"b": {"$gt": 6}}, {"b": {"$in": [1, 2]}}),
+        ({"b": {"$ne": 5}}, {"b": {"$not": {"$gt": 6}}}), ({"b": {"$gt": 6}}, {"$expr": {"$gte": ["$b", 3]}}),
+    ]:
+        branches = [{**second, "x": 1}, {**first, "z": 1}]
+        plan = explain(filled, {"find": filled.name, "filter": {"$or": branches}}, "queryPlanner")["queryPlanner"]["winningPlan"]
+        while "inputStages" not in plan:
+            plan = plan["inputStage"]
+        assert [name for name in "xz" if f"'{name}'" in str(plan["inputStages"][0]["filter"])] == ["z"], first
+
+
+def test_a_plan_that_need_not_sort_is_kept_in_reserve(c):
+    c.insert_many([{"a": i, "b": i, "c": i} for i in range(20)])
+    for name in "abc":
+        c.create_index(name)
+    for a, beside in [(99, ["FETCH", "SORT"]), (4, ["SORT", "FETCH"])]:
+        shown = explain(c, {"find": c.name, "filter": {"a": a, "b": {"$lt": 5}}, "sort": {"c": 1}})["queryPlanner"]
+        assert shown["winningPlan"]["stage"] == "SORT"
+        assert [plan["stage"] for plan in shown["rejectedPlans"]] == beside
+
+
+def test_a_wildcard_index_knows_that_nothing_is_above_null(c):
+    c.insert_many([{"a": 1}, {"a": None}, {}])
+    c.create_index([("$**", 1)])
+    for asked in ({"$gt": None}, {"$lt": None}):
+        shown = explain(c, {"find": c.name, "filter": {"a": asked}})
+        assert flat(shown["queryPlanner"]["winningPlan"]) == "FETCH < IXSCAN $**_1"
+        assert shown["executionStats"]["totalKeysExamined"] == 0
+
+
+def test_a_count_is_between_the_keys_of_a_collation(c):
+    c.create_index("a", collation={"locale": "en", "strength": 2})
+    count = {"count": c.name, "query": {"a": {"$gte": "ab"}}, "collation": {"locale": "en", "strength": 2}}
+    bounds = explain(c, count, "queryPlanner")["queryPlanner"]["winningPlan"]["inputStage"]["indexBounds"]
+    assert bounds["startKey"]["a"] not in ("", "ab") and bounds["endKey"] == {"a": {}}
+
+
+def test_an_index_of_another_collation_is_walked_backward_behind_points_alone(c):
+    c.create_index([("a", 1), ("b", 1)])
+    c.insert_one({"a": 1, "b": 2})
+    for array, condition, sort, direction in [
+        (None, {"a": 1}, {"b": -1}, "backward"), (None, {"a": {"$in": [1, 2]}}, {"b": -1}, "backward"),
+        (None, {"a": 1}, {"a": -1, "b": -1}, "forward"), (None, {"a": {"$ne": 1}}, {"a": -1}, "forward"),
+        ({"a": [1, 2]}, {"a": 1}, {"b": -1}, "backward"), ({"b": [1, 2]}, {"a": 1}, {"b": -1}, "forward"),
+    ]:
+        if array:
+            c.insert_one(array)
+        find = {"find": c.name, "filter": condition, "sort": sort, "collation": {"locale": "en"}}
+        stages = explain(c, find, "queryPlanner")["queryPlanner"]["winningPlan"]
+        assert flat(stages).startswith(("SORT", "FETCH < SORT")), find
+        while "inputStage" in stages:
+            stages = stages["inputStage"]
+        assert stages["direction"] == direction, find

@@ -309,7 +309,7 @@ pub struct Choice {
     pub plan: Plan,
     /// How well it has done; `None` where there was nothing to choose.
     pub score: Option<f64>,
-    /// The others. As in mongod the first of them all stands in the winner's place.
+    /// The others, in the order of [`rejected`].
     pub rejected: Vec<trial::Tried>,
     /// Where among them all the winner stood.
     pub number: usize,
@@ -350,11 +350,30 @@ pub fn explain(
     if plans.len() == 1 {
         return Ok(Choice::only(plans.remove(0)));
     }
-    let trial::Trial { winner, tried: mut rejected } =
+    let trial::Trial { winner, tried } =
         trial::run_seen(db, collection, query, plans, see, interrupt)?;
-    rejected.swap(0, winner);
-    let trial::Tried { plan, score, .. } = rejected.remove(0);
+    let (trial::Tried { plan, score, .. }, rejected) = winner_and_rejected(winner, tried);
     Ok(Choice { plan, score: Some(score), rejected, number: winner })
+}
+
+/// The plan that has won, and the others in mongod's order: the first of all stands in the winner's place. Where the winner
+/// has to sort and has given nothing yet, mongod keeps a plan that need not sort in reserve, which changes places with the
+/// first of those.
+fn winner_and_rejected(
+    winner: usize,
+    mut tried: Vec<trial::Tried>,
+) -> (trial::Tried, Vec<trial::Tried>) {
+    tried.swap(0, winner);
+    let mut rejected = tried.split_off(1);
+    let winner = tried.swap_remove(0);
+    let sorts = |plan: &Plan| plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
+    if sorts(&winner.plan)
+        && winner.plan.root.stats.advanced == 0
+        && let Some(reserve) = rejected.iter().position(|tried| !sorts(&tried.plan))
+    {
+        rejected.swap(0, reserve);
+    }
+    (winner, rejected)
 }
 
 /// A number that plans of the same stages over the same indexes share.

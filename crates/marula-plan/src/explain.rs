@@ -438,8 +438,7 @@ fn direction_name(direction: Direction) -> &'static str {
 fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     // Between `min` and `max` an index is bounded by its keys as wholes, not by its fields.
     let Some(bounds) = &scan.bounds.fields else { return };
-    let collation = scan.index.spec.collation.as_ref();
-    let collator = collation.map(|collation| collation.collator());
+    let collator = collator_of(scan);
     let fields = fields_of(&scan.index, scan.wildcard.as_ref());
     for (field, intervals) in fields.iter().zip(&bounds.fields) {
         let is_backward = field.descending != (scan.direction == Direction::Backward);
@@ -463,6 +462,15 @@ fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     }
 }
 
+fn collator_of(scan: &Ixscan) -> Option<&dyn Collator> {
+    scan.index.spec.collation.as_ref().map(|collation| collation.collator())
+}
+
+/// Whether an interval begins where strings begin, by which no string is meant.
+fn begins_strings(interval: &Interval) -> bool {
+    interval.low.get() == Value::from("") && interval.low_inclusive && !interval.is_point()
+}
+
 /// The order of strings by their bytes, each its own key.
 struct BytesOrder;
 
@@ -480,6 +488,7 @@ impl Collator for BytesOrder {
 fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     let Some(IndexBounds { fields }) = &scan.bounds.fields else { return };
     let seen = fields_of(&scan.index, scan.wildcard.as_ref());
+    let collator = collator_of(scan);
     let ends = |is_start: bool| {
         let mut is_included = true;
         let key = DocBuf::build(|key| {
@@ -492,11 +501,16 @@ fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
                 };
                 // Behind a value that is left out, the farthest key with it is meant.
                 let end = match (is_included, takes_low) {
-                    (true, _) => end.get(),
-                    (false, true) => Value::MaxKey,
-                    (false, false) => Value::MinKey,
+                    (true, true) if begins_strings(interval) => end.clone(),
+                    // Paths are their own keys.
+                    (true, _) if field.path.is_some() => {
+                        collator.map_or_else(|| end.clone(), |own| collated(end.get(), own))
+                    }
+                    (true, _) => end.clone(),
+                    (false, true) => Value::MaxKey.to_buf(),
+                    (false, false) => Value::MinKey.to_buf(),
                 };
-                key.append(&*field.name, end);
+                key.append(&*field.name, end.get());
                 is_included &= inclusive;
             }
         });
@@ -514,9 +528,7 @@ fn interval_text(
     is_backward: bool,
     collator: Option<&dyn Collator>,
 ) -> String {
-    // Where strings begin, no string is meant.
-    let begins_strings = interval.low.get() == Value::from("") && !interval.is_point();
-    let low_text = match collator.filter(|_| begins_strings) {
+    let low_text = match collator.filter(|_| begins_strings(interval)) {
         Some(_) => "CollationKey(0x)".to_owned(),
         None => value_text(interval.low.get(), collator),
     };

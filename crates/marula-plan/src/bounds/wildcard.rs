@@ -46,6 +46,10 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     match predicate {
         Predicate::Compare(compare) if is_met_by_nothing(compare) => None,
         Predicate::Compare(compare) => match compare.value.get() {
+            // Nothing is above or below null among its like, be it there or missing.
+            Value::Null if matches!(compare.op, CompareOp::Gt | CompareOp::Lt) => {
+                predicate::bounds(predicate, part)
+            }
             Value::Null | Value::Undefined => None,
             Value::Document(doc) if !doc.is_empty() || compare.op != CompareOp::Eq => None,
             Value::Array(array) if !array.is_empty() || compare.op != CompareOp::Eq => None,

@@ -627,24 +627,24 @@ fn compare_all(a: &[FilterNode], b: &[FilterNode]) -> Ordering {
     pairs.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
 }
 
-/// Mongod's order of nodes beside an index: what stands under no path, then the others by their paths; of what joins
-/// others, by what it joins.
+/// Mongod's order of nodes beside an index: what stands under no path, then the others by their paths, and by their kinds; of
+/// what joins others, by what it joins.
 fn beside_an_index(a: &FilterNode, b: &FilterNode) -> Ordering {
-    let kind = |node: &FilterNode| match node {
-        FilterNode::And(_) => 0,
-        FilterNode::Or(_) => 1,
-        FilterNode::Path(at) if matches!(at.predicate, Predicate::Not(_)) => 2,
-        _ => 3,
-    };
     let by_path = a.path_parts().cmp(b.path_parts());
-    by_path.then_with(|| match (a, b) {
+    by_path.then_with(|| a.rank().cmp(&b.rank())).then_with(|| match (a, b) {
         (FilterNode::And(a), FilterNode::And(b)) | (FilterNode::Or(a), FilterNode::Or(b)) => {
             compare_all(a, b)
         }
-        (FilterNode::Path(a_at), FilterNode::Path(b_at)) if kind(a) == 2 && kind(b) == 2 => {
-            a_at.path.parts().cmp(b_at.path.parts())
+        // A negation counts with what it negates.
+        (FilterNode::Path(a), FilterNode::Path(b)) => {
+            let negated = |node: &PathNode| match &node.predicate {
+                Predicate::Not(inner) => inner.rank(),
+                other => other.rank(),
+            };
+            let by_path = a.path.parts().cmp(b.path.parts());
+            by_path.then_with(|| negated(a).cmp(&negated(b)))
         }
-        _ => kind(a).cmp(&kind(b)),
+        _ => Ordering::Equal,
     })
 }
 

@@ -96,10 +96,14 @@ fn shows_key(mut node: Node) -> Node {
 fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
     match orientation(&scan, pattern, views) {
         None => {
-            // As in mongod, an index with another order of strings is walked as if it gave the sort's.
+            // As in mongod, an index with another order of strings is walked behind its points as if it gave the sort's, unless
+            // there are arrays behind them.
             let view = views.iter().find(|view| view.is_walked_by(&scan));
             if let Some((view, fields)) = view.zip(scan.bounds.fields.as_ref())
-                && let Some(direction) = direction_by_keys(view, fields, pattern)
+                && !view.same_collation
+                && let Some((fixed @ 1.., one)) = behind_points(view, fields, pattern)
+                && view.parts[fixed..].iter().all(|part| part.multikey == 0)
+                && let Some(direction) = direction_by_keys(view, &one, pattern)
             {
                 scan.direction = direction;
             }
@@ -188,24 +192,35 @@ struct Exploded {
     walks: usize,
 }
 
-/// How a walk can be made into walks that are merged: where what the sort names stands behind the fields with single
-/// values.
-fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) -> Option<Exploded> {
+/// How many leading fields have single values, and the bounds with the first of them alone; `None` where what the sort names
+/// does not stand right behind.
+fn behind_points(
+    view: &IndexView<'_>,
+    fields: &IndexBounds,
+    pattern: &SortPattern,
+) -> Option<(usize, IndexBounds)> {
     let are_points = |intervals: &&Vec<Interval>| intervals.iter().all(Interval::is_point);
     let fixed = fields.fields.iter().take_while(are_points).count();
-    let walks = fields.fields[..fixed]
-        .iter()
-        .fold(1_usize, |walks, points| walks.saturating_mul(points.len()));
     let rest = view.parts.get(fixed..)?;
     let names_rest = pattern.parts().len() <= rest.len()
         && pattern.parts().iter().zip(rest).all(
             |(wanted, part)| matches!(wanted, SortPart::Path { path, .. } if part.is_on(path)),
         );
-    if walks < 2 || !names_rest {
-        return None;
-    }
     let mut one = fields.clone();
     one.fields[..fixed].iter_mut().for_each(|points| points.truncate(1));
+    names_rest.then_some((fixed, one))
+}
+
+/// How a walk can be made into walks that are merged: where what the sort names stands behind the fields with single
+/// values.
+fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) -> Option<Exploded> {
+    let (fixed, one) = behind_points(view, fields, pattern)?;
+    let walks = fields.fields[..fixed]
+        .iter()
+        .fold(1_usize, |walks, points| walks.saturating_mul(points.len()));
+    if walks < 2 {
+        return None;
+    }
     let direction = direction_of(view, &one, pattern)?;
     Some(Exploded { fixed, direction, walks })
 }

@@ -307,7 +307,13 @@ const RANK_OR: u8 = 1;
 const RANK_EXISTS: u8 = 12;
 const RANK_NOT: u8 = 18;
 
-fn rank_of(predicate: &Predicate) -> u8 {
+/// Where conditions of this kind come among others.
+pub(super) fn rank(node: &Node) -> u8 {
+    View::Node(node).rank()
+}
+
+/// As [`rank`], of a predicate.
+pub(super) fn rank_of(predicate: &Predicate) -> u8 {
     match predicate {
         Predicate::All(_) => 0,
         Predicate::ElemMatchObject(_) => 2,

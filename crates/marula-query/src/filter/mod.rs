@@ -319,6 +319,13 @@ impl Filter {
     }
 }
 
+impl Predicate {
+    /// Where predicates of its kind come in mongod's order of conditions.
+    pub fn rank(&self) -> u8 {
+        canonical::rank_of(self)
+    }
+}
+
 impl Node {
     /// The parts of the path that the node speaks of itself; a negation and what joins others have none.
     pub fn path_parts(&self) -> &[Box<[u8]>] {
@@ -326,6 +333,11 @@ impl Node {
             Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => at.path.parts(),
             _ => &[],
         }
+    }
+
+    /// Where conditions of its kind come in mongod's order of conditions; of what is negated, see [`Predicate::rank`].
+    pub fn rank(&self) -> u8 {
+        canonical::rank(self)
     }
 
     /// The node as `explain` prints it.
