@@ -582,3 +582,18 @@ def test_an_index_of_another_collation_is_walked_backward_behind_points_alone(c)
         while "inputStage" in stages:
             stages = stages["inputStage"]
         assert stages["direction"] == direction, find
+
+
+@pytest.mark.parametrize("key, docs, is_sorted", [
+    (("a", "b"), [{"a": ["x"], "b": 1}, {"a": "x", "b": [3, 1]}, {"a": "x", "b": 2}], True),
+    (("a.x", "b.y"), [{"a": [{"x": "x"}], "b": {"y": 1}}, {"a": {"x": "x"}, "b": [{"y": 0}, {"y": 2}]}], True),
+    # What lies below one name may be of one array, so that an entry with the value need not have the least.
+    (("a.x", "a.y"), [{"a": [{"x": "x", "y": 5}, {"x": "z", "y": 1}]}, {"a": {"x": "x", "y": 3}}], False),
+])
+def test_an_array_that_a_value_bounds_leaves_the_order_of_another_field(c, key, docs, is_sorted):
+    c.create_index([(name, 1) for name in key])
+    c.insert_many(docs)
+    find = {"find": c.name, "filter": {key[0]: "x"}, "sort": {key[1]: 1}}
+    assert ("SORT" in flat(explain(c, find)["queryPlanner"]["winningPlan"])) is not is_sorted
+    by_scan = list(c.find(find["filter"], sort=[(key[1], 1)], hint={"$natural": 1}))
+    assert list(c.find(find["filter"], sort=[(key[1], 1)])) == by_scan

@@ -290,10 +290,16 @@ fn direction_by_keys(
     bounds: &IndexBounds,
     pattern: &SortPattern,
 ) -> Option<Direction> {
-    // All entries of a document are walked, for those fields do not bound them that hold arrays.
-    let is_whole = view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
-        part.multikey == 0 || matches!(intervals.as_slice(), [only] if only.is_all())
-    });
+    // All that a document has at a path is walked, for neither that nor what begins with the same name bounds the entries,
+    // where it holds arrays. An array elsewhere takes nothing away: with each of its values is all that the path has.
+    let is_walked_whole = |path: &FieldPath| {
+        view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
+            let is_apart = view.wildcard.is_none() && part.path.first() != path.first();
+            part.multikey == 0
+                || is_apart
+                || matches!(intervals.as_slice(), [only] if only.is_all())
+        })
+    };
     let is_fixed =
         |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
     let has_one_value = |path: &FieldPath| {
@@ -313,7 +319,7 @@ fn direction_by_keys(
             continue;
         }
         let (part, _) = parts.find(|(part, intervals)| part.is_on(path) || !is_fixed(intervals))?;
-        if !part.is_on(path) || (part.multikey != 0 && !is_whole) {
+        if !part.is_on(path) || (part.multikey != 0 && !is_walked_whole(path)) {
             return None;
         }
         let found =
