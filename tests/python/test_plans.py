@@ -597,3 +597,15 @@ def test_an_array_that_a_value_bounds_leaves_the_order_of_another_field(c, key, 
     assert ("SORT" in flat(explain(c, find)["queryPlanner"]["winningPlan"])) is not is_sorted
     by_scan = list(c.find(find["filter"], sort=[(key[1], 1)], hint={"$natural": 1}))
     assert list(c.find(find["filter"], sort=[(key[1], 1)])) == by_scan
+
+
+@pytest.mark.parametrize("wanted", [
+    {"$elemMatch": {"$gt": 1}}, {"$elemMatch": {"$type": "number"}}, {"$all": [{"$elemMatch": {"$in": [5, 6]}}]},
+])
+def test_elements_of_an_array_that_a_number_chooses_are_not_looked_for_in_an_index(c, wanted):
+    c.insert_many([{"_id": 1, "b": [[5]]}, {"_id": 2, "b": {"0": [5]}}, {"_id": 3, "b": [5]}, {"_id": 4, "b": [[[5]]]}])
+    c.create_index("b.0")
+    c.create_index([("$**", 1)])
+    assert [doc["_id"] for doc in c.find({"b.0": wanted}).sort("_id", 1)] == [1, 2]
+    plan = explain(c, {"find": c.name, "filter": {"b.0": wanted}}, "queryPlanner")["queryPlanner"]
+    assert plan["winningPlan"]["stage"] == "COLLSCAN" and plan["rejectedPlans"] == []

@@ -43,12 +43,16 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
     }
 }
 
-/// The bounds of what one element of an array meets. It meets all, so here bounds do intersect.
+/// The bounds of what one element of an array meets. It meets all, so here bounds do intersect. Of an array that a number chooses
+/// out of another, entries have no elements.
 pub(super) fn of_one_element(
     predicates: &[Predicate],
     part: &PartView<'_>,
     bounds: fn(&Predicate, &PartView<'_>) -> Option<Bounds>,
 ) -> Option<Bounds> {
+    if part.path.indexes().last().is_some_and(Option::is_some) {
+        return None;
+    }
     let element = PartView { multikey: 0, ..part.clone() };
     let mut known: Option<Vec<Interval>> = None;
     for found in predicates.iter().filter_map(|predicate| bounds(predicate, &element)) {

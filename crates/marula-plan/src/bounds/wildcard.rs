@@ -75,17 +75,11 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         Predicate::Type(_) | Predicate::Regex(_) | Predicate::Mod { .. } => {
             predicate::bounds(predicate, part)
         }
-        // Of an array that a number chooses out of another, entries have no elements.
-        Predicate::ElemMatchValue(_) if ends_in_number(part) => None,
         Predicate::ElemMatchValue(predicates) => {
             predicate::of_one_element(predicates, part, bounds)
         }
         _ => None,
     }
-}
-
-fn ends_in_number(part: &PartView<'_>) -> bool {
-    part.path.indexes().last().is_some_and(Option::is_some)
 }
 
 /// Whether a predicate asks for null and nothing else.
