@@ -237,3 +237,23 @@ def test_a_sort_key_needs_a_sort(c):
         with pytest.raises(OperationFailure) as failed:
             refused()
         assert failed.value.code == 2
+
+
+@pytest.mark.parametrize("name, code, text", [
+    ("$x", 9, "Invalid 'let' parameter :: caused by :: '$x' starts with an invalid character for a user variable name"),
+    ("NOW", 4738901, "Attempt to set internal constant: NOW"),
+])
+def test_variables_of_a_command_have_names_of_their_own(c, name, code, text):
+    run = c.database.command
+    for command in [{"find": c.name}, {"aggregate": c.name, "pipeline": [], "cursor": {}}]:
+        with pytest.raises(OperationFailure) as error:
+            run({**command, "let": {name: 1}})
+        assert (error.value.code, error.value.details["errmsg"]) == (code, text)
+    failed = run({"update": c.name, "updates": [{"q": {}, "u": {"$set": {"a": 1}}}], "let": {name: 1}})["writeErrors"]
+    assert (failed[0]["code"], failed[0]["errmsg"]) == (code, text)
+
+
+@pytest.mark.parametrize("name, code", [("$x", 9), ("", 9), ("NOW", 17275), ("ROOT", 17275)])
+def test_constants_of_an_update_have_names_of_their_own(c, name, code):
+    statement = {"q": {}, "u": [{"$set": {"a": 1}}], "c": {name: 1}}
+    assert c.database.command({"update": c.name, "updates": [statement]})["writeErrors"][0]["code"] == code

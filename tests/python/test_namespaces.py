@@ -109,3 +109,25 @@ def test_diagnostics_answer(client, db):
     assert client.admin.command("getLog", "global")["log"] is not None
     assert client.admin.command("whatsmyuri")["you"].startswith("127.0.0.1:")
     assert "find" in client.admin.command("listCommands")["commands"]
+
+
+NOT_IN_A_PIPELINE = {
+    "min": {"a": 1}, "max": {"a": 2}, "returnKey": True, "showRecordId": True, "noCursorTimeout": True,
+    "allowPartialResults": True, "singleBatch": True,
+}
+
+
+def test_a_find_on_a_view_is_read_as_any_before_its_options_are_refused(db):
+    db.c.insert_one({"a": 1})
+    db.create_collection("plain", viewOn="c", pipeline=[])
+    for name, value in NOT_IN_A_PIPELINE.items():
+        for command in [{"find": "plain", name: value}, {"explain": {"find": "plain", name: value}}]:
+            with pytest.raises(OperationFailure, match=f"Option {name} not supported in aggregation.") as error:
+                db.command(command)
+            assert error.value.code == 168
+    assert db.command({"find": "plain", "limit": 1, "singleBatch": True})["ok"] == 1 and db.plain.find_one()["a"] == 1
+    mistakes = [({"filter": {"$bad": 1}}, 2), ({"sort": {"a": "x"}}, 15974), ({"projection": {"a": {"$bad": 1}}}, 31325)]
+    for mistake, code in mistakes:
+        with pytest.raises(OperationFailure) as error:
+            db.command({"find": "plain", "returnKey": True, **mistake})
+        assert error.value.code == code

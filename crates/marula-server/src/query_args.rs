@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use marula_plan::{Hint, Query};
 use marula_query::collation::Collation;
 use marula_query::context::{Context as QueryContext, Interrupt as QueryInterrupt};
-use marula_query::expression::scope::check_user_variable;
+use marula_query::expression::scope::check_let_variable;
 use marula_query::expression::{Arena, Expression, Frame, Scope};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
@@ -108,7 +108,7 @@ fn evaluate_let(variables: Doc<'_>, context: &mut QueryContext) -> Result<()> {
     let mut values = DocBuf::new();
     for element in variables {
         let name = element.name.to_string();
-        check_user_variable(&name)?;
+        check_let_variable(&name)?;
         let arena = Arena::new();
         // A variable may refer to those before it.
         context.let_variables = Some(values.clone());

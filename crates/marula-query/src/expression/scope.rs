@@ -20,6 +20,10 @@ errors! {
     name_bad_start(name: &str) = FailedToParse, "'{name}' starts with an invalid character for a user variable name";
     /// A variable's name has a sign in it.
     name_bad_character(name: &str, character: char) = FailedToParse, "'{name}' contains an invalid character for a variable name: '{character}'";
+    /// A command's `let` names a variable that has its value already.
+    set_constant(name: &str) = 4738901, "Attempt to set internal constant: {name}";
+    /// A constant of an update has the name of a variable that nobody binds.
+    not_writable() = 17275, "Can't redefine a non-user-writable variable";
     /// `$$SEARCH_META`, which only `$search` gives.
     no_search() = 6347903, "Can't access $$SEARCH_META without a $search stage earlier in the pipeline";
     /// A variable that nobody binds.
@@ -142,6 +146,34 @@ impl<'c> Scope<'c> {
         let arena = super::Arena::new();
         let value = if path.is_empty() { Some(value) } else { path.eval_value(value, &arena)? };
         Ok(value.map_or(Expression::Missing, Expression::from))
+    }
+}
+
+/// The variables that have one value for a whole command.
+const COMMAND_CONSTANTS: &[&str] = &["NOW", "CLUSTER_TIME", "JS_SCOPE", "IS_MR"];
+
+/// The others that nobody binds.
+const NOT_WRITABLE: &[&str] = &["ROOT", "REMOVE", "SEARCH_META"];
+
+/// Checks the name of a variable of a command's `let`.
+///
+/// Errors: `set_constant`, and those of [`check_user_variable`].
+pub fn check_let_variable(name: &str) -> Result<()> {
+    match COMMAND_CONSTANTS.contains(&name) {
+        true => Err(set_constant(name)),
+        false => {
+            check_user_variable(name).map_err(|error| error.caused_by("Invalid 'let' parameter"))
+        }
+    }
+}
+
+/// Checks the name of a constant of an update statement.
+///
+/// Errors: `not_writable`, and those of a variable's name.
+pub fn check_constant(name: &str) -> Result<()> {
+    match COMMAND_CONSTANTS.contains(&name) || NOT_WRITABLE.contains(&name) {
+        true => Err(not_writable()),
+        false => check_name(name, is_system_start),
     }
 }
 

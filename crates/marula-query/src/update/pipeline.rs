@@ -11,6 +11,7 @@ use super::places::Places;
 use super::replacement::check_same_id;
 use super::stored;
 use crate::context::Context;
+use crate::expression::scope::check_constant;
 use crate::stage::pipeline::Pipeline;
 use crate::stage::source::{Documents, Step};
 use crate::stage::world::{Env, Nowhere, STAGE_BYTES_MAX};
@@ -38,6 +39,9 @@ impl PipelineUpdate {
         constants: Option<Doc<'_>>,
         context: &Context,
     ) -> Result<PipelineUpdate> {
+        for constant in constants.unwrap_or(Doc::EMPTY) {
+            check_constant(&constant.name.to_string())?;
+        }
         let context = with_constants(context, constants);
         let pipeline = Pipeline::parse_lazily(stages, &context)?;
         for stage in stages.values() {

@@ -191,8 +191,8 @@ pub(super) fn find_on_view(
         return Ok(Outcome::ToPool);
     }
     let collection = ctx.server.db.collection(ns);
+    super::find::check_on_view(ctx, request)?;
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    check_find_options(request)?;
     let mut context = query_args::query_context(
         ctx,
         collection.as_deref(),
@@ -216,23 +216,29 @@ pub(super) fn find_on_view(
     Ok(Outcome::Done)
 }
 
-/// The options of a `find` that a pipeline cannot do.
-const NOT_IN_PIPELINE: &[&str] =
-    &["returnKey", "showRecordId", "noCursorTimeout", "allowPartialResults"];
-
-fn check_find_options(request: &Request<'_>) -> Result<()> {
+/// Refuses a `find` on a view whose options no pipeline has.
+///
+/// Errors: `no_tailable`, `no_option`.
+pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
+    let bounds = |name: &str| {
+        request.arg(name).and_then(|bound| bound.as_doc()).is_some_and(|bound| !bound.is_empty())
+    };
+    if let Some(name) = ["min", "max"].into_iter().find(|name| bounds(name)) {
+        return Err(no_option(name));
+    }
+    let asked = |names: &[&'static str]| match names.iter().find(|name| request.flag(name)) {
+        Some(name) => Err(no_option(name)),
+        None => Ok(()),
+    };
+    asked(&["returnKey", "showRecordId"])?;
     if request.flag("tailable") {
         return Err(no_tailable());
     }
-    for name in ["min", "max"] {
-        if request.arg(name).and_then(|bound| bound.as_doc()).is_some_and(|bound| !bound.is_empty())
-        {
-            return Err(no_option(name));
-        }
-    }
-    match NOT_IN_PIPELINE.iter().find(|name| request.flag(name)) {
-        Some(name) => Err(no_option(name)),
-        None => Ok(()),
+    asked(&["noCursorTimeout", "allowPartialResults"])?;
+    // One document is one batch: so a driver asks for it.
+    match query_args::count_or_zero("limit", request.arg("limit"))? {
+        1 => Ok(()),
+        _ => asked(&["singleBatch"]),
     }
 }
 

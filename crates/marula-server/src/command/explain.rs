@@ -113,7 +113,10 @@ fn explain(
             let stages = request.arg("pipeline").and_then(|it| it.as_array());
             Some(stages.unwrap_or(Doc::EMPTY).to_buf())
         }
-        "find" if is_view => Some(super::aggregate::stages_of_find(request)?),
+        "find" if is_view => {
+            super::find::check_on_view(ctx, request)?;
+            Some(super::aggregate::stages_of_find(request)?)
+        }
         "count" if is_view => Some(super::count::stages_of_count(request)?),
         "distinct" if is_view => Some(super::distinct::stages_of_distinct(request)?),
         _ => None,

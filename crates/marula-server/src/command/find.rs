@@ -142,6 +142,14 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
+/// Checks a `find` on a view, which is carried out as a pipeline: first as any `find`.
+pub(super) fn check_on_view(ctx: &Context<'_>, request: &Request<'_>) -> Result<()> {
+    let args = FindArgs::parse(request)?;
+    let (collation, given) = (request.arg("collation"), request.arg("let"));
+    args.parse_query(query_args::query_context(ctx, None, collation, given)?)?;
+    super::aggregate::check_find_options(request)
+}
+
 /// The arguments of `find`, checked for shape.
 struct FindArgs<'a> {
     filter: Doc<'a>,
