@@ -8,12 +8,12 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf};
+use marula_bson::{Doc, DocBuf, Value};
 
 use crate::executor::{Examined, Execution};
 use crate::explain::{self, Printed};
 use crate::plan::{Plan, Stage};
-use crate::shape::{Shape, hash_text};
+use crate::shape::Shape;
 
 /// How much of its plan an operation tells.
 pub enum Detail {
@@ -28,6 +28,17 @@ pub enum Detail {
         /// The projection, as it was given.
         projection: DocBuf,
     },
+}
+
+impl Detail {
+    /// What each stage has done, for a command with these fields.
+    pub fn stages<'d>(field: impl Fn(&str) -> Option<Value<'d>>) -> Detail {
+        let document = |name: &str| {
+            let document = field(name).and_then(|value| value.as_doc());
+            document.map_or_else(DocBuf::new, Doc::to_buf)
+        };
+        Detail::Stages { sort: document("sort"), projection: document("projection") }
+    }
 }
 
 /// Who is told of the first plan that an operation runs, as it begins.
@@ -46,10 +57,10 @@ pub struct Told {
     pub is_by_id: bool,
     /// Whether it has won against others that were tried.
     pub has_won: bool,
-    /// The `queryHash`, where the query was planned.
-    pub query_hash: Option<String>,
-    /// The `planCacheKey`, where the plan may be remembered.
-    pub plan_cache_key: Option<String>,
+    /// The shape of the query, where it was planned.
+    pub shape: Option<Shape>,
+    /// Whether the plan may be remembered for that shape.
+    pub may_be_remembered: bool,
     /// Its stages and what they have done so far.
     pub stages: Option<DocBuf>,
 }
@@ -80,9 +91,9 @@ pub fn start(detail: Detail) {
     }
 }
 
-/// Has the stages of the first plan told with the sort and the projection that a cursor was opened with.
-pub fn tell_of_cursor(sort: DocBuf, projection: DocBuf) {
-    DETAIL.set(Detail::Stages { sort, projection });
+/// Changes how much is told of the first plan, which has not run yet.
+pub fn set_detail(detail: Detail) {
+    DETAIL.set(detail);
 }
 
 /// What was looked at since the start.
@@ -131,9 +142,6 @@ fn tell(execution: &Execution) {
     let is_by_id = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_)));
     // The first of each group is planned for beforehand, by the indexes alone.
     let is_planned = !plan.gives_first_of_each();
-    let may_be_remembered = is_planned && !is_by_id && query.has_choice();
-    let shape = is_planned.then(|| Shape::of(query, &execution.collection().state()));
-    let hash = |hash: fn(Shape) -> u64| shape.map(|shape| hash_text(hash(shape)));
     let stages = DETAIL.with_borrow(|detail| match detail {
         Detail::Stages { sort, projection } => {
             let (sort, projection): (Doc<'_>, Doc<'_>) = (sort.as_doc(), projection.as_doc());
@@ -149,8 +157,8 @@ fn tell(execution: &Execution) {
         has_sort,
         is_by_id,
         has_won: plan.has_won,
-        query_hash: hash(|shape| shape.query),
-        plan_cache_key: hash(|shape| shape.plan).filter(|_| may_be_remembered),
+        shape: is_planned.then(|| Shape::of(query, &execution.collection().state())),
+        may_be_remembered: is_planned && !is_by_id && query.has_choice(),
         stages,
     }));
 }

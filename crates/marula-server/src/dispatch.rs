@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{Binary, DocBuf, DocWriter, Value};
+use marula_bson::{Binary, DocWriter, Value};
 use marula_db::key_changes;
 use marula_error::{Error, codes, errors};
 use marula_plan::tally::{self, Detail};
@@ -258,11 +258,7 @@ fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refus
 /// How much the operation tells of its plan: all to the profiler, a line where it may be slow.
 fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
     match (is_profiled, on_pool) {
-        (true, _) => {
-            let field = |name: &str| request.arg(name).and_then(|value| value.as_doc());
-            let document = |name: &str| field(name).map_or_else(DocBuf::new, |doc| doc.to_buf());
-            Detail::Stages { sort: document("sort"), projection: document("projection") }
-        }
+        (true, _) => Detail::stages(|name| request.arg(name)),
         (false, true) => Detail::Summary,
         (false, false) => Detail::Nothing,
     }

@@ -12,6 +12,7 @@ use marula_db::key_changes::{self, KeyChanges};
 use marula_error::codes::Code;
 use marula_error::{Error, Result};
 use marula_plan::executor::Examined;
+use marula_plan::shape::hash_text;
 use marula_plan::tally::{self, Detail, Told};
 
 use crate::command::Kind;
@@ -72,7 +73,7 @@ impl Statements {
         self.changed += changed;
         let (told, took) = (tally::take_told(), self.began.elapsed());
         self.done.push(Statement { command, examined, changed, told, took, outcome });
-        tally::start(Detail::Stages { sort: DocBuf::new(), projection: DocBuf::new() });
+        tally::start(Detail::stages(|_| None));
         self.began = Instant::now();
     }
 
@@ -294,14 +295,10 @@ impl Ended<'_, '_> {
         let Some(told) = told else { return };
         let command = self.request.command;
         // A write by `_id` is not planned.
-        let Some(query_hash) =
-            told.query_hash.as_ref().filter(|_| !(told.is_by_id && command.writes))
-        else {
-            return;
-        };
-        out.append("queryHash", query_hash.as_str());
-        if let Some(key) = &told.plan_cache_key {
-            out.append("planCacheKey", key.as_str());
+        let Some(shape) = told.shape.filter(|_| !(told.is_by_id && command.writes)) else { return };
+        out.append("queryHash", hash_text(shape.query).as_str());
+        if told.may_be_remembered {
+            out.append("planCacheKey", hash_text(shape.plan).as_str());
         }
         if matches!(command.name, "find" | "aggregate" | "distinct") {
             out.append("queryFramework", "classic");

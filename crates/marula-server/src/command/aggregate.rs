@@ -180,18 +180,14 @@ fn check_write_concerns(request: &Request<'_>, pipeline: &Pipeline) -> Result<()
     }
 }
 
-/// Answers a `find` on a view: the same as the pipeline that says the same.
+/// Answers a `find` on a view, which was checked as a `find`: the same as the pipeline that says the same.
 pub(super) fn find_on_view(
     ctx: &mut Context<'_>,
     request: &Request<'_>,
     ns: &Namespace,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    if !ctx.may_wait() {
-        return Ok(Outcome::ToPool);
-    }
     let collection = ctx.server.db.collection(ns);
-    super::find::check_on_view(ctx, request)?;
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let mut context = query_args::query_context(
         ctx,

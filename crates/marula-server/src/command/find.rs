@@ -102,6 +102,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::Done);
     };
     if collection.state().options.view.is_some() {
+        if !ctx.may_wait() {
+            return Ok(Outcome::ToPool);
+        }
+        args.check_on_view(ctx, request)?;
         return super::aggregate::find_on_view(ctx, request, &ns, reply);
     }
     let Some(mut source) = args.open(ctx, request, &collection)? else {
@@ -142,12 +146,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Checks a `find` on a view, which is carried out as a pipeline: first as any `find`.
+/// Checks a `find` on a view that is explained.
 pub(super) fn check_on_view(ctx: &Context<'_>, request: &Request<'_>) -> Result<()> {
-    let args = FindArgs::parse(request)?;
-    let (collation, given) = (request.arg("collation"), request.arg("let"));
-    args.parse_query(query_args::query_context(ctx, None, collation, given)?)?;
-    super::aggregate::check_find_options(request)
+    FindArgs::parse(request)?.check_on_view(ctx, request)
 }
 
 /// The arguments of `find`, checked for shape.
@@ -210,6 +211,13 @@ impl<'a> FindArgs<'a> {
             query_args::query_context(ctx, None, request.arg("collation"), request.arg("let"))?;
         let (query, _) = self.parse_query(context)?;
         query_args::check_text_without_collection(&query.filter, &request.namespace()?)
+    }
+
+    /// Checks a `find` on a view, which is carried out as a pipeline: first as any `find`.
+    fn check_on_view(&self, ctx: &Context<'_>, request: &Request<'_>) -> Result<()> {
+        let (collation, given) = (request.arg("collation"), request.arg("let"));
+        self.parse_query(query_args::query_context(ctx, None, collation, given)?)?;
+        super::aggregate::check_find_options(request)
     }
 
     /// Reads filter, projection and sort in mongod's order: of several mistakes, the first is told.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use marula_bson::{DocBuf, DocWriter, Type, Value};
+use marula_bson::{DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, codes, errors};
-use marula_plan::tally;
+use marula_plan::tally::{self, Detail};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -95,9 +95,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         ctx.origin = Some(cursor.origin.clone());
     }
     if ctx.is_profiled {
-        let asked = |name: &str| cursor.origin.as_doc().get(name).and_then(|value| value.as_doc());
-        let document = |name: &str| asked(name).map_or_else(DocBuf::new, |doc| doc.to_buf());
-        tally::tell_of_cursor(document("sort"), document("projection"));
+        tally::set_detail(Detail::stages(|name| cursor.origin.as_doc().get(name)));
     }
     let tail = tail_of(&mut cursor);
     if request.max_time.is_some() && tail != Tail::AwaitData {
