@@ -188,6 +188,16 @@ impl<'a> Iter<'a> {
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
+
+    /// Passes over the next field; `None` where there is none.
+    #[inline]
+    fn pass(&mut self) -> Option<()> {
+        let (&tag, after_tag) = self.rest.split_first()?;
+        let kind = Type::from_tag(tag)?;
+        let after_name = after_tag.get(find_nul(after_tag)? + 1..)?;
+        self.rest = after_name.get(value_size(kind, after_name)?..)?;
+        Some(())
+    }
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -203,6 +213,14 @@ impl<'a> Iterator for Iter<'a> {
         let (value, rest) = after_name.split_at_checked(size)?;
         self.rest = rest;
         Some(Element { name: name.as_bstr(), value: RawValue::new(kind, value) })
+    }
+
+    #[inline]
+    fn nth(&mut self, count: usize) -> Option<Element<'a>> {
+        for _ in 0..count {
+            self.pass()?;
+        }
+        self.next()
     }
 }
 

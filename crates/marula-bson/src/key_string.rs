@@ -224,9 +224,11 @@ impl Encoder<'_> {
                 number::encode_i64(number, self.key);
             }
             Value::Double(number) => {
-                match number::kind_of_double(number) {
-                    Some(kind) => self.unusual(kind),
-                    None => self.usual(),
+                if let Some(type_bits) = &mut self.type_bits {
+                    match number::kind_of_double(number) {
+                        Some(kind) => type_bits.push(kind),
+                        None => type_bits.skip(),
+                    }
                 }
                 number::encode_f64(number, self.key);
             }

@@ -11,12 +11,16 @@ const SHORT: usize = 16;
 /// half as much again.
 #[inline]
 pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
-    for (at, &byte) in bytes.iter().enumerate().take(SHORT) {
+    let Some((short, long)) = bytes.split_first_chunk::<SHORT>() else {
+        return bytes.iter().position(|&byte| byte == 0);
+    };
+    // A constant number of bytes: the compiler writes the loop out.
+    for (at, &byte) in short.iter().enumerate() {
         if byte == 0 {
             return Some(at);
         }
     }
-    Some(SHORT + memchr::memchr(0, bytes.get(SHORT..)?)?)
+    Some(SHORT + memchr::memchr(0, long)?)
 }
 
 #[cfg(test)]

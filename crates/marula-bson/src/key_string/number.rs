@@ -52,6 +52,9 @@ pub(super) fn encode_i64(number: i64, key: &mut Vec<u8>) {
     }
 }
 
+/// The most bytes of a tag and of an integer part.
+const INTEGER_BYTES: usize = 1 + size_of::<u64>();
+
 /// Appends the tag and the bytes of `doubled`, the integer part × 2 with its flag, which is not zero.
 #[inline]
 fn encode_integer_part(negative: bool, doubled: u64, key: &mut Vec<u8>) {
@@ -59,8 +62,10 @@ fn encode_integer_part(negative: bool, doubled: u64, key: &mut Vec<u8>) {
     #[allow(clippy::cast_possible_truncation)]
     let tag = POSITIVE_SMALL + 8 - skip as u8;
     let (tag, doubled) = if negative { (MIRROR - tag, !doubled) } else { (tag, doubled) };
-    key.push(tag);
-    key.extend(doubled.to_be_bytes().into_iter().skip(skip as usize));
+    let mut bytes = [tag; INTEGER_BYTES];
+    let [_, behind @ ..] = &mut bytes;
+    behind.copy_from_slice(&(doubled << (8 * skip)).to_be_bytes());
+    key.extend_from_slice(bytes.get(..INTEGER_BYTES - skip as usize).unwrap_or_default());
 }
 
 /// The head of an integer's key.
@@ -146,13 +151,15 @@ fn encode_fraction(
         let tag = if integer == 0 { POSITIVE_SMALL } else { POSITIVE_LARGE };
         key.push(if negative { MIRROR - tag } else { tag });
     }
-    let start = key.len();
-    key.extend_from_slice(&(floor.to_bits() << 1 | u64::from(decimal.is_some())).to_be_bytes());
+    let floor = floor.to_bits() << 1 | u64::from(decimal.is_some());
+    let floor = if negative { !floor } else { floor };
+    key.extend_from_slice(&floor.to_be_bytes());
     if let Some((place, digits)) = decimal {
+        let start = key.len();
         encode_digits(place, digits, key);
-    }
-    if negative {
-        super::invert(key, start);
+        if negative {
+            super::invert(key, start);
+        }
     }
 }
 
