@@ -515,7 +515,7 @@ impl EntryCursor<'_> {
     /// The entry's key and value as they are stored.
     #[inline]
     pub fn stored(&self) -> (&[u8], &[u8]) {
-        (self.cursor.key(), self.cursor.value())
+        self.cursor.entry()
     }
 
     /// The entry of the index that is stored so.

@@ -66,12 +66,21 @@ pub(crate) fn open_cursor<'r>(
 
 impl EmbeddedCursor<'_> {
     /// Finds out where the last move has led.
+    #[inline]
     fn settle(&mut self) -> Result<bool> {
-        if let Some((key, value)) = self.iterator.item() {
-            (self.key, self.value) = (key, value);
-            self.position = Position::On;
-            return Ok(true);
+        match self.iterator.item() {
+            Some((key, value)) => {
+                (self.key, self.value) = (key, value);
+                self.position = Position::On;
+                Ok(true)
+            }
+            None => self.settle_behind(),
         }
+    }
+
+    /// The last move has led nowhere, which may be for an error.
+    #[cold]
+    fn settle_behind(&mut self) -> Result<bool> {
         (self.key, self.value) = (NOTHING, NOTHING);
         self.position = Position::Behind;
         self.iterator.status().map_err(from_rocksdb)?;

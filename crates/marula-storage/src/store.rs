@@ -218,6 +218,11 @@ pub trait Cursor {
 
     /// The value that the cursor stands on. Panics when it stands on none.
     fn value(&self) -> &[u8];
+
+    /// Both at once.
+    fn entry(&self) -> (&[u8], &[u8]) {
+        (self.key(), self.value())
+    }
 }
 
 /// How long [`Txn::guard`] waits for another transaction, all keys together.

@@ -245,12 +245,14 @@ impl<'r> Walk<'r> {
         wanted: u64,
         mut is_inside: Option<&mut dyn FnMut(&Entry<'_>) -> bool>,
     ) -> Result<bool> {
-        if self.batch.at + 1 < self.batch.entries.len() {
-            self.batch.at += 1;
-            self.go_to_neighbour()?;
-            return Ok(true);
+        if !self.batch.entries.is_empty() {
+            if self.batch.at + 1 < self.batch.entries.len() {
+                self.batch.at += 1;
+                self.go_to_neighbour()?;
+                return Ok(true);
+            }
+            self.batch.clear();
         }
-        self.batch.clear();
         self.is_beside = false;
         let mut is_moved = false;
         if let Some(neighbours) = &mut self.neighbours
