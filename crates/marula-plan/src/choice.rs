@@ -99,12 +99,12 @@ fn admit(
         return patience.is_long().then_some((plan, query));
     }
     let shape = shape.unwrap_or_else(|| Shape::of(&query, state)).plan;
-    let spare = match patience {
+    let time = match patience {
         Patience::UpTo(time) => Some(time),
         _ => None,
     };
-    plan.tried = Some(Tried { shape, spare });
-    spare.is_none_or(|time| cache.took(shape) <= time).then_some((plan, query))
+    plan.tried = Some(Tried { shape, spare: time.map(Patience::longest) });
+    time.is_none_or(|time| cache.took(shape) <= time).then_some((plan, query))
 }
 
 /// What is remembered of plans, and may be.

@@ -12,6 +12,10 @@ use marula_query::filter::{Node as FilterNode, Predicate};
 use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
 
+/// A plan that takes longer than it should is given up after so many times as long: before that, what is done of it is
+/// most often worth more than the time that is left.
+const OVERTIME: u32 = 2;
+
 /// How long whoever asks can wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
@@ -21,7 +25,7 @@ pub enum Patience {
     Timed,
     /// Not at all: only for plans that are known to be [short](Plan::is_short).
     Short,
-    /// So long; also for plans that are most often done by then.
+    /// So long; also for plans that are most often done by then. One that is not may take [longer](Patience::longest).
     UpTo(Duration),
 }
 
@@ -30,7 +34,7 @@ pub enum Patience {
 pub(crate) struct Tried {
     /// The shape by which it is remembered how long the plan takes.
     pub(crate) shape: u64,
-    /// How long its first run may take, where there is little time.
+    /// How long its first run may take at most, where there is little time.
     pub(crate) spare: Option<Duration>,
 }
 
@@ -38,6 +42,11 @@ impl Patience {
     /// Whether there is time for whatever it takes.
     pub(crate) fn is_long(self) -> bool {
         matches!(self, Patience::Long | Patience::Timed)
+    }
+
+    /// The longest that a plan takes for which there is patience up to `time`.
+    pub fn longest(time: Duration) -> Duration {
+        time.saturating_mul(OVERTIME)
     }
 
     /// That of whoever may wait for as long as it takes, or not at all: what is done is not begun anew.

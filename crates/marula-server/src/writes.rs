@@ -28,7 +28,7 @@ impl Context<'_> {
         let time = self.call.patience;
         if self.may_wait() {
             Patience::Timed
-        } else if self.server.profiling.concerns(time) {
+        } else if self.server.profiling.concerns(Patience::longest(time)) {
             Patience::Short
         } else {
             Patience::UpTo(time)
