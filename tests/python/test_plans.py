@@ -398,6 +398,21 @@ def test_a_count_ends_at_its_limit(c):
     assert (stage["nCounted"], stage["nSkipped"]) == (0, 50)
 
 
+@pytest.mark.parametrize("skip, limit, works", [
+    (5, 3, [("SKIP", 3, 28), ("SORT", 8, 28), ("FETCH", 18, 19), ("IXSCAN", 18, 19)]),
+    (1, 30, [("SKIP", 17, 38), ("SORT", 18, 38), ("FETCH", 18, 19), ("IXSCAN", 18, 19)]),
+    (50, 10, [("SKIP", 0, 38), ("SORT", 18, 38), ("FETCH", 18, 19), ("IXSCAN", 18, 19)]),
+])
+def test_each_row_that_is_passed_over_counts_as_a_unit_of_work(filled, skip, limit, works):
+    asked = {"filter": {"c": {"$gte": 20, "$lt": 38}}, "sort": {"b": 1, "c": 1}, "hint": "c_-1"}
+    stage = explain(filled, {"find": filled.name, **asked, "skip": skip, "limit": limit})["executionStats"]["executionStages"]
+    found = []
+    while stage:
+        found.append((stage["stage"], stage["nReturned"], stage["works"]))
+        stage = stage.get("inputStage")
+    assert found == works
+
+
 def test_explain_shows_the_name_of_a_hinted_index_as_it_is_read(filled):
     command = {"findAndModify": filled.name, "query": {"a": 1}, "hint": "b_1", "remove": True}
     found = explain(filled, command, "queryPlanner")

@@ -24,8 +24,11 @@ use super::walk::BATCH_MAX;
 /// The longest sort that does so: all of it is fetched within one unit of work.
 const ROWS_MAX: u64 = 1_000;
 
-/// A document that is larger is copied like those of other sorts, so that the limit on the memory of sorts holds for it.
+/// A row holds a document that is larger, as those of other sorts do, so that the limit on the memory of sorts holds for it.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 32 << 10;
+
+/// So many bytes of such documents are worth copying with the others; with more, a sort begins anew as other sorts do.
+pub(super) const LARGE_BYTES_MAX: usize = 4 << 20;
 
 /// Whether a sort of `limit` documents, of which the first `unseen` are passed over, had better fetch the others in the end.
 pub(super) fn pays(limit: Option<u64>, unseen: u64, bytes_max: usize) -> bool {
@@ -81,27 +84,33 @@ impl Fetched {
         let mut fetched = Fetched::default();
         fetched.bytes = SPARE.take();
         let bytes = &mut fetched.bytes;
+        let mut found = Vec::new();
+        // The keys of rows that come without their documents, and where such a row stands.
         let (mut keys, mut wanted) = (Vec::new(), Vec::new());
         while rows(&mut |key, row| {
             if fetched.unseen < unseen {
                 fetched.unseen += 1;
                 return;
             }
+            if row.doc.is_none() {
+                wanted.push((appended(&mut keys, key), found.len()));
+            }
             let record = appended(bytes, row.record);
-            wanted.push((appended(&mut keys, key), record));
+            let doc = appended(bytes, row.doc.map_or(&[], Doc::as_bytes));
+            found.push(FetchedRow { record, doc });
         })? {}
-        let mut rows = Vec::with_capacity(wanted.len());
         let mut scratch = Vec::new();
+        let mut left = wanted.len();
         for chunk in wanted.chunks(BATCH_MAX) {
-            let records = chunk.iter().map(|(_, record)| &bytes[record.clone()]);
+            let records = chunk.iter().map(|(_, row)| &bytes[found[*row].record.clone()]);
             let documents = source.collection.get_many(source.store, records)?;
-            for (place, (key, record)) in chunk.iter().enumerate() {
+            for (place, (key, row)) in chunk.iter().enumerate() {
+                let FetchedRow { record, doc: range } = &mut found[*row];
                 let start = bytes.len();
                 let mut is_same = Ok(false);
                 let mut see = |doc: Doc<'_>, out: &mut Vec<u8>| {
                     // Documents of a page are of one size, or nearly so.
-                    let left = wanted.len() - rows.len();
-                    out.reserve(doc.as_bytes().len() * if rows.is_empty() { left } else { 1 });
+                    out.reserve(doc.as_bytes().len() * mem::replace(&mut left, 1));
                     is_same = source.take(doc, &keys[key.clone()], pattern, out);
                 };
                 match documents.get(place) {
@@ -115,10 +124,10 @@ impl Fetched {
                 if !is_same? {
                     return Ok(None);
                 }
-                rows.push(FetchedRow { record: record.clone(), doc: start..bytes.len() });
+                *range = start..bytes.len();
             }
         }
-        fetched.rows = rows.into_iter();
+        fetched.rows = found.into_iter();
         Ok(Some(fetched))
     }
 
@@ -133,10 +142,20 @@ impl Fetched {
 
     /// Moves to the next row.
     pub(super) fn advance(&mut self) {
-        match self.unseen.checked_sub(1) {
-            Some(less) => self.unseen = less,
-            None => drop(self.rows.next()),
+        self.pass(1);
+    }
+
+    /// Moves on by up to `count` rows; answers by how many.
+    pub(super) fn pass(&mut self, count: u64) -> u64 {
+        let unseen = count.min(self.unseen);
+        self.unseen -= unseen;
+        let seen = (count - unseen).min(self.rows.len() as u64);
+        // No more than there are rows in memory.
+        #[allow(clippy::cast_possible_truncation)]
+        if seen > 0 {
+            self.rows.nth(seen as usize - 1);
         }
+        unseen + seen
     }
 }
 

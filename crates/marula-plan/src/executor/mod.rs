@@ -40,11 +40,8 @@ pub(crate) use scan::Standing;
 pub(crate) use text::Scoring;
 pub(crate) use work::{Env, Sorting, Step, number_places, rest, take_one_by_one};
 
-/// Units of work between two looks at the clock, where there is little time.
-const CLOCK_INTERVAL: u64 = 2;
-
 /// Units of work between two looks at whether to go on.
-const INTERRUPT_INTERVAL: u64 = 128;
+const INTERRUPT_INTERVAL: u64 = 32;
 
 errors! {
     collection_dropped() = QueryPlanKilled, "collection dropped";
@@ -376,7 +373,6 @@ fn run_node(
         }
         works += 1;
         if let Some(until) = until
-            && works.is_multiple_of(CLOCK_INTERVAL)
             && Instant::now() >= until
         {
             return Ok(Some(End::Overdue));

@@ -24,7 +24,7 @@ errors! {
 }
 
 /// How many documents a walk looks at within one unit of work: few enough to be interrupted between.
-const SEEN_MAX: u32 = 8;
+const SEEN_MAX: u32 = 32;
 
 /// The cursor of one stage during a run.
 pub(crate) enum Open<'r> {
@@ -261,15 +261,59 @@ impl Ixscan {
     ) -> Result<Step> {
         let mut step = self.step(stats, env, out)?;
         let more = if self.standing.gives_many { SEEN_MAX - 1 } else { 0 };
+        let is_plain = self.is_plain();
         for _ in 0..more {
             if step != Step::Advanced(Emit::Taken) {
                 break;
             }
             stats.works += 1;
             stats.advanced += 1;
-            step = self.step(stats, env, out)?;
+            step = if is_plain && self.standing.wanted > 0 {
+                self.plain_step(stats, env, out)?
+            } else {
+                self.step(stats, env, out)?
+            };
         }
         Ok(step)
+    }
+
+    /// Whether a walk under way gives whatever lies within its range, document by document.
+    fn is_plain(&self) -> bool {
+        matches!(self.bounds.keys, KeyBounds::Range(_))
+            && self.used_for == ScanUse::Documents
+            && self.filter.is_none()
+            && !self.covers
+            && self.standing.given.is_none()
+    }
+
+    /// [`Ixscan::step`] of a [plain](Ixscan::is_plain) walk that has just given a document which was taken.
+    fn plain_step(
+        &mut self,
+        stats: &mut Stats,
+        env: &mut Env<'_>,
+        out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
+    ) -> Result<Step> {
+        let Self { standing, .. } = self;
+        let open = &mut env.open[standing.number];
+        let Open::Entries(walk) = open else { return Ok(standing.end(open)) };
+        let from = Origin { store: env.store, collection: env.collection, opened: env.opened };
+        let wanted = standing.wanted;
+        standing.wanted -= 1;
+        if !walk.advance_reading(&from, wanted, None)? {
+            return Ok(standing.end(open));
+        }
+        stats.keys += 1;
+        let entry = walk.entry()?;
+        let answer = out(Found {
+            doc: Doc::EMPTY,
+            record: entry.record,
+            entry: Some((walk.index(), entry)),
+            is_fetched: false,
+            ahead: walk.document(),
+            score: None,
+        })?;
+        standing.is_held = answer == Emit::Full;
+        Ok(Step::Advanced(answer))
     }
 
     /// Looks at one entry, or passes over several.

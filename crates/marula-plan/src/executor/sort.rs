@@ -19,8 +19,10 @@ pub(super) struct Sorter {
     /// The score of a text search (8 bytes, not a number where there is none), the length of the record key (4 bytes), the
     /// record key, the document.
     rows: Rows,
-    /// Where documents are fetched in the end.
-    late: Option<Late>,
+    /// Where documents are fetched in the end: the sorted rows, once they have theirs.
+    late: Option<Fetched>,
+    /// The bytes of documents that rows hold all the same, being large.
+    large_bytes: usize,
     /// The row moved to last did not fit the last batch.
     is_held: bool,
     key: Vec<u8>,
@@ -30,14 +32,8 @@ pub(super) struct Sorter {
     spills: u64,
 }
 
-/// A sort whose rows come without their documents.
-#[derive(Default)]
-struct Late {
-    /// Whether a document was too large for that.
-    has_large: bool,
-    /// The sorted rows, once they have their documents.
-    fetched: Fetched,
-}
+/// What a row begins with: the score and the length of the record key.
+const ROW_HEAD_BYTES: usize = size_of::<f64>() + size_of::<u32>();
 
 /// What a row holds.
 #[derive(Clone, Copy)]
@@ -45,7 +41,8 @@ pub(super) struct Row<'a> {
     /// The score of a text search.
     score: Option<f64>,
     pub(super) record: &'a [u8],
-    doc: Doc<'a>,
+    /// `None` where it is fetched in the end.
+    pub(super) doc: Option<Doc<'a>>,
 }
 
 impl<'a> Row<'a> {
@@ -56,7 +53,7 @@ impl<'a> Row<'a> {
         let (len, rest) = rest.split_at(size_of::<u32>());
         let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
         let (record, doc) = rest.split_at(len as usize);
-        Row { score, record, doc: Doc::trusted(doc) }
+        Row { score, record, doc: (!doc.is_empty()).then(|| Doc::trusted(doc)) }
     }
 }
 
@@ -74,6 +71,7 @@ impl Sorter {
             gives_keys,
             rows: Rows::Coming(sort),
             late: None,
+            large_bytes: 0,
             is_held: false,
             key: Vec::new(),
             kept: Vec::new(),
@@ -88,7 +86,7 @@ impl Sorter {
         let is_of_fields =
             self.pattern.parts().iter().all(|part| matches!(part, SortPart::Path { .. }));
         if !self.gives_keys && is_of_fields && late::pays(limit, unseen, bytes_max) {
-            self.late = Some(Late::default());
+            self.late = Some(Fetched::default());
         }
     }
 
@@ -106,12 +104,17 @@ impl Sorter {
         {
             return Ok(());
         }
-        let score = found.score.unwrap_or(f64::NAN).to_le_bytes();
         let len =
             u32::try_from(found.record.len()).expect("a record key is of its document's size");
-        self.bytes += (found.doc.as_bytes().len() + self.key.len()) as u64;
-        if let Some(late) = &mut self.late {
-            late.has_large |= found.doc.as_bytes().len() > late::DOCUMENT_BYTES_MAX;
+        let mut head = [0; ROW_HEAD_BYTES];
+        let (score_bytes, len_bytes) = head.split_at_mut(size_of::<f64>());
+        score_bytes.copy_from_slice(&found.score.unwrap_or(f64::NAN).to_le_bytes());
+        len_bytes.copy_from_slice(&len.to_le_bytes());
+        let size = found.doc.as_bytes().len();
+        self.bytes += (size + self.key.len()) as u64;
+        let is_late = self.late.is_some() && size <= late::DOCUMENT_BYTES_MAX;
+        if self.late.is_some() && !is_late {
+            self.large_bytes += size;
         }
         self.kept.clear();
         let doc = match (fields, found.entry) {
@@ -123,14 +126,14 @@ impl Sorter {
                 }
             }
             (_, None) if self.gives_keys => Doc::EMPTY.as_bytes(),
-            _ if self.late.is_some() => Doc::EMPTY.as_bytes(),
+            _ if is_late => &[],
             (Some(fields), _) => {
                 fields.copy(found.doc, &mut self.kept);
                 &self.kept
             }
             (None, _) => found.doc.as_bytes(),
         };
-        sort.push(&self.key, &[&score, &len.to_le_bytes(), found.record, doc])
+        sort.push(&self.key, &[&head, found.record, doc])
     }
 
     /// The bytes of documents and keys that were taken in, once all were, and how often some of them went to the disk.
@@ -147,12 +150,12 @@ impl Sorter {
         self.rows.settle(Ok)
     }
 
-    /// Fetches the documents that were left out; answers whether all are what was sorted.
+    /// Fetches the documents that were left out; answers whether all are what was sorted, and few are large.
     pub(super) fn fetch(&mut self, unseen: u64, source: &Source<'_>) -> Result<bool> {
         let (Some(late), Rows::Sorted(sorted)) = (&mut self.late, &mut self.rows) else {
             return Ok(true);
         };
-        if late.has_large {
+        if self.large_bytes > late::LARGE_BYTES_MAX {
             return Ok(false);
         }
         let mut next = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
@@ -164,19 +167,31 @@ impl Sorter {
         };
         let fetched = Fetched::fetch(&mut next, unseen, &self.pattern, source)?;
         let is_same = fetched.is_some();
-        late.fetched = fetched.unwrap_or_default();
+        *late = fetched.unwrap_or_default();
         Ok(is_same)
+    }
+
+    /// Passes over up to `count` rows that nobody looks at; answers over how many.
+    pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
+        if let Some(late) = &mut self.late {
+            return Ok(late.pass(count));
+        }
+        let mut passed = 0;
+        while passed < count && (std::mem::take(&mut self.is_held) || self.rows.advance()?) {
+            passed += 1;
+        }
+        Ok(passed)
     }
 
     /// Gives documents in order.
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
         if let Some(late) = &mut self.late {
-            while let Some((doc, record)) = late.fetched.front() {
+            while let Some((doc, record)) = late.front() {
                 let answer = take(Found::fetched(doc, record))?;
                 if answer == Emit::Full {
                     return Ok(End::Paused);
                 }
-                late.fetched.advance();
+                late.advance();
                 if answer == Emit::Enough {
                     return Ok(End::Paused);
                 }
@@ -186,6 +201,7 @@ impl Sorter {
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
             let Row { score, record, doc } = Row::read(sorted.value());
+            let doc = doc.unwrap_or(Doc::EMPTY);
             match take(Found { score, ..Found::fetched(doc, record) })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),

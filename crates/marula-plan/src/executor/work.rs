@@ -74,8 +74,10 @@ impl<'r> Env<'r> {
 #[derive(Default)]
 pub(crate) struct Sorting {
     sorter: Option<Sorter>,
-    /// How many rows at the front the stage above passes over.
+    /// How many rows the stage above passes over from here on.
     unseen: u64,
+    /// Whether each of them is a unit of work of its own, as where plans are compared.
+    is_tried: bool,
     /// Whether documents were fetched in the end and were not what was sorted.
     was_overtaken: bool,
 }
@@ -247,7 +249,7 @@ impl Sort {
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let Sorting { sorter, unseen, was_overtaken } = &mut self.sorting;
+        let Sorting { sorter, unseen, is_tried, was_overtaken } = &mut self.sorting;
         let sorter = sorter.get_or_insert_with(|| {
             let (pattern, context) = (self.pattern.clone(), env.context);
             let mut sorter = Sorter::new(pattern, self.limit, self.gives_keys, context);
@@ -275,6 +277,14 @@ impl Sort {
                 }
             }
             return Ok(Step::NeedTime);
+        }
+        // One that is passed over alone takes the same unit as one that is given.
+        let unseen = std::mem::take(unseen).min(UNSEEN_MAX);
+        if unseen > 1 && !*is_tried {
+            let Some(more) = sorter.pass(unseen)?.checked_sub(1) else { return Ok(Step::Eof) };
+            stats.works += more;
+            stats.advanced += more;
+            return Ok(Step::Advanced(Emit::Taken));
         }
         let mut step = Step::Eof;
         let is_fetched = self.is_simple && !self.gives_keys;
@@ -419,6 +429,7 @@ pub(crate) fn take_one_by_one(root: &mut Node) {
             scan.standing.is_told = true;
         }
         Stage::Ixscan(scan) => scan.standing.is_tried = true,
+        Stage::Sort(sort) => sort.sorting.is_tried = true,
         _ => {}
     }
     root.inputs_mut().iter_mut().for_each(take_one_by_one);

@@ -82,8 +82,16 @@ fn a_page_that_was_written_meanwhile_is_sorted_anew() {
 }
 
 #[test]
-fn a_page_of_large_documents_is_copied() {
-    let large = |number| if number == 7 { 40 << 10 } else { 10 };
+fn a_large_document_is_held_among_those_that_are_fetched() {
+    let large = |number| if place(number) % 103 == 0 { 40 << 10 } else { 10 };
+    let (page, looked_at) = second_page(&documents(large), &mut |_, _| {});
+    assert_eq!(page, (100..110).collect::<Vec<_>>());
+    assert_eq!(looked_at, COUNT as u64, "each once");
+}
+
+#[test]
+fn a_page_of_many_large_documents_is_copied() {
+    let large = |number| if number < 150 { 40 << 10 } else { 10 };
     let (page, looked_at) = second_page(&documents(large), &mut |_, _| {});
     assert_eq!(page, (100..110).collect::<Vec<_>>());
     assert!(looked_at > COUNT as u64, "twice");
