@@ -182,21 +182,44 @@ impl SortPattern {
         meta: &DocMeta,
         key: &mut Vec<u8>,
     ) -> Result<bool> {
-        if let [SortPart::Path { path, descending }] = &self.parts[..]
-            && let Some(value) = without_arrays(path, doc)
-        {
+        if let Some((value, descending)) = self.only_value(doc) {
             // Not decoded: most documents are refused here.
             if greatest_head != u64::MAX
-                && let Some(head) = part_head(value, *descending, self.collation.is_some())
+                && let Some(head) = part_head(value, descending, self.collation.is_some())
                 && head > greatest_head
             {
                 return Ok(false);
             }
             key.clear();
-            encode_part(value.get(), *descending, self.collator(), key);
+            encode_part(value.get(), descending, self.collator(), key);
             return Ok(true);
         }
         self.write_key_with_meta(doc, meta, key).map(|()| true)
+    }
+
+    /// The value that a document is sorted by where the pattern is one path, no array is met, and the
+    /// [head](part_head) of its key is known without writing it: both.
+    #[inline]
+    pub fn short_value<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, u64)> {
+        let (value, descending) = self.only_value(doc)?;
+        Some((value, part_head(value, descending, self.collation.is_some())?))
+    }
+
+    /// Appends the key of a document to `key` by what [`short_value`](SortPattern::short_value) has found.
+    pub fn write_value_key(&self, value: RawValue<'_>, key: &mut Vec<u8>) {
+        let descending = matches!(&self.parts[..], [SortPart::Path { descending: true, .. }]);
+        encode_part(value.get(), descending, self.collator(), key);
+    }
+
+    /// The value of a pattern of one path, and whether greater ones come first; `None` where an array is met.
+    #[inline]
+    fn only_value<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, bool)> {
+        match &self.parts[..] {
+            [SortPart::Path { path, descending }] => {
+                Some((without_arrays(path, doc)?, *descending))
+            }
+            _ => None,
+        }
     }
 
     /// The values that the document is sorted by, part by part: what `{ $meta: "sortKey" }` shows.

@@ -74,9 +74,10 @@ struct FetchedRow {
 }
 
 impl Fetched {
-    /// Fetches the documents of sorted rows behind the first `unseen`; `None` where one is no longer what was sorted.
+    /// Fetches the documents of the sorted rows that `rows` shows, behind the first `unseen`; `None` where one is no longer what
+    /// was sorted.
     pub(super) fn fetch(
-        rows: &mut dyn FnMut(&mut dyn FnMut(&[u8], Row<'_>)) -> Result<bool>,
+        rows: &mut dyn FnMut(&mut dyn FnMut(&[u8], Row<'_>)) -> Result<()>,
         unseen: u64,
         pattern: &SortPattern,
         source: &Source<'_>,
@@ -87,7 +88,7 @@ impl Fetched {
         let mut found = Vec::new();
         // The keys of rows that come without their documents, and where such a row stands.
         let (mut keys, mut wanted) = (Vec::new(), Vec::new());
-        while rows(&mut |key, row| {
+        rows(&mut |key, row| {
             if fetched.unseen < unseen {
                 fetched.unseen += 1;
                 return;
@@ -98,7 +99,7 @@ impl Fetched {
             let record = appended(bytes, row.record);
             let doc = appended(bytes, row.doc.map_or(&[], Doc::as_bytes));
             found.push(FetchedRow { record, doc });
-        })? {}
+        })?;
         let mut scratch = Vec::new();
         let mut left = wanted.len();
         for chunk in wanted.chunks(BATCH_MAX) {

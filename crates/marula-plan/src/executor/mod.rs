@@ -16,6 +16,7 @@ mod late;
 mod merge;
 mod near;
 mod scan;
+mod short;
 mod sort;
 mod text;
 mod walk;

@@ -8,6 +8,7 @@ use marula_query::sort::{DocMeta, SortPart, SortPattern};
 use marula_query::spill::{ExternalSort, Rows};
 
 use super::late::{self, Fetched, Source};
+use super::short::ShortRows;
 use super::{Emit, End, Found};
 
 /// Documents on their way into order. Equal keys keep the order in which they came.
@@ -21,6 +22,8 @@ pub(super) struct Sorter {
     rows: Rows,
     /// Where documents are fetched in the end: the sorted rows, once they have theirs.
     late: Option<Fetched>,
+    /// Where they are, and all rows so far are short: the rows.
+    short: Option<ShortRows>,
     /// The bytes of documents that rows hold all the same, being large.
     large_bytes: usize,
     /// The row moved to last did not fit the last batch.
@@ -34,6 +37,16 @@ pub(super) struct Sorter {
 
 /// What a row begins with: the score and the length of the record key.
 const ROW_HEAD_BYTES: usize = size_of::<f64>() + size_of::<u32>();
+
+/// The head of a row.
+fn row_head(score: Option<f64>, record: &[u8]) -> [u8; ROW_HEAD_BYTES] {
+    let length = u32::try_from(record.len()).expect("a record key is of its document's size");
+    let mut head = [0; ROW_HEAD_BYTES];
+    let (score_bytes, length_bytes) = head.split_at_mut(size_of::<f64>());
+    score_bytes.copy_from_slice(&score.unwrap_or(f64::NAN).to_le_bytes());
+    length_bytes.copy_from_slice(&length.to_le_bytes());
+    head
+}
 
 /// What a row holds.
 #[derive(Clone, Copy)]
@@ -71,6 +84,7 @@ impl Sorter {
             gives_keys,
             rows: Rows::Coming(sort),
             late: None,
+            short: None,
             large_bytes: 0,
             is_held: false,
             key: Vec::new(),
@@ -87,6 +101,7 @@ impl Sorter {
             self.pattern.parts().iter().all(|part| matches!(part, SortPart::Path { .. }));
         if !self.gives_keys && is_of_fields && late::pays(limit, unseen, bytes_max) {
             self.late = Some(Fetched::default());
+            self.short = limit.and_then(|limit| Some(ShortRows::new(usize::try_from(limit).ok()?)));
         }
     }
 
@@ -96,6 +111,12 @@ impl Sorter {
 
     /// Adds a document, if it may be among those that are wanted; of its fields `fields` are kept, where they are known.
     pub(super) fn push(&mut self, found: Found<'_>, fields: Option<&FieldSet>) -> Result<()> {
+        if self.short.is_some() {
+            if self.push_short(&found) {
+                return Ok(());
+            }
+            self.lengthen()?;
+        }
         let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
         let meta = DocMeta { text_score: found.score, ..DocMeta::default() };
         let greatest = sort.greatest_head();
@@ -104,12 +125,6 @@ impl Sorter {
         {
             return Ok(());
         }
-        let len =
-            u32::try_from(found.record.len()).expect("a record key is of its document's size");
-        let mut head = [0; ROW_HEAD_BYTES];
-        let (score_bytes, len_bytes) = head.split_at_mut(size_of::<f64>());
-        score_bytes.copy_from_slice(&found.score.unwrap_or(f64::NAN).to_le_bytes());
-        len_bytes.copy_from_slice(&len.to_le_bytes());
         let size = found.doc.as_bytes().len();
         self.bytes += (size + self.key.len()) as u64;
         let is_late = self.late.is_some() && size <= late::DOCUMENT_BYTES_MAX;
@@ -133,7 +148,35 @@ impl Sorter {
             }
             (None, _) => found.doc.as_bytes(),
         };
-        sort.push(&self.key, &[&head, found.record, doc])
+        sort.push(&self.key, &[&row_head(found.score, found.record), found.record, doc])
+    }
+
+    /// Adds a document to the rows that are short; answers whether that could be.
+    #[inline]
+    fn push_short(&mut self, found: &Found<'_>) -> bool {
+        let Some(short) = &mut self.short else { return false };
+        let size = found.doc.as_bytes().len();
+        if size > late::DOCUMENT_BYTES_MAX {
+            return false;
+        }
+        let Some(value) = self.pattern.short_value(found.doc) else { return false };
+        self.bytes += (size + value.0.bytes().len()) as u64;
+        short.push(value, found.record, &self.pattern).is_some()
+    }
+
+    /// Makes rows of any length of those that are short.
+    fn lengthen(&mut self) -> Result<()> {
+        let (Some(mut short), Rows::Coming(sort)) = (self.short.take(), &mut self.rows) else {
+            return Ok(());
+        };
+        short.as_they_came();
+        let mut result = Ok(());
+        short.show(0, &self.pattern, &mut |key, record| {
+            if result.is_ok() {
+                result = sort.push(key, &[&row_head(None, record), record]);
+            }
+        });
+        result
     }
 
     /// The bytes of documents and keys that were taken in, once all were, and how often some of them went to the disk.
@@ -147,6 +190,9 @@ impl Sorter {
         if let Rows::Coming(sort) = &self.rows {
             self.spills = sort.spills() as u64;
         }
+        if let Some(short) = &mut self.short {
+            short.sort(&self.pattern);
+        }
         self.rows.settle(Ok)
     }
 
@@ -158,14 +204,20 @@ impl Sorter {
         if self.large_bytes > late::LARGE_BYTES_MAX {
             return Ok(false);
         }
-        let mut next = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
-            let there_is_one = sorted.advance()?;
-            if there_is_one {
+        let mut rows = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
+            if let Some(short) = &self.short {
+                let mut show = |key: &[u8], record: &[u8]| {
+                    show(key, Row { score: None, record, doc: None });
+                };
+                short.show(unseen, &self.pattern, &mut show);
+                return Ok(());
+            }
+            while sorted.advance()? {
                 show(sorted.key(), Row::read(sorted.value()));
             }
-            Ok(there_is_one)
+            Ok(())
         };
-        let fetched = Fetched::fetch(&mut next, unseen, &self.pattern, source)?;
+        let fetched = Fetched::fetch(&mut rows, unseen, &self.pattern, source)?;
         let is_same = fetched.is_some();
         *late = fetched.unwrap_or_default();
         Ok(is_same)

@@ -1,0 +1,204 @@
+//! The least of short values: what a page is sorted by, most often a number or a date.
+//!
+//! A sort that is cut short and fetches its documents in the end needs only the value of each and the record. Where both
+//! are short they lie here as they are, beside the first bytes of the value's key, which tell nearly all apart: a key is
+//! written where they do not, and for what is fetched. Whenever twice as many rows have come as are wanted, the greater half
+//! is let go.
+
+use std::cmp::Ordering;
+
+use marula_bson::{RawValue, Type};
+use marula_query::sort::SortPattern;
+
+/// The bytes of a value, and of a record id.
+const BYTES: usize = 8;
+
+/// A row.
+#[derive(Clone, Copy)]
+struct Row {
+    /// The [head](marula_bson::key_string::part_head) of the key.
+    head: u64,
+    /// Where it stood among all that came.
+    number: u64,
+    kind: Type,
+    length: u8,
+    value: [u8; BYTES],
+    record: [u8; BYTES],
+}
+
+impl Row {
+    fn value(&self) -> RawValue<'_> {
+        RawValue::new(self.kind, &self.value[..usize::from(self.length)])
+    }
+
+    /// Compares as their keys do; equal ones are in the order in which they came.
+    #[inline]
+    fn compare(&self, other: &Row, pattern: &SortPattern) -> Ordering {
+        self.head.cmp(&other.head).then_with(|| self.compare_behind_heads(other, pattern))
+    }
+
+    #[cold]
+    fn compare_behind_heads(&self, other: &Row, pattern: &SortPattern) -> Ordering {
+        let by_number = self.number.cmp(&other.number);
+        if self.value() == other.value() {
+            return by_number;
+        }
+        let [mut key, mut other_key] = [Vec::new(), Vec::new()];
+        pattern.write_value_key(self.value(), &mut key);
+        pattern.write_value_key(other.value(), &mut other_key);
+        key.cmp(&other_key).then(by_number)
+    }
+}
+
+/// Rows of which the least are wanted.
+pub(super) struct ShortRows {
+    wanted: usize,
+    rows: Vec<Row>,
+    came: u64,
+    /// A greater head is refused: that of the greatest row that was left when others were let go.
+    greatest_head: u64,
+}
+
+impl ShortRows {
+    /// Room for those of which `wanted` are given in the end.
+    pub(super) fn new(wanted: usize) -> Self {
+        let rows = Vec::with_capacity(2 * wanted);
+        ShortRows { wanted, rows, came: 0, greatest_head: u64::MAX }
+    }
+
+    /// Takes in a row of which `head` is the head of the value's key; `None` where it is too long for that.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        (found, head): (RawValue<'_>, u64),
+        record: &[u8],
+        pattern: &SortPattern,
+    ) -> Option<()> {
+        let bytes = found.bytes();
+        let mut value = [0; BYTES];
+        value.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let record = record.try_into().ok()?;
+        self.came += 1;
+        if head <= self.greatest_head {
+            let (kind, length) = (found.kind(), bytes.len() as u8);
+            self.rows.push(Row { head, number: self.came, kind, length, value, record });
+            if self.rows.len() >= 2 * self.wanted {
+                self.cut(pattern);
+            }
+        }
+        Some(())
+    }
+
+    /// Lets go of what is not among the least so far.
+    fn cut(&mut self, pattern: &SortPattern) {
+        if self.wanted > 0 && self.rows.len() > self.wanted {
+            let compare = |a: &Row, b: &Row| a.compare(b, pattern);
+            let (_, greatest, _) = self.rows.select_nth_unstable_by(self.wanted - 1, compare);
+            self.greatest_head = greatest.head;
+        }
+        self.rows.truncate(self.wanted);
+    }
+
+    /// Puts the rows that are wanted in order.
+    pub(super) fn sort(&mut self, pattern: &SortPattern) {
+        self.cut(pattern);
+        self.rows.sort_unstable_by(|a, b| a.compare(b, pattern));
+    }
+
+    /// Shows the key and the record of each row, as they lie. Of the first `unseen` the key is left empty.
+    pub(super) fn show(
+        &self,
+        unseen: u64,
+        pattern: &SortPattern,
+        show: &mut dyn FnMut(&[u8], &[u8]),
+    ) {
+        let mut key = Vec::new();
+        for (row, number) in self.rows.iter().zip(0..) {
+            key.clear();
+            if number >= unseen {
+                pattern.write_value_key(row.value(), &mut key);
+            }
+            show(&key, &row.record);
+        }
+    }
+
+    /// Has the rows that are left lie as they came.
+    pub(super) fn as_they_came(&mut self) {
+        self.rows.sort_unstable_by_key(|row| row.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+    use marula_query::context::Context;
+
+    use super::*;
+
+    /// The records that are the least by `pattern`, as rows and by sorting whole keys.
+    fn check(pattern: &marula_bson::DocBuf, docs: &[marula_bson::DocBuf], wanted: usize) {
+        let pattern = SortPattern::parse(pattern.as_doc(), &Context::default()).unwrap();
+        let mut rows = ShortRows::new(wanted);
+        let mut keys = Vec::new();
+        for (number, doc) in (0_u64..).zip(docs) {
+            let value = pattern.short_value(doc.as_doc()).expect("a short value");
+            rows.push(value, &number.to_be_bytes(), &pattern).expect("short");
+            let mut key = Vec::new();
+            pattern.write_key(doc.as_doc(), &mut key).unwrap();
+            keys.push((key, number.to_be_bytes().to_vec()));
+        }
+        keys.sort();
+        keys.truncate(wanted);
+        rows.sort(&pattern);
+        let mut found = Vec::new();
+        rows.show(0, &pattern, &mut |key, record| found.push((key.to_vec(), record.to_vec())));
+        assert_eq!(found, keys, "{wanted} of {}", docs.len());
+        keys.sort_by(|a, b| a.1.cmp(&b.1));
+        rows.as_they_came();
+        let mut came = Vec::new();
+        rows.show(u64::MAX, &pattern, &mut |key, record| {
+            assert!(key.is_empty());
+            came.push(record.to_vec());
+        });
+        assert!(came.iter().eq(keys.iter().map(|(_, record)| record)));
+    }
+
+    #[test]
+    fn the_least_are_those_whose_keys_are() {
+        let docs: Vec<_> = (0..500_i32)
+            .map(|number| {
+                let mixed = number * 37 % 100;
+                // Doubles whose heads are equal, numbers of several types that are, and what is no number.
+                match number % 6 {
+                    0 => doc! { "a": (f64::from(mixed) + 1e-13 * f64::from(number)) },
+                    1 => doc! { "a": mixed },
+                    2 => doc! { "a": (i64::from(mixed)) },
+                    3 => doc! { "a": (f64::from(-mixed) / 3.0) },
+                    4 => doc! { "a": (number % 5 == 0) },
+                    _ => doc! { "b": number },
+                }
+            })
+            .collect();
+        for wanted in [0, 1, 2, 7, 110, 250, 500, 1000] {
+            for pattern in [doc! { "a": 1 }, doc! { "a": -1 }] {
+                check(&pattern, &docs, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_not_taken() {
+        let pattern = SortPattern::parse(doc! { "a": 1 }.as_doc(), &Context::default()).unwrap();
+        let mut rows = ShortRows::new(3);
+        let doc = doc! { "a": "a text of some length" };
+        let value = pattern.short_value(doc.as_doc()).expect("its head is known");
+        assert!(rows.push(value, &[0; BYTES], &pattern).is_none());
+        let doc = doc! { "a": 1 };
+        let value = pattern.short_value(doc.as_doc()).expect("its head is known");
+        assert!(rows.push(value, &[0; BYTES + 1], &pattern).is_none());
+        assert!(rows.push(value, &[0; BYTES], &pattern).is_some());
+        assert!(pattern.short_value(doc! { "a": [1] }.as_doc()).is_none());
+        let pattern = SortPattern::parse(doc! { "a": 1, "b": 1 }.as_doc(), &Context::default());
+        assert!(pattern.unwrap().short_value(doc.as_doc()).is_none());
+    }
+}
