@@ -160,8 +160,11 @@ impl Sorter {
             return false;
         }
         let Some(value) = self.pattern.short_value(found.doc) else { return false };
-        self.bytes += (size + value.0.bytes().len()) as u64;
-        short.push(value, found.record, &self.pattern).is_some()
+        let is_short = short.push(value, found.record, &self.pattern).is_some();
+        if is_short {
+            self.bytes += (size + value.0.bytes().len()) as u64;
+        }
+        is_short
     }
 
     /// Makes rows of any length of those that are short.
