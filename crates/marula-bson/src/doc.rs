@@ -119,21 +119,17 @@ impl<'a> Doc<'a> {
         let mut rest = self.elements_bytes();
         let mut passed = 0;
         loop {
-            let (&tag, after_tag) = rest.split_first()?;
             // A load whose value nobody waits for: it brings what is a few fields ahead from memory meanwhile.
             std::hint::black_box(rest.get(AHEAD).copied());
-            let kind = Type::from_tag(tag)?;
-            let name_size = find_nul(after_tag)?;
-            let after_name = after_tag.get(name_size + 1..)?;
-            let size = value_size(kind, after_name)?;
+            let front = Front::read(rest)?;
             // The length and the first byte tell most names apart without a call that compares them.
-            if name_size == name.len()
-                && name.first().is_none_or(|first| after_tag.first() == Some(first))
-                && after_tag.starts_with(name)
+            if front.name_size == name.len()
+                && name.first().is_none_or(|first| front.after_tag.first() == Some(first))
+                && front.after_tag.starts_with(name)
             {
-                return Some(RawValue::new(kind, after_name.get(..size)?));
+                return Some(RawValue::new(front.kind, front.after_name.get(..front.size)?));
             }
-            rest = after_name.get(size..)?;
+            rest = front.after_name.get(front.size..)?;
             passed += 1;
             if passed == PASSED_BEFORE_SEARCH && rest.len() >= LEFT_TO_SEARCH && is_absent(rest) {
                 return None;
@@ -172,6 +168,28 @@ impl fmt::Debug for Doc<'_> {
     }
 }
 
+/// The first of some elements, taken apart as far as it takes to find the next.
+struct Front<'a> {
+    kind: Type,
+    after_tag: &'a [u8],
+    name_size: usize,
+    after_name: &'a [u8],
+    /// That of the value, which may be more than there is.
+    size: usize,
+}
+
+impl<'a> Front<'a> {
+    #[inline(always)]
+    fn read(elements: &'a [u8]) -> Option<Front<'a>> {
+        let (&tag, after_tag) = elements.split_first()?;
+        let kind = Type::from_tag(tag)?;
+        let name_size = find_nul(after_tag)?;
+        let after_name = after_tag.get(name_size + 1..)?;
+        let size = value_size(kind, after_name)?;
+        Some(Front { kind, after_tag, name_size, after_name, size })
+    }
+}
+
 /// The fields of a document in order.
 #[derive(Clone)]
 pub struct Iter<'a> {
@@ -192,10 +210,8 @@ impl<'a> Iter<'a> {
     /// Passes over the next field; `None` where there is none.
     #[inline]
     fn pass(&mut self) -> Option<()> {
-        let (&tag, after_tag) = self.rest.split_first()?;
-        let kind = Type::from_tag(tag)?;
-        let after_name = after_tag.get(find_nul(after_tag)? + 1..)?;
-        self.rest = after_name.get(value_size(kind, after_name)?..)?;
+        let Front { after_name, size, .. } = Front::read(self.rest)?;
+        self.rest = after_name.get(size..)?;
         Some(())
     }
 }
@@ -205,11 +221,8 @@ impl<'a> Iterator for Iter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
-        let (&tag, after_tag) = self.rest.split_first()?;
-        let kind = Type::from_tag(tag)?;
-        let (name, after_name) = after_tag.split_at_checked(find_nul(after_tag)?)?;
-        let after_name = after_name.get(1..)?;
-        let size = value_size(kind, after_name)?;
+        let Front { kind, after_tag, name_size, after_name, size } = Front::read(self.rest)?;
+        let name = after_tag.get(..name_size)?;
         let (value, rest) = after_name.split_at_checked(size)?;
         self.rest = rest;
         Some(Element { name: name.as_bstr(), value: RawValue::new(kind, value) })

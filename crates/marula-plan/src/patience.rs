@@ -2,7 +2,7 @@
 //!
 //! A command runs first on a thread that other connections wait for. Handing it to another thread costs more than finding
 //! a few documents by an index does: two threads are woken, and everything is parsed and planned twice. So a plan that
-//! goes by an index is tried where it is, for a time that the others can spare; what is not done by then begins
+//! goes by an index is tried where it is, for a time that the others can spare; what is far from done by then begins
 //! anew elsewhere. How long queries of its shape took last says whether that is worth it.
 
 use std::time::Duration;

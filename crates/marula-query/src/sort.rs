@@ -191,7 +191,7 @@ impl SortPattern {
                 return Ok(false);
             }
             key.clear();
-            encode_part(value.get(), descending, self.collator(), key);
+            self.write_value_key(value, key);
             return Ok(true);
         }
         self.write_key_with_meta(doc, meta, key).map(|()| true)
@@ -200,12 +200,12 @@ impl SortPattern {
     /// The value that a document is sorted by where the pattern is one path, no array is met, and the
     /// [head](part_head) of its key is known without writing it: both.
     #[inline]
-    pub fn short_value<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, u64)> {
+    pub fn value_and_head<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, u64)> {
         let (value, descending) = self.only_value(doc)?;
         Some((value, part_head(value, descending, self.collation.is_some())?))
     }
 
-    /// Appends the key of a document to `key` by what [`short_value`](SortPattern::short_value) has found.
+    /// Appends the key of a document to `key` by what [`value_and_head`](SortPattern::value_and_head) has found.
     pub fn write_value_key(&self, value: RawValue<'_>, key: &mut Vec<u8>) {
         let descending = matches!(&self.parts[..], [SortPart::Path { descending: true, .. }]);
         encode_part(value.get(), descending, self.collator(), key);

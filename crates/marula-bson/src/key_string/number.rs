@@ -55,17 +55,25 @@ pub(super) fn encode_i64(number: i64, key: &mut Vec<u8>) {
 /// The most bytes of a tag and of an integer part.
 const INTEGER_BYTES: usize = 1 + size_of::<u64>();
 
-/// Appends the tag and the bytes of `doubled`, the integer part × 2 with its flag, which is not zero.
+/// The tag of `doubled`, the integer part × 2 with its flag, which is not zero; its bytes, as those of a number that begins with
+/// them; how many they are.
 #[inline]
-fn encode_integer_part(negative: bool, doubled: u64, key: &mut Vec<u8>) {
+fn integer_part(negative: bool, doubled: u64) -> (u8, u64, u32) {
     let skip = doubled.leading_zeros() / 8;
     #[allow(clippy::cast_possible_truncation)]
     let tag = POSITIVE_SMALL + 8 - skip as u8;
     let (tag, doubled) = if negative { (MIRROR - tag, !doubled) } else { (tag, doubled) };
+    (tag, doubled << (8 * skip), 8 - skip)
+}
+
+/// Appends the tag and the bytes of an [integer part](integer_part).
+#[inline]
+fn encode_integer_part(negative: bool, doubled: u64, key: &mut Vec<u8>) {
+    let (tag, shifted, size) = integer_part(negative, doubled);
     let mut bytes = [tag; INTEGER_BYTES];
     let [_, behind @ ..] = &mut bytes;
-    behind.copy_from_slice(&(doubled << (8 * skip)).to_be_bytes());
-    key.extend_from_slice(bytes.get(..INTEGER_BYTES - skip as usize).unwrap_or_default());
+    behind.copy_from_slice(&shifted.to_be_bytes());
+    key.extend_from_slice(bytes.get(..1 + size as usize).unwrap_or_default());
 }
 
 /// The head of an integer's key.
@@ -78,13 +86,9 @@ pub(super) fn head_of_i64(number: i64) -> Head {
     if magnitude == INTEGER_LIMIT {
         return head::tagged(NEGATIVE_LARGE, !(9_223_372_036_854_775_808.0_f64.to_bits() << 1));
     }
-    let doubled = magnitude << 1;
-    let skip = doubled.leading_zeros() / 8;
-    #[allow(clippy::cast_possible_truncation)]
-    let tag = POSITIVE_SMALL + 8 - skip as u8;
-    let (tag, doubled) = if number < 0 { (MIRROR - tag, !doubled) } else { (tag, doubled) };
-    let (head, size) = head::tagged(tag, doubled << (8 * skip));
-    (head, size.min(1 + 8 - skip))
+    let (tag, shifted, size) = integer_part(number < 0, magnitude << 1);
+    let (head, head_size) = head::tagged(tag, shifted);
+    (head, head_size.min(1 + size))
 }
 
 /// The head of a double's key.
@@ -104,12 +108,9 @@ pub(super) fn head_of_f64(number: f64) -> Head {
         0 => (POSITIVE_SMALL, floor),
         INTEGER_LIMIT.. => (POSITIVE_LARGE, floor),
         _ => {
-            let doubled = integer << 1 | 1;
-            let skip = doubled.leading_zeros() / 8;
+            let (tag, shifted, size) = integer_part(false, integer << 1 | 1);
             // The floor follows the bytes of the integer part.
-            let behind = floor.checked_shr(8 * (8 - skip)).unwrap_or(0);
-            #[allow(clippy::cast_possible_truncation)]
-            (POSITIVE_SMALL + 8 - skip as u8, doubled << (8 * skip) | behind)
+            (tag, shifted | floor.checked_shr(8 * size).unwrap_or(0))
         }
     };
     if number < 0.0 { head::tagged(MIRROR - tag, !rest) } else { head::tagged(tag, rest) }
@@ -151,15 +152,13 @@ fn encode_fraction(
         let tag = if integer == 0 { POSITIVE_SMALL } else { POSITIVE_LARGE };
         key.push(if negative { MIRROR - tag } else { tag });
     }
-    let floor = floor.to_bits() << 1 | u64::from(decimal.is_some());
-    let floor = if negative { !floor } else { floor };
-    key.extend_from_slice(&floor.to_be_bytes());
+    let start = key.len();
+    key.extend_from_slice(&(floor.to_bits() << 1 | u64::from(decimal.is_some())).to_be_bytes());
     if let Some((place, digits)) = decimal {
-        let start = key.len();
         encode_digits(place, digits, key);
-        if negative {
-            super::invert(key, start);
-        }
+    }
+    if negative {
+        super::invert(key, start);
     }
 }
 

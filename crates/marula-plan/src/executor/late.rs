@@ -150,13 +150,8 @@ impl Fetched {
     pub(super) fn pass(&mut self, count: u64) -> u64 {
         let unseen = count.min(self.unseen);
         self.unseen -= unseen;
-        let seen = (count - unseen).min(self.rows.len() as u64);
-        // No more than there are rows in memory.
-        #[allow(clippy::cast_possible_truncation)]
-        if seen > 0 {
-            self.rows.nth(seen as usize - 1);
-        }
-        unseen + seen
+        let seen = (unseen..count).zip(self.rows.by_ref()).count();
+        unseen + seen as u64
     }
 }
 

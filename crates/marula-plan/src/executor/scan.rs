@@ -12,7 +12,7 @@ use marula_query::filter::{Filter, Node as FilterNode};
 use marula_storage::Direction;
 
 use super::entry_doc;
-use super::walk::{Origin, Walk};
+use super::walk::Walk;
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::bounds::{KeyBounds, Verdict};
@@ -293,25 +293,18 @@ impl Ixscan {
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let Self { standing, .. } = self;
+        let standing = &mut self.standing;
+        let from = env.origin();
         let open = &mut env.open[standing.number];
+        // The only key of a unique index was looked up.
         let Open::Entries(walk) = open else { return Ok(standing.end(open)) };
-        let from = Origin { store: env.store, collection: env.collection, opened: env.opened };
         let wanted = standing.wanted;
         standing.wanted -= 1;
         if !walk.advance_reading(&from, wanted, None)? {
             return Ok(standing.end(open));
         }
         stats.keys += 1;
-        let entry = walk.entry()?;
-        let answer = out(Found {
-            doc: Doc::EMPTY,
-            record: entry.record,
-            entry: Some((walk.index(), entry)),
-            is_fetched: false,
-            ahead: walk.document(),
-            score: None,
-        })?;
+        let answer = out(found_at(walk, walk.entry()?, Doc::EMPTY))?;
         standing.is_held = answer == Emit::Full;
         Ok(Step::Advanced(answer))
     }
@@ -400,14 +393,7 @@ impl Ixscan {
             }
         }
         let doc = if *covers { Doc::trusted(&standing.shown) } else { Doc::EMPTY };
-        let answer = out(Found {
-            doc,
-            record: entry.record,
-            entry: Some((index, entry)),
-            is_fetched: false,
-            ahead: cursor.document(),
-            score: None,
-        })?;
+        let answer = out(found_at(cursor, entry, doc))?;
         if answer == Emit::Full {
             standing.is_held = true;
             return Ok(Step::Advanced(answer));
@@ -476,6 +462,7 @@ impl Ixscan {
     /// Moves to the next entry, opening the cursor if this is the run's first; answers whether there is one.
     fn advance(&mut self, stats: &mut Stats, env: &mut Env<'_>) -> Result<bool> {
         let Self { index, bounds, direction, standing, .. } = self;
+        let from = env.origin();
         let open = &mut env.open[standing.number];
         if let Open::Entries(cursor) = open {
             if standing.is_held {
@@ -488,7 +475,6 @@ impl Ixscan {
             if standing.wanted == 0 {
                 return cursor.advance();
             }
-            let from = Origin { store: env.store, collection: env.collection, opened: env.opened };
             let there_is_one = match &bounds.keys {
                 KeyBounds::Fields(fields) => {
                     let mut is_inside = |entry: &Entry<'_>| {
@@ -529,6 +515,19 @@ impl Ixscan {
         };
         *open = Open::Entries(cursor);
         Ok(there_is_one)
+    }
+}
+
+/// What a walk shows of the entry that it stands on; `doc` is made of the entry's values, or empty.
+#[inline]
+fn found_at<'a>(walk: &'a Walk<'_>, entry: Entry<'a>, doc: Doc<'a>) -> Found<'a> {
+    Found {
+        doc,
+        record: entry.record,
+        entry: Some((walk.index(), entry)),
+        is_fetched: false,
+        ahead: walk.document(),
+        score: None,
     }
 }
 

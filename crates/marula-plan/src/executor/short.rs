@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 
 use marula_bson::{RawValue, Type};
+use marula_error::Result;
 use marula_query::sort::SortPattern;
 
 /// The bytes of a value, and of a record id.
@@ -60,10 +61,9 @@ pub(super) struct ShortRows {
 }
 
 impl ShortRows {
-    /// Room for those of which `wanted` are given in the end.
+    /// None so far; `wanted` are given in the end.
     pub(super) fn new(wanted: usize) -> Self {
-        let rows = Vec::with_capacity(2 * wanted);
-        ShortRows { wanted, rows, came: 0, greatest_head: u64::MAX }
+        ShortRows { wanted, rows: Vec::new(), came: 0, greatest_head: u64::MAX }
     }
 
     /// Takes in a row of which `head` is the head of the value's key; `None` where it is too long for that.
@@ -110,16 +110,17 @@ impl ShortRows {
         &self,
         unseen: u64,
         pattern: &SortPattern,
-        show: &mut dyn FnMut(&[u8], &[u8]),
-    ) {
+        show: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut key = Vec::new();
         for (row, number) in self.rows.iter().zip(0..) {
             key.clear();
             if number >= unseen {
                 pattern.write_value_key(row.value(), &mut key);
             }
-            show(&key, &row.record);
+            show(&key, &row.record)?;
         }
+        Ok(())
     }
 
     /// Has the rows that are left lie as they came.
@@ -141,7 +142,7 @@ mod tests {
         let mut rows = ShortRows::new(wanted);
         let mut keys = Vec::new();
         for (number, doc) in (0_u64..).zip(docs) {
-            let value = pattern.short_value(doc.as_doc()).expect("a short value");
+            let value = pattern.value_and_head(doc.as_doc()).expect("a short value");
             rows.push(value, &number.to_be_bytes(), &pattern).expect("short");
             let mut key = Vec::new();
             pattern.write_key(doc.as_doc(), &mut key).unwrap();
@@ -151,7 +152,11 @@ mod tests {
         keys.truncate(wanted);
         rows.sort(&pattern);
         let mut found = Vec::new();
-        rows.show(0, &pattern, &mut |key, record| found.push((key.to_vec(), record.to_vec())));
+        rows.show(0, &pattern, &mut |key, record| {
+            found.push((key.to_vec(), record.to_vec()));
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(found, keys, "{wanted} of {}", docs.len());
         keys.sort_by(|a, b| a.1.cmp(&b.1));
         rows.as_they_came();
@@ -159,7 +164,9 @@ mod tests {
         rows.show(u64::MAX, &pattern, &mut |key, record| {
             assert!(key.is_empty());
             came.push(record.to_vec());
-        });
+            Ok(())
+        })
+        .unwrap();
         assert!(came.iter().eq(keys.iter().map(|(_, record)| record)));
     }
 
@@ -191,14 +198,14 @@ mod tests {
         let pattern = SortPattern::parse(doc! { "a": 1 }.as_doc(), &Context::default()).unwrap();
         let mut rows = ShortRows::new(3);
         let doc = doc! { "a": "a text of some length" };
-        let value = pattern.short_value(doc.as_doc()).expect("its head is known");
+        let value = pattern.value_and_head(doc.as_doc()).expect("its head is known");
         assert!(rows.push(value, &[0; BYTES], &pattern).is_none());
         let doc = doc! { "a": 1 };
-        let value = pattern.short_value(doc.as_doc()).expect("its head is known");
+        let value = pattern.value_and_head(doc.as_doc()).expect("its head is known");
         assert!(rows.push(value, &[0; BYTES + 1], &pattern).is_none());
         assert!(rows.push(value, &[0; BYTES], &pattern).is_some());
-        assert!(pattern.short_value(doc! { "a": [1] }.as_doc()).is_none());
+        assert!(pattern.value_and_head(doc! { "a": [1] }.as_doc()).is_none());
         let pattern = SortPattern::parse(doc! { "a": 1, "b": 1 }.as_doc(), &Context::default());
-        assert!(pattern.unwrap().short_value(doc.as_doc()).is_none());
+        assert!(pattern.unwrap().value_and_head(doc.as_doc()).is_none());
     }
 }

@@ -159,7 +159,7 @@ impl Sorter {
         if size > late::DOCUMENT_BYTES_MAX {
             return false;
         }
-        let Some(value) = self.pattern.short_value(found.doc) else { return false };
+        let Some(value) = self.pattern.value_and_head(found.doc) else { return false };
         let is_short = short.push(value, found.record, &self.pattern).is_some();
         if is_short {
             self.bytes += (size + value.0.bytes().len()) as u64;
@@ -173,13 +173,9 @@ impl Sorter {
             return Ok(());
         };
         short.as_they_came();
-        let mut result = Ok(());
         short.show(0, &self.pattern, &mut |key, record| {
-            if result.is_ok() {
-                result = sort.push(key, &[&row_head(None, record), record]);
-            }
-        });
-        result
+            sort.push(key, &[&row_head(None, record), record])
+        })
     }
 
     /// The bytes of documents and keys that were taken in, once all were, and how often some of them went to the disk.
@@ -209,11 +205,10 @@ impl Sorter {
         }
         let mut rows = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
             if let Some(short) = &self.short {
-                let mut show = |key: &[u8], record: &[u8]| {
+                return short.show(unseen, &self.pattern, &mut |key, record| {
                     show(key, Row { score: None, record, doc: None });
-                };
-                short.show(unseen, &self.pattern, &mut show);
-                return Ok(());
+                    Ok(())
+                });
             }
             while sorted.advance()? {
                 show(sorted.key(), Row::read(sorted.value()));
@@ -256,6 +251,7 @@ impl Sorter {
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
             let Row { score, record, doc } = Row::read(sorted.value());
+            // Without bytes where what is stored is damaged.
             let doc = doc.unwrap_or(Doc::EMPTY);
             match take(Found { score, ..Found::fetched(doc, record) })? {
                 Emit::Taken => {}

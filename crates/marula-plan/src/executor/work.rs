@@ -12,6 +12,7 @@ use marula_storage::store::Stamp;
 use super::late::Source;
 use super::scan::Open;
 use super::sort::Sorter;
+use super::walk::Origin;
 use super::{Emit, End, Found};
 use crate::plan::{Counted, Fetch, Node, Or, Projecting, Sort, Stage, Stats};
 use crate::query::Query;
@@ -57,6 +58,11 @@ impl<'r> Env<'r> {
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
         let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
         Env { store, collection, filter, fields, context, opened: store.newest_stamp(), open }
+    }
+
+    /// What a walk reads documents from.
+    pub(super) fn origin(&self) -> Origin<'r, 'r> {
+        Origin { store: self.store, collection: self.collection, opened: self.opened }
     }
 
     /// Whether a write has come since the run began, so that what an index said may have been overtaken.
