@@ -40,7 +40,7 @@ fn measure(name: &str, mut run: impl FnMut() -> usize) {
 
 fn measure_update(name: &str, doc: &DocBuf, update: &DocBuf) {
     let context = Context::default();
-    let options = UpdateOptions { array_filters: None, constants: None, multi: false };
+    let options = UpdateOptions::default();
     let update =
         Update::parse(Value::from(update), &options, &context).expect("the update is good");
     let mut out = Vec::new();

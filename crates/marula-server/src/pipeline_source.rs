@@ -20,6 +20,7 @@ use marula_query::stage::{
     Env, JoinSide, Kind, Pipeline, Replacement, Report, Source, Stage, Step, World,
 };
 use marula_query::text;
+use marula_query::update::EmptyTimestamps;
 
 use crate::context::{Context, Watch};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
@@ -131,9 +132,15 @@ impl World for Surroundings {
         self.writer.update_one(&ns, filter, update, variables)
     }
 
-    fn insert_one(&self, database: &str, collection: &str, document: Doc<'_>) -> Result<()> {
+    fn insert_one(
+        &self,
+        database: &str,
+        collection: &str,
+        document: Doc<'_>,
+        empty_timestamps: EmptyTimestamps,
+    ) -> Result<()> {
         let ns = Namespace::new(database, collection)?;
-        self.writer.insert(&ns, &mut std::iter::once(document))
+        self.writer.insert(&ns, document, empty_timestamps)
     }
 
     fn check_interrupt(&self) -> Result<()> {

@@ -11,7 +11,7 @@ use marula_plan::{Emit, Execution, Query, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::stage::Replacement;
-use marula_query::update::{Update, UpdateOptions};
+use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
 
 use crate::time_series;
 use crate::update_one::change_if_matching;
@@ -149,7 +149,7 @@ impl Writer {
         variables: Doc<'_>,
     ) -> Result<bool> {
         let constants = Some(variables).filter(|variables| !variables.is_empty());
-        let options = UpdateOptions { array_filters: None, constants, multi: false };
+        let options = UpdateOptions { constants, ..UpdateOptions::default() };
         let update = Update::parse(update, &options, &self.context)?;
         let parsed = Filter::parse(filter, &self.context)?;
         let Some(collection) = self.db.collection(ns) else {
@@ -202,24 +202,28 @@ impl Writer {
         Ok(record)
     }
 
-    /// Inserts documents into a collection, which is created where there is none.
-    pub fn insert<'d>(
+    /// Inserts a document into a collection, which is created where there is none.
+    pub fn insert(
         &self,
         ns: &Namespace,
-        documents: &mut dyn Iterator<Item = Doc<'d>>,
+        document: Doc<'_>,
+        empty_timestamps: EmptyTimestamps,
     ) -> Result<()> {
         let collection = self.db.collection_or_create(ns)?;
         writes::check_not_view(&collection)?;
-        self.insert_into(&collection, documents)
+        self.insert_into(&collection, &mut std::iter::once(document), empty_timestamps)
     }
 
     fn insert_into<'d>(
         &self,
         collection: &Collection,
         documents: &mut dyn Iterator<Item = Doc<'d>>,
+        empty_timestamps: EmptyTimestamps,
     ) -> Result<()> {
         let mut report = InsertReport::default();
-        self.op().insert(collection, documents, true, &mut report)?;
+        let mut op = self.op();
+        op.empty_timestamps = empty_timestamps;
+        op.insert(collection, documents, true, &mut report)?;
         report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 }
@@ -260,7 +264,8 @@ impl Beside {
                 return Err(error);
             }
         } else {
-            self.writer.insert_into(&self.collection, &mut self.gathered.docs())?;
+            let filled = EmptyTimestamps::Filled;
+            self.writer.insert_into(&self.collection, &mut self.gathered.docs(), filled)?;
         }
         self.gathered.bytes.clear();
         self.gathered.ends.clear();

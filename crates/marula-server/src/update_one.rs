@@ -109,6 +109,7 @@ impl Statement<'_> {
             array_filters: self.array_filters,
             constants: self.constants,
             multi: self.multi,
+            empty_timestamps: op.empty_timestamps,
         };
         let update = Update::parse(self.update, &options, &context)?;
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };

@@ -3,12 +3,19 @@
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::Patience;
+use marula_query::update::EmptyTimestamps;
 
+use crate::command::fields::{Field, Types};
 use crate::context::Context;
 use crate::net::service::Place;
 use crate::request::Request;
 
+/// The field that keeps empty timestamps.
+pub const BYPASS_EMPTY_TS_REPLACEMENT: Field =
+    Field::optional("bypassEmptyTsReplacement", Types::BOOLEAN).or(bypass_not_boolean);
+
 errors! {
+    bypass_not_boolean(kind: &str) = TypeMismatch, "Field 'bypassEmptyTsReplacement' should be a boolean value, but found: {kind}";
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
@@ -56,6 +63,14 @@ pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<Writ
         }
     }
     Ok(Some(op))
+}
+
+/// What becomes of empty timestamps in the documents of a request.
+pub fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
+    match request.flag("bypassEmptyTsReplacement") {
+        true => EmptyTimestamps::Kept,
+        false => EmptyTimestamps::Filled,
+    }
 }
 
 /// Whether a write that may not wait failed because it would have had to: nothing was done.

@@ -3,6 +3,7 @@
 
 use marula_bson::{Doc, DocWriter, ObjectId, Type, Value};
 use marula_error::{Result, errors};
+use marula_query::update::EmptyTimestamps;
 
 /// The largest document. Source: manual "MongoDB Limits and Thresholds": 16 MiB.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -28,11 +29,13 @@ fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
 
 /// Writes `doc` as it is to be stored into `out`, which is cleared first.
 ///
-/// `next_timestamp` makes the value that replaces an empty timestamp at the top level; `now_ms` dates a new `_id`.
+/// `next_timestamp` makes the value that replaces an empty timestamp at the top level, unless these are kept; `now_ms`
+/// dates a new `_id`.
 /// Errors: `insert_too_large`, `id_type`, `id_dollar_field`.
 pub(super) fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
+    empty_timestamps: EmptyTimestamps,
     next_timestamp: &mut dyn FnMut() -> u64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -43,6 +46,7 @@ pub(super) fn prepare_insert(
     if is_deeper(doc, DEPTH_MAX) {
         return Err(too_deep());
     }
+    let fills = empty_timestamps == EmptyTimestamps::Filled;
     let mut is_id_first = false;
     let mut has_empty_timestamp = false;
     let mut id = None;
@@ -50,7 +54,7 @@ pub(super) fn prepare_insert(
         if element.name == "_id" && id.is_none() {
             is_id_first = position == 0;
             id = Some(element.value);
-        } else if element.value.kind() == Type::Timestamp {
+        } else if element.value.kind() == Type::Timestamp && fills {
             has_empty_timestamp |= element.value.get() == Value::Timestamp(0);
         }
     }
@@ -70,7 +74,7 @@ pub(super) fn prepare_insert(
     for element in doc {
         if element.name == "_id" && !is_id_seen {
             is_id_seen = true;
-        } else if element.value.get() == Value::Timestamp(0) {
+        } else if fills && element.value.get() == Value::Timestamp(0) {
             writer.append(element.name, Value::Timestamp(next_timestamp()));
         } else {
             writer.append_raw(element.name, element.value);
@@ -124,7 +128,7 @@ mod tests {
 
     fn check(given: &DocBuf, expected: &DocBuf) {
         let mut out = Vec::new();
-        prepare_insert(given.as_doc(), 0, &mut || 42, &mut out).unwrap();
+        prepare_insert(given.as_doc(), 0, EmptyTimestamps::Filled, &mut || 42, &mut out).unwrap();
         assert_eq!(DocBuf::trusted(out), *expected);
     }
 
@@ -144,9 +148,18 @@ mod tests {
     }
 
     #[test]
+    fn empty_timestamps_may_be_kept() {
+        let mut out = Vec::new();
+        let given = doc! { "t": Value::Timestamp(0), "_id": 1 };
+        prepare_insert(given.as_doc(), 0, EmptyTimestamps::Kept, &mut || 42, &mut out).unwrap();
+        assert_eq!(DocBuf::trusted(out), doc! { "_id": 1, "t": Value::Timestamp(0) });
+    }
+
+    #[test]
     fn a_missing_id_is_made() {
         let mut out = Vec::new();
-        prepare_insert(doc! { "a": 1 }.as_doc(), 5_000, &mut || 0, &mut out).unwrap();
+        let filled = EmptyTimestamps::Filled;
+        prepare_insert(doc! { "a": 1 }.as_doc(), 5_000, filled, &mut || 0, &mut out).unwrap();
         let Some(Value::ObjectId(id)) = Doc::trusted(&out).get("_id") else {
             panic!("no ObjectId")
         };
@@ -158,7 +171,8 @@ mod tests {
         for bad in
             [doc! { "_id": [] }, doc! { "_id": { "$a": 1 } }, doc! { "_id": Value::Undefined }]
         {
-            assert!(prepare_insert(bad.as_doc(), 0, &mut || 0, &mut Vec::new()).is_err());
+            let (kept, out) = (EmptyTimestamps::Kept, &mut Vec::new());
+            assert!(prepare_insert(bad.as_doc(), 0, kept, &mut || 0, out).is_err());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
 use marula_error::{Error, Result};
+use marula_query::update::EmptyTimestamps;
 use marula_storage::Space;
 use parking_lot::Mutex;
 
@@ -146,7 +147,9 @@ impl WriteOp<'_> {
                     report.retried.push(self.ids.at(position));
                     continue;
                 }
-                if let Err(error) = self.prepare(collection, &state, doc, position, &mut chunk) {
+                let empty = self.empty_timestamps;
+                let prepared = self.prepare(collection, &state, doc, empty, position, &mut chunk);
+                if let Err(error) = prepared {
                     failed = Some((position, error));
                     break;
                 }
@@ -188,7 +191,8 @@ impl WriteOp<'_> {
         let _shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
-        self.prepare(collection, &state, doc, 0, &mut chunk)?;
+        // Where the document came of a replacement, that has filled its empty timestamps.
+        self.prepare(collection, &state, doc, EmptyTimestamps::Kept, 0, &mut chunk)?;
         let statements = Statements::Of(statements);
         let (_, errors) =
             self.retrying(|op| op.try_insert_chunk(collection, &state, &chunk, true, statements))?;
@@ -216,13 +220,15 @@ impl WriteOp<'_> {
         collection: &Collection,
         state: &State,
         doc: Doc<'_>,
+        empty_timestamps: EmptyTimestamps,
         position: usize,
         chunk: &mut Chunk,
     ) -> Result<()> {
         let db = self.db;
         let buffers = &mut self.buffers;
         let mut next_timestamp = || db.next_timestamp(self.now_ms);
-        document::prepare_insert(doc, self.now_ms, &mut next_timestamp, &mut buffers.document)?;
+        let (fill, out) = (&mut next_timestamp, &mut buffers.document);
+        document::prepare_insert(doc, self.now_ms, empty_timestamps, fill, out)?;
         let prepared = Doc::trusted(&buffers.document);
         if !self.bypass_validation {
             check_validator(state, collection, prepared, None)?;

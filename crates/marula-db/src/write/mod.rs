@@ -15,7 +15,7 @@ mod update;
 use std::time::{Duration, Instant};
 
 use marula_error::{Result, codes};
-use marula_query::update::Touched;
+use marula_query::update::{EmptyTimestamps, Touched};
 use marula_storage::{Direction, KeyRange, Space, Txn};
 
 use crate::build::side::Notes;
@@ -69,6 +69,8 @@ pub struct WriteOp<'a> {
     pub ids: StatementIds,
     /// Skips the collection's validator.
     pub bypass_validation: bool,
+    /// What an insert does with timestamps that are zero.
+    pub empty_timestamps: EmptyTimestamps,
     /// Whether the thread may wait for others. Where it may not, a write that would wait fails with
     /// `WriteConflict` and has done nothing.
     pub may_wait: bool,
@@ -100,6 +102,7 @@ impl<'a> WriteOp<'a> {
             numbered: None,
             ids: StatementIds::From(0),
             bypass_validation: false,
+            empty_timestamps: EmptyTimestamps::Filled,
             may_wait: true,
             now_ms,
             buffers: Buffers::default(),

@@ -12,6 +12,7 @@ use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
+use crate::update::EmptyTimestamps;
 
 pub(super) const ROW: Row =
     Row { name: "$merge", since: FeatureVersion::V6_0, place: Place::Last, parse };
@@ -417,7 +418,12 @@ impl Merge {
     }
 
     fn insert(&self, document: Doc<'_>, env: &Env) -> Result<()> {
-        env.world.insert_one(&self.database, &self.collection, document)
+        // Merging is an upsert that sets fields, which keeps empty timestamps.
+        let empty_timestamps = match self.when_matched {
+            WhenMatched::Merge | WhenMatched::KeepExisting => EmptyTimestamps::Kept,
+            _ => EmptyTimestamps::Filled,
+        };
+        env.world.insert_one(&self.database, &self.collection, document, empty_timestamps)
     }
 
     /// Whether the target's document is found by its `_id` alone.

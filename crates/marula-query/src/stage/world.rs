@@ -7,6 +7,7 @@ use marula_error::{Result, errors};
 
 use super::{Pipeline, Source};
 use crate::context::Context;
+use crate::update::EmptyTimestamps;
 
 errors! {
     /// A stage that writes runs where nothing may be written.
@@ -70,7 +71,13 @@ pub trait World: Send + Sync {
     }
 
     /// Inserts a document; an `_id` is made where it has none.
-    fn insert_one(&self, _database: &str, _collection: &str, _document: Doc<'_>) -> Result<()> {
+    fn insert_one(
+        &self,
+        _database: &str,
+        _collection: &str,
+        _document: Doc<'_>,
+        _empty_timestamps: EmptyTimestamps,
+    ) -> Result<()> {
         Err(writes_nothing("$merge"))
     }
 

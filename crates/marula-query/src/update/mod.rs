@@ -55,8 +55,18 @@ pub struct Update {
     kind: Kind,
 }
 
+/// What becomes of the timestamp zero where it is a field at the top of a document that is stored whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EmptyTimestamps {
+    /// The present moment takes its place.
+    #[default]
+    Filled,
+    /// It is stored as it is, as tools ask that copy documents.
+    Kept,
+}
+
 /// What [`Update::parse`] needs to know beside the update itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct UpdateOptions<'a> {
     /// The command's `arrayFilters`, if it has any.
     pub array_filters: Option<Doc<'a>>,
@@ -64,6 +74,8 @@ pub struct UpdateOptions<'a> {
     pub constants: Option<Doc<'a>>,
     /// Whether the statement is `multi`: a replacement is refused then.
     pub multi: bool,
+    /// What a replacement does with empty timestamps.
+    pub empty_timestamps: EmptyTimestamps,
 }
 
 /// What a filter noted of a document when it matched.
@@ -112,7 +124,9 @@ impl Update {
                 Kind::Operators(Operators::parse(doc, array_filters, context)?)
             }
             Value::Document(_) if options.multi => return Err(multi_replacement()),
-            Value::Document(doc) => Kind::Replacement(Replacement::new(doc)),
+            Value::Document(doc) => {
+                Kind::Replacement(Replacement::new(doc, options.empty_timestamps))
+            }
             Value::Array(stages) => {
                 Kind::Pipeline(PipelineUpdate::parse(stages, options.constants, context)?)
             }

@@ -5,7 +5,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, Element, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use super::operator::now_timestamp;
-use super::stored;
+use super::{EmptyTimestamps, stored};
 use crate::context::Context;
 
 errors! {
@@ -17,13 +17,14 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Replacement {
     doc: DocBuf,
-    /// Whether a field at the top is the timestamp zero, which stands for the present moment.
+    /// Whether a field at the top is the timestamp zero that stands for the present moment.
     has_zero_timestamp: bool,
 }
 
 impl Replacement {
-    pub(super) fn new(doc: Doc<'_>) -> Replacement {
-        let has_zero_timestamp = doc.iter().any(is_zero_timestamp);
+    pub(super) fn new(doc: Doc<'_>, empty_timestamps: EmptyTimestamps) -> Replacement {
+        let has_zero_timestamp =
+            empty_timestamps == EmptyTimestamps::Filled && doc.iter().any(is_zero_timestamp);
         Replacement { doc: doc.to_buf(), has_zero_timestamp }
     }
 
@@ -69,7 +70,7 @@ impl Replacement {
         for element in doc {
             if is_first_id && element.name == "_id" {
                 is_first_id = false;
-            } else if is_zero_timestamp(element) {
+            } else if self.has_zero_timestamp && is_zero_timestamp(element) {
                 writer.append(element.name, Value::Timestamp(now_timestamp(context)));
             } else {
                 writer.append_raw(element.name, element.value);

@@ -35,8 +35,7 @@ fn run(record: Doc<'_>) -> Result<(bool, Vec<u8>)> {
     let query = sub(record, "q");
     let options = UpdateOptions {
         array_filters: record.get("f").and_then(|filters| filters.as_array()),
-        constants: None,
-        multi: false,
+        ..UpdateOptions::default()
     };
     let update =
         Update::parse(record.get("u").expect("a record has an update"), &options, &context)?;
@@ -115,8 +114,12 @@ fn applied(update: Value<'_>, old: &DocBuf, options: &UpdateOptions<'_>) -> Resu
     Ok(if applied.changed { DocBuf::trusted(out) } else { old.clone() })
 }
 
-const PLAIN: UpdateOptions<'static> =
-    UpdateOptions { array_filters: None, constants: None, multi: false };
+const PLAIN: UpdateOptions<'static> = UpdateOptions {
+    array_filters: None,
+    constants: None,
+    multi: false,
+    empty_timestamps: EmptyTimestamps::Filled,
+};
 
 #[test]
 fn the_present_moment_comes_from_the_context() {
@@ -141,6 +144,11 @@ fn the_present_moment_comes_from_the_context() {
         "d": Value::Timestamp(7),
     };
     assert_eq!(new, expected);
+
+    // Not where the client says to keep it.
+    let kept = UpdateOptions { empty_timestamps: EmptyTimestamps::Kept, ..PLAIN };
+    let new = applied(Value::from(&replacement), &old, &kept).unwrap();
+    assert_eq!(new.as_doc().get("a"), Some(Value::Timestamp(0)));
 }
 
 #[test]
@@ -231,7 +239,7 @@ fn what_is_set_is_found() {
         doc! { "_id": 1, "a": [{ "b": 1 }, 2], "z": 1 },
     ];
     let context = Context::default();
-    let options = UpdateOptions { array_filters: None, constants: None, multi: false };
+    let options = UpdateOptions::default();
     for (value, document) in values.iter().flat_map(|v| documents.iter().map(move |d| (v, d))) {
         for path in ["c", "c.d.e", "a.0.b", "z"] {
             let set = DocBuf::build(|out| {

@@ -49,6 +49,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("nsInfo", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
+            writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
             Field::optional("errorsOnly", Types::BOOLEAN),
             Field::optional("cursor", Types::DOCUMENT),
@@ -136,6 +137,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ids = statements::read_ids(request, operations.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.empty_timestamps = writes::empty_timestamps(request);
     op.ids = ids;
     let mut bulk = Bulk {
         ctx,

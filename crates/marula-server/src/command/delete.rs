@@ -41,6 +41,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("deletes", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
+            writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
             Field::optional("runtimeConstants", Types::DOCUMENT),
             Field::optional("stmtId", Types::Any),

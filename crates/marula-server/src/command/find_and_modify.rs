@@ -62,6 +62,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("upsert", Types::FLAG),
             Field::optional("new", Types::FLAG),
             Field::optional("bypassDocumentValidation", Types::FLAG),
+            writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
             Field::optional("runtimeConstants", Types::DOCUMENT),
             Field::optional("stmtId", Types::Any),
@@ -81,6 +82,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let args = Args::parse(request)?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.empty_timestamps = writes::empty_timestamps(request);
     match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
         Some(Done::FoundAndModified(done)) => {
             reply.append_elements(done.as_doc().elements_bytes());
@@ -181,8 +183,11 @@ impl<'a> Args<'a> {
         context.has_text_score = text::has_search(self.query);
         // In the order in which mongod reads them: of several mistakes, the first is told.
         let hint = query_args::parse_hint(self.hint)?;
-        let options =
-            UpdateOptions { array_filters: self.array_filters, constants: None, multi: false };
+        let options = UpdateOptions {
+            array_filters: self.array_filters,
+            empty_timestamps: op.empty_timestamps,
+            ..UpdateOptions::default()
+        };
         let update =
             self.update.map(|update| Update::parse(update, &options, &context)).transpose()?;
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };

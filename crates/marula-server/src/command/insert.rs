@@ -33,6 +33,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("documents", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
+            writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("stmtId", Types::Any),
             Field::optional("stmtIds", Types::ARRAY),
             Field::optional("maxTimeMS", Types::NUMBER),
@@ -88,6 +89,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ids = statements::read_ids(request, documents.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.empty_timestamps = writes::empty_timestamps(request);
     op.may_wait = !is_inline;
     op.ids = ids;
     let mut report = InsertReport::default();

@@ -39,6 +39,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("updates", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
+            writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
             Field::optional("runtimeConstants", Types::DOCUMENT),
             Field::optional("stmtId", Types::Any),
@@ -133,6 +134,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ids = statements::read_ids(request, statements.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.empty_timestamps = writes::empty_timestamps(request);
     op.ids = ids;
 
     let (mut matched, mut modified) = (0i64, 0i64);

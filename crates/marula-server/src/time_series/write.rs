@@ -91,6 +91,7 @@ pub fn update(
         array_filters: statement.array_filters,
         constants: statement.constants,
         multi: true,
+        ..UpdateOptions::default()
     };
     let update = Update::parse(Value::Document(modifiers.as_doc()), &update_options, &context)?;
     let filter = Filter::parse(query.as_doc(), &context)?;

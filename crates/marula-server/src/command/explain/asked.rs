@@ -168,6 +168,7 @@ impl<'a> Asked<'a> {
                     array_filters: array_filters.and_then(|filters| filters.as_array()),
                     constants: constants.and_then(|constants| constants.as_doc()),
                     multi: matches!(verb, Verb::Update { multi: true, .. }),
+                    ..UpdateOptions::default()
                 };
                 Some(Update::parse(update, &options, &context)?)
             }
