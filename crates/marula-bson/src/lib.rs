@@ -18,6 +18,7 @@ pub mod ext_json;
 mod field_set;
 #[cfg(test)]
 mod generated;
+pub mod hex;
 mod iso_date;
 pub mod key_string;
 mod nul;

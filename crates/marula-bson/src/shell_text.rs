@@ -124,12 +124,7 @@ fn write_binary(binary: Binary<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const UUID: u8 = 4;
     let Binary { subtype, bytes } = binary;
     if let (UUID, Ok(uuid)) = (subtype, <[u8; 16]>::try_from(bytes)) {
-        f.write_str("UUID(\"")?;
-        for (index, byte) in uuid.iter().enumerate() {
-            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
-            write!(f, "{dash}{byte:02x}")?;
-        }
-        return f.write_str("\")");
+        return write!(f, "UUID(\"{}\")", crate::uuid::text(&uuid));
     }
     // The old form repeats the length in front of the content.
     let bytes = if subtype == OLD_BINARY { bytes.get(4..).unwrap_or(bytes) } else { bytes };

@@ -309,7 +309,8 @@ fn decode(bytes: &[u8]) -> Option<SessionRecord> {
 
 /// A session's id as error messages print it.
 fn session_text(lsid: &[u8]) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    use marula_bson::hex::text as hex;
+
     match lsid {
         [a, b, c, d, e, f, g, h, rest @ ..] => {
             let (clock, node) = rest.split_at(rest.len().min(2));

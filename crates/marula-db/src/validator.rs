@@ -1,8 +1,6 @@
 //! Applying a collection's validator to a document that is about to be stored.
 
-use std::fmt::Write;
-
-use marula_bson::{Doc, DocBuf};
+use marula_bson::{Doc, DocBuf, uuid};
 use marula_error::{Result, errors};
 use marula_query::validation;
 
@@ -63,23 +61,11 @@ pub fn check_place(ns: &Namespace, uuid: &[u8; 16], options: &CollectionOptions)
     }
     match ns.db() {
         db @ ("admin" | "local" | "config") => {
-            Err(not_in_internal_database(ns.as_str(), &uuid_text(uuid), db))
+            Err(not_in_internal_database(ns.as_str(), &uuid::text(uuid), db))
         }
         _ if ns.is_system() && !ns.collection().starts_with(BUCKETS_PREFIX) => {
-            Err(not_on_system_collection(ns.as_str(), &uuid_text(uuid)))
+            Err(not_on_system_collection(ns.as_str(), &uuid::text(uuid)))
         }
         _ => Ok(()),
     }
-}
-
-/// A UUID as errors and the log print it.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        write!(text, "{byte:02x}").expect("writing to a string does not fail");
-    }
-    text
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use marula_bson::{
-    ArrayWriter, Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf, doc,
+    ArrayWriter, Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf, doc, hex,
 };
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind, component_bit};
@@ -576,8 +576,7 @@ fn value_text(value: Value<'_>, collator: Option<&dyn Collator>) -> String {
         Value::String(text) if let Some(collator) = collator => {
             let mut key = Vec::new();
             collator.sort_key(text.as_ref(), &mut key);
-            let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("CollationKey(0x{digits})")
+            format!("CollationKey(0x{})", hex::text(&key))
         }
         Value::Document(_) | Value::Array(_) if let Some(collator) = collator => {
             collated(value, collator).get().to_string()
@@ -610,8 +609,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         french.collator().sort_key(b"x", &mut bytes);
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let key = format!("CollationKey(0x{digits})");
+        let key = format!("CollationKey(0x{})", hex::text(&bytes));
         assert_eq!(text("x".into(), "x".into(), true), format!("[{key}, {key}]"));
         // Where strings begin, no string is meant.
         let objects = Value::Document(Doc::EMPTY);

@@ -5,7 +5,7 @@
 
 use marula_bson::value::LONG_END;
 use marula_bson::{Collator, Doc, RawValue, Type, Value};
-use md5::Context as Md5;
+use md5::{Digest as _, Md5};
 
 use crate::expression::number::whole_of_decimal;
 
@@ -17,30 +17,30 @@ const SEED: i32 = 0;
 /// Source: `$toHashedIndexKey` of mongod 6.0 over values of every type.
 pub fn hashed_key(value: Value<'_>, collator: Option<&dyn Collator>) -> i64 {
     let mut md5 = Md5::new();
-    md5.consume(SEED.to_le_bytes());
+    md5.update(SEED.to_le_bytes());
     let value = value.to_buf();
     feed(&mut md5, value.as_raw(), None, collator);
-    let digest: [u8; 16] = md5.finalize().0;
+    let digest = md5.finalize();
     let (front, _) = digest.split_first_chunk::<8>().expect("an MD5 has sixteen bytes");
     i64::from_le_bytes(*front)
 }
 
 /// Feeds one value, with its name and the NUL behind it where it is a field. Validated BSON bounds the depth.
 fn feed(md5: &mut Md5, raw: RawValue<'_>, name: Option<&[u8]>, collator: Option<&dyn Collator>) {
-    md5.consume(class(raw.kind()).to_le_bytes());
+    md5.update(class(raw.kind()).to_le_bytes());
     if let Some(name) = name {
-        md5.consume(name);
-        md5.consume([0]);
+        md5.update(name);
+        md5.update([0]);
     }
     match raw.get() {
-        Value::Double(number) => md5.consume(whole_of_double(number).to_le_bytes()),
-        Value::Int32(number) => md5.consume(i64::from(number).to_le_bytes()),
-        Value::Int64(number) => md5.consume(number.to_le_bytes()),
-        Value::Decimal128(number) => md5.consume(whole_of_decimal(number).to_le_bytes()),
+        Value::Double(number) => md5.update(whole_of_double(number).to_le_bytes()),
+        Value::Int32(number) => md5.update(i64::from(number).to_le_bytes()),
+        Value::Int64(number) => md5.update(number.to_le_bytes()),
+        Value::Decimal128(number) => md5.update(whole_of_decimal(number).to_le_bytes()),
         Value::Document(doc) | Value::Array(doc) => feed_fields(md5, doc, collator),
         Value::CodeWithScope { code, scope } => {
-            md5.consume(code);
-            md5.consume([0]);
+            md5.update(code);
+            md5.update([0]);
             feed_fields(md5, scope, collator);
         }
         Value::String(text) if let Some(collator) = collator => {
@@ -48,9 +48,9 @@ fn feed(md5: &mut Md5, raw: RawValue<'_>, name: Option<&[u8]>, collator: Option<
             collator.sort_key(text, &mut key);
             let mut bytes = Vec::new();
             Value::String(key.as_slice().into()).write(&mut bytes);
-            md5.consume(bytes);
+            md5.update(bytes);
         }
-        _ => md5.consume(raw.bytes()),
+        _ => md5.update(raw.bytes()),
     }
 }
 
@@ -59,7 +59,7 @@ fn feed_fields(md5: &mut Md5, doc: Doc<'_>, collator: Option<&dyn Collator>) {
         feed(md5, element.value, Some(element.name), collator);
     }
     // The end counts as a value without a name.
-    md5.consume(0_i32.to_le_bytes());
+    md5.update(0_i32.to_le_bytes());
 }
 
 /// The number that a type's values are fed with in front.

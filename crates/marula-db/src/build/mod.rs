@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use marula_bson::uuid;
 use marula_error::{Error, Result, errors};
 use marula_storage::{Direction, Space};
 use parking_lot::{Condvar, Mutex};
@@ -33,7 +34,6 @@ use crate::db::Db;
 use crate::index::{Index, KeyMaker, KeySet, Multikey, entry as index_entry};
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
-use crate::validator::uuid_text;
 use crate::write::duplicate_key;
 use merge::{Merge, Source};
 use run::{Item, Runs};
@@ -181,8 +181,8 @@ pub(crate) fn failure(build: &Uuid, collection: &Collection, cause: &Error) -> E
     let ns = collection.namespace();
     let context = format!(
         "Index build failed: {}: Collection {ns} ( {} )",
-        uuid_text(build),
-        uuid_text(collection.uuid())
+        uuid::text(build),
+        uuid::text(collection.uuid())
     );
     cause.clone().caused_by(&context)
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use marula_bson::Doc;
+use marula_bson::{Doc, uuid};
 use marula_error::{Error, Result, errors};
 use marula_storage::Space;
 
@@ -20,7 +20,6 @@ use crate::index::{INDEXES_MAX, Index, IndexKind, IndexSpec};
 use crate::keys;
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
-use crate::validator::uuid_text;
 
 /// Bytes of entries that a build sorts in memory, unless told otherwise.
 const BUILD_BYTES_MAX: usize = 200 * 1024 * 1024;
@@ -132,7 +131,7 @@ impl Db {
         options: BuildOptions<'_>,
     ) -> Result<()> {
         let ns = collection.namespace();
-        tracing::info!(%ns, indexes = build.indexes.len(), build = uuid_text(build.uuid()), "index build started");
+        tracing::info!(%ns, indexes = build.indexes.len(), build = uuid::text(build.uuid()), "index build started");
         let outcome = self.run_build(collection, build, replaced, options);
         if outcome.is_err() {
             self.leave_build(collection, build);
@@ -143,11 +142,11 @@ impl Db {
         build.end();
         match outcome {
             Ok(()) => {
-                tracing::info!(%ns, build = uuid_text(build.uuid()), "index build done");
+                tracing::info!(%ns, build = uuid::text(build.uuid()), "index build done");
                 Ok(())
             }
             Err(error) => {
-                tracing::info!(%ns, build = uuid_text(build.uuid()), %error, "index build failed");
+                tracing::info!(%ns, build = uuid::text(build.uuid()), %error, "index build failed");
                 Err(build.failure(collection, &error))
             }
         }
@@ -284,7 +283,9 @@ fn forget_builds(collection: &Collection, builds: &[Arc<Build>]) {
 /// Errors: `build_running`.
 pub(super) fn check_no_build(collection: &Collection) -> Result<()> {
     match collection.state().building.first() {
-        Some(build) => Err(build_running(&uuid_text(collection.uuid()), &uuid_text(build.uuid()))),
+        Some(build) => {
+            Err(build_running(&uuid::text(collection.uuid()), &uuid::text(build.uuid())))
+        }
         None => Ok(()),
     }
 }
@@ -310,7 +311,7 @@ fn wanted(
         if is_collection_new {
             return error;
         }
-        let uuid = uuid_text(collection.uuid());
+        let uuid = uuid::text(collection.uuid());
         let cause = match is_empty {
             true => error.caused_by(&format!("index build on empty collection failed: {uuid}")),
             false => error,
@@ -323,7 +324,7 @@ fn wanted(
             "Caught exception during index builder ((None)) initialization on namespace{} \
                  ({}). {} index specs provided. First index spec: {}",
             collection.namespace(),
-            uuid_text(collection.uuid()),
+            uuid::text(collection.uuid()),
             specs.len(),
             first.quoted().as_doc()
         )),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf};
+use marula_bson::{Doc, DocBuf, uuid};
 use marula_error::{Result, errors};
 
 use super::ddl::{put_entry, remove_entry};
@@ -29,7 +29,7 @@ impl Db {
     /// Creates the collection that will take the place of `target`: with its options and its indexes, where there is
     /// one, and in its database.
     pub fn create_temporary(&self, target: &Namespace) -> Result<Arc<Collection>> {
-        let name = format!("tmp.agg_out.{}", uuid_text(rand::random()));
+        let name = format!("tmp.agg_out.{}", uuid::text(&rand::random()));
         let ns = Namespace::new(target.db(), &name)?;
         let known = self.collection(target).map(|collection| collection.state());
         let mut options = known.as_ref().map(|state| state.options.clone()).unwrap_or_default();
@@ -120,18 +120,6 @@ fn check_unchanged(target: &Namespace, new: &State, old: &State) -> Result<()> {
         specs
     };
     if specs(new) == specs(old) { Ok(()) } else { Err(indexes_changed(target)) }
-}
-
-/// A random identity in the groups of hexadecimal digits that UUIDs are written in.
-fn uuid_text(bytes: [u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
 }
 
 #[cfg(test)]

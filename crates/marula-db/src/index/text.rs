@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, FieldPath, Value};
+use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, FieldPath, Value, hex};
 use marula_error::{Result, errors};
 use marula_query::text::{Reading, TextFields, TextScores, TextVersion};
 use marula_query::update::Touched;
+use md5::{Digest as _, Md5};
 
 use super::keys::{KeyMaker, KeySet};
 use super::spec::{IndexSpec, KeyPart};
@@ -292,7 +293,7 @@ pub fn key_term(term: &str) -> Vec<u8> {
         return term.as_bytes().to_vec();
     }
     let mut key = term.as_bytes()[..TERM_BYTES_KEPT].to_vec();
-    key.extend_from_slice(format!("{:x}", md5::compute(term)).as_bytes());
+    key.extend_from_slice(hex::text(&Md5::digest(term)).as_bytes());
     key
 }
 

@@ -1,6 +1,6 @@
 //! The error of a write that would give a unique index the same key twice.
 
-use marula_bson::{Doc, DocBuf, Element, Type, Value, doc};
+use marula_bson::{Doc, DocBuf, Element, Type, Value, doc, hex};
 use marula_error::{Error, errors};
 
 use crate::index::Index;
@@ -33,7 +33,9 @@ pub(crate) fn error(ns: &Namespace, index: &Index, entry: &Entry<'_>) -> Error {
         DocBuf::build(|out| {
             for element in values {
                 match element.value.get() {
-                    Value::String(key) => out.append(element.name, &hex_text(prefix, key)),
+                    Value::String(key) => {
+                        out.append(element.name, &format!("{prefix}{}", hex::text(key)))
+                    }
                     other => out.append(element.name, other),
                 };
             }
@@ -62,8 +64,4 @@ pub(super) fn clustered_error(ns: &Namespace, doc: Doc<'_>) -> Error {
 
 fn elements(fields: &DocBuf) -> Vec<u8> {
     fields.as_doc().elements_bytes().to_vec()
-}
-
-fn hex_text(prefix: &str, bytes: &[u8]) -> String {
-    bytes.iter().fold(prefix.to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }

@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use marula_bson::{Decimal128, ObjectId, decimal128, ext_json::base64, order};
+use marula_bson::{Decimal128, ObjectId, decimal128, ext_json::base64, hex, order};
 use marula_error::Error;
+use md5::{Digest as _, Md5};
 use rquickjs::{Ctx, Exception, Function, Null, Object, Result, Value as JsValue};
 
 use super::engine::{Call, HEAP_BYTES_MAX, Kit, must_end};
-use super::{from_js, to_js};
+use super::from_js;
 
 /// The version of the language that is spoken: the server's.
 const VERSION: &str = "6.0.27";
@@ -49,7 +50,7 @@ fn sleep(ctx: Ctx<'_>, ms: f64) -> Result<()> {
 }
 
 fn md5_of(text: String) -> String {
-    format!("{:x}", md5::compute(text))
+    hex::text(&Md5::digest(text))
 }
 
 fn object_id(ctx: Ctx<'_>) -> Result<String> {
@@ -62,7 +63,7 @@ fn object_id(ctx: Ctx<'_>) -> Result<String> {
 }
 
 fn uuid() -> String {
-    to_js::hex(&marula_bson::uuid::generate())
+    hex::text(&marula_bson::uuid::generate())
 }
 
 fn base64_of_hex(hex: String) -> String {
@@ -75,7 +76,7 @@ fn hex_of_base64<'js>(ctx: Ctx<'js>, text: String) -> Result<JsValue<'js>> {
     use rquickjs::IntoJs;
 
     match base64::decode(text.as_bytes()) {
-        Some(bytes) => to_js::hex(&bytes).into_js(&ctx),
+        Some(bytes) => hex::text(&bytes).into_js(&ctx),
         None => Null.into_js(&ctx),
     }
 }

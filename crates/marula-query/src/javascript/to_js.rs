@@ -4,7 +4,7 @@
 //! where it may come back, it notes which of its fields were int32, since mongod keeps their type.
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, Type, Value};
+use marula_bson::{Doc, Type, Value, hex};
 use rquickjs::object::Property;
 use rquickjs::{Array, BigInt, Object, Result, String as JsString, Value as JsValue};
 
@@ -70,7 +70,7 @@ fn convert<'js>(
         Value::Decimal128(number) => kit.function("decimal")?.call((number.to_string(),))?,
         Value::ObjectId(id) => kit.function("objectId")?.call((id.to_string(),))?,
         Value::Binary(binary) => {
-            kit.function("binary")?.call((binary.subtype, hex(binary.bytes)))?
+            kit.function("binary")?.call((binary.subtype, hex::text(binary.bytes)))?
         }
         #[allow(clippy::cast_precision_loss)]
         Value::DateTime(ms) => kit.function("date")?.call((ms as f64,))?,
@@ -126,15 +126,4 @@ fn fields<'js>(
 
 fn string<'js>(call: &Call<'_, 'js>, text: &[u8]) -> Result<JsValue<'js>> {
     JsString::from_str(call.ctx.clone(), &text.to_str_lossy()).map(JsString::into_value)
-}
-
-/// The digits of `bytes`.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        write!(text, "{byte:02x}").expect("a string takes all that is written to it");
-    }
-    text
 }

@@ -7,7 +7,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
-use marula_bson::{Doc, DocWriter, doc_fields};
+use marula_bson::{Doc, DocWriter, doc_fields, hex};
 use marula_error::{Error, Result, errors};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -142,8 +142,7 @@ impl Password<'_> {
 /// The MD5 digest of a user's password, as SCRAM-SHA-1 takes it.
 fn digest(user: &str, password: &str) -> String {
     use md5::Digest as _;
-    let hash = md5::Md5::digest(format!("{user}:mongo:{password}"));
-    hash.iter().fold(String::with_capacity(32), |text, byte| text + &format!("{byte:02x}"))
+    hex::text(&md5::Md5::digest(format!("{user}:mongo:{password}")))
 }
 
 /// A password after SASLprep.

@@ -4,11 +4,10 @@
 //! insertion); the database's is the MD5 of its collections' digests as text, in the order of names.
 //! Source: manual "dbHash"; digests recorded from mongod 6.0.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::{Binary, ByteSlice, DocWriter, Value};
+use marula_bson::{Binary, ByteSlice, DocWriter, Value, hex};
 use marula_db::Collection;
 use marula_error::Result;
 use marula_plan::{Emit, Execution, Hint, Query, planner};
@@ -94,8 +93,5 @@ fn digest(ctx: &Context<'_>, collection: &Arc<Collection>) -> Result<String> {
 }
 
 fn text(md5: Md5) -> String {
-    md5.finalize().iter().fold(String::with_capacity(32), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes all that is written to it");
-        text
-    })
+    hex::text(&md5.finalize())
 }

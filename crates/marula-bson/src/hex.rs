@@ -1,0 +1,26 @@
+//! Bytes as hexadecimal digits.
+
+use std::fmt::Write;
+
+/// The digits of `bytes`, two for each, in lower case.
+pub fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    append(bytes, &mut text);
+    text
+}
+
+/// Appends the digits of `bytes` to `out`.
+pub fn append(bytes: &[u8], out: &mut String) {
+    for byte in bytes {
+        write!(out, "{byte:02x}").expect("a string takes all that is written to it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_byte_is_two_digits() {
+        assert_eq!(super::text(&[0, 0x0a, 0xff]), "000aff");
+        assert_eq!(super::text(&[]), "");
+    }
+}
