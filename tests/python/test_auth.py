@@ -214,19 +214,61 @@ def test_what_begins_no_conversation(db, code, fields):
     assert caught.value.code == code
 
 
+def sign_in_on(talk, user):
+    """Signs another user in on the connection of a conversation."""
+    other = Conversation.__new__(Conversation)
+    other.__dict__.update(talk.__dict__, bare="n=%s,r=abcdefgh" % user)
+    other.first = other.command("saslStart", 1, mechanism="SCRAM-SHA-256",
+                                payload=Binary(b"n,," + other.bare.encode()), options={"skipEmptyExchange": True})
+    return other.go_on(other.proof())["done"]
+
+
 def test_a_connection_is_one_user_s(db):
     for name in ("ada", "bob"):
         db.command("createUser", name, pwd="p", roles=[])
     with Conversation(db, skipEmptyExchange=True) as talk:
         talk.go_on(talk.proof())
-        other = Conversation.__new__(Conversation)
-        other.__dict__.update(talk.__dict__, bare="n=bob,r=abcdefgh")
-        other.first = other.command("saslStart", 1, mechanism="SCRAM-SHA-256",
-                                    payload=Binary(b"n,," + other.bare.encode()), options={"skipEmptyExchange": True})
         with pytest.raises(OperationFailure) as caught:
-            other.go_on(other.proof())
+            sign_in_on(talk, "bob")
         assert caught.value.code == 5626702
         assert who(talk.client) == [("ada", db.name)]
+        # The same again is no other.
+        assert sign_in_on(talk, "ada") and who(talk.client) == [("ada", db.name)]
+
+
+def drop(db):
+    db.command("dropUser", "ada")
+
+
+def drop_all(db):
+    db.command("dropAllUsersFromDatabase", 1)
+    db.command("createUser", "bob", pwd="p", roles=[])
+
+
+def make_anew(db):
+    drop(db)
+    db.command("createUser", "ada", pwd="p", roles=[])
+
+
+@pytest.mark.parametrize("change", [drop, drop_all, make_anew])
+def test_a_user_who_is_gone_leaves_the_connection_to_others(db, change):
+    for name in ("ada", "bob"):
+        db.command("createUser", name, pwd="p", roles=[])
+    with Conversation(db, skipEmptyExchange=True) as talk:
+        talk.go_on(talk.proof())
+        change(db)
+        assert sign_in_on(talk, "bob") and who(talk.client) == [("bob", db.name)]
+
+
+def test_a_user_who_has_changed_keeps_the_connection(db):
+    for name in ("ada", "bob"):
+        db.command("createUser", name, pwd="p", roles=[{"role": "read", "db": db.name}])
+    with Conversation(db, skipEmptyExchange=True) as talk:
+        talk.go_on(talk.proof())
+        db.command("updateUser", "ada", pwd="other", roles=[])
+        with pytest.raises(OperationFailure) as caught:
+            sign_in_on(talk, "bob")
+        assert caught.value.code == 5626702 and who(talk.client) == [("ada", db.name)]
 
 
 def test_no_proof_is_logged(db):

@@ -24,6 +24,7 @@ use crate::latencies::Latencies;
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
 use crate::time_series::open::OpenBuckets;
+use crate::usage::Usage;
 use crate::validate::counter;
 
 errors! {
@@ -111,7 +112,7 @@ pub struct Collection {
     scans: AtomicI64,
     tailable_scans: AtomicI64,
     /// Of a collection that commands have named; those are fewer than there may be.
-    latencies: OnceLock<Box<Latencies>>,
+    latencies: OnceLock<Box<(Latencies, Usage)>>,
     listeners: Mutex<Vec<(Instant, Listener)>>,
     /// What a layer above remembers of it.
     memory: OnceLock<Arc<dyn Any + Send + Sync>>,
@@ -144,7 +145,12 @@ impl Collection {
 
     /// How long operations on it took since the server was started.
     pub fn latencies(&self) -> &Latencies {
-        self.latencies.get_or_init(Box::default)
+        &self.latencies.get_or_init(Box::default).0
+    }
+
+    /// How often it was used since the server was started.
+    pub fn usage(&self) -> &Usage {
+        &self.latencies.get_or_init(Box::default).1
     }
 
     /// Notes that a query reads the collection from end to end.

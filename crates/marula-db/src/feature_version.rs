@@ -3,14 +3,12 @@
 //! There is none until the version is set for the first time; without one it is 6.0. Only [`Db::set_feature_version`]
 //! makes what stands there count before the next start.
 
-use marula_bson::{Doc, Value, doc};
+use marula_bson::{Doc, doc};
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
-use marula_query::update::Touched;
 
 use crate::db::Db;
 use crate::namespace::Namespace;
-use crate::write::{Change, InsertReport, WriteOp, Written};
 
 /// The database of the collection.
 const DATABASE: &str = "admin";
@@ -23,19 +21,15 @@ impl Db {
     /// Reads the stored version. A document that says none, written by hand, is told of and passed over: it must not
     /// keep a server from starting.
     pub(crate) fn load_feature_version(&self) -> Result<()> {
-        let Some(collection) = self.collection(&Namespace::new(DATABASE, COLLECTION)?) else {
-            return Ok(());
-        };
-        let mut scratch = Vec::new();
-        let found = collection.find_id(self.store(), Value::from(ID), &mut scratch)?;
-        let Some(record) = found else { return Ok(()) };
-        collection.get(self.store(), record.as_bytes(), &mut scratch, &mut |doc| match read(doc) {
+        let ns = Namespace::new(DATABASE, COLLECTION)?;
+        let Some(stored) = self.stored_document(&ns, ID)? else { return Ok(()) };
+        match read(stored.as_doc()) {
             Some(version) => self.use_feature_version(version),
             None => tracing::error!(
-                found = %doc,
+                found = %stored.as_doc(),
                 "admin.system.version holds no feature compatibility version that is known: it is 6.0 until it is set anew"
             ),
-        })?;
+        }
         Ok(())
     }
 
@@ -44,26 +38,8 @@ impl Db {
         if version == self.feature_version() {
             return Ok(());
         }
-        let collection = self.collection_or_create(&Namespace::new(DATABASE, COLLECTION)?)?;
         let document = doc! { "_id": ID, "version": version.name() };
-        let mut op = WriteOp::new(self, now_ms);
-        op.bypass_validation = true;
-        let mut scratch = Vec::new();
-        if let Some(record) = collection.find_id(self.store(), Value::from(ID), &mut scratch)? {
-            let mut replace = |_: Doc<'_>, out: &mut Vec<u8>| {
-                out.extend_from_slice(document.as_doc().as_bytes());
-                Ok(Change::Replace(Touched::All))
-            };
-            if op.update(&collection, &record, &mut replace, None)? != Written::Skipped {
-                self.use_feature_version(version);
-                return Ok(());
-            }
-        }
-        let mut report = InsertReport::default();
-        op.insert(&collection, &mut std::iter::once(document.as_doc()), true, &mut report)?;
-        if let Some((_, error)) = report.errors.into_iter().next() {
-            return Err(error);
-        }
+        self.store_document(&Namespace::new(DATABASE, COLLECTION)?, document.as_doc(), now_ms)?;
         self.use_feature_version(version);
         Ok(())
     }
@@ -80,6 +56,8 @@ mod tests {
     use std::sync::Arc;
 
     use marula_storage::memory::Memory;
+
+    use crate::write::WriteOp;
 
     use super::*;
 

@@ -105,6 +105,7 @@ fn is_system_collection(db: &str, name: &str) -> bool {
         "system.js" | "system.users" | "system.views" | "system.profile" | "system.roles"
     ) || (db == "admin" && matches!(name, "system.version" | "system.keys" | "system.backup_users"))
         || (db == "config" && name == "system.sessions")
+        || (db == "local" && name == "system.replset")
         || name.starts_with("system.buckets.")
 }
 

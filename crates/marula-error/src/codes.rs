@@ -74,6 +74,7 @@ codes! {
     70 ShardNotFound;
     72 InvalidOptions;
     73 InvalidNamespace;
+    74 NodeNotFound;
     76 NoReplicationEnabled;
     79 UnknownReplWriteConcern;
     85 IndexOptionsConflict;

@@ -15,7 +15,7 @@ mod field_map;
 pub mod filter;
 pub mod geo;
 pub mod hashed_key;
-mod javascript;
+pub mod javascript;
 mod json_schema;
 pub mod projection;
 pub mod regex;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, DocWriter, Value};
 use marula_db::key_changes;
+use marula_db::usage::Use;
 use marula_error::{Error, codes, errors};
 use marula_plan::tally::{self, Detail};
 use marula_storage::Stamp;
@@ -73,6 +74,9 @@ impl Service for Frame {
         }
         if is_controlled {
             check::own_session(connection, &mut request);
+        }
+        if request.write_concern.is_none() && request.command.takes_write_concern {
+            request.write_concern = server.default_concerns.write();
         }
         run(&self.0, connection, &request, call, reply)
     }
@@ -159,19 +163,19 @@ fn run(
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
         Ok(Outcome::DoneOnView) => {
             body.append("ok", 1);
-            append_cluster_time(server, Some(request), &mut body);
+            append_cluster_time(server, &mut body);
             drop(body);
             Step::Reply
         }
         Ok(Outcome::Failed(message)) => {
             server.counters.of(request.index).failed.add(1);
             body.append("ok", 0.0).append("errmsg", message.as_str());
-            append_cluster_time(server, Some(request), &mut body);
+            append_cluster_time(server, &mut body);
             drop(body);
             Step::Reply
         }
         Ok(Outcome::Stream) => {
-            append_tail(server, request, &mut body);
+            append_tail(server, &mut body);
             drop(body);
             Step::Stream
         }
@@ -252,6 +256,22 @@ fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refus
     let name = request.concerned().and_then(|name| str::from_utf8(name).ok());
     if let Some(collection) = name.and_then(|name| server.db.catalog().get(request.db, name)) {
         collection.latencies().add(class, took);
+        let (kind, operations) = use_of(request);
+        collection.usage().add(kind, operations, took);
+    }
+}
+
+/// What a request does with its collection, and how often: each statement of an update or a delete counts.
+fn use_of(request: &Request<'_>) -> (Use, u64) {
+    let statements = |name| request.documents(name).map_or(1, |all| all.count() as u64);
+    match request.command.kind {
+        Kind::Query => (Use::Query, 1),
+        Kind::GetMore => (Use::GetMore, 1),
+        Kind::Insert => (Use::Insert, 1),
+        Kind::Update => (Use::Update, statements("updates")),
+        Kind::Delete => (Use::Remove, statements("deletes")),
+        Kind::Command if request.command.writes => (Use::WriteCommand, 1),
+        Kind::Command => (Use::ReadCommand, 1),
     }
 }
 
@@ -292,7 +312,7 @@ fn finish(
     {
         concern.write_error(&error, &mut body);
     }
-    append_tail(server, request, &mut body);
+    append_tail(server, &mut body);
     drop(body);
     let stamp = server.db.store().newest_stamp();
     match concern {
@@ -320,19 +340,15 @@ fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
 }
 
 /// Appends what every successful reply ends with.
-fn append_tail(server: &Server, request: &Request<'_>, body: &mut DocWriter<'_>) {
+fn append_tail(server: &Server, body: &mut DocWriter<'_>) {
     body.append("ok", 1.0);
-    append_cluster_time(server, Some(request), body);
+    append_cluster_time(server, body);
 }
 
 /// Appends the times of a replica set's member.
-fn append_cluster_time(server: &Server, request: Option<&Request<'_>>, body: &mut DocWriter<'_>) {
+fn append_cluster_time(server: &Server, body: &mut DocWriter<'_>) {
     const NO_KEY: [u8; 20] = [0; 20];
     if server.options.repl_set.is_none() {
-        return;
-    }
-    // What came as OP_QUERY knows nothing of them.
-    if request.is_some_and(|request| request.message.reply_to().form != Form::Msg) {
         return;
     }
     let timestamp = Value::Timestamp(server.db.newest_timestamp(server.now_ms()));
@@ -357,7 +373,7 @@ fn answer_error(
     let labelled = is_retryable.then(|| error.clone().with_label("RetryableWriteError"));
     let mut body = reply.body();
     write_error(&mut body, labelled.as_ref().unwrap_or(error));
-    append_cluster_time(server, request, &mut body);
+    append_cluster_time(server, &mut body);
 }
 
 fn is_hello(request: &Request<'_>) -> bool {

@@ -73,6 +73,8 @@ use Settable::{Always, AtStartup, Never};
 /// Every parameter, by name.
 pub static ROWS: &[Row] = &[
     row("allowDiskUseByDefault", Bool(true), Always),
+    // The form of the documents of users, by which mongodump chooses what it asks for.
+    row("authSchemaVersion", Int(5, ANY_MIN, ANY_MAX), Never),
     row("authenticationMechanisms", Made(mechanisms), Never),
     row("clientCursorMonitorFrequencySecs", Int(4, 1, ANY_MAX), Always),
     row("connPoolMaxConnsPerHost", Int(200, ANY_MIN, ANY_MAX), AtStartup),

@@ -57,7 +57,7 @@ impl Surroundings {
         Surroundings {
             database: ns.db().to_owned(),
             server: ctx.server.clone(),
-            writer: Writer::new(db.clone(), context.clone(), bypass_validation),
+            writer: Writer::new(db.clone(), context.clone(), bypass_validation, ctx.user_writes()),
             db,
             context,
             sight: Sight::of(ctx),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, Value};
 use marula_db::time_series::{TimeSeries, buckets_namespace};
-use marula_db::write::{InsertReport, Written};
+use marula_db::write::{InsertReport, UserWrites, Written};
 use marula_db::{Collection, Db, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::{Emit, Execution, Query, planner, query};
@@ -34,17 +34,24 @@ pub struct Writer {
     db: Arc<Db>,
     context: Arc<QueryContext>,
     bypass_validation: bool,
+    user_writes: UserWrites,
 }
 
 impl Writer {
     /// A writer for an operation in `context`.
-    pub fn new(db: Arc<Db>, context: Arc<QueryContext>, bypass_validation: bool) -> Self {
-        Writer { db, context, bypass_validation }
+    pub fn new(
+        db: Arc<Db>,
+        context: Arc<QueryContext>,
+        bypass_validation: bool,
+        user_writes: UserWrites,
+    ) -> Self {
+        Writer { db, context, bypass_validation, user_writes }
     }
 
     fn op(&self) -> WriteOp<'_> {
         let mut op = WriteOp::new(&self.db, self.context.now_ms);
         op.bypass_validation = self.bypass_validation;
+        op.user_writes = self.user_writes;
         op
     }
 
@@ -57,6 +64,7 @@ impl Writer {
         time_series: Option<Doc<'_>>,
     ) -> Result<Box<dyn Replacement>> {
         target.check_creatable().map_err(|error| bad_target(error.message()))?;
+        self.user_writes.check(target.db())?;
         if let Some(options) = time_series {
             return self.replace_buckets(target, options);
         }
@@ -114,6 +122,7 @@ impl Writer {
             db: self.db.clone(),
             context: self.context.clone(),
             bypass_validation: self.bypass_validation,
+            user_writes: self.user_writes,
         };
         let gathered = Gathered::default();
         Beside { writer, collection, target, made, gathered, is_in_place: false }
@@ -209,6 +218,7 @@ impl Writer {
         document: Doc<'_>,
         empty_timestamps: EmptyTimestamps,
     ) -> Result<()> {
+        self.user_writes.check(ns.db())?;
         let collection = self.db.collection_or_create(ns)?;
         writes::check_not_view(&collection)?;
         self.insert_into(&collection, &mut std::iter::once(document), empty_timestamps)

@@ -402,7 +402,11 @@ impl<'a> Request<'a> {
 
     /// The namespace by which the log, the profiler and `currentOp` know the operation.
     pub fn shown_namespace(&self) -> String {
-        format!("{}.{}", self.db, self.concerned().unwrap_or("$cmd".into()))
+        let of_none = match self.command.name {
+            "aggregate" | "currentOp" => "$cmd.aggregate",
+            _ => "$cmd",
+        };
+        format!("{}.{}", self.db, self.concerned().unwrap_or(of_none.into()))
     }
 
     /// The collection that the first field names.

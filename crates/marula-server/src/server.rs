@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::{DocBuf, DocWriter, ObjectId, Value};
 use marula_db::Db;
+use marula_error::Result;
 use marula_query::spill::Disk;
 use marula_wire::Compressors;
 use parking_lot::{Condvar, Mutex};
@@ -14,14 +15,17 @@ use parking_lot::{Condvar, Mutex};
 use crate::auth::Users;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
+use crate::default_concerns::DefaultConcerns;
 use crate::log::Log;
 use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::operation::Operations;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
+use crate::replica_set::ReplicaSet;
 use crate::session::Sessions;
 use crate::temp_files;
+use crate::user_writes::UserWriteBlock;
 use crate::write_lock::WriteLock;
 
 /// How often the records of retryable writes are looked through for those that nobody can ask for any more.
@@ -64,6 +68,12 @@ pub struct Server {
     pub sessions: Sessions,
     /// Whether `fsync` holds writes off.
     pub write_lock: WriteLock,
+    /// Whether users' writes are blocked.
+    pub user_write_block: UserWriteBlock,
+    /// The read and write concern of operations that name none.
+    pub default_concerns: DefaultConcerns,
+    /// The configuration of the replica set whose only member this is.
+    pub replica_set: ReplicaSet,
     /// What runs now.
     pub operations: Operations,
     /// What is counted.
@@ -93,7 +103,11 @@ impl Server {
     pub fn new(db: Arc<Db>, options: Options, log: Arc<Log>) -> Self {
         let now_ms = unix_ms();
         let disk = temp_files::disk(options.dbpath.as_deref());
+        let set = options.repl_set.clone().unwrap_or_default();
         Server {
+            user_write_block: or_default("the mode of users' writes", UserWriteBlock::load(&db)),
+            default_concerns: or_default("default concerns", DefaultConcerns::load(&db, now_ms)),
+            replica_set: or_default("the replica set", ReplicaSet::load(&db, &set)),
             db,
             disk,
             options,
@@ -144,6 +158,14 @@ impl Server {
             }
         }
     }
+}
+
+/// A setting that is stored. What cannot be read is told of, and must not keep a server from starting.
+fn or_default<T: Default>(what: &str, loaded: Result<T>) -> T {
+    loaded.unwrap_or_else(|error| {
+        tracing::error!(%error, "{what} could not be read: as if none were stored");
+        T::default()
+    })
 }
 
 /// Milliseconds since 1970.

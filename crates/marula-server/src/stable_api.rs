@@ -75,7 +75,8 @@ pub fn check_strict(request: &Request<'_>) -> Result<()> {
     Ok(())
 }
 
-fn check_stages(stages: Doc<'_>) -> Result<()> {
+/// Checks the stages of a pipeline against version 1.
+pub fn check_stages(stages: Doc<'_>) -> Result<()> {
     let stages = stages.values().filter_map(|stage| stage.as_doc());
     for stage in stages.filter_map(|stage| stage.iter().next()) {
         if STAGES.iter().any(|name| stage.name == *name) {

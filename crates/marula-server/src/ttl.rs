@@ -36,6 +36,7 @@ fn run(server: &Server) {
 fn may_delete(server: &Server) -> bool {
     server.parameters.flag("ttlMonitorEnabled")
         && !server.write_lock.is_locked()
+        && !server.user_write_block.is_on()
         && !server.shutdown.is_requested()
 }
 

@@ -96,6 +96,7 @@ impl Statement<'_> {
             if !op.may_wait {
                 return Ok(None);
             }
+            op.user_writes.check(ns.db())?;
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
         let mut context = query_args::query_context(

@@ -51,6 +51,7 @@ pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<Writ
     let db = &*ctx.server.db;
     let mut op = WriteOp::new(db, ctx.now_ms);
     op.may_wait = ctx.may_wait();
+    op.user_writes = ctx.user_writes();
     if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
         let sessions = db.sessions();
         op.numbered = if ctx.may_wait() {

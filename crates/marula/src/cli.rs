@@ -85,6 +85,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true)]
     pub(crate) noauth: bool,
 
+    /// Refuse JavaScript: $where, $function, $accumulator and mapReduce
+    #[arg(long)]
+    pub(crate) noscripting: bool,
+
     /// The most connections at one time
     #[arg(long, alias = "maxConns", value_name = "COUNT")]
     pub(crate) max_connections: Option<usize>,

@@ -48,6 +48,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let address = listeners.first().and_then(Listener::local_addr);
     let store = engine::open(settings.engine, &settings.dbpath, settings.cache_bytes)?;
     let log = start_log(&settings)?;
+    if !settings.has_javascript {
+        marula_server::disable_javascript();
+    }
     let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     let db = Arc::new(db);

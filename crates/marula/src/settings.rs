@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
     pub(crate) has_access_control: bool,
+    /// Whether JavaScript may run.
+    pub(crate) has_javascript: bool,
     pub(crate) connections_max: Option<usize>,
     pub(crate) compressors: Compressors,
     pub(crate) parameters: Vec<(String, String)>,
@@ -52,6 +54,7 @@ impl Default for Settings {
             cache_bytes: None,
             repl_set: None,
             has_access_control: false,
+            has_javascript: true,
             connections_max: None,
             compressors: Compressors::DEFAULT,
             parameters: Vec::new(),
@@ -90,6 +93,7 @@ impl Settings {
             ("replication.replSetName", args.repl_set.clone()),
             ("security.authorization", args.auth.then(|| "enabled".to_owned())),
             ("security.authorization", args.noauth.then(|| "disabled".to_owned())),
+            ("security.javascriptEnabled", args.noscripting.then(|| "false".to_owned())),
             ("systemLog.format", args.log_format.clone()),
             ("systemLog.path", args.log_path.as_ref().map(path_text)),
             ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
@@ -174,7 +178,8 @@ impl Settings {
                 };
             }
             "security.javascriptEnabled" => {
-                need(name, value, "false", "server-side JavaScript is not there yet")?;
+                self.has_javascript = parse(name, value)?;
+                shown = ValueBuf::from(self.has_javascript);
             }
             "systemLog.destination" => match value {
                 "file" | "stderr" => {}

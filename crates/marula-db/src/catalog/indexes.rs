@@ -35,7 +35,7 @@ errors! {
     other_name_and_options(requested: &str, existing: &str) = IndexOptionsConflict, "An equivalent index already exists with a different name and options. Requested index: {requested}, existing index: {existing}";
     identical(name: &str) = IndexAlreadyExists, "Identical index already exists: {name}";
     two_identical() = OperationFailed, "Cannot build two identical indexes. Try again without duplicate indexes.";
-    too_many_indexes(ns: &Namespace) = CannotCreateIndex, "add index fails, too many indexes for {ns} key";
+    too_many_indexes(ns: &Namespace, key: Doc<'_>) = CannotCreateIndex, "add index fails, too many indexes for {ns} key:{key}";
     drop_id_index() = InvalidOptions, "cannot drop _id index";
     drop_clustered() = 5_979_800, "It is illegal to drop the clusteredIndex";
     collection_gone() = NamespaceNotFound, "ns not found";
@@ -111,7 +111,8 @@ impl Db {
                     (options.watch)(Progress { phase: Phase::Scan, done: 0, total: 0 })?;
                 }
                 Wanted::Specs(wanted) if before + wanted.len() > INDEXES_MAX => {
-                    return Err(too_many_indexes(&collection.namespace()));
+                    let key = wanted[INDEXES_MAX - before].key.as_doc();
+                    return Err(too_many_indexes(&collection.namespace(), key));
                 }
                 Wanted::Specs(wanted) => {
                     break (before, self.enter_build(&mut next_ident, collection, wanted)?);

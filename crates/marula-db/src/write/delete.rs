@@ -40,6 +40,7 @@ impl WriteOp<'_> {
         let Some(size) = self.remove(&mut *txn, collection, &state, record, is_wanted)? else {
             return Ok(false);
         };
+        self.user_writes.check_collection(collection)?;
         match statement {
             Some((number, done)) => self.commit(collection, txn, -1, -size, &[(number, done())])?,
             None => self.commit(collection, txn, -1, -size, &[])?,

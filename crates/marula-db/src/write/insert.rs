@@ -224,6 +224,7 @@ impl WriteOp<'_> {
         position: usize,
         chunk: &mut Chunk,
     ) -> Result<()> {
+        self.user_writes.check_collection(collection)?;
         let db = self.db;
         let buffers = &mut self.buffers;
         let mut next_timestamp = || db.next_timestamp(self.now_ms);

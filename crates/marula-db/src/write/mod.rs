@@ -14,7 +14,7 @@ mod update;
 
 use std::time::{Duration, Instant};
 
-use marula_error::{Result, codes};
+use marula_error::{Result, codes, errors};
 use marula_query::update::{EmptyTimestamps, Touched};
 use marula_storage::{Direction, KeyRange, Space, Txn};
 
@@ -31,6 +31,10 @@ pub use document::{DOCUMENT_BYTES_MAX, check_id, new_id};
 pub(crate) use duplicate::error as duplicate_key;
 pub use insert::InsertReport;
 
+errors! {
+    user_writes_blocked() = UserWritesBlocked, "User writes blocked";
+}
+
 /// How long a write waits for a latch on a thread that serves other connections too: about as long as another
 /// write of one document holds it. Past that it goes where it may wait.
 const INLINE_PATIENCE: Duration = Duration::from_micros(200);
@@ -46,6 +50,37 @@ pub enum Change {
     Same,
     /// The new document is in the buffer.
     Replace(Touched),
+}
+
+/// Whether writes to databases of users are refused, as an operator has asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub enum UserWrites {
+    #[default]
+    Allowed,
+    Blocked,
+}
+
+impl UserWrites {
+    /// Checks that something in `db` may be written. The server's own databases always may.
+    ///
+    /// Errors: `user_writes_blocked`.
+    pub fn check(self, db: &str) -> Result<()> {
+        match self {
+            UserWrites::Blocked if !matches!(db, "admin" | "config" | "local") => {
+                Err(user_writes_blocked())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`check`](UserWrites::check), for documents of a collection.
+    fn check_collection(self, collection: &Collection) -> Result<()> {
+        match self {
+            UserWrites::Allowed => Ok(()),
+            UserWrites::Blocked => self.check(collection.namespace().db()),
+        }
+    }
 }
 
 /// How a write of one document ended.
@@ -71,6 +106,8 @@ pub struct WriteOp<'a> {
     pub bypass_validation: bool,
     /// What an insert does with timestamps that are zero.
     pub empty_timestamps: EmptyTimestamps,
+    /// Whether writes to databases of users are refused.
+    pub user_writes: UserWrites,
     /// Whether the thread may wait for others. Where it may not, a write that would wait fails with
     /// `WriteConflict` and has done nothing.
     pub may_wait: bool,
@@ -103,6 +140,7 @@ impl<'a> WriteOp<'a> {
             ids: StatementIds::From(0),
             bypass_validation: false,
             empty_timestamps: EmptyTimestamps::Filled,
+            user_writes: UserWrites::Allowed,
             may_wait: true,
             now_ms,
             buffers: Buffers::default(),

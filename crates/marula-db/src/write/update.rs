@@ -117,6 +117,7 @@ impl WriteOp<'_> {
             Change::Same => return Ok(Ready { written: Written::Same, old_bytes }),
             Change::Replace(touched) => touched,
         };
+        self.user_writes.check_collection(collection)?;
         document::check_size(buffers.document.len())?;
         let new = Doc::trusted(&buffers.document);
         if !self.bypass_validation {

@@ -92,6 +92,9 @@ pub(super) fn enter<R>(
     interrupt: Option<&Interrupt>,
     work: impl FnOnce(&Call<'_, '_>) -> Result<R>,
 ) -> Result<R> {
+    if !super::is_enabled() {
+        return Err(super::disabled());
+    }
     if let Some(interrupt) = interrupt {
         interrupt.check()?;
     }

@@ -20,15 +20,38 @@ mod source;
 mod tests;
 mod to_js;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use marula_bson::{Doc, Value, ValueBuf};
-use marula_error::Result;
+use marula_error::{Result, errors};
 
 use crate::context::Interrupt;
 
-/// Checks that `source` compiles.
+errors! {
+    disabled() = 31_264, "Cannot run server-side javascript without the javascript engine enabled";
+    disabled_where() = 6_108_304, "no globalScriptEngine in $where parsing";
+}
+
+/// Whether code may run in this process.
+static IS_ENABLED: AtomicBool = AtomicBool::new(true);
+
+/// Refuses all code in this process from now on.
+pub fn disable() {
+    IS_ENABLED.store(false, Ordering::Release);
+}
+
+/// Whether code may run in this process.
+pub fn is_enabled() -> bool {
+    IS_ENABLED.load(Ordering::Acquire)
+}
+
+/// Checks that `source`, the code of a `$where`, compiles.
 ///
-/// Errors: JSInterpreterFailure with the syntax error.
+/// Errors: JSInterpreterFailure with the syntax error; that there is no JavaScript.
 pub(crate) fn check(source: &str, interrupt: Option<&Interrupt>) -> Result<()> {
+    if !is_enabled() {
+        return Err(disabled_where());
+    }
     engine::enter(interrupt, |call| call.function(source).map(drop))
 }
 

@@ -111,6 +111,9 @@ struct Reducing {
 
 impl Reducing {
     fn map(&mut self) -> Result<()> {
+        if self.ends.is_empty() {
+            return Ok(());
+        }
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let documents =
             starts.zip(&self.ends).map(|(start, &end)| Doc::trusted(&self.waiting[start..end]));
@@ -183,7 +186,10 @@ impl Source for Reducing {
         let at = match self.next {
             Some(at) => at,
             None => {
-                javascript::declare(self.stage.scope.as_doc(), self.context.interrupt.as_ref())?;
+                let scope = self.stage.scope.as_doc();
+                if !scope.is_empty() {
+                    javascript::declare(scope, self.context.interrupt.as_ref())?;
+                }
                 loop {
                     match self.input.advance()? {
                         Step::Document => {

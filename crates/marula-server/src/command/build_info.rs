@@ -45,7 +45,7 @@ fn run(
         "gitVersion": GIT_VERSION,
         "modules": [],
         "allocator": "mimalloc",
-        "javascriptEngine": "none",
+        "javascriptEngine": "quickjs",
         "sysInfo": "deprecated",
     );
     let mut parts = reply.begin_array("versionArray");

@@ -282,6 +282,7 @@ impl Bulk<'_, '_, '_> {
         report: &mut InsertReport,
     ) -> Result<()> {
         ns.check_creatable()?;
+        op.user_writes.check(ns.db())?;
         let collection = self.ctx.server.db.collection_or_create(ns)?;
         let mut documents = operations.iter().map(|operation| operation.doc("document"));
         if let Some(buckets) = self.ctx.server.db.buckets_of(&collection)? {

@@ -107,6 +107,7 @@ fn run(
         true => nothing_to_make_unique(&ns),
         false => no_collection(),
     })?;
+    context.user_writes().check(ns.db())?;
     let collection = db.buckets_of(&collection)?.unwrap_or(collection);
     if is_to_be_unique {
         writes::check_not_view(&collection)?;

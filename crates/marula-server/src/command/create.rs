@@ -103,12 +103,14 @@ fn run(
             return Err(temp());
         }
         let options = time_series::bucket_options(Some(request), time_series)?;
+        check_user_writes(context, &ns)?;
         context.server.db.create_time_series(&ns, options)?;
         return Ok(Outcome::Done);
     }
     let options = options(context, request, &ns)?;
     let options =
         CollectionOptions::parse_new(options.as_doc(), context.server.db.feature_version())?;
+    check_user_writes(context, &ns)?;
     context.server.db.create_collection(&ns, options)?;
     if request.arg("autoIndexId").is_some() {
         reply.append(
@@ -117,6 +119,14 @@ fn run(
         );
     }
     Ok(Outcome::Done)
+}
+
+/// Checks that a collection may be made: of one that is there, that is the error.
+fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
+    match context.server.db.collection(ns) {
+        Some(_) => Ok(()),
+        None => context.user_writes().check(ns.db()),
+    }
 }
 
 /// The options that the collection is made with, checked, in the order that `listCollections` shows.

@@ -93,6 +93,13 @@ fn run(
         return Err(ttl_capped());
     }
     let is_new = existing.is_none();
+    let has = |spec: &IndexSpec| {
+        let state = collection.map(|collection| collection.state());
+        state.is_some_and(|state| state.indexes.iter().any(|index| index.spec.same_signature(spec)))
+    };
+    if !specs.iter().all(has) {
+        context.user_writes().check(ns.db())?;
+    }
     if is_new {
         // A collection is not made for indexes that cannot be.
         specs.iter().try_for_each(IndexSpec::check_build)?;

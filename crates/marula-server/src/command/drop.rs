@@ -49,6 +49,9 @@ fn run(
         Some(collection) => db.buckets_of(&collection).ok().flatten(),
         None => None,
     };
+    if db.collection(&ns).is_some() {
+        context.user_writes().check(ns.db())?;
+    }
     let dropped = db.drop_collection(&ns)?;
     context.server.cursors.kill_where(|cursor_ns, _| *cursor_ns == ns);
     let ns = match dropped.state().options.time_series {

@@ -42,6 +42,9 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         "local" if context.server.options.repl_set.is_some() => return Err(local()),
         _ => {}
     }
+    if !context.server.db.catalog().collections(request.db).is_empty() {
+        context.user_writes().check(request.db)?;
+    }
     context.server.db.drop_database(request.db)?;
     context.server.cursors.kill_where(|ns, _| ns.db() == request.db);
     Ok(Outcome::Done)

@@ -65,6 +65,9 @@ fn run(
     let ns = request.namespace()?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
+    if collection.state().indexes.len() > 1 {
+        context.user_writes().check(ns.db())?;
+    }
     let was = match db.buckets_of(&collection)? {
         Some(buckets) => drop_of_buckets(db, &buckets, &selector, request)?,
         None => {

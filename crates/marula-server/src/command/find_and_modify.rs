@@ -172,6 +172,7 @@ impl<'a> Args<'a> {
             if !op.may_wait {
                 return Ok(None);
             }
+            op.user_writes.check(ns.db()).map_err(executor_error)?;
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
         let mut context = query_args::query_context(

@@ -287,20 +287,24 @@ fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>) {
 
 /// What the only member of a replica set says of it.
 pub(super) fn write_member(server: &Server, reply: &mut DocWriter<'_>, name: &str, primary: &str) {
-    let host = &server.options.host;
+    let config = server.replica_set.config();
+    let host = config.host(&server.options.host);
     write_topology_version(server, reply);
     doc_fields!(reply;
         "hosts": [host],
         "setName": name,
-        "setVersion": 1,
+        "setVersion": Value::whole(config.version),
     );
     reply.append(primary, true);
     doc_fields!(reply;
         "secondary": false,
         "primary": host,
         "me": host,
-        "electionId": ELECTION_ID,
     );
+    if !config.tags().is_empty() {
+        reply.append("tags", config.tags());
+    }
+    reply.append("electionId", ELECTION_ID);
     let newest = server.db.newest_timestamp(server.now_ms());
     let at_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let mut last_write = reply.begin_doc("lastWrite");

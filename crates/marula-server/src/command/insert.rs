@@ -3,7 +3,7 @@
 use marula_bson::{Doc, DocWriter};
 use marula_db::Collection;
 use marula_db::write::InsertReport;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -70,21 +70,19 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     ns.check_creatable()?;
     writes::check_writable(&ns)?;
+    let ordered = statements::is_ordered(request);
+    if let Err(error) = ctx.user_writes().check(ns.db()) {
+        return Ok(refuse_each(documents.len(), ordered, &error, reply));
+    }
     let collection = match collection {
         Some(collection) => collection,
         None => ctx.server.db.collection_or_create(&ns)?,
     };
-    let ordered = statements::is_ordered(request);
     if let Some(buckets) = ctx.server.db.buckets_of(&collection)? {
         return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
     }
     if let Err(error) = writes::check_not_view(&collection) {
-        // Each document fails on its own.
-        let failed = if ordered { 1 } else { documents.len() };
-        let errors: Vec<_> = (0..failed).map(|index| (index, error.clone())).collect();
-        reply.append("n", 0);
-        write_reply::write_errors(&errors, reply);
-        return Ok(Outcome::Done);
+        return Ok(refuse_each(documents.len(), ordered, &error, reply));
     }
     let ids = statements::read_ids(request, documents.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
@@ -109,6 +107,20 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
+}
+
+/// Answers that each document has failed on its own.
+fn refuse_each(
+    documents: usize,
+    ordered: bool,
+    error: &Error,
+    reply: &mut DocWriter<'_>,
+) -> Outcome {
+    let failed = if ordered { 1 } else { documents };
+    let errors: Vec<_> = (0..failed).map(|index| (index, error.clone())).collect();
+    reply.append("n", 0);
+    write_reply::write_errors(&errors, reply);
+    Outcome::Done
 }
 
 /// Inserts into a time-series collection.

@@ -14,10 +14,12 @@ mod apply_ops;
 mod build_info;
 mod bulk_write;
 mod capped;
+mod check_sharding_index;
 mod cluster_parameter;
 mod coll_mod;
 pub(crate) mod coll_stats;
 mod compact;
+mod compact_structured_encryption_data;
 mod connection_status;
 mod count;
 pub(crate) mod create;
@@ -28,6 +30,7 @@ pub(crate) mod current_op;
 mod data_size;
 mod db_hash;
 mod db_stats;
+mod default_concerns;
 mod delete;
 mod distinct;
 mod drop;
@@ -36,10 +39,12 @@ mod drop_indexes;
 mod drop_role;
 mod drop_user;
 mod explain;
+mod filemd5;
 mod find;
 mod find_and_modify;
 mod fsync;
 mod get_cmd_line_opts;
+mod get_diagnostic_data;
 mod get_log;
 mod get_more;
 mod get_parameter;
@@ -65,14 +70,18 @@ mod search_indexes;
 pub(crate) mod server_status;
 mod sessions;
 mod set_feature_compatibility_version;
+mod set_user_write_block_mode;
 mod shutdown;
 mod small;
+mod split_vector;
+mod top;
 mod transaction;
 mod update;
 mod update_role;
 mod update_user;
 mod users_info;
 mod validate;
+mod validate_db_metadata;
 
 use std::time::Instant;
 
@@ -99,11 +108,13 @@ pub static COMMANDS: &[&Command] = &[
     &small::AVAILABLE_QUERY_OPTIONS,
     &build_info::COMMAND,
     &bulk_write::COMMAND,
+    &check_sharding_index::COMMAND,
     &capped::CLONE,
     &coll_mod::COMMAND,
     &coll_stats::COMMAND,
     &transaction::COMMIT,
     &compact::COMMAND,
+    &compact_structured_encryption_data::COMMAND,
     &connection_status::STATUS,
     &small::CONN_POOL_STATS,
     &small::CONN_POOL_SYNC,
@@ -133,13 +144,15 @@ pub static COMMANDS: &[&Command] = &[
     &sessions::END,
     &explain::COMMAND,
     &small::FEATURES,
+    &filemd5::COMMAND,
     &find::COMMAND,
     &find_and_modify::COMMAND,
     &fsync::LOCK,
     &fsync::UNLOCK,
     &cluster_parameter::GET,
     &get_cmd_line_opts::COMMAND,
-    &small::GET_DEFAULT_RW_CONCERN,
+    &default_concerns::GET,
+    &get_diagnostic_data::COMMAND,
     &small::GET_LAST_ERROR,
     &get_log::COMMAND,
     &get_more::COMMAND,
@@ -193,18 +206,22 @@ pub static COMMANDS: &[&Command] = &[
     &sasl::START,
     &server_status::COMMAND,
     &cluster_parameter::SET,
-    &small::SET_DEFAULT_RW_CONCERN,
+    &default_concerns::SET,
     &set_feature_compatibility_version::COMMAND,
     &index_builds::SET_COMMIT_QUORUM,
     &get_parameter::SET,
+    &set_user_write_block_mode::COMMAND,
     &shutdown::COMMAND,
+    &split_vector::COMMAND,
     &sessions::START,
+    &top::COMMAND,
     &update::COMMAND,
     &update_role::UPDATE,
     &search_indexes::UPDATE,
     &update_user::COMMAND,
     &users_info::USERS,
     &validate::COMMAND,
+    &validate_db_metadata::COMMAND,
     &connection_status::WHATS_MY_URI,
 ];
 

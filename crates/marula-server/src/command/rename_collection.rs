@@ -70,6 +70,10 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     if is_of_buckets(&from) && !is_of_buckets(&to) {
         return Err(buckets_to_other(&from, &to));
     }
+    if db.collection(&from).is_some() {
+        context.user_writes().check(from.db())?;
+        context.user_writes().check(to.db())?;
+    }
     db.rename_collection(&from, &to, request.flag("dropTarget"))?;
     context.server.cursors.kill_where(|ns, _| *ns == from || *ns == to);
     Ok(Outcome::Done)

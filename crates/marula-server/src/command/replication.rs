@@ -4,11 +4,12 @@
 //! refused as a primary refuses it. Without, it is not running with replication.
 //! Source: manual "Replication Commands"; errors recorded from mongod 6.0.
 
-use marula_bson::{DocWriter, ObjectId, Value, doc_fields};
+use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Error, Result, errors};
 
 use super::{Auth, Command, Outcome};
-use crate::context::{Context, ELECTION_ID};
+use crate::context::Context;
+use crate::replica_set::{self, Doing};
 use crate::request::Request;
 
 errors! {
@@ -19,7 +20,6 @@ errors! {
     no_maintenance() = NotSecondary, "primaries can't modify maintenance mode";
     no_sync_from() = NotSecondary, "primaries don't sync";
     no_other_member() = ExceededTimeLimit, "No electable secondaries caught up. Please use the replSetStepDown command with the argument {{force: true}} to force node to step down.";
-    cannot_reconfigure() = NewReplicaSetConfigurationIncompatible, "this server is always the only member of its replica set";
 }
 
 const BASE: Command =
@@ -55,24 +55,15 @@ pub(super) static GET_RBID: Command = Command {
 
 pub(super) static INITIATE: Command = Command {
     name: "replSetInitiate",
-    help: "Initiates a replica set; the set of a Marula server is initiated from its start.",
-    run: |context, _, _| match context.server.options.repl_set {
-        Some(_) => Err(already_initialized()),
-        None => Err(no_replication_to_initiate()),
-    },
+    help: "Initiates a replica set; the set of a Marula server is there from its start and has one member.",
+    run: initiate,
     ..BASE
 };
 
 pub(super) static RECONFIG: Command = Command {
     name: "replSetReconfig",
     help: "Changes the configuration of a replica set; the set of a Marula server has one member.",
-    run: |context, request, _| {
-        check(context)?;
-        match request.first.value.get() {
-            Value::Document(_) => Err(cannot_reconfigure()),
-            _ => Ok(Outcome::Failed("no configuration specified".to_owned())),
-        }
-    },
+    run: reconfig,
     ..BASE
 };
 
@@ -119,6 +110,45 @@ pub(super) static STEP_UP: Command = Command {
     ..BASE
 };
 
+fn initiate(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let server = ctx.server;
+    let Some(set) = &server.options.repl_set else { return Err(no_replication_to_initiate()) };
+    // Nothing, or an empty document, asks for the set that there can be.
+    let given = request.first.value.get().as_doc().filter(|config| !config.is_empty());
+    let own = &server.options.host;
+    let changed =
+        server.replica_set.change(&server.db, set, own, Doing::Initiate, given, ctx.now_ms)?;
+    changed.map(|()| Outcome::Done).ok_or_else(already_initialized)
+}
+
+fn reconfig(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let set = check(ctx)?;
+    let Value::Document(config) = request.first.value.get() else {
+        return Ok(Outcome::Failed("no configuration specified".to_owned()));
+    };
+    if config.get("_id").is_some() && config.get("version").is_none() {
+        return Err(replica_set::invalid(
+            "BSON field 'ReplSetConfig.version' is missing but a required field",
+        ));
+    }
+    let doing = match request.flag("force") {
+        true => Doing::ForcedReconfig,
+        false => Doing::Reconfig,
+    };
+    let server = ctx.server;
+    let own = &server.options.host;
+    server.replica_set.change(&server.db, &set, own, doing, Some(config), ctx.now_ms)?;
+    Ok(Outcome::Done)
+}
+
 fn check(context: &Context<'_>) -> Result<String> {
     context.server.options.repl_set.clone().ok_or_else(no_replication)
 }
@@ -133,8 +163,15 @@ fn get_status(
     _: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    write_status(context, reply)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes the state of the set as this member sees it.
+pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> Result<()> {
     let set = check(context)?;
     let server = context.server;
+    let config = server.replica_set.config();
     let newest = server.db.newest_timestamp(context.now_ms);
     let written_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let written = Value::DateTime(written_ms);
@@ -185,7 +222,7 @@ fn get_status(
     let mut member = members.begin_doc();
     doc_fields!(member;
         "_id": 0,
-        "name": &server.options.host,
+        "name": config.host(&server.options.host),
         "health": 1.0,
         "state": 1,
         "stateStr": "PRIMARY",
@@ -201,12 +238,12 @@ fn get_status(
         "infoMessage": "",
         "electionTime": started_at,
         "electionDate": started,
-        "configVersion": 1,
-        "configTerm": 1,
+        "configVersion": Value::whole(config.version),
+        "configTerm": Value::whole(config.term),
         "self": true,
         "lastHeartbeatMessage": "",
     );
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 fn get_config(
@@ -215,38 +252,8 @@ fn get_config(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let set = check(context)?;
-    let host = &context.server.options.host;
-    let id = ObjectId::from_bytes(ELECTION_ID.bytes());
-    doc_fields!(reply;
-        "config": {
-            "_id": &set,
-            "version": 1,
-            "term": 1,
-            "members": [{
-                "_id": 0,
-                "host": host,
-                "arbiterOnly": false,
-                "buildIndexes": true,
-                "hidden": false,
-                "priority": 1,
-                "tags": {},
-                "secondaryDelaySecs": 0_i64,
-                "votes": 1,
-            }],
-            "protocolVersion": 1_i64,
-            "writeConcernMajorityJournalDefault": true,
-            "settings": {
-                "chainingAllowed": true,
-                "heartbeatIntervalMillis": 2000,
-                "heartbeatTimeoutSecs": 10,
-                "electionTimeoutMillis": 10_000,
-                "catchUpTimeoutMillis": -1,
-                "catchUpTakeoverDelayMillis": 30_000,
-                "getLastErrorModes": {},
-                "getLastErrorDefaults": { "w": 1, "wtimeout": 0 },
-                "replicaSetId": id,
-            },
-        },
-    );
+    let server = context.server;
+    let config = server.replica_set.config().to_doc(&set, &server.options.host);
+    reply.append("config", &config);
     Ok(Outcome::Done)
 }

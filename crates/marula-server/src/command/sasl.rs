@@ -229,10 +229,14 @@ fn go_on(
 
 /// Makes the connection this user's.
 fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
-    if let Some(access) = &ctx.connection.access {
-        access.check_same(user)?;
-    }
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+    if let Some(access) = &ctx.connection.access {
+        // A user that is gone meanwhile, or another of that name, holds the connection no longer.
+        match access.renewed(&documents, &ctx.connection.peer) {
+            Some(access) => access.check_same(user)?,
+            None => ctx.connection.set_access(None),
+        }
+    }
     let loaded = Access::load(&documents, user, &ctx.connection.peer);
     // Where a stored restriction cannot be read, nobody can be said to meet it.
     let access = loaded.ok().flatten().ok_or_else(failed)?;

@@ -40,6 +40,7 @@ const SECTIONS: &[(&str, Write)] = &[
     ("asserts", asserts),
     ("catalogStats", catalog_stats),
     ("connections", connections),
+    ("defaultRWConcern", default_concerns),
     ("extra_info", extra_info),
     ("featureCompatibilityVersion", feature_compatibility_version),
     ("globalLock", global_lock),
@@ -48,6 +49,7 @@ const SECTIONS: &[(&str, Write)] = &[
     ("network", network),
     ("opLatencies", op_latencies),
     ("opcounters", opcounters),
+    ("opcountersRepl", opcounters_of_replication),
     ("repl", repl),
     ("security", security),
     ("storageEngine", storage_engine),
@@ -63,6 +65,12 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    write(context, request, reply);
+    Ok(Outcome::Done)
+}
+
+/// Writes the whole status, but for the sections that the request leaves out.
+pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) {
     let server = context.server;
     let uptime = server.started.elapsed();
     let uptime_ms = i64::try_from(uptime.as_millis()).unwrap_or(i64::MAX);
@@ -77,7 +85,7 @@ fn run(
     reply.append("uptimeEstimate", uptime_ms / 1000);
     reply.append("localTime", Value::DateTime(context.now_ms));
     let section = Section { server, now_ms: context.now_ms };
-    let only_in_set = |name: &str| name == "repl";
+    let only_in_set = |name: &str| matches!(name, "repl" | "defaultRWConcern");
     for (name, write) in SECTIONS {
         if request.arg(name).is_some_and(|wanted| !wanted.is_truthy()) {
             continue;
@@ -87,7 +95,6 @@ fn run(
         }
         write(&section, &mut reply.begin_doc(name));
     }
-    Ok(Outcome::Done)
 }
 
 fn long(number: u64) -> i64 {
@@ -329,6 +336,17 @@ fn opcounters(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "getmore": count(&counters.get_more),
         "command": count(&counters.command),
     );
+}
+
+/// What was written because another member had written it: there is none.
+fn opcounters_of_replication(_: &Section<'_>, out: &mut DocWriter<'_>) {
+    doc_fields!(out;
+        "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64,
+    );
+}
+
+fn default_concerns(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    section.server.default_concerns.append(false, out);
 }
 
 fn repl(section: &Section<'_>, out: &mut DocWriter<'_>) {

@@ -1,25 +1,18 @@
 //! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`, `connPoolSync`,
-//! `getLastError`, `getDefaultRWConcern`, `setDefaultRWConcern`,
-//! `driverOIDTest`, `logRotate`, `dropConnections`.
+//! `getLastError`, `driverOIDTest`, `logRotate`, `dropConnections`.
 //!
 //! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
 
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
+use marula_query::javascript;
 
-use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
-use crate::concern::{ReadConcern, ReadLevel, W, WriteConcern};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
 errors! {
     no_get_last_error() = 5_739_000, "getLastError command is not supported";
-    default_concern_standalone(name: &str) = 51_300, "'{name}' is not supported on standalone nodes.";
-    no_default_concern() = BadValue, "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present";
-    unsuitable_level(level: &str) = BadValue, "level: '{level}' is not suitable for the default read concern";
-    unacknowledged_default() = BadValue, "Unacknowledged write concern is not suitable for the default write concern";
-    fixed_defaults() = CommandNotSupported, "the default read and write concern cannot be changed on this server; let clients name theirs";
 }
 
 const INLINE: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
@@ -29,7 +22,9 @@ pub(super) static FEATURES: Command = Command {
     name: "features",
     help: "Returns which features this server was built with.",
     run: |context, _, reply| {
-        doc_fields!(reply; "js": { "utf8": true });
+        if javascript::is_enabled() {
+            doc_fields!(reply; "js": { "utf8": true });
+        }
         // The part of an ObjectId that stands for the machine.
         let [_, _, _, _, a, b, c, d, ..] = context.server.process_id.bytes();
         reply.append("oidMachine", i64::from(u32::from_be_bytes([a, b, c, d])));
@@ -94,30 +89,6 @@ pub(super) static GET_LAST_ERROR: Command = Command {
     ..INLINE
 };
 
-pub(super) static GET_DEFAULT_RW_CONCERN: Command = Command {
-    name: "getDefaultRWConcern",
-    help: "Returns the read and write concern of operations that name none.",
-    run: get_default_rw_concern,
-    auth: Auth::Cluster(&["getDefaultRWConcern"]),
-    ..ADMIN
-};
-
-pub(super) static SET_DEFAULT_RW_CONCERN: Command = Command {
-    name: "setDefaultRWConcern",
-    help: "Would change the read and write concern of operations that name none; here they are fixed.",
-    fields: Fields::Strict {
-        place: "setDefaultRWConcern",
-        fields: &[
-            Field::optional("defaultReadConcern", Types::DOCUMENT),
-            Field::optional("defaultWriteConcern", Types::DOCUMENT),
-        ],
-    },
-    takes_write_concern: true,
-    run: set_default_rw_concern,
-    auth: Auth::Cluster(&["setDefaultRWConcern"]),
-    ..ADMIN
-};
-
 pub(super) static DRIVER_OID_TEST: Command = Command {
     name: "driverOIDTest",
     help: "Returns the ObjectId that it was sent, for drivers' tests.",
@@ -160,64 +131,6 @@ fn conn_pool_stats(
         "replicaSets": {},
     );
     Ok(Outcome::Done)
-}
-
-fn get_default_rw_concern(
-    context: &mut Context<'_>,
-    request: &Request<'_>,
-    reply: &mut DocWriter<'_>,
-) -> Result<Outcome> {
-    if context.server.options.repl_set.is_none() {
-        return Err(default_concern_standalone(request.command.name));
-    }
-    doc_fields!(reply;
-        "defaultReadConcern": { "level": "local" },
-        "defaultWriteConcern": { "w": "majority", "wtimeout": 0 },
-        "defaultWriteConcernSource": "implicit",
-        "defaultReadConcernSource": "implicit",
-        "localUpdateWallClockTime": Value::DateTime(context.now_ms),
-    );
-    if request.flag("inMemory") {
-        reply.append("inMemory", true);
-    }
-    Ok(Outcome::Done)
-}
-
-fn set_default_rw_concern(
-    context: &mut Context<'_>,
-    request: &Request<'_>,
-    reply: &mut DocWriter<'_>,
-) -> Result<Outcome> {
-    if context.server.options.repl_set.is_none() {
-        return Err(default_concern_standalone(request.command.name));
-    }
-    let (read, write) = (request.arg("defaultReadConcern"), request.arg("defaultWriteConcern"));
-    if read.is_none() && write.is_none() {
-        return Err(no_default_concern());
-    }
-    let is_empty = |value: Option<Value<'_>>| {
-        value.and_then(|value| value.as_doc()).is_none_or(|concern| concern.is_empty())
-    };
-    if let Some(read) = read {
-        match ReadConcern::parse(read)?.level {
-            Some(ReadLevel::Snapshot) => return Err(unsuitable_level("snapshot")),
-            Some(ReadLevel::Linearizable) => return Err(unsuitable_level("linearizable")),
-            _ => {}
-        }
-    }
-    if let Some(write) = write {
-        let concern = WriteConcern::parse(write)?;
-        if matches!(concern.w, W::Nodes(0)) && !is_empty(Some(write)) {
-            return Err(unacknowledged_default());
-        }
-        if let Some(error) = concern.unsatisfied() {
-            return Err(error);
-        }
-    }
-    if !is_empty(read) || !is_empty(write) {
-        return Err(fixed_defaults());
-    }
-    get_default_rw_concern(context, request, reply)
 }
 
 fn log_rotate(

@@ -1,0 +1,82 @@
+//! Documents in which the server keeps settings of its own: one by its `_id`, in a collection that clients can read.
+
+use marula_bson::{Doc, DocBuf, Value};
+use marula_error::Result;
+use marula_query::update::Touched;
+
+use crate::db::Db;
+use crate::namespace::Namespace;
+use crate::write::{Change, InsertReport, WriteOp, Written};
+
+impl Db {
+    /// The document of this `_id`, where the collection has one.
+    pub fn stored_document(&self, ns: &Namespace, id: &str) -> Result<Option<DocBuf>> {
+        let Some(collection) = self.collection(ns) else { return Ok(None) };
+        let mut scratch = Vec::new();
+        let found = collection.find_id(self.store(), Value::from(id), &mut scratch)?;
+        let Some(record) = found else { return Ok(None) };
+        let mut stored = None;
+        collection.get(self.store(), record.as_bytes(), &mut scratch, &mut |doc| {
+            stored = Some(doc.to_buf());
+        })?;
+        Ok(stored)
+    }
+
+    /// Stores a document in the place of the one with the same `_id`, a string, or as a new one.
+    pub fn store_document(&self, ns: &Namespace, document: Doc<'_>, now_ms: i64) -> Result<()> {
+        let collection = self.collection_or_create(ns)?;
+        let mut op = WriteOp::new(self, now_ms);
+        op.bypass_validation = true;
+        let id = document.get("_id").unwrap_or(Value::Null);
+        let mut scratch = Vec::new();
+        if let Some(record) = collection.find_id(self.store(), id, &mut scratch)? {
+            let mut replace = |_: Doc<'_>, out: &mut Vec<u8>| {
+                out.extend_from_slice(document.as_bytes());
+                Ok(Change::Replace(Touched::All))
+            };
+            if op.update(&collection, &record, &mut replace, None)? != Written::Skipped {
+                return Ok(());
+            }
+        }
+        let mut report = InsertReport::default();
+        op.insert(&collection, &mut std::iter::once(document), true, &mut report)?;
+        report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Removes the document of this `_id`, where there is one.
+    pub fn remove_document(&self, ns: &Namespace, id: &str, now_ms: i64) -> Result<()> {
+        let Some(collection) = self.collection(ns) else { return Ok(()) };
+        let mut scratch = Vec::new();
+        let found = collection.find_id(self.store(), Value::from(id), &mut scratch)?;
+        if let Some(record) = found {
+            WriteOp::new(self, now_ms).delete(&collection, &record, &mut |_| Ok(true), None)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use marula_bson::doc;
+    use marula_storage::memory::Memory;
+
+    use super::*;
+
+    #[test]
+    fn a_document_is_stored_replaced_and_removed() {
+        let db = Db::open(Arc::new(Memory::new())).unwrap();
+        let ns = Namespace::new("config", "settings").unwrap();
+        assert_eq!(db.stored_document(&ns, "a").unwrap(), None);
+        db.remove_document(&ns, "a", 0).unwrap();
+        for value in [1, 2] {
+            let document = doc! { "_id": "a", "value": value };
+            db.store_document(&ns, document.as_doc(), 0).unwrap();
+            assert_eq!(db.stored_document(&ns, "a").unwrap(), Some(document));
+        }
+        assert_eq!(db.stored_document(&ns, "b").unwrap(), None);
+        db.remove_document(&ns, "a", 0).unwrap();
+        assert_eq!(db.stored_document(&ns, "a").unwrap(), None);
+    }
+}

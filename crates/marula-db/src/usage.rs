@@ -1,0 +1,78 @@
+//! How often a collection was used since the server was started, by what for, and how long that took: what `top` shows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What an operation does with a collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Use {
+    Query,
+    GetMore,
+    Insert,
+    Update,
+    Remove,
+    /// A command that reads.
+    ReadCommand,
+    /// A command that writes.
+    WriteCommand,
+}
+
+/// How many operations there were, and what they took in microseconds.
+#[derive(Default, Debug)]
+pub struct Used {
+    count: AtomicU64,
+    us: AtomicU64,
+}
+
+impl Used {
+    /// How many operations there were.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// What they took all together, in microseconds.
+    pub fn us(&self) -> u64 {
+        self.us.load(Ordering::Relaxed)
+    }
+}
+
+/// The operations of every kind.
+#[derive(Default, Debug)]
+pub struct Usage([Used; 7]);
+
+impl Usage {
+    /// Counts `operations` that took this long all together.
+    pub fn add(&self, kind: Use, operations: u64, took: Duration) {
+        let used = &self.0[kind as usize];
+        used.count.fetch_add(operations, Ordering::Relaxed);
+        used.us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The operations of a kind.
+    pub fn of(&self, kind: Use) -> &Used {
+        &self.0[kind as usize]
+    }
+
+    /// The operations of several kinds: how many, and what they took in microseconds.
+    pub fn sum(&self, kinds: &[Use]) -> (u64, u64) {
+        let used = kinds.iter().map(|&kind| self.of(kind));
+        used.fold((0, 0), |(count, us), used| {
+            (count.saturating_add(used.count()), us.saturating_add(used.us()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_counted_by_kind() {
+        let usage = Usage::default();
+        usage.add(Use::Query, 1, Duration::from_micros(5));
+        usage.add(Use::Update, 3, Duration::from_micros(7));
+        assert_eq!(usage.sum(&[Use::Query, Use::Update]), (4, 12));
+        assert_eq!(usage.sum(&[Use::Insert]), (0, 0));
+    }
+}

@@ -1,0 +1,118 @@
+//! `checkShardingIndex`: whether an index could lead a sharded collection's documents to their shards.
+//!
+//! Recorded from mongod 6.0.
+
+use marula_bson::{Doc, DocWriter, Value};
+use marula_db::{Index, Namespace};
+use marula_error::{Result, errors};
+
+use super::{Auth, Command, Outcome};
+use crate::auth::check::Check;
+use crate::context::Context;
+use crate::request::Request;
+use crate::writes;
+
+errors! {
+    /// The first field names no collection.
+    pub(super) name_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
+    /// The first field names a collection without its database.
+    pub(super) invalid_name(name: &str) = InvalidNamespace, "Invalid namespace specified '{name}'";
+    no_index(reasons: &str) = InvalidOptions, "couldn't find valid index for shard key{reasons}";
+}
+
+pub(super) static COMMAND: Command = Command {
+    name: "checkShardingIndex",
+    help: "Checks whether an index of a collection can serve a shard key.",
+    auth: Auth::Content(demands),
+    run,
+    ..Command::DEFAULT
+};
+
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let ns = namespace(request)?;
+    let Some(key) = key_pattern(request) else {
+        return Ok(Outcome::Failed("no key pattern found in checkShardingindex".to_owned()));
+    };
+    if is_id(key) {
+        reply.append("idskip", true);
+        return Ok(Outcome::Done);
+    }
+    let Some(collection) = ctx.server.db.collection(&ns) else {
+        return Ok(Outcome::Failed("ns not found".to_owned()));
+    };
+    writes::check_not_view(&collection)?;
+    let state = collection.state();
+    let mut reasons = String::new();
+    for index in state.indexes.iter().filter(|index| !index.spec.hidden) {
+        let why = unsuited(index, key, Arrays::Refused);
+        if why.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let name = &index.spec.name;
+        reasons +=
+            &format!("\nIndex {name} cannot be used for sharding because: {}", why.join(" "));
+    }
+    Err(no_index(&reasons))
+}
+
+/// Whether an index whose keys come of arrays will do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub(super) enum Arrays {
+    Taken,
+    Refused,
+}
+
+/// Why an index cannot serve a shard key; empty where it can.
+pub(super) fn unsuited(index: &Index, key: Doc<'_>, arrays: Arrays) -> Vec<&'static str> {
+    let spec = &index.spec;
+    let conditions = [
+        (spec.partial.is_some(), "Index key is partial."),
+        (spec.sparse, "Index key is sparse."),
+        (arrays == Arrays::Refused && index.is_multikey(), "Index key is multikey."),
+        (spec.collation.is_some(), "Index has a non-simple collation."),
+        (!is_prefix(key, spec.key.as_doc()), "Shard key is not a prefix of index key."),
+    ];
+    conditions.into_iter().filter(|(applies, _)| *applies).map(|(_, why)| why).collect()
+}
+
+/// Whether an index's key pattern begins with these fields, of the same kinds.
+fn is_prefix(key: Doc<'_>, of: Doc<'_>) -> bool {
+    let mut of = of.iter();
+    key.iter().all(|field| {
+        let same = |other: Value<'_>| {
+            let numbers = field.value.get().as_f64().zip(other.as_f64());
+            numbers.map_or(field.value.get() == other, |(one, other)| one == other)
+        };
+        of.next().is_some_and(|other| other.name == field.name && same(other.value.get()))
+    })
+}
+
+fn is_id(key: Doc<'_>) -> bool {
+    let mut fields = key.iter();
+    let first = fields
+        .next()
+        .is_some_and(|field| field.name == "_id" && field.value.get().as_f64() == Some(1.0));
+    first && fields.next().is_none()
+}
+
+/// The collection that the first field names, with its database.
+pub(super) fn namespace(request: &Request<'_>) -> Result<Namespace> {
+    let name = match request.first.value.get() {
+        Value::String(name) => name.to_string(),
+        other => return Err(name_type(other.kind().alias())),
+    };
+    Namespace::parse(&name).map_err(|_| invalid_name(&name))
+}
+
+/// The fields of the shard key, where there are some.
+pub(super) fn key_pattern<'a>(request: &Request<'a>) -> Option<Doc<'a>> {
+    request.arg("keyPattern").and_then(|key| key.as_doc()).filter(|key| !key.is_empty())
+}
+
+/// What a user needs to ask about a collection.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let ns = namespace(request)?;
+    check.needs_on(ns.db(), ns.collection(), &["find"]);
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Blocking of users' writes, as `setUserWriteBlockMode` asks for it.
+//!
+//! The mode is a document of `config.user_writes_critical_sections`, as in mongod, so that it outlives a restart. Databases
+//! of the server's own stay writable, and who may `bypassWriteBlockingMode` writes on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use marula_bson::doc;
+use marula_db::write::UserWrites;
+use marula_db::{Db, Namespace};
+use marula_error::Result;
+
+use crate::auth::check::Target;
+use crate::context::Context;
+
+const COLLECTION: &str = "user_writes_critical_sections";
+/// Blocks every namespace: the empty one has all below it.
+const ID: &str = "";
+
+/// Whether users' writes are blocked.
+#[derive(Default)]
+pub struct UserWriteBlock(AtomicBool);
+
+impl UserWriteBlock {
+    /// Reads the stored mode.
+    pub fn load(db: &Db) -> Result<Self> {
+        let stored = db.stored_document(&Namespace::new("config", COLLECTION)?, ID)?;
+        let blocks = stored.as_ref().and_then(|stored| stored.as_doc().get("blockUserWrites"));
+        Ok(UserWriteBlock(AtomicBool::new(blocks.is_some_and(|blocks| blocks.is_truthy()))))
+    }
+
+    /// Stores the mode and has it count from now on.
+    pub fn set(&self, db: &Db, blocks: UserWrites, now_ms: i64) -> Result<()> {
+        let ns = Namespace::new("config", COLLECTION)?;
+        let blocks = blocks == UserWrites::Blocked;
+        if blocks {
+            let stored =
+                doc! { "_id": ID, "blockNewUserShardedDDL": false, "blockUserWrites": true };
+            db.store_document(&ns, stored.as_doc(), now_ms)?;
+        } else {
+            db.remove_document(&ns, ID, now_ms)?;
+        }
+        self.0.store(blocks, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether they are blocked.
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Context<'_> {
+    /// Whether this client's writes are blocked.
+    pub fn user_writes(&self) -> UserWrites {
+        if !self.server.user_write_block.is_on() {
+            return UserWrites::Allowed;
+        }
+        let access = self.connection.access.as_deref();
+        match access.is_some_and(|access| access.may(&Target::Cluster, "bypassWriteBlockingMode")) {
+            true => UserWrites::Allowed,
+            false => UserWrites::Blocked,
+        }
+    }
+}
