@@ -460,3 +460,20 @@ def test_too_many_indexes_name_the_key(db):
     assert message == "add index fails, too many indexes for %s.c key:{ z: 1 }" % db.name
     message = refused(67, db, "createIndexes", "d", indexes=[{"key": {"g%d" % n: 1}, "name": "g%d" % n} for n in range(64)])
     assert message.endswith("key:{ g63: 1 }")
+
+
+@pytest.mark.parametrize("command", [
+    {"find": "c", "mayBypassWriteBlocking": True},
+    {"insert": "c", "documents": [{}], "mayBypassWriteBlocking": True},
+    {"findAndModify": "c", "query": {}, "remove": True, "batchSize": 1, "singleBatch": True},
+    {"listIndexes": "c", "isTimeseriesNamespace": True},
+    {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}], "isTimeseriesNamespace": True},
+])
+def test_fields_that_programs_send(db, command):
+    db.create_collection("c")
+    assert db.command(command)["ok"] == 1
+
+
+def test_fields_that_are_unknown(client, db):
+    refused(40415, db, "insert", "c", documents=[{}], let={})
+    refused(40415, client.admin, "getCmdLineOpts", 1, hint={})

@@ -216,7 +216,8 @@ impl<'a> Request<'a> {
             | b"$oplogQueryData"
             | b"$replData"
             | b"allowImplicitCollectionCreation"
-            | b"clientOperationKey" => {}
+            | b"clientOperationKey"
+            | b"mayBypassWriteBlocking" => {}
             b"databaseVersion" | b"shardVersion" => {
                 if value.kind() != Type::Document {
                     return Err(expected_object(&name.to_string()));

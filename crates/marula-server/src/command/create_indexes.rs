@@ -45,6 +45,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("v", Types::NUMBER),
             Field::required("indexes", Types::ARRAY),
             Field::optional("ignoreUnknownIndexOptions", Types::FLAG),
+            Field::optional("isTimeseriesNamespace", Types::FLAG),
             Field::optional(
                 "commitQuorum",
                 Types::Of(&[

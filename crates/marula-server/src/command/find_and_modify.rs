@@ -66,6 +66,9 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("let", Types::DOCUMENT),
             Field::optional("runtimeConstants", Types::DOCUMENT),
             Field::optional("stmtId", Types::Any),
+            // Read, and of no meaning.
+            Field::optional("batchSize", Types::Any),
+            Field::optional("singleBatch", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),
             Field::optional("collectionUUID", Types::Any),
             Field::optional("encryptionInformation", Types::DOCUMENT),

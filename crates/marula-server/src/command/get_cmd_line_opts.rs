@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -11,6 +11,7 @@ pub(super) static COMMAND: Command = Command {
     name: "getCmdLineOpts",
     help: "Returns the command line and the options in effect, as a configuration file would say them.",
     admin_only: true,
+    fields: Fields::Strict { place: "getCmdLineOpts", fields: &[] },
     auth: Auth::Cluster(&["getCmdLineOpts"]),
     run,
     ..Command::DEFAULT

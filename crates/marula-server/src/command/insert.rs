@@ -38,7 +38,6 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("stmtIds", Types::ARRAY),
             Field::optional("maxTimeMS", Types::NUMBER),
             Field::optional("collectionUUID", Types::Any),
-            Field::optional("let", Types::DOCUMENT),
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },

@@ -24,6 +24,7 @@ pub(super) static COMMAND: Command = Command {
         place: "listIndexes",
         fields: &[
             Field::optional("cursor", Types::DOCUMENT),
+            Field::optional("isTimeseriesNamespace", Types::FLAG),
             Field::optional("includeBuildUUIDs", Types::BOOLEAN),
             Field::optional("includeIndexBuildInfo", Types::BOOLEAN),
         ],
