@@ -102,14 +102,15 @@ impl Notes {
         Ok(())
     }
 
-    /// Puts the notes into the transaction of their write.
-    pub(crate) fn put(&mut self, txn: &mut dyn Txn) {
+    /// Puts the notes into the transaction of their write. Its multikey marks are added to `marks`.
+    pub(crate) fn put(&mut self, txn: &mut dyn Txn, marks: &mut Vec<(Arc<Index>, Multikey)>) {
         for (key, value) in self.puts.drain(..) {
             txn.put(Space::Indexes, &key, &value);
         }
-        for (index, multikey) in self.marks.drain(..) {
-            index.mark_multikey(&multikey, txn);
+        for (index, multikey) in &self.marks {
+            index.mark_multikey(multikey, txn);
         }
+        marks.append(&mut self.marks);
     }
 }
 

@@ -211,6 +211,9 @@ impl Db {
                 drop_index(txn, old);
             }
         })?;
+        for (index, multikey) in build.indexes.iter().zip(&builder.multikey) {
+            index.note_marks_stored(multikey);
+        }
         if let Some(old) = replaced {
             old.mark_dropped();
             self.sweep(Space::Indexes, old.ident);

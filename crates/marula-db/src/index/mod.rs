@@ -110,14 +110,19 @@ impl Index {
         self.marks.path(path)
     }
 
-    /// Notes that a document has arrays at `found`: in memory at once, in the store with `txn`. A transaction that
-    /// fails after this leaves the mark in memory, which is only less precise. Marks are blind writes of keys of
-    /// their own, so writers never conflict over them.
+    /// Notes that a document has arrays at `found`: for readers at once, in the store with `txn`. After the commit
+    /// comes [`Index::note_marks_stored`]. A transaction that fails leaves readers with a mark that is only less
+    /// precise, and the next write stores it. Marks are blind writes of keys of their own, so writers never conflict over them.
     pub fn mark_multikey(&self, found: &Multikey, txn: &mut dyn Txn) {
         let prefix = multikey_prefix(self.ident);
         self.marks.add(found, &mut |mark| {
             txn.put(Space::Catalog, &[&prefix, mark].concat(), &[]);
         });
+    }
+
+    /// Notes that the transaction in which [`Index::mark_multikey`] wrote these has been committed.
+    pub fn note_marks_stored(&self, found: &Multikey) {
+        self.marks.note_stored(found);
     }
 
     /// Whether [`Index::mark_multikey`] with these would write anything.

@@ -4,11 +4,11 @@
 //! marks the whole path of each array that it met, and of each that has arrays for elements: what is in those can be asked for
 //! by number, and has no entry of its own.
 
-use std::collections::BTreeSet;
-use std::sync::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_bson::FieldPath;
+use parking_lot::RwLock;
 
 use super::{IndexKind, IndexSpec};
 
@@ -104,55 +104,60 @@ pub struct PathArrays {
 }
 
 /// The marks of an index in memory.
+///
+/// A mark is *seen* from the moment a write is about to make entries that need it, so that no reader meets them without
+/// it. It is *stored* once a transaction that wrote it has been committed; until then every write that needs it writes it too.
 #[derive(Default)]
 pub(super) struct Marks {
-    parts: Vec<AtomicU64>,
-    paths: RwLock<BTreeSet<Vec<u8>>>,
+    parts: Vec<PartMarks>,
+    /// Whether each path that was seen is stored.
+    paths: RwLock<BTreeMap<Vec<u8>, bool>>,
+}
+
+/// Of one part of the index, a bit per path component.
+#[derive(Default)]
+struct PartMarks {
+    seen: AtomicU64,
+    stored: AtomicU64,
 }
 
 impl Marks {
     pub(super) fn new(parts: usize) -> Self {
-        let parts = (0..parts).map(|_| AtomicU64::new(0)).collect();
+        let parts = (0..parts).map(|_| PartMarks::default()).collect();
         Marks { parts, paths: RwLock::default() }
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeSet<Vec<u8>>> {
-        // A set that a panic interrupted is whole all the same.
-        self.paths.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Adds a mark as the store has it: what follows the index's ident.
     pub(super) fn load(&self, mark: &[u8]) {
         match *mark {
             [PATH_MARK, ref path @ ..] => {
-                self.insert(path);
+                let mut paths = self.paths.write();
+                if paths.len() < PATHS_MAX {
+                    paths.insert(path.to_vec(), true);
+                }
             }
             [part, component] => {
                 if let Some(bits) = self.parts.get(usize::from(part)) {
-                    bits.fetch_or(component_bit(usize::from(component)), Ordering::Relaxed);
+                    let bit = component_bit(usize::from(component));
+                    bits.seen.fetch_or(bit, Ordering::Relaxed);
+                    bits.stored.fetch_or(bit, Ordering::Relaxed);
                 }
             }
             _ => {}
         }
     }
 
-    /// Whether the path is new.
-    fn insert(&self, path: &[u8]) -> bool {
-        let mut paths = self.paths.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        paths.len() < PATHS_MAX && paths.insert(path.to_vec())
-    }
-
     pub(super) fn is_any(&self) -> bool {
-        self.parts.iter().any(|bits| bits.load(Ordering::Acquire) != 0)
-            || self.read().iter().any(|path| path != TELLS_NESTED)
+        self.parts.iter().any(|bits| bits.seen.load(Ordering::Acquire) != 0)
+            || self.paths.read().keys().any(|path| path != TELLS_NESTED)
     }
 
     pub(super) fn parts(&self) -> Vec<u64> {
-        self.parts.iter().map(|bits| bits.load(Ordering::Acquire)).collect()
+        self.parts.iter().map(|bits| bits.seen.load(Ordering::Acquire)).collect()
     }
 
     pub(super) fn path(&self, path: &FieldPath) -> PathArrays {
-        let paths = self.read();
+        let paths = self.paths.read();
         let is_full = paths.len() >= PATHS_MAX;
         let mut found = PathArrays::default();
         // As entries may have the path up to here: a number behind an array is a place in it, or a name.
@@ -167,11 +172,11 @@ impl Marks {
                     text.push(b'.');
                 }
                 text.extend_from_slice(part);
-                if is_full || paths.contains(text) {
+                if is_full || paths.contains_key(text) {
                     found.arrays |= component_bit(position);
                 }
                 text.push(NESTED);
-                if is_full || paths.contains(text) || !paths.contains(TELLS_NESTED) {
+                if is_full || paths.contains_key(text) || !paths.contains_key(TELLS_NESTED) {
                     found.nested |= component_bit(position);
                 }
                 text.pop();
@@ -185,34 +190,63 @@ impl Marks {
         PathArrays { names: texts, ..found }
     }
 
-    /// Whether something of `found` is not marked yet.
+    /// Whether something of `found` is not stored yet.
     pub(super) fn lacks(&self, found: &Multikey) -> bool {
         let lacks_part = (self.parts.iter().zip(&found.parts))
-            .any(|(known, found)| found & !known.load(Ordering::Acquire) != 0);
+            .any(|(known, found)| found & !known.stored.load(Ordering::Acquire) != 0);
         if lacks_part || found.paths.is_empty() {
             return lacks_part;
         }
-        let paths = self.read();
-        let tells_nested = paths.contains(TELLS_NESTED);
+        let paths = self.paths.read();
+        let tells_nested = paths.contains_key(TELLS_NESTED);
         let matters = |path: &&Vec<u8>| tells_nested || path.last() != Some(&NESTED);
-        paths.len() < PATHS_MAX
-            && found.paths.iter().filter(matters).any(|path| !paths.contains(path))
+        let is_full = paths.len() >= PATHS_MAX;
+        found.paths.iter().filter(matters).any(|path| match paths.get(path) {
+            Some(is_stored) => !is_stored,
+            None => !is_full,
+        })
     }
 
-    /// Adds `found`; what is new is given to `write` as the store is to have it.
+    /// Sees `found`; what is not stored yet is given to `write` as the store is to have it.
     pub(super) fn add(&self, found: &Multikey, write: &mut dyn FnMut(&[u8])) {
         for (part, (known, &found)) in self.parts.iter().zip(&found.parts).enumerate() {
-            let new = found & !known.load(Ordering::Acquire);
+            let new = found & !known.stored.load(Ordering::Acquire);
             for component in (0..64u8).filter(|component| new & (1 << component) != 0) {
                 write(&[u8::try_from(part).expect("an index has at most 32 parts"), component]);
             }
             if new != 0 {
-                known.fetch_or(new, Ordering::AcqRel);
+                known.seen.fetch_or(new, Ordering::AcqRel);
             }
         }
+        if found.paths.is_empty() {
+            return;
+        }
+        let mut paths = self.paths.write();
         for path in &found.paths {
-            if self.insert(path) {
+            let is_full = paths.len() >= PATHS_MAX;
+            let is_stored = match paths.get(path) {
+                Some(is_stored) => *is_stored,
+                None if is_full => continue,
+                None => *paths.entry(path.clone()).or_insert(false),
+            };
+            if !is_stored {
                 write(&[&[PATH_MARK], path.as_slice()].concat());
+            }
+        }
+    }
+
+    /// Notes that a transaction in which [`Marks::add`] wrote `found` has been committed.
+    pub(super) fn note_stored(&self, found: &Multikey) {
+        for (known, &found) in self.parts.iter().zip(&found.parts) {
+            known.stored.fetch_or(found, Ordering::AcqRel);
+        }
+        if found.paths.is_empty() {
+            return;
+        }
+        let mut paths = self.paths.write();
+        for path in &found.paths {
+            if let Some(is_stored) = paths.get_mut(path) {
+                *is_stored = true;
             }
         }
     }
@@ -237,6 +271,7 @@ mod tests {
         assert!(marks.lacks(&found));
         let mut stored = Vec::new();
         marks.add(&found, &mut |mark| stored.push(mark.to_vec()));
+        marks.note_stored(&found);
         assert!(!marks.lacks(&found));
         assert_eq!(stored.len(), 4);
 
@@ -249,12 +284,32 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_written_until_it_is_stored() {
+        let found = Multikey { parts: vec![0b1], paths: [b"a".to_vec()].into_iter().collect() };
+        let marks = Marks::new(1);
+        let count = |marks: &Marks| {
+            let mut written = 0;
+            marks.add(&found, &mut |_| written += 1);
+            written
+        };
+        // The transaction of the first fails: readers see the mark, the next write stores it all the same.
+        assert_eq!(count(&marks), 2);
+        assert_eq!(marks.parts(), [0b1]);
+        assert!(marks.lacks(&found));
+        assert_eq!(count(&marks), 2);
+        marks.note_stored(&found);
+        assert!(!marks.lacks(&found));
+        assert_eq!(count(&marks), 0);
+    }
+
+    #[test]
     fn beyond_the_most_paths_all_count() {
         let marks = Marks::new(1);
         let name = |number: usize| format!("p{number}").into_bytes();
         let found = Multikey { parts: vec![0], paths: (0..PATHS_MAX + 5).map(name).collect() };
         let mut stored = 0;
         marks.add(&found, &mut |_| stored += 1);
+        marks.note_stored(&found);
         assert_eq!(stored, PATHS_MAX);
         assert!(!marks.lacks(&found));
         assert_eq!(marks.path(&FieldPath::new("other.b")).arrays, 0b11);

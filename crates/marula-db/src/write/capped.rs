@@ -52,7 +52,7 @@ pub(super) fn trim(
         if !state.building.is_empty() {
             op.buffers.notes.clear();
             op.buffers.notes.add(state, cursor.record(), Some(doc), None)?;
-            op.buffers.notes.put(txn);
+            op.buffers.notes.put(txn, &mut op.buffers.marks);
         }
         keys::record_key(collection.ident(), cursor.record(), &mut op.buffers.key);
         txn.delete(Space::Records, &op.buffers.key);

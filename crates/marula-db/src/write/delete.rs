@@ -136,7 +136,7 @@ impl WriteOp<'_> {
             }
         }
         if !state.building.is_empty() {
-            buffers.notes.put(txn);
+            buffers.notes.put(txn, &mut buffers.marks);
         }
         Ok(Some(i64::try_from(size).expect("a document is at most 16 MB")))
     }

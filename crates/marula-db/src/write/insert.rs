@@ -317,9 +317,7 @@ impl WriteOp<'_> {
             keys::record_key(collection.ident(), record, &mut self.buffers.key);
             txn.put(Space::Records, &self.buffers.key, chunk.stored(pending));
             for (index, keys) in state.indexes.iter().zip(keys_of(state, chunk, number)) {
-                if index.needs_mark(&keys.multikey) {
-                    index.mark_multikey(&keys.multikey, &mut *txn);
-                }
+                self.buffers.mark(index, &keys.multikey, &mut *txn);
                 for key in keys.iter() {
                     self.buffers.entries.put(&mut *txn, index, collection.shape(), key, record);
                 }
@@ -328,7 +326,7 @@ impl WriteOp<'_> {
                 let notes = &mut self.buffers.notes;
                 notes.clear();
                 notes.add(state, record, None, Some(doc))?;
-                notes.put(&mut *txn);
+                notes.put(&mut *txn, &mut self.buffers.marks);
             }
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");

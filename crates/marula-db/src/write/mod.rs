@@ -12,6 +12,7 @@ mod insert;
 mod measurements;
 mod update;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_error::{Result, codes, errors};
@@ -22,7 +23,7 @@ use crate::build::side::Notes;
 use crate::collection::Collection;
 use crate::db::Db;
 use crate::index::entry::{self, EntryWriter};
-use crate::index::{Index, KeyMaker, KeySet};
+use crate::index::{Index, KeyMaker, KeySet, Multikey};
 use crate::keys::{self, IDENT_BYTES, RecordKey};
 use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
@@ -129,6 +130,18 @@ pub(crate) struct Buffers {
     entries: EntryWriter,
     /// For indexes that are being built.
     notes: Notes,
+    /// Multikey marks that the transaction under way writes.
+    marks: Vec<(Arc<Index>, Multikey)>,
+}
+
+impl Buffers {
+    /// Writes the multikey marks that a document's keys in `index` need and the store has not yet.
+    fn mark(&mut self, index: &Arc<Index>, found: &Multikey, txn: &mut dyn Txn) {
+        if index.needs_mark(found) {
+            index.mark_multikey(found, txn);
+            self.marks.push((index.clone(), found.clone()));
+        }
+    }
 }
 
 impl<'a> WriteOp<'a> {
@@ -161,6 +174,8 @@ impl<'a> WriteOp<'a> {
         let mut started = None;
         let mut pause = Duration::from_micros(50);
         loop {
+            // Those of an attempt that was not committed.
+            self.buffers.marks.clear();
             match attempt(self) {
                 Err(error) if error.code() == codes::WriteConflict && self.may_wait => {
                     let started = *started.get_or_insert_with(Instant::now);
@@ -198,6 +213,9 @@ impl<'a> WriteOp<'a> {
         match txn.commit() {
             Ok(_) => {
                 collection.counted(documents, bytes);
+                for (index, multikey) in self.buffers.marks.drain(..) {
+                    index.note_marks_stored(&multikey);
+                }
                 Ok(())
             }
             Err(error) => {

@@ -85,7 +85,7 @@ impl WriteOp<'_> {
         }
         self.put_entries(collection, &state, &mut *txn, record)?;
         if !state.building.is_empty() {
-            self.buffers.notes.put(&mut *txn);
+            self.buffers.notes.put(&mut *txn, &mut self.buffers.marks);
         }
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
         let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
@@ -180,6 +180,7 @@ impl WriteOp<'_> {
             }
             if index.needs_mark(&after.multikey) {
                 index.mark_multikey(&after.multikey, txn);
+                buffers.marks.push((index.clone(), after.multikey.clone()));
             }
             if !before.is_empty() || !after.is_empty() {
                 key_changes::note(Some(0), Some(0));

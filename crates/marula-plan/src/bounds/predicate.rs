@@ -44,7 +44,8 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
 }
 
 /// The bounds of what one element of an array meets. It meets all, so here bounds do intersect. Of an array that a number chooses
-/// out of another, entries have no elements.
+/// out of another, entries have no elements. Nor have they of an array that is an element itself: its key is the whole of
+/// it, and says nothing of what an inner `$elemMatch` asks.
 pub(super) fn of_one_element(
     predicates: &[Predicate],
     part: &PartView<'_>,
@@ -55,7 +56,13 @@ pub(super) fn of_one_element(
     }
     let element = PartView { multikey: 0, ..part.clone() };
     let mut known: Option<Vec<Interval>> = None;
-    for found in predicates.iter().filter_map(|predicate| bounds(predicate, &element)) {
+    let of_element = |predicate: &Predicate| match predicate {
+        Predicate::ElemMatchValue(_) => {
+            Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument })
+        }
+        other => bounds(other, &element),
+    };
+    for found in predicates.iter().filter_map(of_element) {
         known = Some(match known {
             Some(known) => intersect(&known, &found.intervals, part.order),
             None => found.intervals,
@@ -98,13 +105,15 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
                     .to_vec(),
             })
         }
-        Value::MinKey | Value::MaxKey => exact(vec![match compare.op {
-            CompareOp::Eq => Interval::point(value),
-            CompareOp::Lt => Interval::new(Value::MinKey, true, value, false),
-            CompareOp::Lte => Interval::new(Value::MinKey, true, value, true),
-            CompareOp::Gt => Interval::new(value, false, Value::MaxKey, true),
-            CompareOp::Gte => Interval::new(value, true, Value::MaxKey, true),
-        }]),
+        Value::MinKey | Value::MaxKey => match (value, compare.op) {
+            (_, CompareOp::Eq)
+            | (Value::MinKey, CompareOp::Lte)
+            | (Value::MaxKey, CompareOp::Gte) => exact(vec![Interval::point(value)]),
+            (Value::MinKey, CompareOp::Lt) | (Value::MaxKey, CompareOp::Gt) => exact(Vec::new()),
+            (_, CompareOp::Lte | CompareOp::Gte) => exact(vec![Interval::all()]),
+            // They compare with every type, so with an array as a whole: `[MaxKey]` is less than MaxKey, whose key it has.
+            (_, CompareOp::Lt | CompareOp::Gt) => inexact(vec![Interval::all()]),
+        },
         _ => exact(match compare.op {
             CompareOp::Eq => vec![Interval::point(value)],
             CompareOp::Lt => vec![below(value, false)],
@@ -250,6 +259,15 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     if matches!(inner, Predicate::Exists) {
         let intervals = vec![Interval::point(Value::Null)];
         return Some(Bounds { intervals, exactness: Exactness::OnDocument });
+    }
+    // All but one value meet it, and that one's key is also an array's that does.
+    if let Predicate::Compare(compare) = inner
+        && matches!(
+            (compare.value.get(), compare.op),
+            (Value::MaxKey, CompareOp::Lt) | (Value::MinKey, CompareOp::Gt)
+        )
+    {
+        return Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument });
     }
     // Inside a negation a sparse index may know all that null means: only what is left over counts.
     let found = bounds(inner, &PartView { is_sparse: false, ..part.clone() })?;

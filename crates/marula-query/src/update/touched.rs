@@ -16,7 +16,8 @@ pub enum Touched {
 impl Touched {
     /// Whether what an index on `path` sees of a document may have changed.
     ///
-    /// Array indexes and positional parts name no field, so they are passed over on both sides.
+    /// Array indexes and positional parts name no field, so they are passed over on both sides. What is written by number
+    /// may make an element, and with it each field that an index expects in an element: it counts as the whole array.
     pub fn may_affect(&self, path: &FieldPath) -> bool {
         match self {
             Touched::All => true,
@@ -27,8 +28,8 @@ impl Touched {
 
 /// Whether one path leads to the other or to a part of it.
 fn overlaps(written: &FieldPath, index: &FieldPath) -> bool {
-    let mut written = names(written);
-    let mut index = names(index);
+    let mut written = names(up_to_number(written));
+    let mut index = names(index.parts());
     loop {
         match (written.next(), index.next()) {
             (Some(_), Some(b"$**")) | (None, _) | (_, None) => return true,
@@ -38,11 +39,22 @@ fn overlaps(written: &FieldPath, index: &FieldPath) -> bool {
     }
 }
 
+/// The parts before the first that may be a place in an array. The first of all is a field: a document is no array.
+fn up_to_number(path: &FieldPath) -> &[Box<[u8]>] {
+    let parts = path.parts();
+    let number = parts.iter().skip(1).position(|part| is_number(part));
+    &parts[..number.map_or(parts.len(), |at| at + 1)]
+}
+
+fn is_number(part: &[u8]) -> bool {
+    part.iter().all(u8::is_ascii_digit)
+}
+
 /// The parts of a path that can only be field names.
-fn names(path: &FieldPath) -> impl Iterator<Item = &[u8]> {
-    path.parts().iter().map(|part| &**part).filter(|part| {
+fn names(parts: &[Box<[u8]>]) -> impl Iterator<Item = &[u8]> {
+    parts.iter().map(|part| &**part).filter(|part| {
         let positional = *part == b"$" || part.starts_with(b"$[");
-        !positional && !part.iter().all(u8::is_ascii_digit)
+        !positional && !is_number(part)
     })
 }
 
@@ -65,6 +77,13 @@ mod tests {
             ("a.$[x]", "a.c", true),
             ("a.b", "a.0.b", true),
             ("a.1", "a.0", true),
+            ("a.1.c", "a.b", true),
+            ("a.1.c", "a.b.d", true),
+            ("a.b.1.c", "a.d", false),
+            ("a.b.1.c", "a.b.d", true),
+            ("a.$.c", "a.b", false),
+            ("a.$.c.1.d", "a.c.e", true),
+            ("1.c", "1.b", false),
             ("x", "$**", true),
             ("x", "a.$**", false),
             ("a.b", "a.$**", true),

@@ -1,0 +1,137 @@
+"""Index entries and multikey marks agree with the documents, whatever an update writes beside the indexed path."""
+import itertools
+
+import pymongo
+import pytest
+import server
+from bson import MaxKey, MinKey
+from pymongo.errors import DuplicateKeyError, OperationFailure
+
+DOCUMENTS = [
+    {"a": [{"b": 0}]},
+    {"a": [{"b": 0}, {"b": 1}]},
+    {"a": []},
+    {"a": [{"b": [{"c": 1}]}]},
+    {"a": {"b": 0}},
+    {"a": [[{"b": 1}]]},
+    {},
+]
+UPDATES = [
+    {"$set": {"a.1.c": 0}},
+    {"$set": {"a.3.c": 0}},
+    {"$inc": {"a.1.c": 1}},
+    {"$mul": {"a.2.c": 2}},
+    {"$max": {"a.1.c": 5}},
+    {"$min": {"a.1.c": 5}},
+    {"$bit": {"a.1.c": {"or": 1}}},
+    {"$currentDate": {"a.1.c": True}},
+    {"$push": {"a.1.c": 1}},
+    {"$addToSet": {"a.1.c": 1}},
+    {"$set": {"a.0.b.1.d": 1}},
+    {"$set": {"a.0.1.d": 1}},
+    {"$rename": {"x": "y"}, "$set": {"a.2.z.1": 1}},
+    {"$unset": {"a.0.b": 1}},
+    {"$setOnInsert": {"a.1.c": 1}, "$set": {"q": 1}},
+]
+INDEXES = [
+    [("a.b", 1)],
+    [("a.b.c", 1)],
+    [("a.0.b", 1)],
+    [("a.b", 1), ("q", 1)],
+    [("a.$**", 1)],
+]
+FILTERS = [{"a.b": None}, {"a.b": 0}, {"a.b.c": None}, {"a.0.b": None}]
+
+
+def found(c, filter, hint):
+    return sorted(d["_id"] for d in c.find(filter).hint(hint))
+
+
+@pytest.mark.parametrize("keys", INDEXES, ids=lambda keys: "-".join(name for name, _ in keys))
+def test_an_element_that_an_update_makes_has_its_keys(db, c, keys):
+    hint = c.create_index(keys)
+    for number, (document, update) in enumerate(itertools.product(DOCUMENTS, UPDATES)):
+        c.insert_one({"_id": number, **document})
+        for write in (c.update_one, c.find_one_and_update):
+            try:
+                write({"_id": number}, update)
+            except OperationFailure as error:
+                assert error.code in (2, 14, 28), (document, update, error)
+    report = db.command("validate", c.name)
+    assert report["valid"], report
+    if keys[0][0] in ("a.0.b", "a.$**"):
+        # mongod finds less by an index on a place in an array, and a wildcard index serves no filter for null.
+        return
+    for filter in FILTERS:
+        assert found(c, filter, hint) == found(c, filter, [("$natural", 1)]), filter
+
+
+def test_a_unique_index_sees_elements_made_beside_its_path(c):
+    c.create_index("a.b", unique=True)
+    c.insert_many([{"_id": 1, "a": [{"b": 0}]}, {"_id": 2, "a": [{"b": 1}]}])
+    c.update_one({"_id": 1}, {"$set": {"a.1.c": 0}})
+    with pytest.raises(DuplicateKeyError):
+        c.update_one({"_id": 2}, {"$set": {"a.1.c": 0}})
+
+
+def test_a_mark_of_a_write_that_failed_is_stored_by_the_next():
+    with server.Server() as own:
+        with pymongo.MongoClient(own.uri) as client:
+            c = client.test.c
+            c.create_index("a")
+            c.create_index("b", unique=True)
+            c.create_index([("w.$**", 1)])
+            c.insert_many([{"_id": 1, "a": 0, "b": 1}, {"_id": 2, "a": 0, "b": 2}])
+            arrays = {"a": [1, 2], "w": {"x": [3, 4]}}
+            with pytest.raises(DuplicateKeyError):
+                c.update_one({"_id": 1}, {"$set": {**arrays, "b": 2}})
+            with pytest.raises(DuplicateKeyError):
+                c.insert_one({"_id": 3, **arrays, "b": 2})
+            c.update_one({"_id": 2}, {"$set": arrays})
+            assert c.database.command("validate", "c")["valid"]
+        own.terminate()
+        own.start()
+        with pymongo.MongoClient(own.uri) as client:
+            c = client.test.c
+            assert found(c, {"a": {"$gte": 1}}, "a_1") == [2]
+            assert c.count_documents({"a": {"$gte": 1}}, hint="a_1") == 1
+            assert found(c, {"w.x": {"$gte": 3}}, "w.$**_1") == [2]
+            assert c.database.command("validate", "c")["valid"]
+
+
+VALUES = [[MaxKey()], [MinKey()], MaxKey(), MinKey(), 5, [], [5, MaxKey()], None, [[MaxKey()]], "x", [[5]], [5], [[[5]]],
+          [[]], [[5], 3], [[{"b": 1}]], [[MinKey(), 5]]]
+ENDS = [{op: end} for op in ("$lt", "$lte", "$gt", "$gte", "$eq", "$ne") for end in (MinKey(), MaxKey())]
+NESTED = [{"$elemMatch": inner} for inner in
+          ({"$in": [5]}, {"$gt": 3}, {"$elemMatch": {"$eq": 5}}, {"$not": {"$gt": 3}}, {"b": 1}, {"$lt": MaxKey()},
+           {"$exists": True}, {"$size": 1}, {"$type": "number"})]
+CONDITIONS = [
+    *ENDS,
+    *({"$not": end} for end in ENDS),
+    {"$in": [MinKey(), MaxKey()]},
+    {"$nin": [MaxKey()]},
+    *({"$elemMatch": end} for end in ENDS),
+    *({"$elemMatch": condition} for condition in NESTED),
+    *({"$elemMatch": {"$not": condition}} for condition in NESTED),
+    *({"$not": {"$elemMatch": condition}} for condition in NESTED),
+    *({"$all": [{"$elemMatch": condition}]} for condition in NESTED),
+    {"$elemMatch": {"$gt": [4], "$elemMatch": {"$eq": 5}}},
+]
+
+
+@pytest.mark.parametrize("keys", [[("v", 1)], [("v", -1)], [("x", 1), ("v", 1)], [("$**", 1)]], ids=str)
+def test_ends_and_nested_arrays_are_found_by_an_index_as_without(c, keys):
+    c.insert_many([{"_id": number, "x": 1, "v": value} for number, value in enumerate(VALUES)])
+    if keys[0][0] != "$**":
+        # Of this one a wildcard index knows nothing, in mongod neither.
+        c.insert_one({"_id": 100, "x": 1})
+    hint = c.create_index(keys)
+    for condition in CONDITIONS:
+        filter = {"x": 1, "v": condition} if keys[0][0] == "x" else {"v": condition}
+        expected = found(c, filter, [("$natural", 1)])
+        try:
+            assert found(c, filter, hint) == expected, condition
+        except OperationFailure as error:
+            # A wildcard index does not serve every condition.
+            assert error.code == 291 and keys[0][0] == "$**", condition
+        assert sorted(d["_id"] for d in c.find(filter)) == expected, condition
