@@ -4,6 +4,7 @@ import re
 import uuid
 
 import bson
+import bson.raw_bson
 import pytest
 from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, ReturnDocument, UpdateMany, UpdateOne
@@ -257,3 +258,12 @@ def test_variables_of_a_command_have_names_of_their_own(c, name, code, text):
 def test_constants_of_an_update_have_names_of_their_own(c, name, code):
     statement = {"q": {}, "u": [{"$set": {"a": 1}}], "c": {name: 1}}
     assert c.database.command({"update": c.name, "updates": [statement]})["writeErrors"][0]["code"] == code
+
+
+def test_a_document_has_one_id(c):
+    twice = b"".join(bson.encode({"_id": n})[4:-1] for n in (1, 2))
+    twice = bson.raw_bson.RawBSONDocument((len(twice) + 5).to_bytes(4, "little") + twice + b"\0")
+    reply = c.database.command({"insert": c.name, "documents": [twice]})
+    assert [(e["code"], e["errmsg"]) for e in reply["writeErrors"]] == [
+        (2, "can't have multiple _id fields in one document")]
+    assert c.count_documents({}) == 0

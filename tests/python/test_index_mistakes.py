@@ -1,5 +1,6 @@
 """What is wrong with an index is told in mongod's words, and of several mistakes the one that it tells."""
 
+import bson.raw_bson
 import pytest
 from bson.son import SON
 from pymongo.errors import OperationFailure
@@ -192,3 +193,12 @@ def test_of_a_text_index_the_language_comes_before_the_version(c):
     assert refuse(c, {**text, "default_language": "klingon"})[1].endswith("default_language is not valid")
     assert refuse(c, text)[1].endswith("bad textIndexVersion: 4")
     assert refuse(c, {**text, "textIndexVersion": 2, "weights": {"$a": 1}})[1].endswith("with $ prefix")
+
+
+@pytest.mark.parametrize("second", [1, -1, 0, "text", "hashed", True])
+def test_a_field_is_in_an_index_once(c, second):
+    c.insert_one({"a": 1})
+    fields = b"".join(bson.encode({"v": value})[4:-1] for value in (1, second))
+    key = bson.raw_bson.RawBSONDocument((len(fields) + 5).to_bytes(4, "little") + fields + b"\0")
+    code, text = refuse(c, {"key": key, "name": "n"})
+    assert (code, "The field 'v' appears multiple times in the index key pattern" in text) == (2, True)

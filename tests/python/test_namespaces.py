@@ -1,4 +1,7 @@
 """Databases and collections: made, renamed, listed, measured, dropped; views and validators."""
+import uuid
+
+import bson
 import pytest
 from pymongo.errors import CollectionInvalid, OperationFailure, WriteError
 
@@ -131,3 +134,38 @@ def test_a_find_on_a_view_is_read_as_any_before_its_options_are_refused(db):
         with pytest.raises(OperationFailure) as error:
             db.command({"find": "plain", "returnKey": True, **mistake})
         assert error.value.code == code
+
+
+def test_a_command_may_say_which_collection_it_means(db):
+    """By its UUID: one that is another's, or nobody's, is refused, and by a rename to another database in any case."""
+    db.create_collection("c")
+    db.create_collection("other")
+    uuids = {info["name"]: info["info"]["uuid"] for info in db.list_collections()}
+    nobody = bson.Binary(uuid.uuid4().bytes, 4)
+
+    def commands(meant):
+        yield db, {"find": "c", "collectionUUID": meant}
+        yield db, {"aggregate": "c", "pipeline": [], "cursor": {}, "collectionUUID": meant}
+        yield db, {"insert": "c", "documents": [{"_id": 1}], "collectionUUID": meant}
+        yield db, {"update": "c", "updates": [{"q": {}, "u": {"$set": {"a": 1}}}], "collectionUUID": meant}
+        yield db, {"delete": "c", "deletes": [{"q": {}, "limit": 0}], "collectionUUID": meant}
+        yield db, {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}], "collectionUUID": meant}
+        yield db, {"dropIndexes": "c", "index": "*", "collectionUUID": meant}
+        yield db, {"collMod": "c", "collectionUUID": meant}
+        yield db.client.admin, {"renameCollection": db.name + ".c", "to": db.name + ".d", "collectionUUID": meant}
+        yield db, {"drop": "d" if meant == uuids["c"] else "c", "collectionUUID": meant}
+
+    for meant, actual in ((nobody, None), (uuids["other"], "other")):
+        for where, command in commands(meant):
+            try:
+                details = where.command(command)["writeErrors"][0]
+            except OperationFailure as error:
+                details = error.details
+            assert details["code"] == 361, command
+            assert (details["expectedCollection"], details["actualCollection"]) == ("c", actual), command
+    assert db.c.count_documents({}) == 0
+    for where, command in commands(uuids["c"]):
+        assert "writeErrors" not in where.command(command), command
+    with pytest.raises(OperationFailure) as refused:
+        db.client.admin.command("renameCollection", db.name + ".other", to="elsewhere.c", collectionUUID=uuids["other"])
+    assert refused.value.code == 72

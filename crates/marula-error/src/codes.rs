@@ -127,6 +127,7 @@ codes! {
     207 InvalidUUID;
     211 KeyNotFound;
     217 IncompleteTransactionHistory;
+    218 UpdateOperationFailed;
     224 QueryFeatureNotAllowed;
     225 TransactionTooOld;
     232 MaxSubPipelineDepthExceeded;

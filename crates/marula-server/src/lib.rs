@@ -7,6 +7,7 @@
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
 pub mod auth;
+pub(crate) mod collection_uuid;
 pub mod command;
 pub mod concern;
 pub mod connection;

@@ -11,7 +11,7 @@ use marula_plan::{Emit, End, Execution, Patience, Query, Wording, choice, planne
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate, Purpose};
 use marula_query::text;
-use marula_query::update::{Matched, Update, UpdateOptions};
+use marula_query::update::{Matched, Origin, Update, UpdateOptions};
 
 use crate::context::Context;
 use crate::query_args;
@@ -44,6 +44,8 @@ pub struct Statement<'a> {
     pub multi: bool,
     /// Whether a document is inserted where none matches.
     pub upsert: bool,
+    /// Who wrote the update.
+    pub origin: Origin,
     /// The statement's number in its session.
     pub number: i32,
 }
@@ -111,6 +113,7 @@ impl Statement<'_> {
             constants: self.constants,
             multi: self.multi,
             empty_timestamps: op.empty_timestamps,
+            origin: self.origin,
         };
         let update = Update::parse(self.update, &options, &context)?;
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };

@@ -1,5 +1,7 @@
 //! Key patterns: the fields of an index and what each of them asks for, parsed from `{ a: 1, b: "hashed" }`.
 
+use std::collections::HashSet;
+
 use marula_bson::{BStr, ByteSlice, Doc, FieldPath, Value};
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
@@ -11,6 +13,7 @@ pub(super) const PARTS_MAX: usize = 32;
 
 errors! {
     key_empty() = CannotCreateIndex, "Index keys cannot be empty.";
+    repeated_field(field: &BStr, key: &Doc<'_>) = BadValue, "The field '{field}' appears multiple times in the index key pattern {key}";
     key_value_type(kind: &str) = CannotCreateIndex, "Values in v:2 index key pattern cannot be of type {kind}. Only numbers > 0, numbers < 0, and strings are allowed.";
     key_value_zero() = CannotCreateIndex, "Values in the index key pattern cannot be 0.";
     unknown_kind(name: &str) = CannotCreateIndex, "Unknown index plugin '{name}'";
@@ -87,6 +90,7 @@ impl Pattern {
         if key.is_empty() {
             return Err(key_empty());
         }
+        check_repetition(key)?;
         let (plugin, named) = plugin(key)?;
         let field_count = key.iter().count();
         let mut parts = Vec::new();
@@ -129,6 +133,15 @@ impl Pattern {
             return Err(key_value_empty());
         }
         Ok(Pattern { plugin, wildcard, parts })
+    }
+}
+
+/// Checks that no field stands in a pattern twice.
+fn check_repetition(key: Doc<'_>) -> Result<()> {
+    let mut seen = HashSet::new();
+    match key.iter().find(|element| !seen.insert(element.name)) {
+        Some(repeated) => Err(repeated_field(repeated.name, &key)),
+        None => Ok(()),
     }
 }
 

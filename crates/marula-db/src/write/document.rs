@@ -11,6 +11,7 @@ pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 errors! {
     too_deep() = Overflow, "cannot insert document because it exceeds {DEPTH_MAX} levels of nesting";
     insert_too_large(size: usize) = BadValue, "object to insert too large. size in bytes: {size}, max size: {DOCUMENT_BYTES_MAX}";
+    id_twice() = BadValue, "can't have multiple _id fields in one document";
     id_type(kind: &str) = InvalidIdField, "The '_id' value cannot be of type {kind}";
     id_dollar_field(field: &str) = DollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: {field} is not valid for storage.";
     result_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
@@ -31,7 +32,7 @@ fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
 ///
 /// `next_timestamp` makes the value that replaces an empty timestamp at the top level, unless these are kept; `now_ms`
 /// dates a new `_id`.
-/// Errors: `insert_too_large`, `id_type`, `id_dollar_field`.
+/// Errors: `insert_too_large`, `id_twice`, `id_type`, `id_dollar_field`.
 pub(super) fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
@@ -51,30 +52,28 @@ pub(super) fn prepare_insert(
     let mut has_empty_timestamp = false;
     let mut id = None;
     for (position, element) in doc.iter().enumerate() {
-        if element.name == "_id" && id.is_none() {
+        if element.name == "_id" {
+            check_id(element.value.get())?;
+            if id.is_some() {
+                return Err(id_twice());
+            }
             is_id_first = position == 0;
             id = Some(element.value);
         } else if element.value.kind() == Type::Timestamp && fills {
             has_empty_timestamp |= element.value.get() == Value::Timestamp(0);
         }
     }
-    if let Some(id) = id {
-        check_id(id.get())?;
-        if is_id_first && !has_empty_timestamp {
-            out.extend_from_slice(doc.as_bytes());
-            return Ok(());
-        }
+    if is_id_first && !has_empty_timestamp {
+        out.extend_from_slice(doc.as_bytes());
+        return Ok(());
     }
     let mut writer = DocWriter::new(out);
     match id {
         Some(id) => writer.append_raw("_id", id),
         None => writer.append("_id", new_id(now_ms)),
     };
-    let mut is_id_seen = false;
-    for element in doc {
-        if element.name == "_id" && !is_id_seen {
-            is_id_seen = true;
-        } else if fills && element.value.get() == Value::Timestamp(0) {
+    for element in doc.iter().filter(|element| element.name != "_id") {
+        if fills && element.value.get() == Value::Timestamp(0) {
             writer.append(element.name, Value::Timestamp(next_timestamp()));
         } else {
             writer.append_raw(element.name, element.value);
@@ -164,6 +163,14 @@ mod tests {
             panic!("no ObjectId")
         };
         assert_eq!(id.unix_seconds(), 5);
+    }
+
+    #[test]
+    fn there_is_one_id() {
+        for twice in [doc! { "_id": 1, "_id": 1 }, doc! { "a": 1, "_id": 1, "b": 1, "_id": 2 }] {
+            let (filled, out) = (EmptyTimestamps::Filled, &mut Vec::new());
+            assert!(prepare_insert(twice.as_doc(), 0, filled, &mut || 0, out).is_err());
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! `tree` and `walk` are the heart of it, `operator` has a row for each operator.
 
 mod array_filter;
+mod delta;
 mod operator;
 mod operators;
 mod path;
@@ -24,7 +25,7 @@ mod tree;
 mod upsert;
 mod walk;
 
-use marula_bson::{Doc, Value};
+use marula_bson::{Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 
 use crate::context::Context;
@@ -34,6 +35,7 @@ pub use array_filter::check_array_filters;
 pub use touched::Touched;
 
 use array_filter::ArrayFilter;
+use delta::Delta;
 use operators::Operators;
 use pipeline::PipelineUpdate;
 use replacement::Replacement;
@@ -45,6 +47,9 @@ errors! {
     multi_replacement() = FailedToParse, "multi update is not supported for replacement-style update";
     /// Constants beside something that is no pipeline.
     constants_without_pipeline() = 51198, "Constant values may only be specified for pipeline updates";
+    /// Array filters beside a pipeline.
+    /// An oplog's update has another form than there are.
+    unknown_form(form: &str) = 4_772_600, "Expected _id field or $v field missing or $v:1/$v:2, but got: {form}";
     /// Array filters beside a pipeline.
     array_filters_with_pipeline() = FailedToParse, "arrayFilters may not be specified for pipeline-style updates";
 }
@@ -65,6 +70,18 @@ pub enum EmptyTimestamps {
     Kept,
 }
 
+/// Who wrote an update.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Origin {
+    /// A client, in an update command.
+    #[default]
+    Client,
+    /// An oplog's insert: the document, whatever its fields are called.
+    OplogInsert,
+    /// An oplog's update, which says its form in `$v`.
+    OplogUpdate,
+}
+
 /// What [`Update::parse`] needs to know beside the update itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpdateOptions<'a> {
@@ -76,6 +93,8 @@ pub struct UpdateOptions<'a> {
     pub multi: bool,
     /// What a replacement does with empty timestamps.
     pub empty_timestamps: EmptyTimestamps,
+    /// Who wrote it.
+    pub origin: Origin,
 }
 
 /// What a filter noted of a document when it matched.
@@ -99,6 +118,7 @@ enum Kind {
     Operators(Operators),
     Replacement(Replacement),
     Pipeline(PipelineUpdate),
+    Delta(Delta),
 }
 
 impl Update {
@@ -120,6 +140,14 @@ impl Update {
             return Err(constants_without_pipeline());
         }
         let kind = match update {
+            Value::Document(doc)
+                if options.origin == Origin::OplogUpdate && doc.get("$v").is_some() =>
+            {
+                Self::parse_entry(doc, context)?
+            }
+            Value::Document(doc) if options.origin == Origin::OplogInsert => {
+                Kind::Replacement(Replacement::new(doc, options.empty_timestamps))
+            }
             Value::Document(doc) if operators::begins_with_operator(doc) => {
                 Kind::Operators(Operators::parse(doc, array_filters, context)?)
             }
@@ -133,6 +161,25 @@ impl Update {
             _ => return Err(bad_update()),
         };
         Ok(Update { kind })
+    }
+
+    /// Parses the `o` of an entry that says its form: 1 for operators, 2 for a difference.
+    fn parse_entry(doc: Doc<'_>, context: &Context) -> Result<Kind> {
+        Ok(match doc.get("$v").and_then(|form| form.as_exact_i64()) {
+            Some(2) => Kind::Delta(Delta::parse(doc.get("diff"))?),
+            Some(1) => {
+                let operators = DocBuf::build(|out| {
+                    for element in doc.iter().filter(|element| element.name != "$v") {
+                        out.append_raw(element.name, element.value);
+                    }
+                });
+                Kind::Operators(Operators::parse(operators.as_doc(), Vec::new(), context)?)
+            }
+            _ => {
+                let form = doc.iter().find(|element| element.name == "$v");
+                return Err(unknown_form(&form.map(|form| form.to_string()).unwrap_or_default()));
+            }
+        })
     }
 
     /// Whether the update replaces the whole document.
@@ -170,6 +217,7 @@ impl Update {
             }
             Kind::Replacement(replacement) => (replacement.apply(doc, context, out)?, Touched::All),
             Kind::Pipeline(pipeline) => (pipeline.apply(doc, context, out)?, Touched::All),
+            Kind::Delta(delta) => (delta.apply(doc, out)?, Touched::All),
         };
         if !changed {
             out.truncate(start);
@@ -188,6 +236,7 @@ impl Update {
                 upsert::with_replacement(replacement, query, context, out)?;
             }
             Kind::Pipeline(pipeline) => upsert::with_pipeline(pipeline, query, out)?,
+            Kind::Delta(delta) => upsert::with_delta(delta, query, out)?,
         }
         stored::check_insert_size(out.len() - start)
     }

@@ -10,6 +10,7 @@ use bstr::{BStr, BString, ByteSlice};
 use marula_bson::{Doc, DocWriter, RawValue};
 use marula_error::{Result, errors};
 
+use super::delta::Delta;
 use super::operators::Operators;
 use super::pipeline::{PipelineUpdate, write_id_first};
 use super::replacement::Replacement;
@@ -84,6 +85,11 @@ pub(super) fn with_pipeline(
 ) -> Result<()> {
     let base = base_document(query)?;
     pipeline.write(Doc::trusted(&base), true, out).map(drop)
+}
+
+pub(super) fn with_delta(delta: &Delta, query: &Filter, out: &mut Vec<u8>) -> Result<()> {
+    let base = base_document(query)?;
+    delta.apply(Doc::trusted(&base), out).map(drop)
 }
 
 /// The document that has just what the query demands, its fields in the order of their paths.

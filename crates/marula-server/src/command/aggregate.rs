@@ -12,6 +12,7 @@ use super::fields::{Field, Types};
 use super::find::reply_cursor;
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
 use crate::auth::pipeline;
+use crate::collection_uuid;
 use crate::concern::ReadLevel;
 use crate::context::Context;
 use crate::pipeline_source::{PipelineOptions, PipelineSource};
@@ -99,6 +100,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         _ => return Err(bad_target()),
     };
     let is_collectionless = request.first.value.kind() != Type::String;
+    collection_uuid::check(ctx, request, &ns)?;
     let collection = ctx.server.db.collection(&ns);
     if let Err(error) = view::check_collation(collection.as_deref(), request.arg("collation")) {
         // A stage that nobody knows is told of before the view is.

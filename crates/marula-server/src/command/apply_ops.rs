@@ -1,28 +1,93 @@
-//! `applyOps`: applies entries of an oplog: inserts, deletions by `_id` and entries that do nothing.
+//! `applyOps`: applies entries of an oplog.
 //!
-//! Source: manual "applyOps"; errors recorded from mongod 6.0.
+//! An entry of kind `i` or `u` is an update by `_id` that inserts where there is nothing, so that it may be applied
+//! twice, and no reader ever misses the document meanwhile. One of kind `c` runs the command that it names.
+//!
+//! Source: manual "applyOps"; forms, results and errors recorded from mongod 6.0.
 
-use marula_bson::{ByteSlice, Doc, DocWriter, Value};
-use marula_db::write::InsertReport;
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::{Namespace, WriteOp};
-use marula_error::{Error, Result, errors};
+use marula_error::{Error, Result, codes, errors};
+use marula_plan::{Emit, Execution, Patience, Query, Wording, choice};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+use marula_query::update::{EmptyTimestamps, Origin};
 
 use super::{Auth, Command, Outcome};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
+use crate::update_one::Statement;
 use crate::writes;
 
 errors! {
     wrong_type(field: &str, expected: &str, kind: &str) = TypeMismatch, "Wrong type for '{field}'. Expected a {expected}, got a {kind}.";
-    missing(field: &str) = NoSuchKey, "Wrong type for '{field}'. Expected a string, got a missing.";
-    unknown_op(op: &str) = BadValue, "Enumeration value '{op}' for field 'OplogEntryBase.op' is not a valid value.";
-    not_supported(op: &str) = CommandNotSupported, "entries of an oplog of the kind '{op}' cannot be applied on this server";
+    no_kind() = NoSuchKey, "Wrong type for ''. Expected a string, got a missing.";
+    no_namespace(position: usize) = IllegalOperation, "op does not contain required \"ns\" field: {position}";
+    entry_field_type(field: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field 'OplogEntryBase.{field}' is the wrong type '{kind}', expected type '{expected}'";
+    entry_field_missing(field: &str) = 40_414, "BSON field 'OplogEntryBase.{field}' is missing but a required field";
+    entry_field_unknown(field: &str) = 40_415, "BSON field 'OplogEntryBase.{field}' is an unknown field.";
+    unknown_kind(op: &str) = BadValue, "Enumeration value '{op}' for field 'OplogEntryBase.op' is not a valid value.";
+    no_id(verb: &str, entry: &str) = NoSuchKey, "Failed to apply {verb} due to missing _id: {entry}";
+    nothing_updated(entry: &str) = UpdateOperationFailed, "Failed to apply update: {entry}";
+    no_collection(ns: &str, entry: &Doc<'_>) = NamespaceNotFound, "cannot apply insert or update operation on a non-existent namespace {ns}: {entry}";
+    unknown_command(name: &str, body: &Doc<'_>) = BadValue, "Unknown oplog entry command type: {name} Object field: {body}";
+    unsupported_command(name: &str) = CommandNotSupported, "The {name} operation is not supported in applyOps mode";
+    too_deep() = FailedToParse, "Too many nested applyOps";
+    unmet() = BadValue, "preCondition failed";
+    unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
+
+/// The fields that an entry may have. Source: the oplogs that MongoDB 4.4 to 8.0 write.
+const ENTRY_FIELDS: &[&str] = &[
+    "op",
+    "ns",
+    "ui",
+    "o",
+    "o2",
+    "b",
+    "ts",
+    "t",
+    "v",
+    "h",
+    "wall",
+    "fromMigrate",
+    "lsid",
+    "txnNumber",
+    "stmtId",
+    "prevOpTime",
+    "preImageOpTime",
+    "postImageOpTime",
+    "needsRetryImage",
+    "tid",
+    "_id",
+    "destinedRecipient",
+    "donorOpTime",
+    "fromTenantMigration",
+    "checkExistenceForDiffInsert",
+    "versionContext",
+    "multiOpType",
+];
+/// Commands that an entry of kind `c` may name.
+const COMMANDS: &[&str] =
+    &["create", "drop", "dropIndexes", "collMod", "renameCollection", "dropDatabase", "applyOps"];
+/// Those that an oplog has and `applyOps` does not take.
+const UNSUPPORTED: &[&str] = &[
+    "createIndexes",
+    "startIndexBuild",
+    "commitIndexBuild",
+    "abortIndexBuild",
+    "commitTransaction",
+    "abortTransaction",
+];
+const MODES: &[&str] =
+    &["InitialSync", "UnstableRecovering", "StableRecovering", "Secondary", "ApplyOps"];
+/// Entries of kind `c` may be `applyOps` again, as deep as this.
+const DEPTH_MAX: u32 = 10;
 
 pub(super) static COMMAND: Command = Command {
     name: "applyOps",
-    help: "Applies entries of an oplog: inserts, deletions by _id, and entries that do nothing.",
+    help: "Applies entries of an oplog: inserts, updates, deletions, commands, and entries that do nothing.",
     writes: true,
     takes_write_concern: true,
     auth: Auth::Content(demands),
@@ -30,103 +95,344 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
+/// An `applyOps`, read.
+struct Job<'r> {
+    entries: Vec<Doc<'r>>,
+    /// Whether an update inserts where nothing has the `_id`.
+    always_upsert: bool,
+    bypass_validation: bool,
+    depth: u32,
+}
+
+/// How far a job came.
+struct Applied {
+    results: Vec<bool>,
+    failure: Option<Error>,
+}
+
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let entries = match request.first.value.get() {
-        Value::Array(entries) => entries,
-        other => return Err(wrong_type("applyOps", "array", other.kind().alias())),
+    let job = Job {
+        entries: entries(request.first.value.get())?,
+        always_upsert: request.arg("alwaysUpsert").is_none_or(|flag| flag.is_truthy()),
+        bypass_validation: request.flag("bypassDocumentValidation"),
+        depth: 0,
     };
-    for (at, entry) in entries.values().enumerate() {
-        match entry {
-            Value::Document(entry) if entry.get("op").is_none() => return Err(missing("op")),
-            Value::Document(_) => {}
-            other => return Err(wrong_type(&at.to_string(), "object", other.kind().alias())),
+    if let Some(mode) = request.text("oplogApplicationMode")
+        && !MODES.iter().any(|known| mode == *known)
+    {
+        return Err(unknown_mode(&mode.to_string()));
+    }
+    if let Some(Value::Array(conditions)) = request.arg("preCondition") {
+        for condition in conditions.values().filter_map(|condition| condition.as_doc()) {
+            check_condition(ctx, condition)?;
         }
     }
-    let mut results = Vec::new();
-    let mut failure = None;
-    for entry in entries.values().filter_map(|entry| entry.as_doc()) {
-        let op = entry.get("op").and_then(|op| op.as_str()).unwrap_or_default().to_string();
-        let outcome = apply(ctx, &op, entry);
-        if op != "n" {
-            results.push(outcome.is_ok());
+    let applied = job.run(ctx, request)?;
+    let count = i32::try_from(applied.results.len()).unwrap_or(i32::MAX);
+    let Some(error) = applied.failure else {
+        reply.append("applied", count);
+        let mut results = reply.begin_array("results");
+        for result in applied.results {
+            results.push(result);
         }
-        if let Err(error) = outcome {
-            failure = Some(error);
-            break;
+        return Ok(Outcome::Done);
+    };
+    let fields = DocBuf::build(|fields| {
+        fields.append("applied", count);
+        let mut results = fields.begin_array("results");
+        for result in applied.results {
+            results.push(result);
         }
-    }
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    reply.append("applied", i32::try_from(results.len()).unwrap_or(i32::MAX));
-    let mut out = reply.begin_array("results");
-    results.into_iter().for_each(|result| {
-        out.push(result);
     });
-    out.finish();
-    Ok(Outcome::Done)
+    let elements = [fields.as_doc().elements_bytes(), error.fields()].concat();
+    Err(error.with_fields(elements))
 }
 
-fn apply(ctx: &Context<'_>, op: &str, entry: Doc<'_>) -> Result<(), Error> {
-    let doc = entry.get("o").and_then(|o| o.as_doc()).unwrap_or(Doc::EMPTY);
-    let ns = || {
-        let ns = entry.get("ns").and_then(|ns| ns.as_str()).ok_or_else(|| missing("ns"))?;
-        let ns = Namespace::parse(&ns.to_str_lossy())?;
-        writes::check_writable(&ns)?;
-        Ok::<_, Error>(ns)
+/// The entries of an `applyOps`, each with a kind and a namespace.
+fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
+    let Value::Array(list) = value else {
+        return Err(wrong_type("applyOps", "array", value.kind().alias()));
     };
-    let db = &ctx.server.db;
-    let mut write = WriteOp::new(db, ctx.now_ms);
-    match op {
-        "n" => Ok(()),
-        "i" => {
-            let collection = db.collection_or_create(&ns()?)?;
-            writes::check_not_view(&collection)?;
-            // An entry may be applied twice: the second time it puts the same document in the first one's place.
-            remove(&mut write, &collection, doc)?;
-            let mut report = InsertReport::default();
-            write.insert(&collection, &mut std::iter::once(doc), true, &mut report)?;
-            report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    let mut entries = Vec::new();
+    for (position, entry) in list.values().enumerate() {
+        let Value::Document(entry) = entry else {
+            return Err(wrong_type(&position.to_string(), "object", entry.kind().alias()));
+        };
+        match entry.get("op") {
+            Some(Value::String(_)) => {}
+            Some(other) => return Err(wrong_type("op", "string", other.kind().alias())),
+            None => return Err(no_kind()),
         }
-        "d" => match db.collection(&ns()?) {
-            Some(collection) => {
-                writes::check_not_view(&collection)?;
-                remove(&mut write, &collection, doc)
+        match entry.get("ns") {
+            Some(Value::String(_)) => {}
+            Some(other) => return Err(wrong_type("ns", "string", other.kind().alias())),
+            None => return Err(no_namespace(position)),
+        }
+        if let Some(Value::Document(body)) = entry.get("o")
+            && text(entry, "op") == "c"
+            && let Some(first) = body.iter().next()
+        {
+            let name = first.name.to_string();
+            let is_known = COMMANDS.iter().chain(UNSUPPORTED).any(|known| name == *known);
+            if !is_known {
+                return Err(unknown_command(&name, &body));
             }
-            None => Ok(()),
-        },
-        "u" | "c" | "m" => Err(not_supported(op)),
-        _ => Err(unknown_op(op)),
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+impl<'r> Job<'r> {
+    /// Applies the entries in order, up to the first that fails.
+    fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
+        let mut applied = Applied { results: Vec::new(), failure: None };
+        for entry in &self.entries {
+            let kind = text(*entry, "op");
+            if kind == "n" {
+                continue;
+            }
+            ctx.check_interrupt()?;
+            let outcome = self.apply(ctx, request, &kind, *entry);
+            applied.results.push(outcome.is_ok());
+            if let Err(error) = outcome {
+                applied.failure = Some(error);
+                break;
+            }
+        }
+        Ok(applied)
+    }
+
+    fn apply(
+        &self,
+        ctx: &mut Context<'_>,
+        request: &Request<'r>,
+        kind: &str,
+        entry: Doc<'r>,
+    ) -> Result<()> {
+        if let Some(unknown) =
+            entry.iter().find(|field| ENTRY_FIELDS.iter().all(|known| field.name != *known))
+        {
+            return Err(entry_field_unknown(&unknown.name.to_string()));
+        }
+        if !["i", "u", "d", "c"].contains(&kind) {
+            return Err(unknown_kind(kind));
+        }
+        let body = match entry.get("o") {
+            Some(Value::Document(body)) => body,
+            Some(other) => return Err(entry_field_type("o", other.kind().alias(), "object")),
+            None => return Err(entry_field_missing("o")),
+        };
+        match kind {
+            "c" => self.run_command(ctx, request, entry, body),
+            "d" => self.delete(ctx, entry, body),
+            _ => self.put(ctx, kind, entry, body),
+        }
+    }
+
+    /// Inserts or updates one document, in one commit.
+    fn put(&self, ctx: &Context<'_>, kind: &str, entry: Doc<'_>, body: Doc<'_>) -> Result<()> {
+        let ns = namespace(entry)?;
+        if ctx.server.db.collection(&ns).is_none() {
+            return Err(no_collection(ns.as_str(), &entry));
+        }
+        let is_insert = kind == "i";
+        let target = match (is_insert, entry.get("o2")) {
+            (true, _) => Some(body),
+            (false, Some(Value::Document(target))) => Some(target),
+            (false, _) => None,
+        };
+        let verb = if is_insert { "insert" } else { "update" };
+        let id = target.and_then(|target| target.get("_id"));
+        let id = id.ok_or_else(|| no_id(verb, &shown(entry)))?;
+        let query = doc! { "_id": { "$eq": id } };
+        let upsert = is_insert
+            || self.always_upsert
+            || entry.get("b").is_some_and(|upsert| upsert.is_truthy());
+        let mut write = WriteOp::new(&ctx.server.db, ctx.now_ms);
+        write.bypass_validation = self.bypass_validation;
+        write.empty_timestamps = EmptyTimestamps::Kept;
+        let statement = Statement {
+            query: query.as_doc(),
+            update: Value::Document(body),
+            constants: None,
+            array_filters: None,
+            hint: None,
+            sort: None,
+            collation: None,
+            let_variables: None,
+            multi: false,
+            upsert,
+            origin: if is_insert { Origin::OplogInsert } else { Origin::OplogUpdate },
+            number: 0,
+        };
+        let updated = statement.run(ctx, &ns, &mut write)?;
+        let matched = updated.expect("the pool may wait").matched;
+        if matched == 0 { Err(nothing_updated(&shown(entry))) } else { Ok(()) }
+    }
+
+    /// Removes the document that has the `_id`, where there is one.
+    fn delete(&self, ctx: &Context<'_>, entry: Doc<'_>, body: Doc<'_>) -> Result<()> {
+        let ns = namespace(entry)?;
+        let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry)))?;
+        let db = &ctx.server.db;
+        let Some(collection) = db.collection(&ns) else { return Ok(()) };
+        writes::check_not_view(&collection)?;
+        let mut write = WriteOp::new(db, ctx.now_ms);
+        if let Some(record) = collection.find_id(db.store(), id, &mut Vec::new())? {
+            write.delete(&collection, &record, &mut |_| Ok(true), None)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the command of an entry of kind `c` in the entry's database. What is there already, or gone, stays so.
+    fn run_command(
+        &self,
+        ctx: &mut Context<'_>,
+        request: &Request<'r>,
+        entry: Doc<'r>,
+        body: Doc<'r>,
+    ) -> Result<()> {
+        let name = body.iter().next().map(|first| first.name.to_string()).unwrap_or_default();
+        if UNSUPPORTED.contains(&name.as_str()) {
+            return Err(unsupported_command(&name));
+        }
+        if name == "applyOps" {
+            if self.depth == DEPTH_MAX {
+                return Err(too_deep());
+            }
+            let first = body.iter().next().expect("a command has a name");
+            let inner =
+                Job { entries: entries(first.value.get())?, depth: self.depth + 1, ..*self };
+            return inner.run(ctx, request)?.failure.map_or(Ok(()), Err);
+        }
+        let Some(mut nested) = request.nested(body)? else {
+            return Err(unknown_command(&name, &body));
+        };
+        nested.db = database(entry)?;
+        let mut reply = Vec::new();
+        let outcome = (nested.command.run)(ctx, &nested, &mut DocWriter::new(&mut reply)).map(drop);
+        match outcome {
+            Err(error)
+                if [codes::NamespaceNotFound, codes::NamespaceExists, codes::IndexNotFound]
+                    .contains(&error.code()) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
     }
 }
 
-/// Removes the document that has the same `_id`, where there is one.
-fn remove(write: &mut WriteOp<'_>, collection: &marula_db::Collection, doc: Doc<'_>) -> Result<()> {
-    let Some(id) = doc.get("_id") else { return Ok(()) };
-    let record = collection.find_id(write.db.store(), id, &mut Vec::new())?;
-    if let Some(record) = record {
-        write.delete(collection, &record, &mut |_| Ok(true), None)?;
+fn text(entry: Doc<'_>, name: &str) -> String {
+    entry.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_string()
+}
+
+/// The database of an entry: its namespace up to the first dot.
+fn database<'e>(entry: Doc<'e>) -> Result<&'e str> {
+    let ns = entry.get("ns").and_then(|ns| ns.as_str()).unwrap_or_default();
+    let db = ns.split_str(b".").next().unwrap_or_default();
+    db.to_str().map_err(|_| no_kind())
+}
+
+fn namespace(entry: Doc<'_>) -> Result<Namespace> {
+    let ns = Namespace::parse(&text(entry, "ns"))?;
+    writes::check_writable(&ns)?;
+    Ok(ns)
+}
+
+/// An entry as errors show it: with the times that each has.
+fn shown(entry: Doc<'_>) -> String {
+    let shown = DocBuf::build(|out| {
+        let mut fields = out.begin_doc("oplogEntry");
+        fields.append_elements(entry.elements_bytes());
+        if entry.get("ts").is_none() {
+            fields.append("ts", Value::Timestamp(0));
+        }
+        if entry.get("wall").is_none() {
+            fields.append("wall", Value::DateTime(0));
+        }
+    });
+    shown.as_doc().to_string()
+}
+
+/// Checks that the document which a condition's `q` finds in its `ns` meets its `res`.
+fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
+    let part = |name: &str| condition.get(name).and_then(|part| part.as_doc());
+    let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
+    let got = find_one(ctx, &namespace(condition)?, part("q").unwrap_or(Doc::EMPTY), &context)?;
+    let wanted = Filter::parse(part("res").unwrap_or(Doc::EMPTY), &context)?;
+    if wanted.matches(got.as_doc())? {
+        return Ok(());
     }
-    Ok(())
+    let fields = doc! { "got": &got, "whatFailed": condition };
+    Err(unmet().with_fields(fields.as_doc().elements_bytes().to_vec()))
+}
+
+/// The first document that matches; empty where there is none.
+fn find_one(
+    ctx: &Context<'_>,
+    ns: &Namespace,
+    filter: Doc<'_>,
+    context: &QueryContext,
+) -> Result<DocBuf> {
+    let db = &ctx.server.db;
+    let mut got = DocBuf::new();
+    let Some(collection) = db.collection(ns) else { return Ok(got) };
+    let query = Query::new(Filter::parse(filter, context)?, context.clone());
+    let wording = Wording::of_update(filter, None);
+    let mut interrupt = || ctx.check_interrupt();
+    let chosen = choice::choose(db, &collection, query, &wording, Patience::Long, &mut interrupt)?;
+    let Some((plan, query)) = chosen else { return Ok(got) };
+    let mut execution = Execution::new(collection, plan, query);
+    execution.run(db, &mut || ctx.check_interrupt(), &mut |found| {
+        got = found.doc.to_buf();
+        Ok(Emit::Enough)
+    })?;
+    Ok(got)
 }
 
 /// What a user needs to apply entries: to do so at all, and what each of them does.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs(Target::Cluster, &["applyOps"]);
-    let entries = request.first.value.get().as_array().unwrap_or(Doc::EMPTY);
-    for entry in entries.values().filter_map(|entry| entry.as_doc()) {
-        let text = |name: &str| entry.get(name).and_then(|text| text.as_str());
-        let actions: &[&str] = match text("op").map(|op| op.to_string()).as_deref() {
-            // An entry takes the place of the document that has its _id.
-            Some("i") => &["insert", "update"],
-            Some("u") => &["update"],
-            Some("d") => &["remove"],
+    let conditions = request.arg("preCondition").and_then(|list| list.as_array());
+    for condition in conditions.unwrap_or(Doc::EMPTY).values().filter_map(|one| one.as_doc()) {
+        let ns = namespace(condition)?;
+        check.needs_on(ns.db(), ns.collection(), &["find"]);
+    }
+    demands_of(request, &entries(request.first.value.get())?, 0, check)
+}
+
+fn demands_of<'r>(
+    request: &Request<'r>,
+    entries_of: &[Doc<'r>],
+    depth: u32,
+    check: &mut Check<'_>,
+) -> Result<()> {
+    for entry in entries_of {
+        let actions: &[&str] = match text(*entry, "op").as_str() {
+            "i" | "u" => &["insert", "update"],
+            "d" => &["remove"],
+            "c" => {
+                let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
+                let Some(first) = body.iter().next() else { continue };
+                if first.name == "applyOps" {
+                    if depth == DEPTH_MAX {
+                        return Err(too_deep());
+                    }
+                    demands_of(request, &entries(first.value.get())?, depth + 1, check)?;
+                } else {
+                    if let Some(mut nested) = request.nested(body)? {
+                        nested.db = database(*entry)?;
+                        check.request(&nested)?;
+                    }
+                }
+                continue;
+            }
             _ => continue,
         };
-        if let Some(ns) = text("ns") {
-            let ns = Namespace::parse(&ns.to_str_lossy())?;
-            check.needs_on(ns.db(), ns.collection(), actions);
-        }
+        let ns = namespace(*entry)?;
+        check.needs_on(ns.db(), ns.collection(), actions);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use marula_db::write::InsertReport;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
+use marula_query::update::Origin;
 
 use super::delete;
 use super::fields::{self, Field, Types};
@@ -330,6 +331,7 @@ impl Bulk<'_, '_, '_> {
                     let_variables,
                     multi: operation.flag("multi"),
                     upsert: operation.flag("upsert"),
+                    origin: Origin::Client,
                     number,
                 };
                 Ok(statement.run(ctx, ns, op)?.map(Did::Updated))

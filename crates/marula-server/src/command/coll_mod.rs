@@ -15,6 +15,7 @@ use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
@@ -61,6 +62,7 @@ const FIELDS: &[Field] = &[
     // What a router says of the namespace changes nothing.
     Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
     Field::optional("recordPreImages", Types::FLAG),
+    Field::optional("collectionUUID", Types::One(Type::Binary)),
 ];
 
 /// A number, or the word that there is none.
@@ -96,6 +98,7 @@ fn run(
         return Err(both_images());
     }
     let ns = request.namespace()?;
+    collection_uuid::check(context, request, &ns)?;
     let is_dry_run = request.flag("dryRun");
     if is_dry_run {
         check_dry_run(request)?;

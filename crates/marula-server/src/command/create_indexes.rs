@@ -11,6 +11,7 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::operation;
 use crate::request::Request;
@@ -46,6 +47,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("indexes", Types::ARRAY),
             Field::optional("ignoreUnknownIndexOptions", Types::FLAG),
             Field::optional("isTimeseriesNamespace", Types::FLAG),
+            Field::optional("collectionUUID", Types::One(Type::Binary)),
             Field::optional(
                 "commitQuorum",
                 Types::Of(&[
@@ -72,6 +74,7 @@ fn run(
     if matches!(ns.collection(), "system.views" | "system.profile") {
         return Err(view_catalogue(&ns));
     }
+    collection_uuid::check(context, request, &ns)?;
     let quorum = request.arg("commitQuorum");
     if let Some(quorum) = quorum {
         check_quorum(quorum)?;

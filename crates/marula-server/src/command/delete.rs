@@ -11,6 +11,7 @@ use marula_query::filter::Filter;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
 use crate::query_args;
@@ -99,7 +100,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 multi: multi[index],
                 number: op.ids.at(index),
             };
-            let outcome = statement.run(ctx, &ns, collection.as_ref(), op);
+            let outcome = collection_uuid::check(ctx, request, &ns)
+                .and_then(|()| statement.run(ctx, &ns, collection.as_ref(), op));
             if let Some(statements) = &mut ctx.statements {
                 let command = doc! { "q": statement.query, "limit": i32::from(!statement.multi) };
                 let counts = outcome

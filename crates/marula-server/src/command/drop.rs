@@ -7,6 +7,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::profiling;
 use crate::request::Request;
@@ -45,6 +46,7 @@ fn run(
     if is_profile && context.server.profiling.settings().database(ns.db()).level > 0 {
         return Err(profiler_on());
     }
+    collection_uuid::check(context, request, &ns)?;
     let buckets = match db.collection(&ns) {
         Some(collection) => db.buckets_of(&collection).ok().flatten(),
         None => None,

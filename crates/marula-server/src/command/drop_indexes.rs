@@ -8,6 +8,7 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series::index::{self, key_of_buckets};
@@ -33,6 +34,7 @@ pub(super) static COMMAND: Command = Command {
             Field::required("index", INDEX).or(wrong_type).checked(check_names),
             // What a router says of the namespace changes nothing.
             Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
+            Field::optional("collectionUUID", Types::One(Type::Binary)),
         ],
     },
     auth: Auth::Collection(&["dropIndex"]),
@@ -63,6 +65,7 @@ fn run(
 ) -> Result<Outcome> {
     let selector = selector(request);
     let ns = request.namespace()?;
+    collection_uuid::check(context, request, &ns)?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
     if collection.state().indexes.len() > 1 {

@@ -13,6 +13,7 @@ use marula_query::text;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::cursor::{self, Filled, Owner, Parked, Source};
 use crate::find_source::{FindSource, Tail};
@@ -94,6 +95,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let collection = ctx.server.db.collection(&ns);
     let args = FindArgs::parse(request)?;
+    collection_uuid::check(ctx, request, &ns)?;
     let Some(collection) = collection else {
         args.check_without_collection(ctx, request)?;
         let mut cursor = reply.begin_doc("cursor");

@@ -9,6 +9,7 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::request::Request;
 use crate::statements;
@@ -80,7 +81,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if let Some(buckets) = ctx.server.db.buckets_of(&collection)? {
         return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
     }
-    if let Err(error) = writes::check_not_view(&collection) {
+    let is_meant = collection_uuid::check(ctx, request, &ns);
+    if let Err(error) = is_meant.and_then(|()| writes::check_not_view(&collection)) {
         return Ok(refuse_each(documents.len(), ordered, &error, reply));
     }
     let ids = statements::read_ids(request, documents.len())?;

@@ -8,6 +8,7 @@ use marula_error::{Error, Result, errors};
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::{Check, Target};
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::request::Request;
 use crate::writes;
@@ -15,6 +16,7 @@ use crate::writes;
 errors! {
     users_stay() = IllegalOperation, "renaming system.users collection or renaming to system.users is not allowed";
     version_stays() = IllegalOperation, "renaming the server configuration collection (admin.system.version) is not allowed";
+    uuid_across_databases() = InvalidOptions, "Cannot provide an expected collection UUID when renaming between databases";
     invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
     bad_source(reason: &str) = IllegalOperation, "error with source namespace: {reason}";
     bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
@@ -56,6 +58,10 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
     writes::check_writable(&from).map_err(|error| bad_source(error.message()))?;
     writes::check_writable(&to).map_err(|error| bad_target(error.message()))?;
+    if request.arg("collectionUUID").is_some() && from.db() != to.db() {
+        return Err(uuid_across_databases());
+    }
+    collection_uuid::check(context, request, &from)?;
     let db = &context.server.db;
     let is_view = |ns: &Namespace| {
         db.collection(ns).is_some_and(|collection| collection.state().options.view.is_some())

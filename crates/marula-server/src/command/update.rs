@@ -4,12 +4,13 @@ use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
-use marula_query::update::check_array_filters;
+use marula_query::update::{Origin, check_array_filters};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
+use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
 use crate::request::Request;
@@ -115,6 +116,7 @@ fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> S
         let_variables: request.arg("let"),
         multi: flag("multi"),
         upsert: flag("upsert"),
+        origin: Origin::Client,
         number,
     }
 }
@@ -146,7 +148,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Updated::recorded,
         |index, op| {
             let statement = read_statement(&statements[index], request, op.ids.at(index));
-            let outcome = statement.run(ctx, &ns, op);
+            let outcome = collection_uuid::check(ctx, request, &ns)
+                .and_then(|()| statement.run(ctx, &ns, op));
             if let Some(done) = &mut ctx.statements {
                 let counts = outcome.as_ref().map(|updated| counts(updated.as_ref()));
                 done.note(shown(&statements[index], &statement), counts.map_err(Clone::clone));

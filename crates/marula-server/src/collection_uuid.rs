@@ -1,0 +1,38 @@
+//! `collectionUUID`: which collection a client means, beside the name. A command on another is refused.
+//!
+//! Source: manual, "collectionUUID" of the commands; errors recorded from mongod 6.0.
+
+use marula_bson::{Binary, DocBuf, Value};
+use marula_db::Namespace;
+use marula_error::{Result, errors};
+
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    mismatch() = CollectionUUIDMismatch, "Collection UUID does not match that specified";
+}
+
+/// Checks that the collection `ns` is the one that the request means, where it says so.
+pub(crate) fn check(ctx: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
+    let Some(Value::Binary(meant)) = request.arg("collectionUUID") else { return Ok(()) };
+    let catalog = ctx.server.db.catalog();
+    let found = catalog.get(ns.db(), ns.collection());
+    if found.is_some_and(|collection| collection.uuid()[..] == *meant.bytes) {
+        return Ok(());
+    }
+    let of_meant = catalog.collections(ns.db()).into_iter().find(|collection| {
+        collection.uuid()[..] == *meant.bytes && collection.state().options.view.is_none()
+    });
+    let actual = of_meant.map(|collection| collection.namespace().collection().to_owned());
+    let fields = DocBuf::build(|out| {
+        out.append("db", ns.db());
+        out.append("collectionUUID", Binary { subtype: 4, bytes: meant.bytes });
+        out.append("expectedCollection", ns.collection());
+        match &actual {
+            Some(name) => out.append("actualCollection", name.as_str()),
+            None => out.append("actualCollection", Value::Null),
+        };
+    });
+    Err(mismatch().with_fields(fields.as_doc().elements_bytes().to_vec()))
+}

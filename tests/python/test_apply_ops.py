@@ -1,0 +1,140 @@
+"""applyOps: entries of an oplog, applied twice, refused, and beside readers."""
+import threading
+
+import pytest
+from pymongo.errors import OperationFailure
+
+
+def apply(db, *entries, **options):
+    """The reply, also of a command that failed."""
+    try:
+        return db.client.admin.command("applyOps", list(entries), **options)
+    except OperationFailure as error:
+        return error.details
+
+
+def insert(c, document):
+    return {"op": "i", "ns": c.full_name, "o": document}
+
+
+def update(c, target, change, **more):
+    return {"op": "u", "ns": c.full_name, "o2": target, "o": change, **more}
+
+
+def test_an_insert_that_a_unique_index_refuses_leaves_the_document(db, c):
+    c.create_index("k", unique=True)
+    c.insert_many([{"_id": 0, "k": 0}, {"_id": 1, "k": 1}])
+    reply = apply(db, insert(c, {"_id": 1, "k": 0}))
+    assert (reply["ok"], reply["code"], reply["applied"], reply["results"]) == (0, 11000, 1, [False])
+    assert list(c.find()) == [{"_id": 0, "k": 0}, {"_id": 1, "k": 1}]
+
+
+def test_an_insert_is_applied_twice_and_no_reader_misses_it(db, c):
+    c.insert_one({"_id": 1, "n": -1})
+    missed, done = [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            if c.find_one({"_id": 1}) is None:
+                missed.append(1)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for n in range(300):
+        assert apply(db, insert(c, {"_id": 1, "n": n}))["results"] == [True]
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not missed
+    assert list(c.find()) == [{"_id": 1, "n": 299}]
+
+
+# What mongod 6.0 makes of { _id: 1, a: 1, s: { x: 1, y: 2 }, l: [1, 2, 3] }.
+UPDATES = [
+    ({"$set": {"a": 2}}, {"_id": 1, "a": 2, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]}),
+    ({"$v": 1, "$set": {"a": 2}}, {"_id": 1, "a": 2, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]}),
+    ({"_id": 1, "r": 1}, {"_id": 1, "r": 1}),
+    ({"$v": 2, "diff": {"d": {"a": False}, "u": {"s": 5}, "i": {"n": 1}}}, {"_id": 1, "s": 5, "l": [1, 2, 3], "n": 1}),
+    ({"$v": 2, "diff": {"i": {"a": 9}}}, {"_id": 1, "s": {"x": 1, "y": 2}, "l": [1, 2, 3], "a": 9}),
+    ({"$v": 2, "diff": {"u": {"q": 9}}}, {"_id": 1, "a": 1, "s": {"x": 1, "y": 2}, "l": [1, 2, 3], "q": 9}),
+    ({"$v": 2, "diff": {"ss": {"d": {"x": False}, "u": {"y": 3}}}}, {"_id": 1, "a": 1, "s": {"y": 3}, "l": [1, 2, 3]}),
+    ({"$v": 2, "diff": {"sl": {"a": True, "l": 1}}}, {"_id": 1, "a": 1, "s": {"x": 1, "y": 2}, "l": [1]}),
+    ({"$v": 2, "diff": {"sl": {"a": True, "u1": 7, "u4": 9}}},
+     {"_id": 1, "a": 1, "s": {"x": 1, "y": 2}, "l": [1, 7, 3, None, 9]}),
+    ({"$v": 2, "diff": {"sa": {"u": {"x": 1}}}}, {"_id": 1, "a": None, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]}),
+    ({"$v": 2, "diff": {"ss": {"a": True, "l": 0}}}, {"_id": 1, "a": 1, "s": None, "l": [1, 2, 3]}),
+    ({"$v": 2, "diff": {"sl": {"a": True, "s1": {"u": {"x": 1}}, "s4": {"a": True, "l": 1}}}},
+     {"_id": 1, "a": 1, "s": {"x": 1, "y": 2}, "l": [1, None, 3, None, None]}),
+    ({"$v": 2, "diff": {"sz": {"u": {"x": 1}}}}, {"_id": 1, "a": 1, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]}),
+]
+
+
+@pytest.mark.parametrize("change,expected", UPDATES, ids=lambda value: "")
+def test_updates_have_the_forms_of_an_oplog(db, c, change, expected):
+    c.insert_one({"_id": 1, "a": 1, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]})
+    assert apply(db, update(c, {"_id": 1}, change))["results"] == [True]
+    assert [list(d.items()) for d in c.find()] == [list(expected.items())]
+
+
+def test_updates_insert_unless_told_not_to(db, c):
+    c.insert_one({"_id": 0})
+    apply(db, update(c, {"_id": 1}, {"$set": {"a": 1}}), update(c, {"_id": 2}, {"$v": 2, "diff": {"i": {"a": 2}}}))
+    reply = apply(db, update(c, {"_id": 3}, {"$set": {"a": 3}}), alwaysUpsert=False)
+    assert (reply["code"], reply["codeName"]) == (218, "UpdateOperationFailed")
+    apply(db, update(c, {"_id": 4}, {"$set": {"a": 4}}, b=True), alwaysUpsert=False)
+    assert list(c.find()) == [{"_id": 0}, {"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 4, "a": 4}]
+
+
+def test_commands_are_run_and_what_is_so_already_stays(db, c):
+    def command(**body):
+        return {"op": "c", "ns": db.name + ".$cmd", "o": body}
+
+    for entry in (command(create="x"), command(create="x"), command(renameCollection=db.name + ".x", to=db.name + ".y"),
+                  command(collMod="y", validationLevel="strict"), command(drop="z")):
+        assert apply(db, entry)["results"] == [True], entry
+    assert "y" in db.list_collection_names()
+    db.y.create_index("a")
+    assert apply(db, command(dropIndexes="y", index="a_1"), command(drop="y"))["results"] == [True, True]
+    assert "y" not in db.list_collection_names()
+    db.create_collection("c")
+    nested = {"op": "c", "ns": "admin.$cmd", "o": {"applyOps": [insert(c, {"_id": 5})]}}
+    assert apply(db, nested)["results"] == [True]
+    assert c.find_one({"_id": 5}) == {"_id": 5}
+    assert apply(db, command(createIndexes="c", key={"a": 1}, name="a_1"))["code"] == 115
+    assert apply(db, command(ping=1))["code"] == 2
+
+
+def test_conditions_come_first(db, c):
+    c.insert_one({"_id": 0, "k": 0})
+    condition = {"ns": c.full_name, "q": {"_id": 0}, "res": {"k": 0}}
+    assert apply(db, insert(c, {"_id": 1}), preCondition=[condition])["results"] == [True]
+    reply = apply(db, insert(c, {"_id": 2}), preCondition=[{**condition, "res": {"k": 1}}])
+    assert (reply["code"], reply["got"], reply["whatFailed"]["res"]) == (2, {"_id": 0, "k": 0}, {"k": 1})
+    assert c.count_documents({}) == 1 + 1
+
+
+REFUSED = [
+    ({"op": "i", "o": {"k": 77}}, 4),
+    ({"op": "i"}, 40414),
+    ({"op": "i", "o": "x"}, 14),
+    ({"op": "i", "ns": "no_such.c", "o": {"_id": 1}}, 26),
+    ({"op": "u", "o": {"$set": {"a": 1}}}, 4),
+    ({"op": "u", "o2": {"_id": 1}, "o": {"$v": 3, "diff": {}}}, 4772600),
+    *(({"op": "u", "o2": {"_id": 0}, "o": {"$v": 2, "diff": diff}}, code) for diff, code in [
+        ({}, 4770500), ({"x": {}}, 4770503), ({"d": 1}, 4770507), ({"sa": 1}, 4770507), ({"sl": {"a": False}}, 4770520),
+        ({"sl": {"a": True, "l": "x"}}, 4770507), ({"sl": {"a": True, "ux": 1}}, 4770512),
+        ({"sl": {"a": True, "x": 1}}, 4770521), ({"sl": {"a": True, "l": -1}}, 13548),
+        ({"u": {"a": 1}, "sa": {"u": {"x": 1}}}, 4728000), ({"d": {"a": False}, "i": {"a": 1}}, 4728000)]),
+    ({"op": "d", "o": {"k": 1}}, 4),
+    ({"op": "x", "o": {}}, 2),
+    ({"op": "i", "o": {"_id": 1}, "other": 1}, 40415),
+]
+
+
+@pytest.mark.parametrize("entry,code", REFUSED, ids=str)
+def test_what_is_no_entry_is_refused(db, c, entry, code):
+    c.insert_one({"_id": 0, "l": [1]})
+    reply = apply(db, {"ns": c.full_name, **entry})
+    assert (reply["ok"], reply["code"], reply["results"]) == (0, code, [False])
+    assert c.count_documents({}) == 1
