@@ -81,6 +81,11 @@ impl<'b> DocWriter<'b> {
         self.out.len() - self.start
     }
 
+    /// The bytes in the buffer that it writes into: those of the documents around it are counted too.
+    pub fn buffered(&self) -> usize {
+        self.out.len()
+    }
+
     /// Ends the document. Dropping the writer does the same; the call says it.
     pub fn finish(self) {}
 

@@ -24,4 +24,4 @@ mod txn;
 mod upkeep;
 
 pub use engine::Embedded;
-pub use options::EmbeddedOptions;
+pub use options::{EmbeddedOptions, memory_bytes};

@@ -219,8 +219,8 @@ fn default_cache_bytes(memory_bytes: u64) -> usize {
     usize::try_from(half).unwrap_or(usize::MAX).max(256 * MB)
 }
 
-/// The memory of the machine, or of the container where that is less; 1 GB when neither can be told.
-fn memory_bytes() -> u64 {
+/// The memory of the machine, or of the container or the process where that is less; 1 GB when nothing can be told.
+pub fn memory_bytes() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -228,7 +228,12 @@ fn memory_bytes() -> u64 {
     let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
         .iter()
         .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    total.unwrap_or(1 << 30).min(limit.unwrap_or(u64::MAX))
+    let own = fs::read_to_string("/proc/self/limits").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    let least = limit.unwrap_or(u64::MAX).min(own.unwrap_or(u64::MAX));
+    total.unwrap_or(1 << 30).min(least)
 }
 
 /// How many files the store keeps open: all of them unless the process may not have that many.

@@ -57,6 +57,11 @@ pub struct Subject {
 pub trait Check: Any + Send + Sync {
     /// Fails once the operation must end: it was killed, or its time is over.
     fn check(&self) -> Result<()>;
+
+    /// Fails where so many bytes more are not to be had.
+    fn ask(&self, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Tells code that runs long when its operation must end. Clones belong to one operation and are equal.
@@ -72,6 +77,11 @@ impl Interrupt {
     /// Fails once the operation must end.
     pub fn check(&self) -> Result<()> {
         self.0.check()
+    }
+
+    /// Fails where so many bytes more are not to be had.
+    pub fn ask(&self, bytes: usize) -> Result<()> {
+        self.0.ask(bytes)
     }
 
     /// What it was made of, where that is a `T`.

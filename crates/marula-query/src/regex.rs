@@ -19,6 +19,7 @@ use marula_bson::{RawValue, Type, Value};
 use marula_error::{Result, errors};
 use memchr::memmem;
 
+use crate::meter;
 use literal::Shape;
 
 /// How much backtracking one match may take, in PCRE2's own measure: some milliseconds.
@@ -132,7 +133,16 @@ impl Regex {
     /// Whether the pattern matches somewhere in the text.
     ///
     /// Errors: PCRE2's, where that is too much work or the text is not UTF-8.
+    ///
+    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here nothing matches then.
     pub(crate) fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
+        let work = match &self.0.program {
+            Program::Pcre(_) => meter::spend(meter::MATCH),
+            _ => meter::spend_bytes(text.len()),
+        };
+        if work.is_err() {
+            return Ok(false);
+        }
         match &self.0.program {
             Program::Contains(finder) => Ok(finder.find(text).is_some()),
             Program::StartsWith(start) => Ok(text.starts_with(start)),

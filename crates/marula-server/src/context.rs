@@ -13,6 +13,7 @@ use crate::auth::check::Need;
 use crate::concern::ReadLevel;
 use crate::connection::Connection;
 use crate::ended::Statements;
+use crate::memory::Memory;
 use crate::net::service::{Call, Disconnected};
 use crate::operation::Operation;
 use crate::request::Request;
@@ -139,12 +140,15 @@ impl Interrupt {
 }
 
 /// What ends the operation of a query. A cursor lives over several commands, each with an end of its own.
-pub struct Watch(Mutex<Interrupt>);
+pub struct Watch {
+    interrupt: Mutex<Interrupt>,
+    memory: Memory,
+}
 
 impl Watch {
     /// The operation ends with the command.
     pub fn new(ctx: &Context<'_>) -> Self {
-        Watch(Mutex::new(ctx.interrupt()))
+        Watch { interrupt: Mutex::new(ctx.interrupt()), memory: Memory::of(ctx.server) }
     }
 
     /// The operation goes on in another command, and ends with that.
@@ -152,14 +156,18 @@ impl Watch {
         if let Some(watch) =
             query.interrupt.as_ref().and_then(|interrupt| interrupt.made_of::<Watch>())
         {
-            *watch.0.lock() = ctx.interrupt();
+            *watch.interrupt.lock() = ctx.interrupt();
         }
     }
 }
 
 impl Check for Watch {
     fn check(&self) -> Result<()> {
-        self.0.lock().check()
+        self.interrupt.lock().check()
+    }
+
+    fn ask(&self, bytes: usize) -> Result<()> {
+        self.memory.ask(bytes)
     }
 }
 

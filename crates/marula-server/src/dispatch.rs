@@ -12,13 +12,15 @@ use marula_db::key_changes;
 use marula_db::usage::Use;
 use marula_error::{Error, codes, errors};
 use marula_plan::tally::{self, Detail};
+use marula_query::context::Interrupt;
+use marula_query::meter;
 use marula_storage::Stamp;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
 
 use crate::auth::check;
 use crate::command::{Kind, Outcome, Place as CommandPlace};
 use crate::connection::Connection;
-use crate::context::Context;
+use crate::context::{Context, Watch};
 use crate::ended::{Ended, Statements};
 use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step, Wake};
 use crate::request::{Request, Transaction};
@@ -148,6 +150,8 @@ fn run(
         is_profiled,
         needs,
     };
+    // A network worker's patience is bounded in its own way.
+    let metered = on_pool.then(|| meter::begin(Interrupt::new(Watch::new(&context))));
     let mut body = reply.body();
     let is_held_off = command.writes && server.write_lock.is_locked();
     let outcome = context
@@ -157,6 +161,7 @@ fn run(
             true => Ok(WriteLock::wait(server, deadline)),
             false => (command.run)(&mut context, request, &mut body),
         });
+    drop(metered);
     check::note_changes(server, &context.needs);
     let is_refused = outcome.is_err();
     let step = match outcome {

@@ -22,6 +22,7 @@ mod geo_near;
 pub mod host;
 pub mod listing;
 pub mod log;
+pub mod memory;
 pub mod net;
 pub mod operation;
 pub mod parameters;

@@ -106,6 +106,7 @@ pub static ROWS: &[Row] = &[
     row("maxIndexBuildMemoryUsageMegabytes", Int(200, 50, ANY_MAX), Always),
     row("maxSessions", Int(1_000_000, 1, ANY_MAX), AtStartup),
     row("notablescan", Bool(false), Always),
+    row(crate::memory::PARAMETER, Long(0, 0, ANY_MAX), Always),
     row("quiet", Bool(false), Always),
     row("scramIterationCount", Int(10_000, 5_000, ANY_MAX), Always),
     row("scramSHA256IterationCount", Int(15_000, 5_000, ANY_MAX), Always),

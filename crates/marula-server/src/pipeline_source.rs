@@ -491,7 +491,7 @@ struct Reported {
 }
 
 impl Source for Reported {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if let Some((ns, wanted)) = self.wanted.take() {
             let now_ms = self.surroundings.context.now_ms;
             let Surroundings { server, sight, .. } = &*self.surroundings;
@@ -566,7 +566,7 @@ impl CollectionSource {
 }
 
 impl Source for CollectionSource {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.next == self.ends.len() {
             if self.is_exhausted {
                 return Ok(Step::End);

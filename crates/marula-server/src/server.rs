@@ -17,6 +17,7 @@ use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
 use crate::log::Log;
+use crate::memory::Memory;
 use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::operation::Operations;
@@ -50,6 +51,8 @@ pub struct Options {
     pub compressors: Compressors,
     /// Whether clients may do only what their users may.
     pub has_access_control: bool,
+    /// How much memory operations may take together.
+    pub memory: Memory,
 }
 
 /// What all connections share.

@@ -21,6 +21,25 @@ pub(crate) fn open(
     }
 }
 
+/// How much memory operations may take together: three quarters of what the cache leaves.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn operation_bytes_max(cache_bytes: Option<usize>) -> usize {
+    let memory = usize::try_from(marula_embedded::memory_bytes()).unwrap_or(usize::MAX);
+    let cache =
+        cache_bytes.unwrap_or_else(|| marula_embedded::EmbeddedOptions::new("").cache_bytes);
+    (memory.saturating_sub(cache) / 4 * 3).max(OPERATION_BYTES_LEAST)
+}
+
+/// As much as there is.
+#[cfg(not(feature = "rocksdb"))]
+pub(crate) fn operation_bytes_max(_: Option<usize>) -> usize {
+    usize::MAX
+}
+
+/// Operations may take so much together, however little memory there is: a reply and its request, some times over.
+#[cfg(feature = "rocksdb")]
+const OPERATION_BYTES_LEAST: usize = 256 * 1024 * 1024;
+
 /// Opens the store in the folder `dbpath` to be read: nothing in it changes.
 #[cfg(feature = "rocksdb")]
 pub(crate) fn open_to_read(dbpath: &Path) -> Result<Arc<dyn Store>, Failure> {

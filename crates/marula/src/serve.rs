@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use marula_db::Db;
 use marula_server::dispatch::Frame;
 use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
+use marula_server::memory::Memory;
 use marula_server::net::{self, Listener};
 use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
@@ -22,7 +23,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::cli::ServeArgs;
 use crate::settings::{EngineKind, Settings};
-use crate::{Failure, engine};
+use crate::{Failure, allocator, engine};
 
 /// How often what has been idle for too long is looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
@@ -140,6 +141,10 @@ fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
         log_path: settings.log_path.clone(),
         compressors: settings.compressors,
         has_access_control: settings.has_access_control,
+        memory: Memory {
+            used: allocator::used_bytes,
+            bytes_max: engine::operation_bytes_max(settings.cache_bytes),
+        },
     }
 }
 

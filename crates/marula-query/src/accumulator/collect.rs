@@ -1,12 +1,14 @@
 //! `$push`, `$addToSet`, `$mergeObjects`: accumulators that keep values.
 
-use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Row, State, parse_unary};
+use crate::expression::frame::{ARENA_BYTES_MAX, value_too_large};
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 
 pub(super) static ROWS: &[Row] = &[
     Row {
@@ -28,6 +30,9 @@ pub(super) static ROWS: &[Row] = &[
         start: || Box::new(Push::default()),
     },
 ];
+
+/// So many bytes are passed over, looking for a name, for the price of an element.
+const LOOKED_AT: usize = 32;
 
 errors! {
     push_too_large(limit: usize, size: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {limit} bytes (used {size})";
@@ -99,7 +104,7 @@ impl State for MergeObjects {
             return Err(merge_not_object(&text, value.kind().alias()));
         };
         let before = self.0.len();
-        self.0 = merged(self.0.as_doc(), doc);
+        self.0 = merged(self.0.as_doc(), doc)?;
         Ok(self.0.len().saturating_sub(before))
     }
 
@@ -109,17 +114,28 @@ impl State for MergeObjects {
 }
 
 /// The fields of `base` with those of `over` in their place, new ones at the end.
-pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> DocBuf {
-    DocBuf::build(|out| {
-        for field in base {
-            // The last of several fields of one name counts.
-            let newer = over.iter().filter(|newer| newer.name == field.name).last();
-            out.append_raw(field.name, newer.map_or(field.value, |newer| newer.value));
+///
+/// Errors: that of an operation which must end, and of a document that would not fit.
+pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
+    let size = base.as_bytes().len() + over.as_bytes().len();
+    if size > ARENA_BYTES_MAX {
+        return Err(value_too_large(size));
+    }
+    meter::ask(size)?;
+    let mut bytes = Vec::with_capacity(size);
+    let mut out = DocWriter::new(&mut bytes);
+    for field in base {
+        meter::spend(meter::ELEMENT + over.as_bytes().len() / LOOKED_AT)?;
+        // The last of several fields of one name counts.
+        let newer = over.iter().filter(|newer| newer.name == field.name).last();
+        out.append_raw(field.name, newer.map_or(field.value, |newer| newer.value));
+    }
+    for field in over {
+        meter::spend(meter::ELEMENT + base.as_bytes().len() / LOOKED_AT)?;
+        if base.get_raw(field.name).is_none() {
+            out.append_raw(field.name, field.value);
         }
-        for field in over {
-            if base.get_raw(field.name).is_none() {
-                out.append_raw(field.name, field.value);
-            }
-        }
-    })
+    }
+    out.finish();
+    Ok(DocBuf::trusted(bytes))
 }

@@ -22,8 +22,10 @@ use marula_bson::{Doc, DocBuf, RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use crate::context::Context;
+use crate::expression::frame::size_of_value;
 use crate::expression::{Arena, Expression, Frame, Scope};
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 use crate::stage::needs::Needs;
 
 pub(crate) use collect::merged;
@@ -267,7 +269,7 @@ impl Accumulator {
             return Ok(0);
         }
         let value = self.argument.eval(frame)?;
-        state.add(value, frame)
+        self.add_value(state, value, frame)
     }
 
     /// What the frame's document adds to a group: [`Accumulator::add_value`] takes it later.
@@ -287,6 +289,8 @@ impl Accumulator {
         value: Option<Value<'a>>,
         frame: &Frame<'a>,
     ) -> Result<usize> {
+        // Most keep it.
+        meter::ask(value.map_or(0, size_of_value))?;
         state.add(value, frame)
     }
 

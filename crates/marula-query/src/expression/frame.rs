@@ -8,6 +8,7 @@ use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Value};
 use marula_error::{Error, Result, errors};
 
 use crate::context::Context;
+use crate::meter;
 
 /// How much memory one evaluation may use for the values it computes: the limit mongod documents for
 /// `$push`, `$range` and other operators that collect values.
@@ -19,9 +20,14 @@ const STRING_BYTES_MAX: usize = 16 * 1024 * 1024 - 1;
 errors! {
     /// An expression computes a string that no document could hold.
     string_too_long() = 16493, "Tried to create string longer than 16MB";
+    /// A value grows beyond what may be in memory.
+    pub(crate) value_too_large(size: usize) = 13548, "BufBuilder attempted to grow() to {size} bytes, past the 64MB limit.";
     /// An expression computes more than fits the arena.
     too_much_memory() = ExceededMemoryLimit, "expression would use too much memory and cannot spill to disk. Memory limit: {ARENA_BYTES_MAX} bytes";
 }
+
+/// How long a string may be while it is computed: mongod 6.0 tells apart those that are longer still.
+const STRING_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Where computed values live: reset per document or batch, bounded by [`ARENA_BYTES_MAX`].
 #[derive(Default)]
@@ -47,15 +53,27 @@ impl Arena {
         self.bump.allocated_bytes()
     }
 
-    /// Fills the scratch buffer and keeps what was written.
+    /// Keeps the bytes that `fill` writes.
     ///
-    /// `fill` must not evaluate expressions: they would find no scratch buffer and allocate one.
+    /// `fill` writes no more than a small part of what may be in memory; what may be large is written by
+    /// [`string_of`](Arena::string_of), [`array`](Arena::array) and [`document`](Arena::document), which look before
+    /// they write. It must not evaluate expressions: they would find no scratch buffer and allocate one.
     pub fn bytes(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<&[u8]> {
+        self.filled(|out| {
+            fill(out);
+            Ok(())
+        })
+    }
+
+    /// Fills the scratch buffer and keeps what was written.
+    fn filled(&self, fill: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<&[u8]> {
         let mut scratch = self.scratch.take();
         scratch.clear();
-        fill(&mut scratch);
-        let kept = self.copy(&scratch);
-        self.scratch.set(scratch);
+        let filled = fill(&mut scratch);
+        let kept = filled.and_then(|()| self.copy(&scratch));
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            self.scratch.set(scratch);
+        }
         kept
     }
 
@@ -67,29 +85,39 @@ impl Arena {
 
     /// Keeps a copy of a value that lives elsewhere.
     pub fn keep(&self, value: Value<'_>) -> Result<Value<'_>> {
+        self.check(size_of_value(value))?;
         let bytes = self.bytes(|out| value.write(out))?;
         Ok(RawValue::new(value.kind(), bytes).get())
     }
 
-    /// A string value of the bytes that `fill` writes.
+    /// A string value of the bytes that `fill` writes, which are not many more than some value that is there already.
     pub fn string(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Value<'_>> {
         let text = self.bytes(fill)?;
-        if text.len() > STRING_BYTES_MAX {
-            Err(string_too_long())
-        } else {
-            Ok(Value::String(text.into()))
-        }
+        check_string(text.len())?;
+        Ok(Value::String(text.into()))
     }
 
-    /// A document that `fill` writes.
+    /// A string value of these parts.
+    pub fn string_of<'p>(&self, parts: impl IntoIterator<Item = &'p [u8]>) -> Result<Value<'_>> {
+        let text = self.filled(|out| {
+            for part in parts {
+                meter::spend(meter::ELEMENT)?;
+                meter::spend_bytes(part.len())?;
+                let length = out.len() + part.len();
+                if length > STRING_BUFFER_BYTES_MAX {
+                    return Err(value_too_large(length));
+                }
+                meter::reserve(out, part.len())?;
+                out.extend_from_slice(part);
+            }
+            check_string(out.len())
+        })?;
+        Ok(Value::String(text.into()))
+    }
+
+    /// A document that `fill` writes: a few fields.
     pub fn build(&self, fill: impl FnOnce(&mut DocWriter<'_>)) -> Result<Doc<'_>> {
         self.bytes(|out| fill(&mut DocWriter::new(out))).map(Doc::trusted)
-    }
-
-    /// An array value that `fill` writes.
-    pub fn build_array(&self, fill: impl FnOnce(&mut ArrayWriter<'_>)) -> Result<Value<'_>> {
-        let bytes = self.bytes(|out| fill(&mut ArrayWriter::new(out)))?;
-        Ok(Value::Array(Doc::trusted(bytes)))
     }
 
     /// A document value of these fields.
@@ -97,21 +125,65 @@ impl Arena {
         &self,
         fields: impl IntoIterator<Item = (&'n [u8], Value<'v>)>,
     ) -> Result<Value<'_>> {
-        let doc = self.build(|writer| {
+        let bytes = self.filled(|out| {
+            let mut writer = DocWriter::new(out);
+            let mut size = 0;
             for (name, value) in fields {
+                self.check_growth(&mut size, name.len() + size_of_value(value))?;
                 writer.append(name, value);
             }
+            Ok(())
         })?;
-        Ok(Value::Document(doc))
+        Ok(Value::Document(Doc::trusted(bytes)))
     }
 
     /// An array value of these elements.
     pub fn array<'v>(&self, values: impl IntoIterator<Item = Value<'v>>) -> Result<Value<'_>> {
-        self.build_array(|writer| {
+        let bytes = self.filled(|out| {
+            let mut writer = ArrayWriter::new(out);
+            let mut size = 0;
             for value in values {
+                self.check_growth(&mut size, size_of_value(value))?;
                 writer.push(value);
             }
-        })
+            Ok(())
+        })?;
+        Ok(Value::Array(Doc::trusted(bytes)))
+    }
+
+    /// An array value of these elements, as they are written.
+    pub fn array_of_raw<'v>(
+        &self,
+        values: impl IntoIterator<Item = RawValue<'v>>,
+    ) -> Result<Value<'_>> {
+        let bytes = self.filled(|out| {
+            let mut writer = ArrayWriter::new(out);
+            let mut size = 0;
+            for value in values {
+                self.check_growth(&mut size, value.bytes().len())?;
+                writer.push_raw(value);
+            }
+            Ok(())
+        })?;
+        Ok(Value::Array(Doc::trusted(bytes)))
+    }
+
+    /// Counts an element of `bytes` that a value of `size` bytes is about to have more.
+    #[inline]
+    fn check_growth(&self, size: &mut usize, bytes: usize) -> Result<()> {
+        meter::spend(meter::ELEMENT)?;
+        meter::spend_bytes(bytes)?;
+        meter::ask(bytes)?;
+        *size += bytes + ELEMENT_BYTES;
+        match *size > ARENA_BYTES_MAX {
+            true => Err(value_too_large(*size)),
+            false => Ok(()),
+        }
+    }
+
+    /// A list of values that grows to any length.
+    pub fn values_growing(&self) -> Growing<'_> {
+        Growing { arena: self, values: self.values(0) }
     }
 
     /// An empty list of values with room for `count`.
@@ -136,8 +208,77 @@ impl Arena {
         {
             return Err(too_much_memory());
         }
+        meter::ask(size)
+    }
+}
+
+/// A list of values in an arena that grows to any length the arena has room for.
+pub struct Growing<'a> {
+    arena: &'a Arena,
+    values: ArenaVec<'a, Value<'a>>,
+}
+
+impl<'a> Growing<'a> {
+    /// Adds a value.
+    #[inline]
+    pub fn push(&mut self, value: Value<'a>) -> Result<()> {
+        meter::spend(meter::ELEMENT)?;
+        if self.values.len() == self.values.capacity() {
+            self.arena.check(2 * self.values.len() * size_of::<Value<'_>>())?;
+        }
+        self.values.push(value);
         Ok(())
     }
+
+    /// Adds the values of an iterator.
+    pub fn extend(&mut self, values: impl IntoIterator<Item = Value<'a>>) -> Result<()> {
+        values.into_iter().try_for_each(|value| self.push(value))
+    }
+
+    /// The list.
+    pub fn into_values(self) -> ArenaVec<'a, Value<'a>> {
+        self.values
+    }
+}
+
+/// What an element takes beside its value, at least: a type, a name, a zero byte.
+const ELEMENT_BYTES: usize = 3;
+
+/// How large a document may grow while a stage writes it.
+const DOCUMENT_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// A scratch buffer that was larger is not kept.
+const SCRATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How many bytes a value takes, where they may be many.
+#[inline]
+pub(crate) fn size_of_value(value: Value<'_>) -> usize {
+    match value {
+        Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),
+        Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
+        Value::Binary(binary) => binary.bytes.len(),
+        Value::Regex { pattern, .. } => pattern.len(),
+        Value::CodeWithScope { code, scope } => code.len() + scope.as_bytes().len(),
+        _ => size_of::<u64>(),
+    }
+}
+
+/// Looks before `value` is written behind `written` bytes of a document.
+///
+/// Errors: those of an operation that must end, of a document that grows too large, of a server without memory for it.
+#[inline]
+pub(crate) fn check_room(written: usize, value: Value<'_>) -> Result<()> {
+    let bytes = size_of_value(value);
+    meter::spend_bytes(bytes)?;
+    let size = written + bytes;
+    if size > DOCUMENT_BYTES_MAX {
+        return Err(value_too_large(size));
+    }
+    if bytes > 0 { meter::ask(size) } else { Ok(()) }
+}
+
+fn check_string(length: usize) -> Result<()> {
+    if length > STRING_BYTES_MAX { Err(string_too_long()) } else { Ok(()) }
 }
 
 /// One variable's value, and the binding outside it.

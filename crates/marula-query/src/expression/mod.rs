@@ -37,6 +37,7 @@ pub use ranges::Ranges;
 pub use scope::Scope;
 
 use crate::context::Context;
+use crate::meter;
 
 errors! {
     /// A system variable that this operation does not have.
@@ -87,28 +88,37 @@ pub enum Variable {
 impl Expression {
     /// Evaluates the expression on the frame's document; `None` is a missing value.
     pub fn eval<'a>(&'a self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-        match self {
-            Expression::Field(path) => path.eval(frame.root, frame.arena),
-            Expression::Constant(value) => Ok(Some(value.get())),
-            Expression::Call(call) => (call.operator.eval)(&call.args, frame),
-            Expression::Ranges(ranges) => ranges.eval(frame),
-            Expression::Missing => Ok(None),
-            Expression::Variable(variable, path) => {
-                let value = variable.eval(frame)?;
-                if path.is_empty() {
-                    return Ok(value);
-                }
-                value.map_or(Ok(None), |value| path.eval_value(value, frame.arena))
+        let value = match self {
+            Expression::Field(path) => path.eval(frame.root, frame.arena)?,
+            Expression::Constant(value) => Some(value.get()),
+            Expression::Call(call) => {
+                meter::spend(meter::CALL)?;
+                (call.operator.eval)(&call.args, frame)?
             }
-            Expression::Object(fields) => eval_object(fields, frame).map(Some),
+            Expression::Ranges(ranges) => ranges.eval(frame)?,
+            Expression::Missing => None,
+            Expression::Variable(variable, path) => match variable.eval(frame)? {
+                Some(value) if !path.is_empty() => path.eval_value(value, frame.arena)?,
+                value => value,
+            },
+            Expression::Object(fields) => Some(eval_object(fields, frame)?),
             Expression::Array(items) => {
                 let mut values = frame.arena.values(items.len());
                 for item in items {
                     values.push(item.eval(frame)?.unwrap_or(Value::Null));
                 }
-                frame.arena.array(values).map(Some)
+                Some(frame.arena.array(values)?)
             }
+        };
+        // Whoever asked will look at it from its start to its end.
+        match value {
+            Some(Value::Array(doc) | Value::Document(doc)) => {
+                meter::spend_bytes(doc.as_bytes().len())?;
+            }
+            Some(Value::String(text)) => meter::spend_bytes(text.len())?,
+            _ => {}
         }
+        Ok(value)
     }
 
     /// Evaluates the expression and takes it as a condition: missing, null, false and zero are false.

@@ -116,15 +116,15 @@ fn step_into<'a>(
     match value {
         Value::Document(doc) => walk(doc, parts, arena),
         Value::Array(items) => {
-            let mut found = arena.values(0);
+            let mut found = arena.values_growing();
             for item in items.values() {
                 if let Value::Document(doc) = item
                     && let Some(value) = walk(doc, parts, arena)?
                 {
-                    found.push(value);
+                    found.push(value)?;
                 }
             }
-            arena.array(found).map(Some)
+            arena.array(found.into_values()).map(Some)
         }
         _ => Ok(None),
     }

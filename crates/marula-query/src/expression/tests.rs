@@ -11,6 +11,7 @@
 //! `decimals.bson` holds logarithms, powers and trigonometry of decimals: what mongod's library gives, which
 //! is not always what is nearest.
 
+mod ends;
 mod newer;
 
 use marula_bson::{Doc, Value};

@@ -14,6 +14,7 @@ use super::bits;
 use super::geo;
 use super::modulo;
 use super::node::{Compare, CompareOp, Node, PathNode, Predicate};
+use crate::meter;
 
 /// What a match carries along.
 pub(super) struct Matcher<'m> {
@@ -55,8 +56,10 @@ impl Matcher<'_> {
         // Finding the field is most of the work, and a range has two conditions on it.
         let mut last: Option<(&[u8], Option<RawValue<'_>>)> = None;
         for child in children {
+            meter::spend(meter::ELEMENT)?;
             let matched = match child {
                 Node::Path(at) if at.path.is_single() => {
+                    meter::spend_bytes(doc.as_bytes().len())?;
                     let name = at.path.first();
                     let value = match last {
                         Some((known, value)) if known == name => value,
@@ -112,6 +115,8 @@ impl Matcher<'_> {
     }
 
     fn path(&mut self, path: &FieldPath, predicate: &Predicate, doc: Doc<'_>) -> Result<bool> {
+        meter::spend(meter::ELEMENT)?;
+        meter::spend_bytes(doc.as_bytes().len())?;
         if path.is_single() {
             return self.field(predicate, path.first_field(doc));
         }
@@ -160,7 +165,9 @@ impl Matcher<'_> {
         outer_index: Option<usize>,
     ) -> Result<bool> {
         if value.kind() == Type::Array && expands && predicate.tries_elements() {
+            meter::spend_bytes(value.bytes().len())?;
             for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
+                meter::spend(meter::ELEMENT)?;
                 if self.single(predicate, element.value)? {
                     self.note(outer_index.or(Some(index)));
                     return Ok(true);
@@ -214,6 +221,7 @@ impl Matcher<'_> {
 
     fn single_all(&mut self, list: &[Predicate], value: RawValue<'_>) -> Result<bool> {
         for inner in list {
+            meter::spend(meter::ELEMENT)?;
             if !self.single(inner, value)? {
                 return Ok(false);
             }
@@ -226,6 +234,7 @@ impl Matcher<'_> {
             return Ok(false);
         }
         for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
+            meter::spend(meter::ELEMENT)?;
             // An array within the array is a document here whose names are its indexes.
             if !matches!(element.value.kind(), Type::Document | Type::Array) {
                 continue;
@@ -244,6 +253,7 @@ impl Matcher<'_> {
             return Ok(false);
         }
         for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
+            meter::spend(meter::ELEMENT)?;
             if self.silent(|m| m.single_all(list, element.value))? {
                 self.position = Some(index);
                 return Ok(true);

@@ -40,6 +40,7 @@ pub use node::{
 
 use crate::collation::Collation;
 use crate::context::Context;
+use crate::meter;
 use matching::Matcher;
 pub(crate) use number::parse_non_negative_i64;
 pub use outline::Outline;
@@ -275,7 +276,9 @@ impl Filter {
     /// Errors: those that an expression of `$expr` raises.
     #[inline]
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
-        self.matcher().node(&self.root, doc)
+        let matched = self.matcher().node(&self.root, doc)?;
+        meter::recall()?;
+        Ok(matched)
     }
 
     /// As [`matches`](Filter::matches), and notes which array element made it so: the index that the
@@ -300,6 +303,7 @@ impl Filter {
     fn notes(&self, root: &Node, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
         let mut matcher = self.matcher();
         let matched = matcher.node(root, doc)?;
+        meter::recall()?;
         *position = matcher.position.filter(|_| matched);
         Ok(matched)
     }

@@ -8,11 +8,13 @@ use marula_error::{Error, Result, errors};
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::function::Args;
 use rquickjs::{
-    Array, CatchResultExt, Context, Ctx, Function, Object, Persistent, Runtime, Symbol,
+    Array, CatchResultExt, Context, Ctx, FromJs, Function, Object, Persistent, Runtime, Symbol,
 };
 
+use super::heap::{Heap, Running};
 use super::{failure, from_js, native, source, to_js};
 use crate::context::Interrupt;
+use crate::meter;
 
 /// How much memory the code of one thread may use.
 pub(super) const HEAP_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -61,12 +63,22 @@ pub(super) fn must_end() -> bool {
         if watch.error.is_some() {
             return true;
         }
-        let Some(Err(error)) = watch.interrupt.as_ref().map(Interrupt::check) else {
-            return false;
-        };
-        watch.error = Some(error);
-        true
+        let asked = meter::settle();
+        match asked.and_then(|()| watch.interrupt.as_ref().map_or(Ok(()), Interrupt::check)) {
+            Ok(()) => false,
+            Err(error) => {
+                watch.error = Some(error);
+                true
+            }
+        }
     })
+}
+
+/// Notes that the call at hand must end.
+pub(super) fn note_end(error: Error) {
+    WATCH.with_borrow_mut(|watch| {
+        watch.error.get_or_insert(error);
+    });
 }
 
 /// Fields are dropped in order: what is within the runtime goes before it.
@@ -95,6 +107,7 @@ pub(super) fn enter<R>(
     if !super::is_enabled() {
         return Err(super::disabled());
     }
+    meter::settle()?;
     if let Some(interrupt) = interrupt {
         interrupt.check()?;
     }
@@ -120,7 +133,8 @@ pub(super) fn enter<R>(
 
 impl Engine {
     fn start() -> Result<Engine> {
-        let runtime = Runtime::new().map_err(|error| no_engine(&error.to_string()))?;
+        let runtime =
+            Runtime::new_with_alloc(Heap).map_err(|error| no_engine(&error.to_string()))?;
         runtime.set_memory_limit(HEAP_BYTES_MAX);
         runtime.set_max_stack_size(STACK_BYTES_MAX);
         runtime.set_interrupt_handler(Some(Box::new(must_end)));
@@ -240,7 +254,7 @@ impl<'c, 'js> Call<'c, 'js> {
             globals.set("fullObject", this.clone())?;
             let mut args = Args::new(self.ctx.clone(), 0);
             args.this(this)?;
-            let result: rquickjs::Value<'js> = function.call_arg(args)?;
+            let result: rquickjs::Value<'js> = run_code(&function, args)?;
             Ok(is_true(&result))
         };
         run().map_err(|error| failure::of(self, error))
@@ -297,7 +311,7 @@ impl<'c, 'js> Call<'c, 'js> {
             let run = || -> rquickjs::Result<()> {
                 let mut args = Args::new(self.ctx.clone(), 0);
                 args.this(to_js::document(self, document, to_js::Integers::Note)?)?;
-                function.call_arg(args)
+                run_code(&function, args)
             };
             run().map_err(failed)?;
             for at in (0..pairs.len()).step_by(2) {
@@ -346,10 +360,16 @@ impl<'c, 'js> Call<'c, 'js> {
             // Sloppy code without a `this` would be handed the global object.
             args.this(Object::new_proto(self.ctx.clone(), Some(&self.kit.document))?)?;
             args.push_args(values)?;
-            function.call_arg(args)
+            run_code(function, args)
         };
         run().map_err(|error| failure::of(self, error))
     }
+}
+
+/// Calls a client's function.
+fn run_code<'js, R: FromJs<'js>>(function: &Function<'js>, args: Args<'js>) -> rquickjs::Result<R> {
+    let _running = Running::begin();
+    function.call_arg(args)
 }
 
 /// Truth as JavaScript sees it.

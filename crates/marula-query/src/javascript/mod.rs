@@ -14,6 +14,7 @@
 mod engine;
 mod failure;
 mod from_js;
+mod heap;
 mod native;
 mod source;
 #[cfg(test)]

@@ -664,6 +664,95 @@
     }
     hide(Array.prototype, {[Symbol.iterator]: Array.prototype.values});
 
+    // Neither does it while it looks for one string in another, which may take as long as both are together long. Where
+    // that is much, it looks through a part of the text at a time, and takes memory for each.
+    const SEARCH_MAX = 2 ** 28;
+    const indexOf = Function.prototype.call.bind(String.prototype.indexOf);
+    const slice = Function.prototype.call.bind(String.prototype.slice);
+    const isLong = (text, part) => typeof part === 'string' && text.length * part.length > SEARCH_MAX;
+
+    function find(text, part, from) {
+        if (!isLong(text, part)) return indexOf(text, part, from);
+        const step = Math.max(1, Math.floor(SEARCH_MAX / part.length));
+        for (let at = from; at + part.length <= text.length; at += step) {
+            const found = indexOf(slice(text, at, at + step + part.length - 1), part);
+            if (found >= 0) return at + found;
+        }
+        return -1;
+    }
+
+    function findLast(text, part, from) {
+        let last = -1;
+        for (let at = find(text, part, 0); at >= 0 && at <= from; at = find(text, part, at + 1)) last = at;
+        return last;
+    }
+
+    function findAll(text, part, most) {
+        const places = [];
+        for (let at = find(text, part, 0); at >= 0 && places.length < most; at = find(text, part, at + part.length)) {
+            places[places.length] = at;
+        }
+        return places;
+    }
+
+    // What stands for `$&` and the like in a replacement.
+    function expand(replacement, text, part, at) {
+        if (typeof replacement === 'function') return String(replacement(part, at, text));
+        let out = '';
+        let from = 0;
+        const pattern = String(replacement);
+        for (let mark = indexOf(pattern, '$', 0); mark >= 0; mark = indexOf(pattern, '$', from)) {
+            const meant = {$: '$', '&': part, '`': slice(text, 0, at), "'": slice(text, at + part.length)}[pattern[mark + 1]];
+            out += slice(pattern, from, mark) + (meant === undefined ? '$' : meant);
+            from = mark + (meant === undefined ? 1 : 2);
+        }
+        return out + slice(pattern, from);
+    }
+
+    function substitute(text, part, replacement, most) {
+        let out = '';
+        let from = 0;
+        for (const at of findAll(text, part, most)) {
+            out += slice(text, from, at) + expand(replacement, text, part, at);
+            from = at + part.length;
+        }
+        return out + slice(text, from);
+    }
+
+    function cut(text, part, limit) {
+        const pieces = [];
+        let from = 0;
+        for (const at of findAll(text, part, Infinity)) {
+            pieces[pieces.length] = slice(text, from, at);
+            from = at + part.length;
+        }
+        pieces[pieces.length] = slice(text, from);
+        return limit === undefined ? pieces : pieces.slice(0, limit >>> 0);
+    }
+
+    const patient = {
+        indexOf: (text, part, from) => find(text, part, Math.max(0, Math.trunc(from) || 0)),
+        lastIndexOf: (text, part, from) => findLast(text, part, from === undefined ? Infinity : Math.trunc(from) || 0),
+        includes: (text, part, from) => find(text, part, Math.max(0, Math.trunc(from) || 0)) >= 0,
+        replace: (text, part, by) => substitute(text, part, by, 1),
+        replaceAll: (text, part, by) => substitute(text, part, by, Infinity),
+        split: (text, part, limit) => cut(text, part, limit),
+    };
+    for (const name of Object.keys(patient)) {
+        const swift = String.prototype[name];
+        const {[name]: guarded} = {
+            [name](...args) {
+                if (this === null || this === undefined) return apply(swift, this, args);
+                const text = typeof this === 'string' ? this : String(this);
+                const part = args[0];
+                if (typeof part === 'object' && part !== null && !(part instanceof RegExp)) args[0] = String(part);
+                return isLong(text, args[0]) ? patient[name](text, ...args) : apply(swift, text, args);
+            },
+        };
+        Object.defineProperty(guarded, 'length', {value: swift.length});
+        hide(String.prototype, {[name]: guarded});
+    }
+
     // What this engine has and server-side JavaScript does not know.
     const unknown = ['Reflect', 'WeakRef', 'FinalizationRegistry', 'Atomics', 'SharedArrayBuffer', 'Iterator',
         'queueMicrotask', 'performance', 'navigator', 'DOMException', 'btoa', 'atob'];

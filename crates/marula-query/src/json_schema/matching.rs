@@ -8,6 +8,10 @@ use marula_bson::{Decimal128, Doc, Element, FieldPath, RawValue, Type, Value};
 use super::{Additional, Dependency, OtherProperties, Property, Rule, Schema, unordered};
 use crate::expression::number::decimal_remainder;
 use crate::filter::compares;
+use crate::meter;
+
+/// So many bytes of a value are looked at, at most, for the price of an element: a rule may sort or hash them.
+const LOOKED_AT: usize = 16;
 
 impl Schema {
     /// The index in an array that the positional `$` stands for where a document satisfies the schema: of the
@@ -67,7 +71,12 @@ impl Schema {
 
 impl Rule {
     /// Whether the rule holds for the value; rules of one type hold for values of the others.
+    ///
+    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here nothing holds then.
     pub(crate) fn holds(&self, value: RawValue<'_>) -> bool {
+        if meter::spend(meter::CALL + value.bytes().len() / LOOKED_AT).is_err() {
+            return false;
+        }
         match self {
             Rule::MultipleOf(divisor) => {
                 !value.kind().is_number() || is_multiple(value.get(), *divisor)
@@ -117,9 +126,10 @@ impl Rule {
                 schemas.iter().filter(|schema| schema.matches(value)).take(2).count() == 1
             }
             Rule::Not(schema) => !schema.matches(value),
-            Rule::Enum(values) => {
-                values.iter().any(|allowed| unordered::equal(allowed.as_raw(), value))
-            }
+            Rule::Enum(values) => values.iter().any(|allowed| {
+                let work = meter::ELEMENT + value.bytes().len() / LOOKED_AT;
+                meter::spend(work).is_ok() && unordered::equal(allowed.as_raw(), value)
+            }),
             Rule::Encrypt(encryption) => encryption.holds(value),
             Rule::Types { types, .. } => types.contains(value.kind()),
         }
@@ -133,6 +143,9 @@ impl Property {
 
     /// The value that the property has and that the schema does not allow.
     pub(crate) fn failing<'a>(&self, object: Doc<'a>) -> Option<RawValue<'a>> {
+        if meter::spend_bytes(object.as_bytes().len()).is_err() {
+            return None;
+        }
         if self.path.is_single() {
             let value = match self.path.first() {
                 b"" => Some(RawValue::new(Type::Document, object.as_bytes())),
@@ -193,6 +206,9 @@ impl Dependency {
 
 /// Whether the path leads to a value.
 pub(crate) fn exists(path: &FieldPath, object: Doc<'_>) -> bool {
+    if meter::spend_bytes(object.as_bytes().len()).is_err() {
+        return false;
+    }
     if path.is_single() {
         return object.get_raw(path.first()).is_some();
     }

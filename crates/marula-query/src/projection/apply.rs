@@ -10,6 +10,7 @@ use super::Projection;
 use super::metadata::Metadata;
 use super::tree::{Child, Computed, Node};
 use crate::context::Context;
+use crate::expression::frame::check_room;
 use crate::expression::{Arena, Frame};
 use crate::field_map::Met;
 
@@ -285,6 +286,7 @@ impl<'a> Walk<'a, '_> {
             }
         };
         if let Some(value) = value {
+            check_room(out.buffered(), value)?;
             out.append(name, value);
         }
         Ok(())

@@ -11,12 +11,11 @@ use marula_error::{Result, errors};
 
 use super::Disk;
 use super::stream::{Reader, SpillFile, Stream, Writer, damaged};
-use crate::context::{Context, Interrupt};
+use crate::context::Context;
+use crate::meter;
 
 /// So many runs are merged at once. More are first merged into fewer, so that their buffers do not fill the memory.
 const FAN_IN: usize = 64;
-/// Rows merged between two looks at whether to go on.
-const INTERRUPT_INTERVAL: u64 = 1_024;
 /// So many sorted rows are brought from memory at once: sorted, they lie anywhere.
 const TOUCHED: usize = 32;
 /// Rows in memory lie in pieces of this size.
@@ -32,7 +31,6 @@ pub struct ExternalSort {
     bytes_max: usize,
     wanted: usize,
     disk: Option<Arc<dyn Disk>>,
-    interrupt: Option<Interrupt>,
     rows: Rows,
     /// The head of the greatest key that is kept, once there are as many as are wanted.
     greatest_head: u64,
@@ -103,16 +101,14 @@ impl Arena {
         (key, &rest[..slot.value as usize])
     }
 
-    fn sort(&mut self) {
+    fn sort(&mut self) -> Result<()> {
         let mut slots = std::mem::take(&mut self.slots);
-        slots.sort_unstable_by(|a, b| {
-            a.head
-                .cmp(&b.head)
-                .then_with(|| self.compare_behind_heads(*a, *b))
-                // As they came.
-                .then_with(|| (a.chunk, a.start).cmp(&(b.chunk, b.start)))
-        });
+        // Of equals those that came first stay first.
+        meter::sort_keys_by(&mut slots, |a, b| {
+            a.head.cmp(&b.head).then_with(|| self.compare_behind_heads(*a, *b))
+        })?;
         self.slots = slots;
+        Ok(())
     }
 
     /// Reads a byte at both ends of the next rows, so that they come from memory side by side and not one after another
@@ -225,7 +221,6 @@ impl ExternalSort {
             bytes_max,
             wanted: wanted.unwrap_or(usize::MAX),
             disk: context.limits.disk.clone(),
-            interrupt: context.interrupt.clone(),
             rows: match wanted {
                 Some(limit) => Rows::Top(BinaryHeap::with_capacity(limit.min(ROWS_AT_FIRST))),
                 None => Rows::All(Arena::default()),
@@ -310,8 +305,9 @@ impl ExternalSort {
         match &mut self.rows {
             Rows::All(arena) => {
                 let mut arena = std::mem::take(arena);
-                arena.sort();
+                arena.sort()?;
                 for &slot in &arena.slots {
+                    meter::spend(meter::DOCUMENT)?;
                     let (key, value) = arena.row(slot);
                     push_row(&mut run, &mut spilled.file, key, value)?;
                 }
@@ -339,11 +335,11 @@ impl ExternalSort {
         let rows = match self.spilled {
             Some(spilled) => {
                 let disk = self.disk.as_ref().expect("rows went to it");
-                Ordered::Merged(reduce(spilled, disk, self.interrupt.as_ref(), left)?)
+                Ordered::Merged(reduce(spilled, disk, left)?)
             }
             None => match self.rows {
                 Rows::All(mut arena) => {
-                    arena.sort();
+                    arena.sort()?;
                     Ordered::All { arena, next: 0 }
                 }
                 Rows::Top(heap) => {
@@ -368,12 +364,7 @@ fn row(record: &[u8]) -> Result<(&[u8], &[u8])> {
 }
 
 /// Merges runs into fewer until all can be read at once. A row behind the first `wanted` of a merge is never asked for.
-fn reduce(
-    mut spilled: Spilled,
-    disk: &Arc<dyn Disk>,
-    interrupt: Option<&Interrupt>,
-    wanted: usize,
-) -> Result<Merge> {
+fn reduce(mut spilled: Spilled, disk: &Arc<dyn Disk>, wanted: usize) -> Result<Merge> {
     while spilled.runs.len() > FAN_IN {
         let mut fewer = Spilled { file: SpillFile::create(disk)?, runs: Vec::new() };
         let mut runs = spilled.runs.into_iter();
@@ -388,9 +379,7 @@ fn reduce(
             let mut count = 0u64;
             while (count as usize) < wanted && merge.advance()? {
                 count += 1;
-                if count.is_multiple_of(INTERRUPT_INTERVAL) {
-                    interrupt.map_or(Ok(()), Interrupt::check)?;
-                }
+                meter::spend(meter::DOCUMENT)?;
                 run.push(&mut fewer.file, &[merge.record()])?;
             }
             fewer.runs.push(run.finish(&mut fewer.file)?);

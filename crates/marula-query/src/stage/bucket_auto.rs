@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::expression::number::double_text;
 use crate::expression::{Arena, Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 use crate::spill::{ExternalSort, Front, Rows};
 
 pub(super) const ROW: Row =
@@ -246,6 +247,7 @@ impl Bucketing {
         while front.row().is_some() && (is_last || taken < size) {
             take(front, &mut last)?;
             taken += 1;
+            meter::spend(meter::DOCUMENT)?;
         }
         let max = match stage.granularity {
             None => {
@@ -286,7 +288,7 @@ impl Bucketing {
 }
 
 impl Source for Bucketing {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }

@@ -22,6 +22,7 @@ use crate::expression::calendar::{Civil, Unit, add_units};
 use crate::expression::number::{Number, Pair, decimal_remainder};
 use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 use crate::sort::SortPattern;
 
 pub(super) const ROW: Row =
@@ -614,6 +615,7 @@ impl Densifying {
         while partition < self.partitions.all.len() {
             let next = self.partitions.all[partition].next.as_ref();
             if is_done && next.is_some_and(|next| order::equal(next.get(), end.get(), None)) {
+                meter::spend(meter::DOCUMENT)?;
                 partition += 1;
                 continue;
             }
@@ -622,6 +624,7 @@ impl Densifying {
                 return Ok(true);
             }
             partition += 1;
+            meter::spend(meter::DOCUMENT)?;
         }
         self.phase = Phase::After { partition };
         Ok(false)
@@ -629,7 +632,7 @@ impl Densifying {
 }
 
 impl Source for Densifying {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if let Phase::After { partition } = self.phase {
             return Ok(if self.make_rest(partition)? { Step::Document } else { Step::End });
         }

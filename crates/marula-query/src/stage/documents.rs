@@ -89,7 +89,7 @@ struct Spelled {
 }
 
 impl Source for Spelled {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         let Spelled { stage, context, items, at, current } = self;
         let items = match items {
             Some(items) => items,

@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 
 pub(super) const ROW: Row =
     Row { name: "$facet", since: FeatureVersion::V6_0, place: Place::OutsideFacet, parse };
@@ -136,7 +137,7 @@ struct Reader {
 }
 
 impl Source for Reader {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.at < self.batch.ends.len() {
             self.at += 1;
             return Ok(Step::Document);
@@ -219,7 +220,7 @@ impl Faceting {
 }
 
 impl Source for Faceting {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.is_done {
             return Ok(Step::End);
         }
@@ -247,6 +248,7 @@ impl Source for Faceting {
         for ((name, _), output) in self.stage.pipelines.iter().zip(&self.outputs) {
             let mut list = out.begin_array(name);
             for doc in &output.documents {
+                meter::spend_bytes(doc.len())?;
                 list.push(doc);
             }
         }

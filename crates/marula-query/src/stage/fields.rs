@@ -11,8 +11,10 @@ use marula_error::{Result, errors};
 use super::needs::Needs;
 use super::passage::Passage;
 use crate::context::Context;
+use crate::expression::frame::check_room;
 use crate::expression::path::check_field_name;
 use crate::expression::{Expression, Frame, Path, Scope, print};
+use crate::meter;
 
 errors! {
     conflict(new: &str, earlier: &str, spec: &str) = 40176, "specification contains two conflicting paths. Cannot specify both '{new}' and '{earlier}': {spec}";
@@ -235,6 +237,7 @@ impl FieldTree {
     ) -> Result<()> {
         let mut seen = 0u64;
         for element in base {
+            meter::spend(meter::ELEMENT)?;
             let at = self.fields.iter().position(|(name, _)| **name == **element.name);
             let Some(at) = at else {
                 out.append_raw(element.name, element.value);
@@ -265,6 +268,7 @@ impl FieldTree {
         match (node, computed) {
             (_, Computed::Leaf(Ok(None))) => {}
             (_, Computed::Leaf(Ok(Some(value)))) => {
+                check_room(out.buffered(), *value)?;
                 out.append(name, *value);
             }
             (_, Computed::Leaf(Err(error))) => return Err(error.clone()),
@@ -367,15 +371,18 @@ pub(crate) fn write_with(
 
 /// Copies `doc` into `out` with `value` at `path`, as `$addFields` sets it: arrays on the way are gone through, and
 /// each of their elements gets the value.
+///
+/// Errors: those of [`check_room`].
 pub(crate) fn write_through(
     doc: Doc<'_>,
     path: &[Box<[u8]>],
     value: Value<'_>,
     out: &mut DocWriter<'_>,
-) {
+) -> Result<()> {
     let Some((first, rest)) = path.split_first() else {
-        return;
+        return Ok(());
     };
+    check_room(out.buffered(), value)?;
     let mut found = false;
     for element in doc {
         if **element.name != **first {
@@ -387,24 +394,31 @@ pub(crate) fn write_through(
             _ if rest.is_empty() => {
                 out.append(first, value);
             }
-            Value::Array(items) => write_items(items, rest, value, &mut out.begin_array(first)),
-            Value::Document(inner) => write_through(inner, rest, value, &mut out.begin_doc(first)),
-            _ => write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first)),
+            Value::Array(items) => write_items(items, rest, value, &mut out.begin_array(first))?,
+            Value::Document(inner) => write_through(inner, rest, value, &mut out.begin_doc(first))?,
+            _ => write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first))?,
         }
     }
     if !found && rest.is_empty() {
         out.append(first, value);
     } else if !found {
-        write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first));
+        write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first))?;
     }
+    Ok(())
 }
 
-fn write_items(items: Doc<'_>, path: &[Box<[u8]>], value: Value<'_>, out: &mut ArrayWriter<'_>) {
+fn write_items(
+    items: Doc<'_>,
+    path: &[Box<[u8]>],
+    value: Value<'_>,
+    out: &mut ArrayWriter<'_>,
+) -> Result<()> {
     for item in items.values() {
         match item {
-            Value::Array(nested) => write_items(nested, path, value, &mut out.begin_array()),
-            Value::Document(inner) => write_through(inner, path, value, &mut out.begin_doc()),
-            _ => write_through(Doc::EMPTY, path, value, &mut out.begin_doc()),
+            Value::Array(nested) => write_items(nested, path, value, &mut out.begin_array())?,
+            Value::Document(inner) => write_through(inner, path, value, &mut out.begin_doc())?,
+            _ => write_through(Doc::EMPTY, path, value, &mut out.begin_doc())?,
         }
     }
+    Ok(())
 }

@@ -23,6 +23,7 @@ use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
 use crate::filter::in_list::in_undefined;
 use crate::filter::{Filter, Purpose};
+use crate::meter;
 
 pub(super) const ROW: Row =
     Row { name: "$graphLookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -259,6 +260,7 @@ impl GraphLookup {
                 let mut leads = Vec::new();
                 collect(Value::Document(doc), self.connect_from.parts(), &mut leads);
                 for lead in leads {
+                    meter::spend(meter::CALL)?;
                     let added = tried.insert(lead, collator);
                     if added > 0 {
                         size += added;
@@ -272,7 +274,7 @@ impl GraphLookup {
                 }
                 found.push(doc);
             }
-            env.world.check_interrupt()?;
+            meter::spend(meter::DOCUMENT)?;
             if self.depth_max.is_some_and(|max| depth >= max) {
                 break;
             }
@@ -327,7 +329,7 @@ fn among(field: &[u8], values: &[Value<'_>]) -> DocBuf {
 }
 
 impl Source for Walking {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         match self.input.advance()? {
             Step::Document => {
                 self.write()?;

@@ -237,7 +237,7 @@ impl Grouping {
 }
 
 impl Source for Grouping {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         while !self.write_next()? {
             match self.take_in()? {
                 Step::Document => {}

@@ -78,7 +78,7 @@ struct Limited {
 }
 
 impl Source for Limited {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.left == 0 {
             return Ok(Step::End);
         }

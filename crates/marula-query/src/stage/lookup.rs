@@ -402,7 +402,7 @@ pub(super) fn equal_to_any(field: &[u8], values: &[Value<'_>]) -> DocBuf {
 }
 
 impl Source for LookingUp {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         match self.input.advance()? {
             Step::Document => {
                 self.joining.prepare()?;

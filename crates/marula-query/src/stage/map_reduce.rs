@@ -182,7 +182,7 @@ impl MapReduce {
 }
 
 impl Source for Reducing {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         let at = match self.next {
             Some(at) => at,
             None => {

@@ -100,23 +100,18 @@ impl Stage for Match {
         Gives::Input
     }
 
-    fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        Ok(Box::new(Matching { input, stage: self, env: env.clone(), since_check: 0 }))
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
+        Ok(Box::new(Matching { input, stage: self }))
     }
 }
-
-/// After how many documents that do not match the operation looks whether it was killed.
-const CHECK_EVERY: u32 = 256;
 
 struct Matching {
     input: Box<dyn Source>,
     stage: Arc<Match>,
-    env: Env,
-    since_check: u32,
 }
 
 impl Source for Matching {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {
                 Step::Document if self.stage.asked().matches(self.input.doc())? => {
@@ -124,11 +119,6 @@ impl Source for Matching {
                 }
                 Step::Document => {}
                 step => return Ok(step),
-            }
-            self.since_check += 1;
-            if self.since_check >= CHECK_EVERY {
-                self.since_check = 0;
-                self.env.world.check_interrupt()?;
             }
         }
     }

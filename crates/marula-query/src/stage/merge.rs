@@ -12,6 +12,7 @@ use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 use crate::update::EmptyTimestamps;
 
 pub(super) const ROW: Row =
@@ -348,7 +349,7 @@ impl Merging {
     fn flush(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for document in self.batch.docs() {
-            self.env.world.check_interrupt()?;
+            meter::settle()?;
             let written = self.stage.write(document, &self.env);
             outcome = outcome.and(written);
         }
@@ -519,7 +520,7 @@ fn find<'d>(document: Doc<'d>, path: &str) -> Option<Value<'d>> {
 }
 
 impl Source for Merging {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {
                 Step::Document => {

@@ -165,7 +165,7 @@ impl Writing {
 }
 
 impl Source for Writing {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         self.write()
     }
 

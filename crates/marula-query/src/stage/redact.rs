@@ -67,7 +67,7 @@ struct Redacting {
 }
 
 impl Source for Redacting {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {
                 Step::Document => {}

@@ -94,7 +94,7 @@ impl Sampling {
 }
 
 impl Source for Sampling {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }

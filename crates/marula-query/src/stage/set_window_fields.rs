@@ -375,7 +375,7 @@ impl Windowing {
                     path.parts(),
                     value,
                     &mut DocWriter::new(&mut bytes),
-                );
+                )?;
                 check_size(bytes.len())?;
                 result = DocBuf::trusted(bytes);
             }
@@ -387,7 +387,7 @@ impl Windowing {
 }
 
 impl Source for Windowing {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if !std::mem::replace(&mut self.has_begun, true) {
             let mut functions = self.stage.output.iter().map(|(_, function)| function);
             functions.try_for_each(|function| function.check_start(&self.context))?;

@@ -56,7 +56,7 @@ struct Skipping {
 }
 
 impl Source for Skipping {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         while self.left > 0 {
             match self.input.advance()? {
                 Step::Document => self.left -= 1,

@@ -150,7 +150,7 @@ impl Sorting {
 }
 
 impl Source for Sorting {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.take_in()? == Step::Pause {
             return Ok(Step::Pause);
         }

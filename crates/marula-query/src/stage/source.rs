@@ -9,6 +9,7 @@ use marula_error::{Result, errors};
 use super::Env;
 use crate::context::Context;
 use crate::expression::{Arena, Frame};
+use crate::meter;
 use crate::sort::SortPattern;
 
 /// How large a document that leaves a pipeline may be: the most that a reply's document may have, and room for what the
@@ -40,8 +41,15 @@ pub enum Step {
 /// Documents one after another. A source lends its document, so that none is copied on its way
 /// through a stage that does not change it.
 pub trait Source: Send {
-    /// Moves to the next document.
-    fn advance(&mut self) -> Result<Step>;
+    /// What [`advance`](Source::advance) does, as the source does it.
+    fn pull(&mut self) -> Result<Step>;
+
+    /// Moves to the next document. Every stage passes here for every document, and so every pipeline ends when its
+    /// operation must.
+    fn advance(&mut self) -> Result<Step> {
+        meter::spend(meter::DOCUMENT)?;
+        self.pull()
+    }
 
     /// The document moved to; only after [`Step::Document`].
     fn doc(&self) -> Doc<'_>;
@@ -72,7 +80,7 @@ impl Counted {
 }
 
 impl Source for Counted {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         let step = self.input.advance()?;
         if step == Step::Document {
             self.count.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +125,7 @@ impl<T: Transform> Map<T> {
 }
 
 impl<T: Transform> Source for Map<T> {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         match self.input.advance()? {
             Step::Document => {}
             step => return Ok(step),
@@ -188,7 +196,7 @@ impl Batched {
 }
 
 impl Source for Batched {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         if self.next == self.batch.ends.len() {
             return Ok(Step::End);
         }
@@ -215,7 +223,7 @@ impl Documents {
 }
 
 impl Source for Documents {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         match self.rest.next() {
             Some(next) => {
                 self.current = next;

@@ -3,6 +3,7 @@
 //! A case is a document `{ p: <pipeline>, d: [<document>, …], r: [<result>, …] }`, or with `code` and `msg` in
 //! place of `r` where it is an error. `recorded.bson` holds the cases one after another.
 
+mod ends;
 mod joined;
 mod rearranged;
 

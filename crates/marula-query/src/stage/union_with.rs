@@ -117,7 +117,7 @@ struct Union {
 }
 
 impl Source for Union {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         let step = self.input.advance()?;
         if step != Step::End || self.is_second {
             return Ok(step);

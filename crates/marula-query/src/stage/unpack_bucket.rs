@@ -248,7 +248,7 @@ impl Unpacking {
 }
 
 impl Source for Unpacking {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         while !self.write_next() {
             match self.input.advance()? {
                 Step::Document => self.take_in()?,

@@ -297,7 +297,7 @@ fn find<'a>(doc: Doc<'a>, parts: &[Box<[u8]>]) -> Option<Value<'a>> {
 }
 
 impl Source for Unwinding {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         loop {
             self.is_unchanged = false;
             if self.next_element() {

@@ -9,6 +9,7 @@ use super::{Partition, SortBy};
 use crate::expression::calendar::{Unit, add_units};
 use crate::expression::number::{Number, int_or_long};
 use crate::expression::{Expression, Scope, print};
+use crate::meter;
 
 errors! {
     window_not_object() = FailedToParse, "'window' field must be an object";
@@ -322,6 +323,7 @@ fn range_windows(
     let (mut start, mut end) = (0, 0);
     let mut windows = Vec::with_capacity(values.len());
     for (at, value) in values.iter().enumerate() {
+        meter::spend(meter::CALL)?;
         if lower_is_here {
             start = at;
         } else if let Some(distance) = &lower {
@@ -329,6 +331,7 @@ fn range_windows(
             while start < values.len()
                 && order::compare(values[start].get(), least.get(), collator).is_lt()
             {
+                meter::spend(meter::CALL)?;
                 start += 1;
             }
         }
@@ -340,6 +343,7 @@ fn range_windows(
                 while end < values.len()
                     && order::compare(values[end].get(), greatest.get(), collator).is_le()
                 {
+                    meter::spend(meter::CALL)?;
                     end += 1;
                 }
             }

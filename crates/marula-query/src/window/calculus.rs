@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::expression::calendar::Unit;
 use crate::expression::number::{DecContext, Number, decimal_with};
 use crate::expression::{Expression, Scope};
+use crate::meter;
 use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
@@ -193,12 +194,14 @@ impl Slope {
         let mut held = 0..0;
         let mut values = Vec::with_capacity(windows.len());
         for window in windows {
+            meter::spend(meter::CALL)?;
             if window.start >= held.end {
                 points.clear();
                 (area, nans) = (Totals::default(), 0);
                 held = window.start..window.start;
             }
             for at in held.end..window.end {
+                meter::spend(meter::CALL)?;
                 let point = self.point(&times[at], &inputs[at])?;
                 if let Some(before) = points.back() {
                     area.change(trapezoid(*before, point).into(), 1);
@@ -267,6 +270,7 @@ impl Function for Slope {
         let inputs = partition.values_of(&self.input, &wanted)?;
         let mut values = Vec::with_capacity(times.len());
         for window in windows {
+            meter::spend(meter::CALL)?;
             let value = if window.is_empty() {
                 Value::Null.to_buf()
             } else {
@@ -453,6 +457,7 @@ impl Function for Covariance {
         let mut held = 0..0;
         let mut values = Vec::with_capacity(inputs.len());
         for window in windows {
+            meter::spend(meter::CALL)?;
             if window.start >= held.end {
                 (moments, infinite) = (Moments::default(), Infinite::default());
                 decimals = 0;

@@ -3,10 +3,12 @@
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
+use super::kept;
 use super::{Bounds, Partition, SortBy, calculus, rank, removable, smooth, text};
 use crate::accumulator::{self, Accumulator, Ties};
 use crate::context::Context;
 use crate::expression::{Arena, Frame, Scope, print};
+use crate::meter;
 use crate::stage::needs::Needs;
 
 errors! {
@@ -249,11 +251,12 @@ impl Function for Accumulated {
         let context = partition.context;
         let ties = if self.bounds.start_moves() { Ties::Latest } else { Ties::Earliest };
         let start = || self.accumulator.start_with(ties, Value::Null, context);
-        let (mut arena, results) = (Arena::new(), Arena::new());
+        let (mut arena, mut results) = (Arena::new(), Arena::new());
         let mut values: Vec<ValueBuf> = Vec::with_capacity(windows.len());
         let mut state = start()?;
         let mut held = 0..0;
         for window in windows {
+            meter::spend(meter::CALL)?;
             // Nothing is taken out of a state: a window whose start moved is computed anew.
             if window.start != held.start {
                 state = start()?;
@@ -261,15 +264,19 @@ impl Function for Accumulated {
             } else if window == held
                 && let Some(last) = values.last()
             {
+                meter::spend_bytes(last.as_raw().bytes().len())?;
+                meter::ask(last.as_raw().bytes().len())?;
                 let same = last.clone();
                 values.push(same);
                 continue;
             }
             for document in &partition.documents[held.end..window.end] {
+                meter::spend(meter::DOCUMENT)?;
                 self.add(&mut *state, document.as_doc(), &mut arena, context)?;
             }
             held = window;
-            values.push(state.result(&results)?.to_buf());
+            values.push(kept(state.result(&results)?)?);
+            results.reset();
         }
         Ok(values)
     }

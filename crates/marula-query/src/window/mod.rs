@@ -24,6 +24,7 @@ pub(crate) use function::WindowFunction;
 
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path};
+use crate::meter;
 
 /// The documents of one partition, in order.
 pub(crate) struct Partition<'p> {
@@ -73,7 +74,7 @@ impl Partition<'_> {
         for document in self.documents {
             arena.reset();
             let frame = Frame::new(document.as_doc(), &arena, self.context);
-            values.push(expression.eval(&frame)?.map(|value| value.to_buf()));
+            values.push(expression.eval(&frame)?.map(kept).transpose()?);
         }
         Ok(values)
     }
@@ -121,4 +122,15 @@ fn or_null(value: Option<ValueBuf>) -> ValueBuf {
 /// A name that may not be UTF-8.
 fn text(name: &[u8]) -> String {
     name.to_str_lossy().into_owned()
+}
+
+/// A value to keep for as long as its partition is there.
+///
+/// Errors: those of an operation that must end, and of a server without memory for it.
+fn kept(value: Value<'_>) -> Result<ValueBuf> {
+    meter::spend(meter::CALL)?;
+    let kept = value.to_buf();
+    meter::spend_bytes(kept.as_raw().bytes().len())?;
+    meter::ask(kept.as_raw().bytes().len())?;
+    Ok(kept)
 }

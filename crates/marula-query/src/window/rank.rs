@@ -8,6 +8,7 @@ use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::number::int_or_long;
 use crate::expression::{Expression, Scope};
+use crate::meter;
 use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
@@ -82,6 +83,7 @@ impl Function for Rank {
         let mut values = Vec::with_capacity(sorted.len());
         let (mut rank, mut dense) = (0, 0);
         for (at, value) in sorted.iter().enumerate() {
+            meter::spend(meter::CALL)?;
             let number = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(1);
             let before = at.checked_sub(1).and_then(|before| sorted.get(before));
             let is_tie = before.is_some_and(|before| match (before, value) {

@@ -14,6 +14,7 @@ use super::{Partition, or_null};
 use crate::accumulator::sum::DoubleDouble;
 use crate::accumulator::{Accumulator, Wanted, counted, percentile};
 use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
+use crate::meter;
 
 /// Values come in at the end of the window and go out at its start.
 trait Moving {
@@ -55,11 +56,14 @@ pub(super) fn values(
     let mut held = 0..0;
     for window in windows {
         for at in held.end..window.end {
+            meter::spend(meter::CALL)?;
             state.add(at, value_at(at));
         }
         for at in held.start..window.start {
+            meter::spend(meter::CALL)?;
             state.remove(at, value_at(at));
         }
+        meter::spend(meter::CALL)?;
         held = window.clone();
         results.push(state.value(&inputs));
     }

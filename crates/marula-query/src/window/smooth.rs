@@ -7,10 +7,12 @@ use marula_bson::{Decimal128, DocWriter, Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
+use super::kept;
 use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::number::{DecContext, Number, decimal_with, int_or_long};
 use crate::expression::{Expression, Scope};
+use crate::meter;
 use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[Row] = &[
@@ -117,6 +119,7 @@ impl Function for MovingAverage {
         let mut is_decimal = partition.memory.met_decimal.get();
         let mut values = Vec::new();
         for input in partition.values(&self.input)? {
+            meter::spend(meter::CALL)?;
             if let Some(number) = input.and_then(|input| Number::of(input.get())) {
                 is_decimal |= matches!(number, Number::Decimal(_));
                 average = Some(match average {
@@ -211,6 +214,7 @@ impl Function for LinearFill {
         // As in mongod, the last of the partition before counts too.
         let mut before = partition.memory.last_place.borrow_mut();
         for place in places.iter().flatten() {
+            meter::spend(meter::CALL)?;
             let is_repeated = before
                 .replace(place.clone())
                 .is_some_and(|before| order::equal(before.get(), place.get(), collator));
@@ -238,6 +242,7 @@ impl Function for LinearFill {
                     (numbers[start], place(&places[start]), place(&places[at]))
             {
                 for between in start + 1..at {
+                    meter::spend(meter::CALL)?;
                     let Some(x) = place(&places[between]) else {
                         continue;
                     };
@@ -282,10 +287,11 @@ impl Function for LastObserved {
         let mut last = Value::Null.to_buf();
         let mut values = Vec::new();
         for input in partition.values(&self.input)? {
+            meter::spend(meter::CALL)?;
             if let Some(value) = input.filter(|value| !value.get().is_nullish()) {
                 last = value;
             }
-            values.push(last.clone());
+            values.push(kept(last.get())?);
         }
         Ok(values)
     }

@@ -6,6 +6,7 @@ use marula_error::Result;
 use crate::accumulator::Deviation;
 use crate::accumulator::sum::Sum;
 use crate::expression::{Expression, Frame, Operator};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::any("$avg", |args, frame| {
@@ -32,7 +33,12 @@ fn for_each<'a>(
 ) -> Result<()> {
     if let [only] = args {
         match only.eval(frame)? {
-            Some(Value::Array(items)) => items.values().for_each(visit),
+            Some(Value::Array(items)) => {
+                for item in items.values() {
+                    meter::spend(meter::ELEMENT)?;
+                    visit(item);
+                }
+            }
             Some(value) => visit(value),
             None => {}
         }

@@ -10,6 +10,7 @@ use super::{kind, known};
 use crate::accumulator::{Keep, parse_count, read_count};
 use crate::expression::number::Number;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$arrayElemAt", 2, array_elem_at),
@@ -150,12 +151,8 @@ fn concat_arrays<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
             Some(value) => return Err(concat_not_array(value.kind().alias())),
         }
     }
-    let array = frame.arena.build_array(|out| {
-        for item in arrays.into_iter().flatten() {
-            out.push_raw(item.value);
-        }
-    })?;
-    Ok(Some(array))
+    let items = arrays.into_iter().flatten().map(|item| item.value);
+    frame.arena.array_of_raw(items).map(Some)
 }
 
 fn parse_n(
@@ -173,22 +170,24 @@ fn n<'a>(keep: Keep, args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     let Some(Value::Array(items)) = args[1].eval(frame)? else {
         return Err(n_not_array());
     };
-    let mut values = frame.arena.values(0);
+    let mut kept = frame.arena.values_growing();
     match keep {
-        Keep::First => values.extend(items.values().take(count)),
+        Keep::First => kept.extend(items.values().take(count))?,
         Keep::Last => {
             let skip = items.iter().count().saturating_sub(count);
-            values.extend(items.values().skip(skip));
+            kept.extend(items.values().skip(skip))?;
         }
         Keep::Least => {
             let collator = frame.context.collator();
-            values.extend(items.values().filter(|value| !value.is_nullish()));
-            values.sort_by(|a, b| order::compare(*a, *b, collator));
+            kept.extend(items.values().filter(|value| !value.is_nullish()))?;
+            let mut values = kept.into_values();
+            meter::sort_by(&mut values, |a, b| order::compare(*a, *b, collator))?;
             values.truncate(count);
+            return frame.arena.array(values).map(Some);
         }
-        Keep::Greatest => values.extend(greatest(items, count, frame.context.collator())),
+        Keep::Greatest => kept.extend(greatest(items, count, frame.context.collator())?)?,
     }
-    frame.arena.array(values).map(Some)
+    frame.arena.array(kept.into_values()).map(Some)
 }
 
 /// A value in its order among others; of equals, the one that came first is the least.
@@ -224,9 +223,10 @@ fn greatest<'a>(
     items: Doc<'a>,
     count: usize,
     collator: Option<&dyn Collator>,
-) -> impl Iterator<Item = Value<'a>> {
+) -> Result<impl Iterator<Item = Value<'a>>> {
     let mut kept: BinaryHeap<Reverse<Ranked<'_, '_>>> = BinaryHeap::new();
     for (at, value) in items.values().filter(|value| !value.is_nullish()).enumerate() {
+        meter::spend(meter::CALL)?;
         if kept.len() >= count {
             let Some(Reverse(least)) = kept.peek() else { break };
             if order::compare(value, least.value, collator).is_le() {
@@ -237,7 +237,7 @@ fn greatest<'a>(
         kept.push(Reverse(Ranked { value, at, collator }));
     }
     let sorted: Vec<_> = kept.into_sorted_vec().into_iter().map(|kept| kept.0.value).collect();
-    sorted.into_iter()
+    Ok(sorted.into_iter())
 }
 
 fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -247,7 +247,13 @@ fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
         return Err(in_not_array(kind(list)));
     };
     let collator = frame.context.collator();
-    Ok(Some(items.values().any(|item| is_same(item, wanted, collator)).into()))
+    for item in items.values() {
+        meter::spend(meter::ELEMENT)?;
+        if is_same(item, wanted, collator) {
+            return Ok(Some(true.into()));
+        }
+    }
+    Ok(Some(false.into()))
 }
 
 /// Whether an item is what is looked for; undefined is what is missing.
@@ -300,14 +306,13 @@ fn index_of_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Optio
     let end = search_index("$indexOfArray", "ending", args.get(3), frame)?.unwrap_or(usize::MAX);
     let wanted = args[1].eval(frame)?;
     let collator = frame.context.collator();
-    let found = items
-        .values()
-        .enumerate()
-        .take(end)
-        .skip(start)
-        .find(|(_, item)| is_same(*item, wanted, collator));
-    let index = found.and_then(|(at, _)| i32::try_from(at).ok()).unwrap_or(-1);
-    Ok(Some(index.into()))
+    for (at, item) in items.values().enumerate().take(end).skip(start) {
+        meter::spend(meter::ELEMENT)?;
+        if is_same(item, wanted, collator) {
+            return Ok(Some(i32::try_from(at).unwrap_or(-1).into()));
+        }
+    }
+    Ok(Some((-1).into()))
 }
 
 fn is_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -344,22 +349,18 @@ fn range<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     if count > 0 && bytes > RANGE_BYTES_MAX {
         return Err(range_too_large(bytes));
     }
-    let array = frame.arena.build_array(|out| {
-        for at in 0..i64::try_from(count).unwrap_or(0) {
-            #[allow(clippy::cast_possible_truncation)]
-            out.push((start + at * step) as i32);
-        }
-    })?;
-    Ok(Some(array))
+    #[allow(clippy::cast_possible_truncation)]
+    let number = |at: i64| Value::Int32((start + at * step) as i32);
+    frame.arena.array((0..i64::try_from(count).unwrap_or(0)).map(number)).map(Some)
 }
 
 fn reverse_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     match known(&args[0], frame)? {
         None => Ok(Some(Value::Null)),
         Some(Value::Array(items)) => {
-            let mut values = frame.arena.values(0);
-            values.extend(items.values());
-            frame.arena.array(values.into_iter().rev()).map(Some)
+            let mut values = frame.arena.values_growing();
+            values.extend(items.values())?;
+            frame.arena.array(values.into_values().into_iter().rev()).map(Some)
         }
         Some(value) => Err(reverse_not_array(value.kind().alias())),
     }

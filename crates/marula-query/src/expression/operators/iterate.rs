@@ -2,12 +2,13 @@
 
 use std::cmp::Ordering;
 
-use marula_bson::{Doc, Value, order};
+use marula_bson::{Collator, Value, order};
 use marula_error::{Result, errors};
 
 use super::known;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Expression, Frame, Operator, Path, Scope, print};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$filter", &["input", "as", "cond", "limit"], parse_filter, filter)
@@ -105,12 +106,12 @@ fn map<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
         Some(value) => return Err(map_not_array(value.kind().alias())),
     };
     let inner = frame.bind(None);
-    let mut values = frame.arena.values(0);
+    let mut values = frame.arena.values_growing();
     for item in items.values() {
         inner.rebind(Some(item));
-        values.push(args[2].eval(&inner)?.unwrap_or(Value::Null));
+        values.push(args[2].eval(&inner)?.unwrap_or(Value::Null))?;
     }
-    frame.arena.array(values).map(Some)
+    frame.arena.array(values.into_values()).map(Some)
 }
 
 fn parse_filter(
@@ -160,17 +161,20 @@ fn filter<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
         }
     };
     let inner = frame.bind(None);
-    let mut values = frame.arena.values(0);
+    let mut values = frame.arena.values_growing();
+    let mut count = 0;
     for item in items.values() {
+        meter::spend(meter::ELEMENT)?;
         inner.rebind(Some(item));
         if args[2].eval_truth(&inner)? {
-            values.push(item);
-            if values.len() >= limit {
+            values.push(item)?;
+            count += 1;
+            if count >= limit {
                 break;
             }
         }
     }
-    frame.arena.array(values).map(Some)
+    frame.arena.array(values.into_values()).map(Some)
 }
 
 fn parse_reduce(
@@ -211,6 +215,7 @@ fn reduce<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
     let both = this.bind(args[1].eval(frame)?);
     let mut value = args[1].eval(frame)?;
     for item in items.values() {
+        meter::spend(meter::ELEMENT)?;
         this.rebind(Some(item));
         both.rebind(value);
         value = args[2].eval(&both)?;
@@ -274,42 +279,41 @@ fn sort_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         Some(Value::Array(items)) => items,
         Some(value) => return Err(sort_not_array(value.kind().alias())),
     };
-    let mut values = frame.arena.values(0);
-    values.extend(items.values());
+    let mut values = frame.arena.values_growing();
+    values.extend(items.values())?;
+    let mut values = values.into_values();
     let collator = frame.context.collator();
     match args[1].as_constant() {
         Some(Value::Document(pattern)) => {
-            let mut failed = None;
-            values.sort_by(|a, b| {
-                compare_by(pattern, *a, *b, frame).unwrap_or_else(|error| {
-                    failed = Some(error);
-                    Ordering::Equal
-                })
+            let keys = pattern.iter().map(|part| {
+                let is_descending = part.value.get().as_exact_i64() == Some(-1);
+                Path::parse(part.name).map(|path| (path, is_descending))
             });
-            if let Some(error) = failed {
-                return Err(error);
-            }
+            let keys: Vec<(Path, bool)> = keys.collect::<Result<_>>()?;
+            meter::sort_by(&mut values, |a, b| compare_by(&keys, *a, *b, collator))?;
         }
         Some(direction) if direction.as_exact_i64() == Some(-1) => {
-            values.sort_by(|a, b| order::compare(*b, *a, collator));
+            meter::sort_by(&mut values, |a, b| order::compare(*b, *a, collator))?;
         }
-        _ => values.sort_by(|a, b| order::compare(*a, *b, collator)),
+        _ => meter::sort_by(&mut values, |a, b| order::compare(*a, *b, collator))?,
     }
     frame.arena.array(values).map(Some)
 }
 
-fn compare_by(pattern: Doc<'_>, a: Value<'_>, b: Value<'_>, frame: &Frame<'_>) -> Result<Ordering> {
-    for part in pattern {
-        let path = Path::parse(part.name)?;
-        let collator = frame.context.collator();
-        let (left, right) = (value_at(&path, a), value_at(&path, b));
-        let order = order::compare(left, right, collator);
+/// The order of two elements by the values at paths in them, each of which may be descending.
+fn compare_by(
+    keys: &[(Path, bool)],
+    a: Value<'_>,
+    b: Value<'_>,
+    collator: Option<&dyn Collator>,
+) -> Ordering {
+    for (path, is_descending) in keys {
+        let order = order::compare(value_at(path, a), value_at(path, b), collator);
         if order.is_ne() {
-            let is_descending = part.value.get().as_exact_i64() == Some(-1);
-            return Ok(if is_descending { order.reverse() } else { order });
+            return if *is_descending { order.reverse() } else { order };
         }
     }
-    Ok(Ordering::Equal)
+    Ordering::Equal
 }
 
 fn value_at<'v>(path: &Path, value: Value<'v>) -> Value<'v> {
@@ -383,9 +387,9 @@ fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let mut add = |input: Option<Value<'a>>| match input {
         None | Some(Value::Null | Value::Undefined) => Ok(false),
         Some(Value::Array(items)) => {
-            let mut values = frame.arena.values(0);
-            values.extend(items.values());
-            lists.push(values);
+            let mut values = frame.arena.values_growing();
+            values.extend(items.values())?;
+            lists.push(values.into_values());
             Ok(true)
         }
         Some(value) => Err(zip_not_array(&print::value(value))),
@@ -429,14 +433,14 @@ fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let longest = args[2].eval_truth(frame)?;
     let lengths = lists.iter().map(|list| list.len());
     let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
-    let mut rows = frame.arena.values(length);
+    let mut rows = frame.arena.values_growing();
     for row in 0..length {
         // A default that is missing leaves no element.
         let values = lists.iter().enumerate().filter_map(|(column, list)| {
             let default = || defaults.get(column).copied().unwrap_or(Some(Value::Null));
             list.get(row).copied().or_else(default)
         });
-        rows.push(frame.arena.array(values)?);
+        rows.push(frame.arena.array(values)?)?;
     }
-    frame.arena.array(rows).map(Some)
+    frame.arena.array(rows.into_values()).map(Some)
 }

@@ -45,7 +45,7 @@ pub(super) use conditional::{optimize_switch, switch_no_match};
 pub(super) use date::iso_text;
 
 /// Every family's table.
-static FAMILIES: &[&[Operator]] = &[
+pub(super) static FAMILIES: &[&[Operator]] = &[
     accumulate::OPERATORS,
     arithmetic::OPERATORS,
     array::OPERATORS,

@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 use super::known;
 use crate::accumulator::merged;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$arrayToObject", 1, array_to_object),
@@ -56,7 +57,7 @@ fn merge_objects<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
         None => Ok(()),
         Some(value) if value.is_nullish() => Ok(()),
         Some(Value::Document(doc)) => {
-            all = merged(all.as_doc(), doc);
+            all = merged(all.as_doc(), doc)?;
             Ok(())
         }
         Some(value) => Err(merge_not_object(&print::value(value), value.kind().alias())),
@@ -78,12 +79,12 @@ fn object_to_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
         Some(Value::Document(doc)) => doc,
         Some(value) => return Err(to_array_not_object(value.kind().alias())),
     };
-    let array = frame.arena.build_array(|out| {
-        for field in doc {
-            out.begin_doc().append("k", field.name).append_raw("v", field.value);
-        }
-    })?;
-    Ok(Some(array))
+    let mut pairs = frame.arena.values_growing();
+    for field in doc {
+        let name = Value::String(field.name);
+        pairs.push(frame.arena.document([(&b"k"[..], name), (b"v", field.value.get())])?)?;
+    }
+    frame.arena.array(pairs.into_values()).map(Some)
 }
 
 fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -116,6 +117,7 @@ fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
         if key.contains(&0) {
             return Err(if pairs == Some(true) { key_has_nul() } else { k_has_nul() });
         }
+        meter::spend(meter::ELEMENT + fields.len())?;
         // The last value of a key counts, at the place of the first.
         match fields.iter_mut().find(|(name, _)| *name == key) {
             Some(field) => field.1 = value,

@@ -6,6 +6,7 @@ use marula_error::Result;
 use crate::accumulator::{Spec, Wanted, counted, percentile};
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::feature_version::FeatureVersion::V7_0;
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$median", &["input", "method"], parse, |args, frame| {
@@ -47,7 +48,7 @@ fn eval<'a>(
         Some(Value::Array(items)) => items.values().filter_map(counted).collect(),
         other => other.and_then(counted).into_iter().collect(),
     };
-    numbers.sort_unstable_by(f64::total_cmp);
+    meter::sort_keys_by(&mut numbers, f64::total_cmp)?;
     let found: Option<Vec<f64>> = wanted.list().iter().map(|&p| percentile(&numbers, p)).collect();
     wanted.value(found.as_deref(), frame.arena).map(Some)
 }

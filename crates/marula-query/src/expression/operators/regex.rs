@@ -9,6 +9,7 @@ use marula_error::{Error, Result, errors};
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
 
 use crate::expression::{Expression, Frame, Operator, Scope};
+use crate::meter;
 use crate::regex::Regex;
 
 pub(super) static OPERATORS: &[Operator] = &[
@@ -207,6 +208,7 @@ fn is_match<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
         return Err(failed(NAME, BAD_UTF8));
     }
     let matched = regex.matcher.try_match(text).map_err(|error| execution(NAME, &error))?;
+    meter::recall()?;
     Ok(Some(matched.into()))
 }
 
@@ -215,6 +217,7 @@ fn find<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     let Some((text, regex)) = evaluated(NAME, args, frame)? else {
         return Ok(Some(Value::Null));
     };
+    meter::spend(meter::MATCH)?;
     let mut places = regex.finder.capture_locations();
     let found = regex.finder.captures_read(&mut places, text);
     match found.map_err(|error| execution(NAME, &error))? {
@@ -228,18 +231,19 @@ fn find<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
 
 fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     const NAME: &str = "$regexFindAll";
-    let mut found = frame.arena.values(0);
+    let mut found = frame.arena.values_growing();
     if let Some((text, regex)) = evaluated(NAME, args, frame)? {
         // The index counts characters: those before the last match are counted once.
         let (mut counted_to, mut index) = (0, 0);
         let mut places = regex.finder.capture_locations();
         let mut from = 0;
         loop {
+            meter::spend(meter::MATCH)?;
             let next = regex.finder.captures_read_at(&mut places, text, from);
             let Some(next) = next.map_err(|error| execution(NAME, &error))? else { break };
             index += text[counted_to..next.start()].chars().count();
             counted_to = next.start();
-            found.push(description(text, &places, index, frame)?);
+            found.push(description(text, &places, index, frame)?)?;
             // Behind an empty match, a character on; nothing is looked for behind the last one.
             from = match next.start() == next.end() {
                 true => next.end() + text[next.end()..].chars().next().map_or(1, char::len_utf8),
@@ -250,7 +254,7 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
             }
         }
     }
-    frame.arena.array(found).map(Some)
+    frame.arena.array(found.into_values()).map(Some)
 }
 
 /// `{ match: <text>, idx: <character>, captures: [ <text or null>, … ] }`.

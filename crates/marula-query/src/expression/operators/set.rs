@@ -7,6 +7,7 @@ use super::{kind, known};
 use crate::expression::operator::parse_list;
 use crate::expression::set::BorrowedSet;
 use crate::expression::{Expression, Frame, Operator, Scope};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$allElementsTrue", 1, all_elements_true),
@@ -183,7 +184,7 @@ fn set_union<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
 /// A set in the order of its values, so that equal sets look equal.
 fn sorted<'a>(mut values: Vec<Value<'a>>, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
-    values.sort_by(|a, b| marula_bson::order::compare(*a, *b, collator));
+    meter::sort_by(&mut values, |a, b| marula_bson::order::compare(*a, *b, collator))?;
     frame.arena.array(values).map(Some)
 }
 

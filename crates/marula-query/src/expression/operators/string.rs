@@ -13,6 +13,7 @@ use super::{kind, known};
 use crate::expression::number::{check_fits_long, double_text, short_double_text};
 use crate::expression::operator::Operator as Row;
 use crate::expression::{Expression, Frame, Operator, print};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::any("$concat", concat),
@@ -97,12 +98,7 @@ fn concat<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
             Some(value) => return Err(concat_wrong_type(value.kind().alias())),
         }
     }
-    let text = frame.arena.string(|out| {
-        for part in parts {
-            out.extend_from_slice(part);
-        }
-    })?;
-    Ok(Some(text))
+    frame.arena.string_of(parts.into_iter().map(|part| &**part)).map(Some)
 }
 
 fn index_of_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -143,13 +139,16 @@ fn index_of_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<V
     if text.is_empty() && wanted.is_empty() && start == 0 {
         return Ok(Some(index_value(Some(0))));
     }
-    let starts = text.char_indices().map(|(at, _, _)| at);
-    let found = starts
-        .enumerate()
-        .take(end)
-        .skip(start)
-        .find(|&(_, at)| text.get(at..).is_some_and(|rest| rest.starts_with(wanted)));
-    Ok(Some(index_value(found.map(|(index, _)| index))))
+    let mut places = text.find_iter(&**wanted).peekable();
+    for (index, (at, _, _)) in text.char_indices().enumerate().take(end) {
+        meter::spend(meter::ELEMENT)?;
+        // A place within a character is none, and neither is one before the start.
+        while places.next_if(|&place| place < at).is_some() {}
+        if index >= start && places.peek() == Some(&at) {
+            return Ok(Some(index_value(Some(index))));
+        }
+    }
+    Ok(Some(index_value(None)))
 }
 
 fn str_len_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

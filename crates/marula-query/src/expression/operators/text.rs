@@ -6,6 +6,7 @@ use marula_error::{Result, errors};
 
 use super::{kind, known};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$ltrim", TRIM, parse_trim, |args, frame| {
@@ -107,12 +108,14 @@ fn trim<'a>(
         && let Some((_, end, c)) = rest.char_indices().next()
         && is_cut(c)
     {
+        meter::spend(meter::ELEMENT + chars.len())?;
         rest = &rest[end..];
     }
     while right
         && let Some((start, _, c)) = rest.char_indices().next_back()
         && is_cut(c)
     {
+        meter::spend(meter::ELEMENT + chars.len())?;
         rest = &rest[..start];
     }
     Ok(Some(Value::String(rest.into())))
@@ -165,7 +168,15 @@ fn replace<'a>(
     let (Some(input), Some(find), Some(replacement)) = (input, find, replacement) else {
         return Ok(Some(Value::Null));
     };
-    frame.arena.string(|out| input.replacen_into(find, replacement, count, out)).map(Some)
+    let mut rest = 0;
+    let places = input.find_iter(&**find).take(count).map(Some).chain([None]);
+    let parts = places.flat_map(|place| {
+        let before: &[u8] = &input[rest..place.unwrap_or(input.len())];
+        rest = place.map_or(input.len(), |place| place + find.len());
+        let behind: &[u8] = if place.is_some() { replacement } else { b"" };
+        [before, behind]
+    });
+    frame.arena.string_of(parts).map(Some)
 }
 
 fn split<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

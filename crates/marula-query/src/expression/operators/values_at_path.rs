@@ -7,6 +7,7 @@ use marula_error::{Result, errors};
 use crate::expression::operator::{parse_list, wrong_count};
 use crate::expression::path::Path;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::meter;
 use crate::values_at_path;
 
 const NAME: &str = "$_internalFindAllValuesAtPath";
@@ -47,7 +48,7 @@ fn values<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
     }
     let collator = frame.context.collator();
     // Of values that are the same the first stays.
-    found.sort_by(|a, b| order::compare(*a, *b, collator));
+    meter::sort_by(&mut found, |a, b| order::compare(*a, *b, collator))?;
     found.dedup_by(|b, a| order::equal(*a, *b, collator));
     frame.arena.array(found).map(Some)
 }

@@ -83,7 +83,7 @@ impl Unwinding {
 }
 
 impl Source for Unwinding {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         loop {
             if let Some(joined) = self.found.next() {
                 return self.write(Some(&joined));

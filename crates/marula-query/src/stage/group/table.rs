@@ -18,9 +18,10 @@ use marula_error::{Result, errors};
 use super::inputs::{Input, Inputs, SLOTS};
 use super::{Field, Group};
 use crate::accumulator::State;
-use crate::context::{Context, Interrupt};
+use crate::context::Context;
 use crate::expression::set::hash;
 use crate::expression::{Arena, Expression, Frame};
+use crate::meter;
 use crate::spill::stream::{Reader, SpillFile, Stream, Writer};
 use crate::stage::source::check_size;
 
@@ -35,9 +36,6 @@ const PARTS: usize = 1 << PART_BITS;
 const DEPTH_MAX: u32 = 8;
 /// So many groups leave together where documents come in the order of the key.
 const SETTLED: usize = 1_024;
-/// Rows taken in between two looks at whether to go on.
-const INTERRUPT_INTERVAL: u64 = 1_024;
-
 /// What a group and a state take beside their content.
 const GROUP_BYTES: usize = size_of::<ValueBuf>() + 3 * size_of::<usize>();
 const STATE_BYTES: usize = 64;
@@ -472,12 +470,8 @@ impl Part {
     pub(super) fn take_in(mut self, arena: &mut Arena) -> Result<Table> {
         let (file, stream) = self.rows;
         let mut reader = Reader::new(stream);
-        let mut count = 0u64;
         while reader.advance(&file)? {
-            count += 1;
-            if count.is_multiple_of(INTERRUPT_INTERVAL) {
-                self.table.context.interrupt.as_ref().map_or(Ok(()), Interrupt::check)?;
-            }
+            meter::spend(meter::DOCUMENT)?;
             self.table.take_in_row(Doc::trusted(reader.record()), arena)?;
         }
         Ok(self.table)

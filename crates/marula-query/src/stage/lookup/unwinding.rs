@@ -168,7 +168,7 @@ impl Unwinding {
 }
 
 impl Source for Unwinding {
-    fn advance(&mut self) -> Result<Step> {
+    fn pull(&mut self) -> Result<Step> {
         loop {
             if self.write_next()? {
                 return Ok(Step::Document);

@@ -1,0 +1,268 @@
+//! Every operator ends when its operation must, however long what it works on is.
+//!
+//! An operator stands beside a call of it. What takes something long is called with that, once: it must count what it
+//! does. What takes numbers, dates and the like is called for each element of something long.
+
+use std::collections::BTreeSet;
+
+use marula_bson::{Doc, DocBuf, Value, ext_json};
+use marula_error::{Result, codes};
+
+use super::super::operators::FAMILIES;
+use super::super::{Arena, Expression, Frame, Scope};
+use crate::context::Context;
+use crate::feature_version::FeatureVersion;
+use crate::meter;
+use crate::meter::tests::EndsAfter;
+
+/// Calls with something long.
+const LONG: &[(&str, &str)] = &[
+    ("$allElementsTrue", r#"["$list"]"#),
+    ("$anyElementTrue", r#"["$zeros"]"#),
+    ("$arrayElemAt", r#"["$list", -1]"#),
+    ("$arrayToObject", r#""$pairs""#),
+    ("$avg", r#""$list""#),
+    ("$binarySize", r#""$text""#),
+    ("$bsonSize", r#""$$ROOT""#),
+    ("$concat", r#"["$text", "$text"]"#),
+    ("$concatArrays", r#"["$list", "$list"]"#),
+    ("$filter", r#"{"input": "$list", "cond": true}"#),
+    ("$first", r#""$list""#),
+    ("$firstN", r#"{"n": 9, "input": "$list"}"#),
+    ("$function", r#"{"body": "function() { for (;;) {} }", "args": [], "lang": "js"}"#),
+    ("$in", r#"[-1, "$list"]"#),
+    ("$indexOfArray", r#"["$list", -1]"#),
+    ("$indexOfBytes", r#"["$text", "c"]"#),
+    ("$indexOfCP", r#"["$text", "c"]"#),
+    ("$isArray", r#"["$list"]"#),
+    ("$last", r#""$list""#),
+    ("$lastN", r#"{"n": 9, "input": "$list"}"#),
+    ("$ltrim", r#"{"input": "$text", "chars": "ab"}"#),
+    ("$map", r#"{"input": "$list", "in": 1}"#),
+    ("$max", r#""$list""#),
+    ("$maxN", r#"{"n": 9, "input": "$list"}"#),
+    ("$mergeObjects", r#"["$$ROOT", "$$ROOT"]"#),
+    ("$min", r#""$list""#),
+    ("$minN", r#"{"n": 9, "input": "$list"}"#),
+    ("$objectToArray", r#""$$ROOT""#),
+    ("$range", "[0, 1000000]"),
+    ("$reduce", r#"{"input": "$list", "initialValue": 0, "in": 1}"#),
+    ("$regexFind", r#"{"input": "$text", "regex": "(x+x+)+y"}"#),
+    ("$regexFindAll", r#"{"input": "$text", "regex": "[ab]"}"#),
+    ("$regexMatch", r#"{"input": "$text", "regex": "(x+x+)+y"}"#),
+    ("$replaceAll", r#"{"input": "$text", "find": "a", "replacement": "c"}"#),
+    ("$replaceOne", r#"{"input": "$text", "find": "c", "replacement": "d"}"#),
+    ("$reverseArray", r#""$list""#),
+    ("$rtrim", r#"{"input": "$text", "chars": "ab"}"#),
+    ("$setDifference", r#"["$list", []]"#),
+    ("$setEquals", r#"["$list", "$list"]"#),
+    ("$setIntersection", r#"["$list", "$list"]"#),
+    ("$setIsSubset", r#"["$list", "$list"]"#),
+    ("$setUnion", r#"["$list", "$list"]"#),
+    ("$size", r#""$list""#),
+    ("$slice", r#"["$list", 100000]"#),
+    ("$sortArray", r#"{"input": "$list", "sortBy": -1}"#),
+    ("$split", r#"["$text", "a"]"#),
+    ("$stdDevPop", r#""$list""#),
+    ("$stdDevSamp", r#""$list""#),
+    ("$strLenBytes", r#""$text""#),
+    ("$strLenCP", r#""$text""#),
+    ("$strcasecmp", r#"["$text", "$text"]"#),
+    ("$substr", r#"["$text", 1, -1]"#),
+    ("$substrBytes", r#"["$text", 1, 100000]"#),
+    ("$substrCP", r#"["$text", 1, 100000]"#),
+    ("$sum", r#""$list""#),
+    ("$toHashedIndexKey", r#""$$ROOT""#),
+    ("$toLower", r#""$text""#),
+    ("$toString", r#""$text""#),
+    ("$toUpper", r#""$text""#),
+    ("$trim", r#"{"input": "$text", "chars": "ab"}"#),
+    ("$zip", r#"{"inputs": ["$list", "$list"]}"#),
+    ("$_internalFindAllValuesAtPath", r#""list""#),
+];
+
+/// Calls that are short.
+const SHORT: &[(&str, &str)] = &[
+    ("$abs", "1"),
+    ("$acos", "1"),
+    ("$acosh", "1"),
+    ("$add", "[1, 2]"),
+    ("$and", "[true, false]"),
+    ("$asin", "1"),
+    ("$asinh", "1"),
+    ("$atan", "1"),
+    ("$atan2", "[1, 1]"),
+    ("$atanh", "0"),
+    ("$ceil", "1.5"),
+    ("$cmp", "[1, 2]"),
+    ("$cond", "[true, 1, 2]"),
+    ("$const", "1"),
+    ("$convert", r#"{"input": 1, "to": "string"}"#),
+    ("$cos", "1"),
+    ("$cosh", "1"),
+    ("$dateAdd", r#"{"startDate": "$date", "unit": "day", "amount": 1}"#),
+    ("$dateDiff", r#"{"startDate": "$date", "endDate": "$date", "unit": "day"}"#),
+    ("$dateFromParts", r#"{"year": 2020}"#),
+    ("$dateFromString", r#"{"dateString": "2020-01-01"}"#),
+    ("$dateSubtract", r#"{"startDate": "$date", "unit": "day", "amount": 1}"#),
+    ("$dateToParts", r#"{"date": "$date"}"#),
+    ("$dateToString", r#"{"date": "$date"}"#),
+    ("$dateTrunc", r#"{"date": "$date", "unit": "day"}"#),
+    ("$dayOfMonth", r#""$date""#),
+    ("$dayOfWeek", r#""$date""#),
+    ("$dayOfYear", r#""$date""#),
+    ("$degreesToRadians", "1"),
+    ("$divide", "[1, 2]"),
+    ("$eq", "[1, 2]"),
+    ("$exp", "1"),
+    ("$floor", "1.5"),
+    ("$getField", r#"{"field": "a", "input": {"a": 1}}"#),
+    ("$gt", "[1, 2]"),
+    ("$gte", "[1, 2]"),
+    ("$hour", r#""$date""#),
+    ("$ifNull", "[null, 1]"),
+    ("$isNumber", "1"),
+    ("$isoDayOfWeek", r#""$date""#),
+    ("$isoWeek", r#""$date""#),
+    ("$isoWeekYear", r#""$date""#),
+    ("$let", r#"{"vars": {"a": 1}, "in": "$$a"}"#),
+    ("$literal", "1"),
+    ("$ln", "1"),
+    ("$log", "[8, 2]"),
+    ("$log10", "1"),
+    ("$lt", "[1, 2]"),
+    ("$lte", "[1, 2]"),
+    ("$millisecond", r#""$date""#),
+    ("$minute", r#""$date""#),
+    ("$mod", "[5, 2]"),
+    ("$month", r#""$date""#),
+    ("$multiply", "[5, 2]"),
+    ("$ne", "[5, 2]"),
+    ("$not", "[true]"),
+    ("$or", "[true, false]"),
+    ("$pow", "[5, 2]"),
+    ("$radiansToDegrees", "1"),
+    ("$rand", "{}"),
+    ("$round", "[1.5]"),
+    ("$second", r#""$date""#),
+    ("$setField", r#"{"field": "a", "input": {"b": 1}, "value": 1}"#),
+    ("$sin", "1"),
+    ("$sinh", "1"),
+    ("$sqrt", "4"),
+    ("$subtract", "[1, 2]"),
+    ("$switch", r#"{"branches": [{"case": true, "then": 1}]}"#),
+    ("$tan", "1"),
+    ("$tanh", "1"),
+    ("$toBool", "1"),
+    ("$toDate", "0"),
+    ("$toDecimal", "1"),
+    ("$toDouble", "1"),
+    ("$toInt", "1"),
+    ("$toLong", "1"),
+    ("$toObjectId", r#""507f1f77bcf86cd799439011""#),
+    ("$trunc", "[1.5]"),
+    ("$tsIncrement", r#"{"$literal": {"$timestamp": {"t": 1, "i": 1}}}"#),
+    ("$tsSecond", r#"{"$literal": {"$timestamp": {"t": 1, "i": 1}}}"#),
+    ("$type", "1"),
+    ("$unsetField", r#"{"field": "a", "input": {"b": 1}}"#),
+    ("$week", r#""$date""#),
+    ("$year", r#""$date""#),
+];
+
+/// Operators that read what the document has beside it, which no document has here.
+const NEVER_RUN: &[&str] = &["$meta"];
+
+/// How many elements what is long has.
+const COUNT: i32 = 200_000;
+
+fn document() -> DocBuf {
+    DocBuf::build(|out| {
+        let mut list = out.begin_array("list");
+        (1..=COUNT).for_each(|at| {
+            list.push(at);
+        });
+        drop(list);
+        let mut zeros = out.begin_array("zeros");
+        (1..=COUNT).for_each(|_| {
+            zeros.push(0);
+        });
+        drop(zeros);
+        let mut pairs = out.begin_array("pairs");
+        (1..=COUNT).for_each(|at| {
+            pairs.begin_doc().append("k", at.to_string().as_str()).append("v", at);
+        });
+        drop(pairs);
+        out.append("text", "ab".repeat(1 << 20).as_str());
+        out.append("date", Value::DateTime(0));
+    })
+}
+
+fn parse(text: &str, context: &Context) -> Result<Expression> {
+    let spec = ext_json::parse(&format!(r#"{{"e": {text}}}"#)).expect(text);
+    Expression::parse(spec.as_doc().get("e").unwrap(), &mut Scope::new(context))
+}
+
+/// What the expression comes to when its operation must end at once.
+fn end_of(text: &str, doc: Doc<'_>) -> Result<()> {
+    let context = Context::default();
+    let expression = parse(text, &context)?;
+    let arena = Arena::new();
+    let _metered = meter::begin(EndsAfter::questions(0));
+    let evaluated = expression.eval(&Frame::new(doc, &arena, &context));
+    evaluated.map(drop)
+}
+
+#[test]
+fn every_operator_has_its_place_in_the_table() {
+    let rows = FAMILIES.iter().flat_map(|rows| rows.iter());
+    let rows = rows.filter(|row| row.since <= FeatureVersion::V6_0).map(|row| row.name);
+    let rows: BTreeSet<&str> = rows.collect();
+    let known = LONG.iter().chain(SHORT).map(|(name, _)| *name);
+    let known: BTreeSet<&str> = known.chain(NEVER_RUN.iter().copied()).collect();
+    let missing: Vec<_> = rows.difference(&known).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_operator_ends_when_its_operation_must() {
+    let document = document();
+    let calls = LONG.iter().map(|(name, argument)| format!(r#"{{"{name}": {argument}}}"#));
+    let each = SHORT.iter().map(|(name, argument)| {
+        format!(r#"{{"$map": {{"input": "$list", "in": {{"{name}": {argument}}}}}}}"#)
+    });
+    let mut wrong = Vec::new();
+    for call in calls.chain(each) {
+        match end_of(&call, document.as_doc()) {
+            Err(error) if error.code() == codes::Interrupted => {}
+            other => wrong.push(format!("{call}: {other:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_it_is_written() {
+    let long = r#"{"$range": [0, 100000]}"#;
+    let document = document();
+    for (text, code) in [
+        (format!(r#"{{"$map": {{"input": {long}, "in": {long}}}}}"#), 146),
+        (r#"{"$map": {"input": "$list", "in": "$text"}}"#.to_owned(), 13548),
+        (r#"{"$zip": {"inputs": ["$list", "$list"], "x": 1}}"#.to_owned(), 34464),
+        (
+            r#"{"$replaceAll": {"input": "$text", "find": "a", "replacement": "$text"}}"#
+                .to_owned(),
+            13548,
+        ),
+        (r#"{"$concat": ["$text", "$text", "$text", "$text", "$text", "$text", "$text", "$text", "$text"]}"#.to_owned(), 16493),
+        (r#"{"$reduce": {"input": "$list", "initialValue": "x", "in": {"$concat": ["$$value", "$$value"]}}}"#.to_owned(), 16493),
+        (r#"{"$reduce": {"input": "$list", "initialValue": ["x"], "in": {"$concatArrays": ["$$value", "$$value"]}}}"#.to_owned(), 146),
+    ] {
+        let context = Context::default();
+        let expression = parse(&text, &context).and_then(|expression| {
+            let arena = Arena::new();
+            expression.eval(&Frame::new(document.as_doc(), &arena, &context)).map(drop)
+        });
+        let error = expression.expect_err(&text);
+        assert_eq!(error.code().number(), code, "{text}: {error}");
+    }
+}

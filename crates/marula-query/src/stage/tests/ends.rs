@@ -1,0 +1,206 @@
+//! Every stage ends when its operation must, whatever comes in.
+
+use std::collections::BTreeSet;
+
+use marula_bson::{Doc, DocBuf, Value, doc, ext_json};
+use marula_error::{Result, codes};
+
+use super::super::world::STAGE_BYTES_MAX;
+use super::super::{Env, Pipeline, Replacement, STAGES, Source, Step, World};
+use super::env;
+use crate::feature_version::FeatureVersion;
+use crate::meter;
+use crate::meter::tests::EndsAfter;
+use crate::update::EmptyTimestamps;
+
+/// So many documents are more than any operation here may pull.
+const ENDLESS: u64 = 2_000_000;
+
+/// Documents without end.
+struct Endless {
+    count: u64,
+    document: DocBuf,
+}
+
+impl Endless {
+    fn boxed() -> Box<dyn Source> {
+        Box::new(Endless { count: 0, document: DocBuf::new() })
+    }
+}
+
+impl Source for Endless {
+    fn pull(&mut self) -> Result<Step> {
+        self.count += 1;
+        assert!(self.count < ENDLESS, "a pipeline that must end goes on");
+        let count = i64::try_from(self.count).unwrap();
+        self.document = doc! {
+            "_id": count,
+            "a": count % 7,
+            "list": [1, 2, 3],
+            "time": Value::DateTime(count * 1_000),
+            // A bucket of a time series, too.
+            "control": { "version": 1 },
+            "data": { "time": { "0": Value::DateTime(count * 1_000) } },
+        };
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.document.as_doc()
+    }
+}
+
+/// A world in which every collection is without end and takes what is written.
+struct EndlessWorld;
+
+struct Taken;
+
+impl Replacement for Taken {
+    fn insert(&mut self, _: Doc<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl World for EndlessWorld {
+    fn aggregate(
+        self: std::sync::Arc<Self>,
+        _: Option<&str>,
+        _: &str,
+        pipeline: Pipeline,
+    ) -> Result<Box<dyn Source>> {
+        let env = Env { world: self, ..env(STAGE_BYTES_MAX) };
+        pipeline.run(Endless::boxed(), &env)
+    }
+
+    fn replace_collection(
+        &self,
+        _: &str,
+        _: &str,
+        _: Option<Doc<'_>>,
+    ) -> Result<Box<dyn Replacement>> {
+        Ok(Box::new(Taken))
+    }
+
+    fn has_unique_index(&self, _: &str, _: &str, _: &[String]) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn update_one(&self, _: &str, _: &str, _: Doc<'_>, _: Value<'_>, _: Doc<'_>) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn insert_one(&self, _: &str, _: &str, _: Doc<'_>, _: EmptyTimestamps) -> Result<()> {
+        Ok(())
+    }
+
+    fn check_interrupt(&self) -> Result<()> {
+        meter::settle()
+    }
+}
+
+/// An argument of each stage with which it runs for as long as there is input.
+const ARGUMENTS: &[(&str, &str)] = &[
+    ("$_internalInhibitOptimization", "{}"),
+    (
+        "$_internalUnpackBucket",
+        r#"{"exclude": [], "timeField": "time", "bucketMaxSpanSeconds": 3600}"#,
+    ),
+    ("$addFields", r#"{"b": {"$add": ["$a", 1]}}"#),
+    ("$bucket", r#"{"groupBy": "$a", "boundaries": [0, 3, 10]}"#),
+    ("$bucketAuto", r#"{"groupBy": "$a", "buckets": 3}"#),
+    ("$collStats", "{}"),
+    ("$count", r#""n""#),
+    ("$densify", r#"{"field": "a", "range": {"step": 1, "bounds": [0, 2000000000]}}"#),
+    ("$documents", r#"{"$map": {"input": {"$range": [0, 1000000]}, "in": {"a": "$$this"}}}"#),
+    ("$facet", r#"{"one": [{"$match": {"a": -1}}], "two": [{"$skip": 1000000000}]}"#),
+    ("$fill", r#"{"sortBy": {"_id": 1}, "output": {"b": {"method": "locf"}}}"#),
+    (
+        "$graphLookup",
+        r#"{"from": "c", "startWith": "$a", "connectFromField": "_id", "connectToField": "a", "as": "g"}"#,
+    ),
+    ("$group", r#"{"_id": "$a", "n": {"$sum": 1}}"#),
+    ("$indexStats", "{}"),
+    ("$limit", "4000000000"),
+    ("$lookup", r#"{"from": "c", "pipeline": [{"$match": {"a": -1}}], "as": "found"}"#),
+    ("$match", r#"{"b": 1}"#),
+    ("$merge", r#"{"into": "other"}"#),
+    ("$out", r#""other""#),
+    ("$planCacheStats", "{}"),
+    ("$project", r#"{"a": 1}"#),
+    ("$redact", r#""$$PRUNE""#),
+    ("$replaceRoot", r#"{"newRoot": {"a": "$a"}}"#),
+    ("$replaceWith", r#"{"a": "$a"}"#),
+    ("$sample", r#"{"size": 3}"#),
+    ("$set", r#"{"b": {"$add": ["$a", 1]}}"#),
+    (
+        "$setWindowFields",
+        r#"{"partitionBy": "$a", "sortBy": {"_id": 1}, "output": {"b": {"$sum": "$a", "window": {"documents": [-1, 1]}}}}"#,
+    ),
+    ("$skip", "4000000000"),
+    ("$sort", r#"{"a": 1}"#),
+    ("$sortByCount", r#""$a""#),
+    ("$unionWith", r#""c""#),
+    ("$unset", r#""a""#),
+    ("$unwind", r#""$list""#),
+];
+
+/// Stages that never run here, and why.
+const NEVER_RUN: &[(&str, &str)] = &[
+    ("$changeStream", "refused: there is no log of changes"),
+    ("$currentOp", "the server writes its few documents"),
+    ("$geoNear", "the server reads the index for it"),
+    ("$listSampledQueries", "answers nothing"),
+    ("$listLocalSessions", "the server writes its few documents"),
+    ("$listSearchIndexes", "refused: there are no search indexes"),
+    ("$listSessions", "the server writes its few documents"),
+    ("$operationMetrics", "refused"),
+    ("$querySettings", "refused"),
+    ("$queryStats", "refused"),
+    ("$search", "refused: there are no search indexes"),
+    ("$searchMeta", "refused: there are no search indexes"),
+    ("$shardedDataDistribution", "answers nothing"),
+    ("$vectorSearch", "refused: there are no search indexes"),
+];
+
+/// The code with which the pipeline ends, once its operation must after a few questions.
+fn end_of(name: &str, argument: &str) -> i32 {
+    let text = format!(r#"{{"p": [{{"{name}": {argument}}}]}}"#);
+    let spec = ext_json::parse(&text).unwrap();
+    let env = Env { world: std::sync::Arc::new(EndlessWorld), ..env(STAGE_BYTES_MAX) };
+    let stages = spec.as_doc().get("p").and_then(|stages| stages.as_array()).unwrap();
+    let run = || -> Result<()> {
+        let pipeline = Pipeline::parse(stages, &env.context)?.rearranged(&env.context);
+        let _metered = meter::begin(EndsAfter::questions(3));
+        let mut source = pipeline.run(Endless::boxed(), &env)?;
+        while source.advance()? != Step::End {}
+        Ok(())
+    };
+    run().expect_err(name).code().number()
+}
+
+#[test]
+fn every_stage_has_its_place_in_the_table() {
+    let rows = STAGES.iter().flat_map(|rows| rows.iter());
+    let rows = rows.filter(|row| row.since <= FeatureVersion::V6_0).map(|row| row.name);
+    let rows: BTreeSet<&str> = rows.collect();
+    let known = ARGUMENTS.iter().chain(NEVER_RUN).map(|(name, _)| *name);
+    let known: BTreeSet<&str> = known.collect();
+    let missing: Vec<_> = rows.difference(&known).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_stage_ends_when_its_operation_must() {
+    let mut wrong = Vec::new();
+    for (name, argument) in ARGUMENTS {
+        let code = end_of(name, argument);
+        if code != codes::Interrupted.number() {
+            wrong.push((name, code));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
