@@ -1,0 +1,147 @@
+"""What has no end in sight ends all the same: by its time limit, by killOp, when its client leaves; and what would take
+more memory than there is is refused before it does."""
+import resource
+import socket
+import threading
+import time
+
+import bson
+import pymongo
+import pytest
+from pymongo.errors import OperationFailure
+
+import server
+
+# Three times a million: nothing here is ever done.
+RANGES = [stage for field in "ijk" for stage in (
+    {"$set": {field: {"$range": [0, 1_000_000]}}}, {"$unwind": "$" + field})]
+
+ENDLESS = {
+    "count": RANGES + [{"$count": "n"}],
+    "group": RANGES + [{"$group": {"_id": "$i", "n": {"$sum": 1}}}],
+    "sort": RANGES + [{"$sort": {"k": -1}}, {"$limit": 3}],
+    "facet": RANGES + [{"$facet": {"a": [{"$count": "n"}]}}],
+    "redact": RANGES + [{"$redact": "$$PRUNE"}],
+    "bucketAuto": RANGES + [{"$bucketAuto": {"groupBy": "$k", "buckets": 2}}],
+    "addToSet": RANGES + [{"$group": {"_id": None, "s": {"$addToSet": {"$mod": ["$k", 10]}}}}],
+    "match": RANGES + [{"$match": {"k": -1}}],
+    "schema": RANGES + [{"$match": {"$jsonSchema": {"properties": {"k": {"maximum": -1}}}}}],
+    "windows": RANGES + [{"$project": {"k": 1}}, {"$setWindowFields": {"sortBy": {"k": 1}, "output": {
+        "s": {"$sum": "$k", "window": {"documents": [-1, 1]}}}}}],
+    "lookup": [{"$lookup": {"from": "c", "pipeline": RANGES + [{"$match": {"k": -1}}], "as": "found"}}],
+    "regexFindAll": [{"$project": {"n": {"$size": {"$map": {"input": {"$range": [0, 1_000_000]}, "in": {
+        "$size": {"$regexFindAll": {"input": "$text", "regex": "(a+a+)+b"}}}}}}}}],
+    "nested maps": [{"$project": {"n": {"$reduce": {"input": {"$range": [0, 1_000_000]}, "initialValue": 0, "in": {
+        "$size": {"$filter": {"input": {"$range": [0, {"$add": [100_000, "$$this"]}]}, "cond": False}}}}}}}],
+    "sleep": [{"$project": {"n": {"$function": {"body": "function() { sleep(3600000) }", "args": [], "lang": "js"}}}}],
+    "numbers": [{"$project": {"n": {"$function": {
+        "body": "function() { let a = 3n ** 200000n; for (;;) { const b = a * a } }", "args": [], "lang": "js"}}}}],
+    "indexOf": [{"$project": {"n": {"$function": {
+        "body": "function() { const a = 'a'.repeat(5e7), b = 'a'.repeat(1e6) + 'b'; for (;;) a.indexOf(b) }",
+        "args": [], "lang": "js"}}}}],
+}
+
+
+@pytest.fixture
+def endless(c):
+    c.insert_one({"_id": 1, "text": "a" * 2000})
+    return c
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_time_limit_ends_it(endless, name):
+    if server.is_mongod() and name in ("numbers", "indexOf"):
+        pytest.skip("the engine of the other server is not asked")
+    with pytest.raises(OperationFailure) as failed:
+        list(endless.aggregate(ENDLESS[name], maxTimeMS=100, allowDiskUse=True))
+    assert failed.value.code == 50, failed.value
+
+
+def running(client, db):
+    ops = client.admin.aggregate([{"$currentOp": {}}, {"$match": {"ns": db.name + ".c", "op": "command"}}])
+    return [op["opid"] for op in ops if "aggregate" in op.get("command", {})]
+
+
+def until(condition):
+    # The test has its own end: this gives it a message.
+    last = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < last, "it did not come to that"
+        time.sleep(0.005)
+    return found
+
+
+@pytest.mark.parametrize("name", ["count", "regexFindAll", "sleep"])
+def test_kill_op_ends_it(client, endless, name):
+    codes = []
+
+    def run():
+        try:
+            list(endless.aggregate(ENDLESS[name]))
+        except OperationFailure as failed:
+            codes.append(failed.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for op in until(lambda: running(client, endless.database)):
+        client.admin.command("killOp", op=op)
+    thread.join(60)
+    assert codes == [11601]
+
+
+@pytest.mark.parametrize("name", ["count", "regexFindAll", "sleep"])
+def test_it_ends_when_its_client_leaves(client, endless, name):
+    host, port = client.address
+    body = bson.encode({"aggregate": "c", "pipeline": ENDLESS[name], "cursor": {}, "$db": endless.database.name})
+    message = (0).to_bytes(4, "little") + b"\0" + body
+    head = (16 + len(message)).to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(4) + (2013).to_bytes(4, "little")
+    with socket.create_connection((host, port)) as leaver:
+        leaver.sendall(head + message)
+        until(lambda: running(client, endless.database))
+    until(lambda: not running(client, endless.database))
+
+
+HUGE = {
+    "ranges": {"$map": {"input": {"$range": [0, 100_000]}, "in": {"$range": [0, 100_000]}}},
+    "strings": {"$map": {"input": {"$range": [0, 1_000_000]}, "in": "$big"}},
+    "replacement": {"$replaceAll": {"input": "$big", "find": "x", "replacement": "$text"}},
+    "fields": {"f%d" % i: "$big" for i in range(300)},
+    "doubling": {"$reduce": {"input": {"$range": [0, 60]}, "initialValue": ["abc"], "in": ["$$value", "$$value"]}},
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A server that may have three gigabytes, the space of its code and of its cache included."""
+    def bound():
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+    if server.is_mongod():
+        pytest.skip("the other server does not start in so little")
+    with server.Server("--cache-size", "64MB", preexec=bound) as own:
+        with pymongo.MongoClient(own.uri) as client:
+            client.t.c.insert_one({"_id": 1, "big": "x" * 1_000_000, "text": "y" * 10_000})
+            yield client
+        assert own.process.poll() is None, own.tail()
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_what_does_not_fit_is_refused(small, name):
+    with pytest.raises(OperationFailure) as failed:
+        list(small.t.c.aggregate([{"$project": {"r": HUGE[name]}}]))
+    assert failed.value.code in (146, 10334, 13548), failed.value
+
+
+def test_operations_together_have_a_bound(small):
+    """Large ones are refused while others hold what there is; small ones go on."""
+    push = [{"$set": {"i": {"$range": [0, 60]}}}, {"$unwind": "$i"}, {"$group": {"_id": None, "all": {"$push": "$big"}}},
+            {"$project": {"n": {"$size": "$all"}}}]
+    small.admin.command("setParameter", 1, operationMemoryBytesMax=40_000_000)
+    try:
+        with pytest.raises(OperationFailure) as failed:
+            list(small.t.c.aggregate(push))
+        assert failed.value.code == 146, failed.value
+        assert small.t.c.count_documents({}) == 1
+        assert list(small.t.c.aggregate([{"$project": {"n": {"$strLenBytes": "$big"}}}])) == [{"_id": 1, "n": 1_000_000}]
+    finally:
+        small.admin.command("setParameter", 1, operationMemoryBytesMax=0)
+    assert list(small.t.c.aggregate(push))[0]["n"] == 60
