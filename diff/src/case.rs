@@ -32,7 +32,14 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
     let mut maker = Maker::new(seed);
     let count = if kind == "aggregate" { 25 } else { 40 };
     if matches!(kind, "update" | "findAndModify") {
-        return (0..count).map(|_| write_case(&mut maker, kind)).collect();
+        let indexes = if maker.random.percent(40) {
+            maker.documents(3);
+            indexes(&mut maker)
+        } else {
+            Vec::new()
+        };
+        let indexes = Rc::new(indexes);
+        return (0..count).map(|_| write_case(&mut maker, kind, &indexes)).collect();
     }
     let others = match kind {
         "aggregate" => maker.documents(4),
@@ -68,13 +75,16 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
     (0..count).map(|_| case(&mut maker)).filter(Case::is_askable).collect()
 }
 
-fn write_case(maker: &mut Maker, kind: &'static str) -> Case {
+fn write_case(maker: &mut Maker, kind: &'static str, indexes: &Rc<Vec<Tree>>) -> Case {
     let documents = Rc::new(maker.documents(3));
     let mut command = if kind == "update" {
         tree! { "update" => "c", "updates" => Tree::Array(vec![maker.update_statement()]) }
     } else {
         find_and_modify(maker)
     };
+    if !indexes.is_empty() {
+        name_one(maker, &mut command);
+    }
     if maker.random.percent(5) {
         let collation = maker.collation();
         match &mut command {
@@ -88,10 +98,32 @@ fn write_case(maker: &mut Maker, kind: &'static str) -> Case {
         kind,
         documents,
         others: Rc::default(),
-        indexes: Rc::default(),
+        indexes: indexes.clone(),
         view: Rc::default(),
         command,
     }
+}
+
+/// Has the write's filter name one `_id`: which of several documents comes first depends on the plan, which is open
+/// where there are indexes.
+fn name_one(maker: &mut Maker, command: &mut Tree) {
+    let id = Tree::of(maker.random.between(1, 4) as i32);
+    let name_in = |fields: &mut Vec<(String, Tree)>, name: &str| {
+        let filter = fields.iter_mut().find(|(field, _)| field == name);
+        let Some((_, Tree::Doc(filter))) = filter else { return };
+        filter.retain(|(field, _)| field != "_id");
+        filter.insert(0, ("_id".to_owned(), id.clone()));
+    };
+    let Tree::Doc(fields) = command else { return };
+    for (name, value) in fields.iter_mut() {
+        if let ("updates", Tree::Array(statements)) = (name.as_str(), value) {
+            for statement in statements {
+                let Tree::Doc(statement) = statement else { continue };
+                name_in(statement, "q");
+            }
+        }
+    }
+    name_in(fields, "query");
 }
 
 fn find(maker: &mut Maker, unordered: bool) -> Tree {
@@ -245,6 +277,18 @@ impl Case {
         let mut commands = vec![self.command.to_doc()];
         if self.writes() {
             commands.push(tree! { "find" => "c", "batchSize" => 1000 }.to_doc());
+            // Each index must hold what the documents do, their missing fields too.
+            for (number, key) in self.indexes.iter().enumerate() {
+                let hint = format!("i{number}");
+                let missing =
+                    key.fields().iter().map(|(path, _)| Tree::field(path, Tree::of(Value::Null)));
+                for filter in std::iter::once(Tree::Doc(Vec::new())).chain(missing) {
+                    let find = tree! {
+                        "find" => "c", "filter" => filter, "hint" => hint.as_str(), "batchSize" => 1000
+                    };
+                    commands.push(find.to_doc());
+                }
+            }
         }
         commands
     }

@@ -73,7 +73,7 @@ impl Maker {
                 let (path, value) = self.place();
                 let condition = match value.kind() {
                     _ if self.random.percent(70) => self.operators(&value, depth.min(2)),
-                    // A document of operators is no value: $-names do not occur in generated documents.
+                    // A document of operators is no value: of $-names generated documents have those of references.
                     _ => value,
                 };
                 (path, condition)
@@ -96,8 +96,11 @@ impl Maker {
         match self.random.below(40) {
             0..10 => {
                 let name = *self.random.pick(&["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]);
-                let argument =
-                    if self.random.percent(70) { value.clone() } else { self.near(value) };
+                let argument = match self.random.below(100) {
+                    0..66 => value.clone(),
+                    66..94 => self.near(value),
+                    _ => self.extreme(),
+                };
                 add(name, argument);
             }
             10..15 => {
@@ -178,6 +181,11 @@ impl Maker {
             [] => value.clone(),
             items => self.random.pick(items).clone(),
         };
+        if matches!(element, Tree::Array(_)) && self.random.percent(50) {
+            // An array of arrays: its elements are matched by an `$elemMatch` of their own.
+            let item = element.items().first().unwrap_or(&element).clone();
+            return Tree::field("$elemMatch", self.operators(&item, depth - 1));
+        }
         if self.random.percent(50) {
             return self.operators(&element, depth - 1);
         }

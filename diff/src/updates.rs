@@ -116,6 +116,9 @@ impl Maker {
         if self.random.percent(2) {
             return ("_id".to_owned(), Tree::of(1));
         }
+        if let (Tree::Array(items), true) = (&value, self.random.percent(15)) {
+            return (self.beyond(&path, items.len()), self.value(1));
+        }
         let has_position = path.split('.').skip(1).any(|part| part.parse::<u32>().is_ok());
         if has_position && self.random.percent(45) {
             let mut parts: Vec<String> = path.split('.').map(str::to_owned).collect();

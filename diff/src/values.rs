@@ -217,6 +217,9 @@ impl Maker {
             _ if depth == 0 => self.scalar(),
             64..84 => {
                 let count = self.random.below(5);
+                if self.random.percent(5) {
+                    return Tree::Array((0..count).map(|_| self.extreme()).collect());
+                }
                 let alike = self.random.percent(40);
                 let first = self.value(depth - 1);
                 let item = |maker: &mut Maker| match (&first, alike) {
@@ -231,8 +234,17 @@ impl Maker {
         }
     }
 
+    /// The least or the greatest value, or an array of it: bounds of an index end at them.
+    pub(crate) fn extreme(&mut self) -> Tree {
+        let end = Tree::of(if self.random.percent(50) { Value::MinKey } else { Value::MaxKey });
+        if self.random.percent(20) { Tree::Array(vec![end]) } else { end }
+    }
+
     /// A document below the top.
     pub(crate) fn inner(&mut self, depth: usize) -> Tree {
+        if self.random.percent(3) {
+            return tree! { "$ref" => "other", "$id" => self.small() };
+        }
         let mut fields: Vec<(String, Tree)> = Vec::new();
         for _ in 0..self.random.below(4) {
             let name = *self.random.pick(&INNER_NAMES);
@@ -340,6 +352,16 @@ impl Maker {
             return (path, value);
         }
         (self.path(), self.value(2))
+    }
+
+    /// A path beside `path`, where an update makes elements or fields: the position `end` of an array or one beyond
+    /// it, and often a field of the new element.
+    pub(crate) fn beyond(&mut self, path: &str, end: usize) -> String {
+        let position = end + self.random.below(3);
+        if self.random.percent(50) {
+            return format!("{path}.{position}");
+        }
+        format!("{path}.{position}.{}", self.random.pick::<&str>(&INNER_NAMES))
     }
 
     /// A dotted path, there or not.
