@@ -1,0 +1,128 @@
+"""Random updates, each followed by `validate`: no update leaves an index that disagrees with the documents.
+
+A run of many writes that validates at its end finds only the faults that no later write covers up. Here the collections
+are tiny, so that each update can be checked on its own. Paths are taken beside and beyond the indexed ones: past the
+ends of arrays, through arrays of arrays, at fields that become arrays or documents only by the update.
+
+MARULA_VALIDATED_UPDATES sets their number, MARULA_RANDOM_SEED repeats a run.
+"""
+import os
+import random
+
+import pymongo
+import server
+from bson import DBRef, MaxKey, MinKey
+from pymongo import ReturnDocument
+from pymongo.errors import OperationFailure
+
+UPDATES = int(os.environ.get("MARULA_VALIDATED_UPDATES", "600"))
+# Updates to one set of collections before it is dropped and its indexes are chosen again.
+ROUND = 60
+
+INDEXES = [
+    ([("a.b", 1)], {}),
+    ([("a.b", 1)], {"unique": True}),
+    ([("a.b", 1)], {"sparse": True}),
+    ([("a.b.c", 1), ("a.b", -1)], {}),
+    ([("a", 1)], {}),
+    ([("a.0", 1)], {}),
+    ([("a.1.b", 1)], {}),
+    ([("a.b", 1), ("d", 1)], {"unique": True}),
+    ([("a.b", "hashed")], {}),
+    ([("a.$**", 1)], {}),
+    ([("$**", 1)], {}),
+    ([("a.b", "text")], {}),
+    ([("d", 1)], {"partialFilterExpression": {"a.b": {"$exists": True}}}),
+    ([("d", 1)], {"partialFilterExpression": {"a.b": {"$gt": 0}}}),
+]
+PATHS = ["a", "a.b", "a.c", "a.0", "a.1", "a.2", "a.3.c", "a.0.b", "a.1.b", "a.1.c", "a.b.1", "a.b.2.c", "a.b.c",
+         "a.b.0.c", "a.0.0", "a.0.1", "a.1.0.b", "a.0.b.2", "a.c.1", "d", "d.1", "d.0.c"]
+
+
+class Maker:
+    """Random documents and updates."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def value(self, depth=3):
+        r = self.random
+        kind = r.randrange(10 if depth else 5)
+        if kind < 5:
+            return r.choice([0, 1, 2, None, "x", "", True, MinKey(), MaxKey(), DBRef("r", 1), 2.5])
+        if kind < 8:
+            return [self.value(depth - 1) for _ in range(r.randrange(4))]
+        return {name: self.value(depth - 1) for name in r.sample("bcd", r.randrange(3))}
+
+    def document(self, number):
+        return {"_id": number, "a": self.value(), **({"d": self.value(1)} if self.random.random() < 0.6 else {})}
+
+    def operator(self):
+        r, path = self.random, self.random.choice(PATHS)
+        name = r.choice(["$set", "$set", "$unset", "$inc", "$max", "$min", "$mul", "$bit", "$currentDate", "$push",
+                         "$addToSet", "$pop", "$pull", "$rename"])
+        argument = {
+            "$inc": 1, "$mul": 2, "$bit": {"or": 1}, "$currentDate": True, "$unset": "", "$pop": r.choice([1, -1]),
+            "$rename": r.choice(["d", "a.b", "a.c", "e"]),
+        }.get(name)
+        if argument is None:
+            argument = self.value(2)
+        if name in ("$push", "$addToSet") and r.random() < 0.4:
+            argument = {"$each": [self.value(1) for _ in range(r.randrange(3))]}
+        return {name: {path: argument}}
+
+    def update(self):
+        r = self.random
+        kind = r.randrange(20)
+        if kind < 16:
+            return self.operator()
+        if kind == 16:
+            return {"a": self.value(), "d": self.value(1)}
+        if kind == 17:
+            return [{"$set": {r.choice(["a.b", "a.c", "a", "d"]): {"$literal": self.value(2)}}}]
+        return {"$set": {"a.$[]." + r.choice("bc"): self.value(1)}}
+
+
+def apply(collection, maker):
+    """One random update by one of the ways that commands offer; a refusal is as good as a success."""
+    r, update = maker.random, maker.update()
+    selected = {"_id": r.randrange(5)}
+    is_replacement = isinstance(update, dict) and not next(iter(update)).startswith("$")
+    try:
+        if is_replacement:
+            collection.replace_one(selected, update, upsert=r.random() < 0.3)
+        elif r.random() < 0.3:
+            collection.find_one_and_update(selected, update, upsert=r.random() < 0.3,
+                                           return_document=ReturnDocument.AFTER)
+        elif r.random() < 0.3:
+            collection.update_many({}, update)
+        else:
+            collection.update_one(selected, update, upsert=r.random() < 0.3)
+    except OperationFailure:
+        pass
+    return selected, update
+
+
+def test_every_update_leaves_valid_indexes():
+    seed = int(os.environ.get("MARULA_RANDOM_SEED", random.randrange(2**32)))
+    print("repeat with MARULA_RANDOM_SEED=%d MARULA_VALIDATED_UPDATES=%d" % (seed, UPDATES))
+    with server.Server() as own, pymongo.MongoClient(own.uri) as client:
+        for begin in range(0, UPDATES, ROUND):
+            maker = Maker(seed + begin)
+            collection = client.t["c%d" % begin]
+            for keys, options in maker.random.sample(INDEXES, 4):
+                try:
+                    collection.create_index(keys, **options)
+                except OperationFailure:  # two of them have one name
+                    pass
+            for number in range(3):
+                try:
+                    collection.insert_one(maker.document(number))
+                except OperationFailure:
+                    pass
+            for number in range(begin, min(begin + ROUND, UPDATES)):
+                before = list(collection.find())
+                done = apply(collection, maker)
+                report = client.t.command("validate", collection.name)
+                assert report["valid"], (number, before, done, report["errors"])
+            collection.drop()
