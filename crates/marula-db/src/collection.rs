@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::build::Build;
 use crate::catalog::entry::Uuid;
 use crate::catalog::options::CollectionOptions;
+use crate::current;
 use crate::index::Index;
 use crate::index::entry::{self, Entry};
 use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
@@ -98,7 +99,7 @@ pub struct Collection {
     namespace: RwLock<Namespace>,
     state: RwLock<Arc<State>>,
     /// Held shared by writers of documents, exclusively by changes of the state.
-    writers: RwLock<()>,
+    pub(crate) writers: RwLock<()>,
     is_dropped: AtomicBool,
     count: AtomicI64,
     size_bytes: AtomicI64,
@@ -391,8 +392,13 @@ impl Collection {
     }
 
     /// Holds off changes of the state while documents are written.
-    pub(crate) fn write_shared(&self) -> RwLockReadGuard<'_, ()> {
-        self.writers.read()
+    ///
+    /// Errors: the operation must end first.
+    pub(crate) fn write_shared(&self) -> Result<RwLockReadGuard<'_, ()>> {
+        match self.writers.try_read() {
+            Some(shared) => Ok(shared),
+            None => current::read(&self.writers),
+        }
     }
 
     /// Like [`Collection::write_shared`], but answers `None` where it would wait.
@@ -401,8 +407,10 @@ impl Collection {
     }
 
     /// Waits for writers of documents and holds them off while the state changes.
-    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, ()> {
-        self.writers.write()
+    ///
+    /// Errors: the operation must end first.
+    pub(crate) fn change(&self) -> Result<RwLockWriteGuard<'_, ()>> {
+        current::write(&self.writers)
     }
 
     pub(crate) fn set_state(&self, state: State) {

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 use marula_storage::{Direction, KeyRange, Space, Store};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Catalog, entry};
 use crate::collection::Collection;
+use crate::current;
 use crate::index::multikey_prefix;
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
@@ -100,6 +101,13 @@ impl Db {
     /// Has commands that are parsed from now on find the language of this release; it is not stored.
     pub(crate) fn use_feature_version(&self, version: FeatureVersion) {
         self.feature_version.store(version.to_byte(), Ordering::Relaxed);
+    }
+
+    /// Holds off other changes of the catalogue; the next free ident is its content.
+    ///
+    /// Errors: the operation must end first.
+    pub(crate) fn lock_catalog(&self) -> Result<MutexGuard<'_, u32>> {
+        current::lock(&self.ddl)
     }
 
     /// The store.

@@ -9,6 +9,7 @@
 pub mod build;
 pub mod catalog;
 pub mod collection;
+pub mod current;
 pub mod db;
 pub mod feature_version;
 pub mod index;

@@ -12,12 +12,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 use marula_storage::{Direction, KeyRange, Read, Space, Store, Txn};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
+use crate::current;
 use crate::keys;
 use crate::storage_error::ForClient;
 
@@ -25,6 +27,9 @@ errors! {
     txn_too_old(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer retryable write with txnNumber {newest} has already started on this session.";
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
+
+/// How long a retry waits for its first attempt before it looks whether it must end; it then waits again.
+const WAIT_STEP: Duration = Duration::from_millis(10);
 
 /// What a statement did, so that a retry can be answered.
 #[derive(Clone, PartialEq, Debug)]
@@ -111,7 +116,8 @@ impl Sessions {
         number: i64,
         now_ms: i64,
     ) -> Result<NumberedWrite> {
-        let record = self.record(lsid).lock_arc();
+        let record = self.record(lsid);
+        let record = current::wait(|| record.try_lock_arc_for(WAIT_STEP))?;
         Self::begin_locked(record, store, lsid, number, now_ms)
     }
 

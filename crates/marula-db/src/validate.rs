@@ -56,7 +56,7 @@ pub fn check(
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Report> {
     // Shared only until the snapshot stands: state and data are then of one moment, and writers go on.
-    let shared = collection.change();
+    let shared = collection.change()?;
     let state = collection.state();
     let snapshot = store.snapshot().for_client()?;
     drop(shared);

@@ -12,7 +12,7 @@ use marula_error::{Error, Result, codes};
 use marula_query::projection::Metadata;
 
 use crate::executor::Emit;
-use crate::executor::{Env, Step, number_places, rest, take_one_by_one};
+use crate::executor::{Env, SizeLimit, Step, number_places, rest, take_one_by_one};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 use crate::tie_break::Fit;
@@ -83,6 +83,7 @@ pub(crate) fn run_seen(
     let count = u64::try_from(collection.count()).unwrap_or(0);
     let works_max = WORKS_MIN.max(count / 10 * WORKS_TENTHS);
     let results_max = query.limit.unwrap_or(u64::MAX).min(RESULTS_MAX);
+    let size = SizeLimit::default();
     let mut tried: Vec<Tried> =
         plans.into_iter().map(|plan| Tried { plan, score: 0.0, failure: None }).collect();
     let mut envs: Vec<Env<'_>> = tried
@@ -90,7 +91,7 @@ pub(crate) fn run_seen(
         .map(|tried| {
             let place_count = number_places(&mut tried.plan.root);
             take_one_by_one(&mut tried.plan.root);
-            Env::new(db, collection, query, place_count)
+            Env::new(db, collection, query, &size, place_count)
         })
         .collect();
     let mut shown = Vec::new();

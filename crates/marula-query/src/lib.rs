@@ -19,6 +19,7 @@ pub mod javascript;
 mod json_schema;
 pub mod meter;
 pub mod projection;
+pub mod quick;
 pub mod regex;
 pub mod sort;
 pub mod spill;

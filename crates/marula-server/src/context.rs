@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::ended::Statements;
 use crate::memory::Memory;
 use crate::net::service::{Call, Disconnected};
-use crate::operation::Operation;
+use crate::operation::{self, Operation};
 use crate::request::Request;
 use crate::server::Server;
 use crate::session::Lsid;
@@ -23,7 +23,6 @@ use crate::session::Lsid;
 errors! {
     time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
     disconnected() = 279, "operation was interrupted because a client disconnected";
-    shutting_down() = InterruptedAtShutdown, "interrupted at shutdown";
 }
 
 /// What a command works with: the server, its connection, and when it must end.
@@ -63,7 +62,7 @@ impl Context<'_> {
             return Err(disconnected());
         }
         if self.server.shutdown.is_requested() {
-            return Err(shutting_down());
+            return Err(operation::shutting_down());
         }
         Ok(())
     }
@@ -121,6 +120,23 @@ pub struct Interrupt {
     operation: Arc<Operation>,
     deadline: Option<Instant>,
     disconnected: Disconnected,
+}
+
+impl Interrupt {
+    /// That of `operation`, which ends by `deadline` and when its client has gone.
+    pub fn new(
+        operation: Arc<Operation>,
+        deadline: Option<Instant>,
+        disconnected: Disconnected,
+    ) -> Self {
+        Interrupt { operation, deadline, disconnected }
+    }
+}
+
+impl Check for Interrupt {
+    fn check(&self) -> Result<()> {
+        Interrupt::check(self)
+    }
 }
 
 impl Interrupt {

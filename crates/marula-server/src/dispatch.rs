@@ -7,22 +7,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{Binary, DocWriter, Value};
-use marula_db::key_changes;
+use marula_bson::{Binary, ByteSlice, DocWriter, Value};
 use marula_db::usage::Use;
+use marula_db::{current, key_changes};
 use marula_error::{Error, codes, errors};
 use marula_plan::tally::{self, Detail};
-use marula_query::context::Interrupt;
+use marula_query::context::Interrupt as QueryInterrupt;
 use marula_query::meter;
+use marula_query::quick::Cost;
 use marula_storage::Stamp;
+use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
 
 use crate::auth::check;
-use crate::command::{Kind, Outcome, Place as CommandPlace};
+use crate::command::{COMMANDS, Kind, Outcome, Place as CommandPlace};
 use crate::connection::Connection;
-use crate::context::{Context, Watch};
+use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
-use crate::net::service::{Arm, Call, Peer, Place, Reason, Service, Step, Wake};
+use crate::inline;
+use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
 use crate::request::{Request, Transaction};
 use crate::server::Server;
 use crate::write_lock::WriteLock;
@@ -37,6 +40,9 @@ errors! {
 /// Source: driver specification "Retryable Writes", "Determining Retryable Errors".
 const RETRYABLE_CODES: &[i32] =
     &[6, 7, 89, 91, 189, 262, 317, 358, 384, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
+
+/// The longest message of a client that has not logged in: to connect and to log in takes less.
+const STRANGER_BYTES_MAX: usize = 16 * 1024;
 
 /// A server as the network sees it.
 pub struct Frame(pub Arc<Server>);
@@ -71,22 +77,107 @@ impl Service for Frame {
                 return Step::Reply;
             }
         };
-        if call.place == Place::Inline && request.command.place == CommandPlace::Pool {
-            return Step::ToPool;
-        }
         if is_controlled {
             check::own_session(connection, &mut request);
         }
         if request.write_concern.is_none() && request.command.takes_write_concern {
             request.write_concern = server.default_concerns.write();
         }
-        run(&self.0, connection, &request, call, reply)
+        let document_bytes_max = match call.place {
+            Place::Pool => Some(usize::MAX),
+            Place::Inline => inline::document_bytes_max(&request),
+        };
+        let step = match document_bytes_max {
+            Some(bytes) => run(&self.0, connection, &request, call, bytes, reply),
+            None => {
+                begin(server, connection, &request);
+                Step::ToPool(order(&request, call))
+            }
+        };
+        match step {
+            // It goes on, and is shown until it does.
+            Step::Retry(..) | Step::ToPool(_) => describe(connection, &request),
+            _ => connection.operation.end(),
+        }
+        step
     }
 
     fn close(&self, connection: Connection) {
         tracing::debug!(connection = connection.id, "connection ended");
         self.0.operations.close(connection.id);
     }
+
+    fn message_bytes_max(&self, connection: &Connection) -> usize {
+        let is_stranger = self.0.options.has_access_control && connection.access.is_none();
+        if is_stranger { STRANGER_BYTES_MAX } else { MESSAGE_BYTES_MAX }
+    }
+
+    fn is_ended(&self, connection: &Connection) -> bool {
+        connection.peer.disconnected.get() || connection.operation.interruption().is_some()
+    }
+
+    fn note_late(&self, connection: u64, late: Duration) {
+        let command = self.0.operations.command_of(connection);
+        let command = command.and_then(|index| COMMANDS.get(index)).map(|command| command.name);
+        let late_ms = late.as_millis() as u64;
+        tracing::warn!(
+            connection,
+            command,
+            late_ms,
+            "a network worker is held up by one connection"
+        );
+    }
+}
+
+/// Notes that an operation begins.
+fn begin(server: &Server, connection: &Connection, request: &Request<'_>) {
+    let operation = &connection.operation;
+    operation.begin(server.operations.next_id(), request.index, server.now_ms() * 1_000);
+}
+
+/// Notes what the operation is, unless that is known.
+fn describe(connection: &Connection, request: &Request<'_>) {
+    let operation = &connection.operation;
+    if !operation.is_described() {
+        let ns = request.shown_namespace();
+        request.with_shown_body(|body| {
+            operation.describe(request.command, ns, body, request.lsid);
+        });
+    }
+}
+
+/// How a request waits for a pool thread.
+fn order(request: &Request<'_>, call: &Call) -> Order {
+    let max_time = request.max_time.filter(|_| !request.command.own_max_time);
+    Order { lane: lane(request), deadline: max_time.map(|max| call.arrived + max) }
+}
+
+/// Which threads a request waits for.
+fn lane(request: &Request<'_>) -> Lane {
+    match request.command.place {
+        CommandPlace::Inline => Lane::Reserved,
+        CommandPlace::Reserved if inline::is_quick(request) => Lane::Reserved,
+        CommandPlace::Pool if shows_operations(request) => Lane::Reserved,
+        _ => Lane::Ordinary,
+    }
+}
+
+/// Whether a pipeline is the shells' way to say `currentOp`: that stage, and conditions that are quick.
+fn shows_operations(request: &Request<'_>) -> bool {
+    let stages = || request.arg("pipeline")?.as_array();
+    let Some(stages) = stages().filter(|_| request.command.name == "aggregate") else {
+        return false;
+    };
+    let mut cost = Cost::default();
+    !stages.is_empty()
+        && stages.iter().enumerate().all(|(number, stage)| {
+            let stage = stage.value.get().as_doc().and_then(|stage| stage.iter().next());
+            stage.is_some_and(|stage| match (number, stage.name.as_bytes()) {
+                (0, name) => name == b"$currentOp",
+                (_, b"$match") => cost.add_filter(stage.value.get()),
+                _ => false,
+            })
+        })
 }
 
 fn run(
@@ -94,6 +185,7 @@ fn run(
     connection: &mut Connection,
     request: &Request<'_>,
     call: &Call,
+    document_bytes_max: usize,
     reply: &mut ReplyBuffer,
 ) -> Step {
     let command = request.command;
@@ -114,15 +206,13 @@ fn run(
         return Step::Reply;
     }
     let on_pool = call.place == Place::Pool;
-    match is_first(call) {
-        true => connection.operation.begin(server.operations.next_id(), now_ms * 1_000),
-        false => connection.operation.resume(),
+    // On the pool it goes on with what began before it moved there, and what has waited goes on too.
+    match on_pool && connection.operation.has_begun() {
+        true => connection.operation.resume(),
+        false => begin(server, connection, request),
     }
     if on_pool {
-        let ns = request.shown_namespace();
-        request.with_shown_body(|body| {
-            connection.operation.describe(command, ns, body, request.lsid);
-        });
+        describe(connection, request);
     }
     let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
     let stamp_before = command.takes_write_concern.then(|| server.db.store().newest_stamp());
@@ -135,6 +225,11 @@ fn run(
     if on_pool {
         tally::announce_to(operation.clone());
     }
+    let interrupt = on_pool.then(|| {
+        let disconnected = connection.peer.disconnected.clone();
+        QueryInterrupt::new(Interrupt::new(operation.clone(), deadline, disconnected))
+    });
+    let current = current::enter(interrupt, document_bytes_max);
     let statements = is_profiled && matches!(command.kind, Kind::Update | Kind::Delete);
     let statements = statements.then(Statements::begin);
     let origin = None;
@@ -151,17 +246,18 @@ fn run(
         needs,
     };
     // A network worker's patience is bounded in its own way.
-    let metered = on_pool.then(|| meter::begin(Interrupt::new(Watch::new(&context))));
+    let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(&context))));
     let mut body = reply.body();
     let is_held_off = command.writes && server.write_lock.is_locked();
     let outcome = context
         .check_interrupt()
         .and_then(|()| check::check(&mut context, request))
         .and_then(|()| match is_held_off {
-            true => Ok(WriteLock::wait(server, deadline)),
+            true => Ok(WriteLock::wait(server, &operation, deadline)),
             false => (command.run)(&mut context, request, &mut body),
         });
     drop(metered);
+    drop(current);
     check::note_changes(server, &context.needs);
     let is_refused = outcome.is_err();
     let step = match outcome {
@@ -182,7 +278,7 @@ fn run(
         Ok(Outcome::Stream) => {
             append_tail(server, &mut body);
             drop(body);
-            Step::Stream
+            Step::Stream(lane(request))
         }
         Ok(Outcome::HangUp) => {
             drop(body);
@@ -191,7 +287,7 @@ fn run(
         }
         Ok(Outcome::ToPool) => {
             drop(body);
-            Step::ToPool
+            Step::ToPool(order(request, call))
         }
         Ok(Outcome::Retry(arm, deadline)) => {
             drop(body);
@@ -200,7 +296,7 @@ fn run(
                 waiting.wait(wake.another());
                 arm(wake);
             });
-            Step::Retry(arm, deadline)
+            Step::Retry(arm, deadline, lane(request))
         }
         Err(error) => {
             drop(body);
@@ -211,10 +307,7 @@ fn run(
         }
     };
     let Context { connection, statements, origin, .. } = context;
-    if !matches!(step, Step::Retry(..)) {
-        operation.end(on_pool);
-    }
-    if !matches!(step, Step::ToPool | Step::Retry(..)) {
+    if !matches!(step, Step::ToPool(_) | Step::Retry(..)) {
         let mut examined = tally::examined();
         if let Some(statements) = &statements {
             examined.keys += statements.examined().keys;

@@ -1,15 +1,15 @@
 //! What runs now: `currentOp` shows it, `killOp` ends it.
 //!
 //! Each connection has one [`Operation`], since it runs one command at a time. A command that runs inline costs a
-//! few plain stores; what it was sent is copied only when it moves to the pool, where it may be long enough to
-//! be looked at.
+//! few plain stores; what it was sent is copied only when it has to wait or moves to the pool, where it may be long
+//! enough to be looked at.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 
 use marula_bson::{Doc, DocBuf};
-use marula_error::{Error, errors};
+use marula_error::{Error, codes, errors};
 use marula_plan::tally::Listener;
 use parking_lot::Mutex;
 
@@ -17,11 +17,11 @@ use crate::auth::name::Name;
 use crate::command::Command;
 use crate::net::service::{Peer, Wake};
 use crate::session::Lsid;
-
-/// Commands longer than this are not copied for `currentOp`.
-const COMMAND_BYTES_MAX: usize = 16 * 1024;
+use crate::shown_command;
 
 errors! {
+    /// The server ends.
+    pub shutting_down() = InterruptedAtShutdown, "interrupted at shutdown";
     killed() = Interrupted, "operation was interrupted";
     cursor_killed() = CursorKilled, "operation was interrupted because its cursor was killed";
 }
@@ -34,6 +34,11 @@ pub struct Operation {
     pub peer: Peer,
     /// Zero while idle.
     op_id: AtomicU32,
+    /// Which command it is, by its index in the table.
+    command: AtomicUsize,
+    /// Whether there is a detail.
+    is_described: AtomicBool,
+    waits_for_lock: AtomicBool,
     started_us: AtomicI64,
     killed: AtomicI32,
     yields: AtomicU32,
@@ -51,7 +56,7 @@ pub struct Detail {
     pub command: &'static Command,
     /// The namespace, or the database.
     pub ns: String,
-    /// What was sent; nothing when it is long.
+    /// What was sent, or the front of it where it is long.
     pub body: DocBuf,
     /// The session.
     pub lsid: Option<Lsid>,
@@ -84,6 +89,8 @@ pub struct Report {
     pub started_us: i64,
     /// Whether it has been told to end.
     pub is_killed: bool,
+    /// Whether it waits until writes are let through.
+    pub waits_for_lock: bool,
     /// Its command, when it runs on the pool.
     pub detail: Option<Detail>,
     /// What the client has said of itself.
@@ -93,11 +100,28 @@ pub struct Report {
 }
 
 impl Operation {
-    /// Notes that a command starts.
-    pub fn begin(&self, op_id: u32, started_us: i64) {
+    /// Notes that a command starts, by its index in the table.
+    pub fn begin(&self, op_id: u32, command: usize, started_us: i64) {
+        self.end();
         self.killed.store(0, Ordering::Relaxed);
+        self.command.store(command, Ordering::Relaxed);
         self.started_us.store(started_us, Ordering::Relaxed);
         self.op_id.store(op_id, Ordering::Release);
+    }
+
+    /// Whether a command has begun and has not ended.
+    pub fn has_begun(&self) -> bool {
+        self.op_id.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether it is noted what the command is.
+    pub fn is_described(&self) -> bool {
+        self.is_described.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the command waits until writes are let through.
+    pub fn wait_for_lock(&self) {
+        self.waits_for_lock.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the command waits for an event; one that is told to end goes on at once, to hear of it.
@@ -110,6 +134,7 @@ impl Operation {
 
     /// Notes that the command goes on after it has waited.
     pub fn resume(&self) {
+        self.waits_for_lock.store(false, Ordering::Relaxed);
         if let Some(wake) = self.waiting.lock().take() {
             wake.forget();
         }
@@ -123,8 +148,8 @@ impl Operation {
         body: Doc<'_>,
         lsid: Option<Lsid>,
     ) {
-        let is_short = body.as_bytes().len() <= COMMAND_BYTES_MAX;
-        let body = if is_short { body.to_buf() } else { DocBuf::new() };
+        let body = shown_command::kept(command, body);
+        self.is_described.store(true, Ordering::Relaxed);
         *self.detail.lock() =
             Some(Detail { command, ns, body, lsid, plan_summary: None, progress: None });
     }
@@ -137,9 +162,11 @@ impl Operation {
     }
 
     /// Notes that the command has ended.
-    pub fn end(&self, was_described: bool) {
+    pub fn end(&self) {
         self.op_id.store(0, Ordering::Release);
-        if was_described {
+        if self.is_described() {
+            self.is_described.store(false, Ordering::Relaxed);
+            self.waits_for_lock.store(false, Ordering::Relaxed);
             *self.detail.lock() = None;
         }
     }
@@ -168,7 +195,8 @@ impl Operation {
     pub fn interruption(&self) -> Option<Error> {
         match self.killed.load(Ordering::Relaxed) {
             0 => None,
-            code if code == marula_error::codes::CursorKilled.number() => Some(cursor_killed()),
+            code if code == codes::InterruptedAtShutdown.number() => Some(shutting_down()),
+            code if code == codes::CursorKilled.number() => Some(cursor_killed()),
             _ => Some(killed()),
         }
     }
@@ -191,6 +219,7 @@ impl Operation {
             op_id: self.op_id.load(Ordering::Acquire),
             started_us: self.started_us.load(Ordering::Relaxed),
             is_killed: self.killed.load(Ordering::Relaxed) != 0,
+            waits_for_lock: self.waits_for_lock.load(Ordering::Relaxed),
             detail: self.detail.lock().clone(),
             metadata: self.metadata.lock().clone(),
             user: self.user.lock().clone(),
@@ -220,6 +249,9 @@ impl Operations {
             connection_id,
             peer,
             op_id: AtomicU32::new(0),
+            command: AtomicUsize::new(0),
+            is_described: AtomicBool::new(false),
+            waits_for_lock: AtomicBool::new(false),
             started_us: AtomicI64::new(0),
             killed: AtomicI32::new(0),
             yields: AtomicU32::new(0),
@@ -256,9 +288,22 @@ impl Operations {
         let all = self.by_connection.lock();
         let found = all.values().find(|operation| operation.op_id.load(Ordering::Acquire) == op_id);
         if let Some(operation) = found {
-            operation.kill(marula_error::codes::Interrupted.number());
+            operation.kill(codes::Interrupted.number());
         }
         found.is_some()
+    }
+
+    /// Tells all operations to end, because the server does.
+    pub fn end_all(&self) {
+        for operation in self.by_connection.lock().values() {
+            operation.kill(codes::InterruptedAtShutdown.number());
+        }
+    }
+
+    /// The index of the command that a connection runs; `None` where it runs none.
+    pub fn command_of(&self, connection_id: u64) -> Option<usize> {
+        let operation = self.by_connection.lock().get(&connection_id).cloned()?;
+        operation.has_begun().then(|| operation.command.load(Ordering::Relaxed))
     }
 
     /// Tells the operations of the sessions for which `condemned` holds to end.
@@ -266,7 +311,7 @@ impl Operations {
         for operation in self.by_connection.lock().values() {
             let lsid = operation.detail.lock().as_ref().and_then(|detail| detail.lsid);
             if lsid.is_some_and(|lsid| condemned(&lsid)) {
-                operation.kill(marula_error::codes::Interrupted.number());
+                operation.kill(codes::Interrupted.number());
             }
         }
     }

@@ -13,6 +13,7 @@ use marula_query::stage::{CollectionStats, Histograms, Report};
 use crate::auth::access::{self, Access};
 use crate::auth::check::Target;
 use crate::auth::name::Name;
+use crate::command::current_op::Long;
 use crate::command::server_status::write_latencies;
 use crate::command::{coll_stats, current_op};
 use crate::context::Context;
@@ -67,15 +68,16 @@ pub(crate) fn documents(
             }
             None => Err(no_collection(ns.as_str())),
         },
-        Report::CurrentOp { idle_connections } => {
+        Report::CurrentOp { idle_connections, cuts_long } => {
             let mut found = Vec::new();
+            let long = if *cuts_long { Long::Cut } else { Long::Whole };
             for report in server.operations.reports() {
                 if sight.operations_of.is_some() && report.user != sight.operations_of {
                     continue;
                 }
                 let is_active = report.op_id != 0 && report.detail.is_some();
                 if is_active || *idle_connections {
-                    found.push(current_op::describe(server, &report, now_ms));
+                    found.push(current_op::describe(server, &report, now_ms, long));
                 }
             }
             Ok(found)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use marula_bson::{Collator, Doc, DocBuf, Element, Value, ValueBuf, order};
 use marula_db::session::Done;
+use marula_db::storage_error;
 use marula_db::write::{Written, check_id, new_id};
 use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes};
@@ -293,13 +294,19 @@ pub fn change_if_matching(
 }
 
 /// The next record that an execution gives.
+///
+/// Errors: `WriteConflict` where it takes longer than the thread may.
 pub fn next_record(ctx: &Context<'_>, execution: &mut Execution) -> Result<Option<RecordKey>> {
     let mut record = None;
-    execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+    let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
         record = Some(RecordKey::new(found.record));
         Ok(Emit::Enough)
     })?;
-    Ok(record)
+    match end {
+        // Nothing is done yet, and it begins anew where there is time.
+        End::Overdue => Err(storage_error::client_error(marula_storage::Error::Conflict)),
+        _ => Ok(record),
+    }
 }
 
 /// The next records that an execution gives, and whether there are more. Where it fails, the records before are to be

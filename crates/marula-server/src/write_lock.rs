@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::command::Outcome;
 use crate::dispatch;
 use crate::net::service::Wake;
+use crate::operation::Operation;
 use crate::server::Server;
 
 /// A write that waits looks again after this, in case its wake was for another.
@@ -54,7 +55,8 @@ impl WriteLock {
     }
 
     /// Parks a write until writes are unlocked.
-    pub fn wait(server: &Arc<Server>, deadline: Option<Instant>) -> Outcome {
+    pub fn wait(server: &Arc<Server>, operation: &Operation, deadline: Option<Instant>) -> Outcome {
+        operation.wait_for_lock();
         let server = server.clone();
         let arm = move |wake: Wake| {
             let mut state = server.write_lock.state.lock();

@@ -89,6 +89,11 @@ impl Compressors {
     }
 }
 
+/// The size that what follows the header of an OP_COMPRESSED claims; `None` where that is cut, or no size.
+pub(crate) fn claimed_size(payload: &[u8]) -> Option<usize> {
+    payload.get(4..).and_then(i32_front).and_then(|size| usize::try_from(size).ok())
+}
+
 /// Decompresses the message in `frame` to a message with its own header in `out`.
 ///
 /// Errors: all close the connection, as mongod does.
@@ -104,8 +109,7 @@ pub(crate) fn inflate(
         .ok_or(Refusal::Close("OP_COMPRESSED is cut"))?;
     let [.., id] = *prefix;
     let opcode = i32_front(prefix).unwrap_or_default();
-    let size = prefix.get(4..).and_then(i32_front).and_then(|size| usize::try_from(size).ok());
-    let size = size
+    let size = claimed_size(prefix)
         .filter(|size| *size <= MESSAGE_BYTES_MAX - Header::SIZE)
         .ok_or(Refusal::Close("OP_COMPRESSED claims a size out of range"))?;
     let compressor = Compressor::from_id(id)

@@ -17,5 +17,5 @@ pub mod reply;
 
 pub use client::Client;
 pub use compress::{Compressor, Compressors};
-pub use message::{Flags, Header, Message, OwnedMessage, Sequence, frame_length};
+pub use message::{Flags, Header, Message, OwnedMessage, Sequence, frame_length, logical_length};
 pub use reply::{Form, Refusal, ReplyBuffer, ReplyTo};

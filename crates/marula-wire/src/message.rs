@@ -96,6 +96,22 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, Refusal> {
     Ok(Header::parse(bytes)?.map(|header| header.length))
 }
 
+/// How long the message at the front of `bytes` is without compression: what its sender claims, where it is compressed.
+/// `None` while too little of it is there to say.
+///
+/// Errors: as [`Header::parse`].
+pub fn logical_length(bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+    Ok(match Header::parse(bytes)? {
+        None => None,
+        Some(header) if header.opcode == OP_COMPRESSED => {
+            compress::claimed_size(bytes.get(Header::SIZE..).unwrap_or_default())
+                .map(|claimed| (Header::SIZE + claimed).max(header.length))
+                .or_else(|| (bytes.len() >= header.length).then_some(header.length))
+        }
+        Some(header) => Some(header.length),
+    })
+}
+
 /// The flag bits of an OP_MSG.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags(pub u32);
@@ -259,6 +275,16 @@ pub struct OwnedMessage {
 }
 
 impl OwnedMessage {
+    /// As [`Message::parse`], of a frame that is not needed any more.
+    ///
+    /// Errors: see [`Refusal`].
+    pub fn parse(frame: Vec<u8>, allowed: Compressors) -> Result<OwnedMessage, Refusal> {
+        let mut inflated = Vec::new();
+        let shape = Message::parse(&frame, &mut inflated, allowed)?.shape;
+        let bytes = if shape.reply_to.compressor.is_some() { inflated } else { frame };
+        Ok(OwnedMessage { bytes, shape })
+    }
+
     /// The message, borrowed.
     pub fn as_message(&self) -> Message<'_> {
         Message { bytes: &self.bytes, shape: self.shape }

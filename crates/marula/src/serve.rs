@@ -88,6 +88,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
         server.expire();
     }
+    // What runs ends at once, and nobody has to wait for it.
+    server.operations.end_all();
     signals_handle.close();
     let _ = signal_thread.join();
     if ttl.join().is_err() {

@@ -217,13 +217,13 @@ impl<'a, 'w> Builder<'a, 'w> {
         let runs = self.scan()?;
         self.enter(Phase::Load, runs.iter().map(Runs::len).sum());
         // From here on writers note in the next generation, and what the first holds is final.
-        self.next_generation();
+        self.next_generation()?;
         for (position, runs) in runs.into_iter().enumerate() {
             self.load(position, runs)?;
         }
         self.enter(Phase::Drain, 0);
         for _ in 0..DRAINS_MAX {
-            let generation = self.next_generation();
+            let generation = self.next_generation()?;
             if self.drain(generation)? <= LAST_DRAIN_NOTES_MAX {
                 break;
             }
@@ -239,9 +239,9 @@ impl<'a, 'w> Builder<'a, 'w> {
     }
 
     /// Moves writers on to the next generation; answers the one before, in which nobody writes any more.
-    fn next_generation(&self) -> u32 {
-        let _alone = self.collection.change();
-        self.build.generation.fetch_add(1, Ordering::AcqRel)
+    fn next_generation(&self) -> Result<u32> {
+        let _alone = self.collection.change()?;
+        Ok(self.build.generation.fetch_add(1, Ordering::AcqRel))
     }
 
     fn enter(&mut self, phase: Phase, total: u64) {

@@ -43,7 +43,7 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
-        let mut next_ident = self.ddl.lock();
+        let mut next_ident = self.lock_catalog()?;
         let is_view = options.view.is_some();
         if let Some(known) = self.collection(ns) {
             let is_shown_already = is_view && known.state().options.view.is_some();
@@ -61,7 +61,7 @@ impl Db {
         if let Some(collection) = self.collection(ns) {
             return Ok(collection);
         }
-        let mut next_ident = self.ddl.lock();
+        let mut next_ident = self.lock_catalog()?;
         match self.collection(ns) {
             Some(collection) => Ok(collection),
             None => self.create_locked(&mut next_ident, ns, CollectionOptions::default()),
@@ -100,7 +100,7 @@ impl Db {
     ///
     /// Errors: `ns_not_found`.
     pub fn drop_collection(&self, ns: &Namespace) -> Result<Arc<Collection>> {
-        let mut next_ident = self.ddl.lock();
+        let mut next_ident = self.lock_catalog()?;
         let collection = self.collection(ns).ok_or_else(ns_not_found)?;
         let mut doomed = vec![collection.clone()];
         if ns.collection() == SYSTEM_VIEWS {
@@ -123,14 +123,15 @@ impl Db {
 
     /// Drops every collection of a database; answers how many there were.
     pub fn drop_database(&self, db: &str) -> Result<usize> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.lock_catalog()?;
         let collections = self.catalog().collections(db);
         self.drop_locked(&collections)?;
         Ok(collections.len())
     }
 
     fn drop_locked(&self, collections: &[Arc<Collection>]) -> Result<()> {
-        let _changes: Vec<_> = collections.iter().map(|collection| collection.change()).collect();
+        let _changes: Vec<_> =
+            collections.iter().map(|collection| collection.change()).collect::<Result<_>>()?;
         let mut txn = self.store().begin();
         let mut dropped = Vec::new();
         for collection in collections {
@@ -155,7 +156,7 @@ impl Db {
         drop_target: bool,
     ) -> Result<()> {
         to.check_creatable()?;
-        let _ddl = self.ddl.lock();
+        let _ddl = self.lock_catalog()?;
         if from == to {
             return Err(rename_to_itself());
         }
@@ -168,8 +169,8 @@ impl Db {
             return Err(differs_in_case(&known, to.db()));
         }
         check_no_build(&collection)?;
-        let _change = collection.change();
-        let _target_change = target.as_ref().map(|target| target.change());
+        let _change = collection.change()?;
+        let _target_change = target.as_ref().map(|target| target.change()).transpose()?;
         let mut txn = self.store().begin();
         let mut dropped = Vec::new();
         if let Some(target) = &target {
@@ -196,9 +197,9 @@ impl Db {
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
         check_place(&collection.namespace(), collection.uuid(), &options)?;
-        let mut next_ident = self.ddl.lock();
+        let mut next_ident = self.lock_catalog()?;
         check_no_build(collection)?;
-        let change = collection.change();
+        let change = collection.change()?;
         let old = collection.state();
         let mut indexes = Vec::with_capacity(old.indexes.len());
         for index in &old.indexes {

@@ -97,7 +97,7 @@ impl Db {
         options: BuildOptions<'_>,
     ) -> Result<(usize, usize)> {
         let (before, build) = loop {
-            let mut next_ident = self.ddl.lock();
+            let mut next_ident = self.lock_catalog()?;
             if collection.is_dropped() {
                 return Err(collection_gone());
             }
@@ -171,7 +171,7 @@ impl Db {
             txn.put(Space::Catalog, &keys::dropped(Space::Indexes, ident), &[]);
         }
         txn.commit().for_client()?;
-        let _alone = collection.change();
+        let _alone = collection.change()?;
         let mut state = State::clone(&collection.state());
         state.building.push(build.clone());
         collection.set_state(state);
@@ -188,8 +188,8 @@ impl Db {
     ) -> Result<()> {
         let mut builder = Builder::new(self, collection, build, options);
         builder.fill()?;
-        let _ddl = self.ddl.lock();
-        let _alone = collection.change();
+        let _ddl = self.lock_catalog()?;
+        let _alone = collection.change()?;
         builder.finish()?;
         let mut state = State::clone(&collection.state());
         state.building.retain(|other| !Arc::ptr_eq(other, build));
@@ -223,8 +223,9 @@ impl Db {
 
     /// Has writers forget a build, unless who aborted it has done so.
     fn leave_build(&self, collection: &Collection, build: &Arc<Build>) {
+        // Also an operation that was told to end does this.
         let _ddl = self.ddl.lock();
-        let _alone = collection.change();
+        let _alone = collection.writers.write();
         forget_builds(collection, std::slice::from_ref(build));
     }
 
@@ -236,8 +237,8 @@ impl Db {
         collection: &Collection,
         selector: &DropSelector<'_>,
     ) -> Result<usize> {
-        let _ddl = self.ddl.lock();
-        let _change = collection.change();
+        let _ddl = self.lock_catalog()?;
+        let _change = collection.change()?;
         let state = collection.state();
         let doomed = select(&state, selector)?;
         let is_doomed = |index: &Arc<Index>| doomed.iter().any(|other| Arc::ptr_eq(index, other));

@@ -8,6 +8,7 @@ use marula_query::collation::Collation;
 use marula_query::context::Context;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Node};
+use marula_query::quick::Cost;
 use marula_query::validation;
 
 use crate::time_series::TimeSeries;
@@ -55,6 +56,8 @@ pub struct Validator {
     pub document: DocBuf,
     /// What it was parsed with.
     pub context: Context,
+    /// Whether it takes little time with a document.
+    pub is_quick: bool,
     /// How strictly.
     pub level: ValidationLevel,
     /// With what consequence.
@@ -196,7 +199,9 @@ fn parse_validator(
     {
         return Err(encryption_not_allowed());
     }
-    Ok(Some(Validator { filter: parsed, document: filter.to_buf(), context, level, action }))
+    let is_quick = Cost::default().add_filter(Value::Document(filter));
+    let document = filter.to_buf();
+    Ok(Some(Validator { filter: parsed, document, context, is_quick, level, action }))
 }
 
 /// Whether a schema in the filter has the keyword `encrypt`.

@@ -53,7 +53,7 @@ impl Db {
     /// Errors: `options_changed` and `indexes_changed` where `target` is no longer what the temporary collection was
     /// made after.
     pub fn put_in_place(&self, temporary: &Namespace, target: &Namespace) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.lock_catalog()?;
         let collection = self.collection(temporary).ok_or_else(|| temporary_gone(temporary))?;
         let old = self.collection(target);
         let mut state = State::clone(&collection.state());
@@ -61,8 +61,8 @@ impl Db {
         if let Some(old) = &old {
             check_unchanged(target, &state, &old.state())?;
         }
-        let _change = collection.change();
-        let _old_change = old.as_ref().map(|old| old.change());
+        let _change = collection.change()?;
+        let _old_change = old.as_ref().map(|old| old.change()).transpose()?;
         let mut txn = self.store().begin();
         let mut dropped = Vec::new();
         if let Some(old) = &old {

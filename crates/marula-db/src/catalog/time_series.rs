@@ -21,7 +21,7 @@ impl Db {
     ///
     /// Errors: those of [`Db::create_collection`].
     pub fn create_time_series(&self, ns: &Namespace, options: CollectionOptions) -> Result<()> {
-        let mut next_ident = self.ddl.lock();
+        let mut next_ident = self.lock_catalog()?;
         if let Some(known) = self.collection(ns) {
             return Err(super::ddl::exists(&known));
         }

@@ -42,7 +42,7 @@ impl Db {
 
     /// Puts right what a crash left between a view's entry in the catalogue and its document.
     pub(crate) fn reconcile_views(&self) -> Result<()> {
-        let mut next_ident = self.ddl.lock();
+        let mut next_ident = self.lock_catalog()?;
         for database in self.catalog().databases() {
             for collection in self.catalog().collections(&database) {
                 if collection.state().options.view.is_some() && !self.is_shown(&collection)? {

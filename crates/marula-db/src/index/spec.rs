@@ -166,6 +166,11 @@ impl IndexSpec {
         self.unique || self.prepare_unique
     }
 
+    /// Whether the keys of a document may take much longer to make than the document is long.
+    pub fn is_costly(&self) -> bool {
+        matches!(self.kind, IndexKind::Places(_) | IndexKind::Text(_)) || self.parallel_arrays
+    }
+
     /// Of each value that an entry holds, whether greater ones come first: those of the fields, and in front of a
     /// wildcard's value its path.
     pub fn entry_directions(&self) -> impl Iterator<Item = bool> {

@@ -103,7 +103,7 @@ impl WriteOp<'_> {
         record: &RecordKey,
         is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
     ) -> Result<Option<i64>> {
-        let db = self.db;
+        let (db, limits) = (self.db, self.limits());
         let buffers = &mut self.buffers;
         keys::record_key(collection.ident(), record.as_bytes(), &mut buffers.key);
         let count = state.indexes.len();
@@ -114,11 +114,14 @@ impl WriteOp<'_> {
         let (key_maker, old_keys) = (&mut buffers.key_maker, &mut buffers.old_keys);
         let notes = &mut buffers.notes;
         let mut read = |doc: Doc<'_>| -> Result<Option<usize>> {
+            limits.check_document(state, doc)?;
+            let mut key_count = 0;
             if !is_wanted(doc)? {
                 return Ok(None);
             }
             for (index, keys) in state.indexes.iter().zip(old_keys.iter_mut()) {
                 key_maker.make(index, doc, keys)?;
+                limits.check_keys(&mut key_count, keys)?;
             }
             if !state.building.is_empty() {
                 notes.clear();

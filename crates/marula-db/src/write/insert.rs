@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
-use marula_error::{Error, Result};
+use marula_error::{Error, Result, codes};
 use marula_query::update::EmptyTimestamps;
 use marula_storage::Space;
 use parking_lot::Mutex;
 
 use super::{WriteOp, capped, document, duplicate, is_key_taken};
 use crate::collection::{Collection, Shape, State};
+use crate::current;
 use crate::index::entry;
 use crate::index::{Index, KeySet};
 use crate::keys::{self, RecordKey};
@@ -150,6 +151,9 @@ impl WriteOp<'_> {
                 let empty = self.empty_timestamps;
                 let prepared = self.prepare(collection, &state, doc, empty, position, &mut chunk);
                 if let Err(error) = prepared {
+                    if !self.may_wait && error.code() == codes::WriteConflict {
+                        return Err(error);
+                    }
                     failed = Some((position, error));
                     break;
                 }
@@ -209,7 +213,7 @@ impl WriteOp<'_> {
         collection: &'c Collection,
     ) -> Result<parking_lot::RwLockReadGuard<'c, ()>> {
         if self.may_wait {
-            return Ok(collection.write_shared());
+            return collection.write_shared();
         }
         collection.try_write_shared().ok_or_else(|| client_error(marula_storage::Error::Conflict))
     }
@@ -225,12 +229,13 @@ impl WriteOp<'_> {
         chunk: &mut Chunk,
     ) -> Result<()> {
         self.user_writes.check_collection(collection)?;
-        let db = self.db;
+        let (db, limits) = (self.db, self.limits());
         let buffers = &mut self.buffers;
         let mut next_timestamp = || db.next_timestamp(self.now_ms);
         let (fill, out) = (&mut next_timestamp, &mut buffers.document);
         document::prepare_insert(doc, self.now_ms, empty_timestamps, fill, out)?;
         let prepared = Doc::trusted(&buffers.document);
+        limits.check_document(state, prepared)?;
         if !self.bypass_validation {
             check_validator(state, collection, prepared, None)?;
         }
@@ -243,8 +248,10 @@ impl WriteOp<'_> {
         if chunk.keys.len() < first_key + state.indexes.len() {
             chunk.keys.resize_with(first_key + state.indexes.len(), KeySet::default);
         }
+        let mut key_count = 0;
         for (index, keys) in state.indexes.iter().zip(&mut chunk.keys[first_key..]) {
             buffers.key_maker.make(index, prepared, keys)?;
+            limits.check_keys(&mut key_count, keys)?;
         }
         let record = match collection.shape() {
             Shape::RecordId => RecordKey::of_record_id(collection.next_record_id()),
@@ -293,7 +300,8 @@ impl WriteOp<'_> {
     ) -> Result<(usize, Vec<(usize, Error)>)> {
         // Named `db`, so that the transaction borrows the store and not `self`.
         let db = self.db;
-        let _capped = state.options.capped.map(|_| collection.capped.lock());
+        let capped = state.options.capped.map(|_| current::lock(&collection.capped));
+        let _capped = capped.transpose()?;
         let mut txn = db.store().begin();
         let unique_keys = UniqueKeys::of(collection, state, chunk);
         self.guard(&mut *txn, &unique_keys.guards())?;

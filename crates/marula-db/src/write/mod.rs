@@ -15,12 +15,14 @@ mod update;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use marula_bson::Doc;
 use marula_error::{Result, codes, errors};
 use marula_query::update::{EmptyTimestamps, Touched};
 use marula_storage::{Direction, KeyRange, Space, Txn};
 
 use crate::build::side::Notes;
-use crate::collection::Collection;
+use crate::collection::{Collection, State};
+use crate::current;
 use crate::db::Db;
 use crate::index::entry::{self, EntryWriter};
 use crate::index::{Index, KeyMaker, KeySet, Multikey};
@@ -39,6 +41,18 @@ errors! {
 /// How long a write waits for a latch on a thread that serves other connections too: about as long as another
 /// write of one document holds it. Past that it goes where it may wait.
 const INLINE_PATIENCE: Duration = Duration::from_micros(200);
+
+/// The largest document that is written on such a thread.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// The most index entries of a document that are written on such a thread.
+const INLINE_KEYS_MAX: usize = 1_000;
+
+/// The largest document whose texts or places are indexed on such a thread.
+const COSTLY_BYTES_MAX: usize = 2 * 1024;
+
+/// How long a write waits for a latch before it looks whether it must end; it then waits again.
+const WAIT_STEP: Duration = Duration::from_millis(50);
 
 /// How long a write that meets conflicts is started again before the client hears of it.
 const CONFLICT_PATIENCE: Duration = Duration::from_secs(30);
@@ -144,6 +158,40 @@ impl Buffers {
     }
 }
 
+/// What a write may take on where others wait for its thread: what is more fails with `WriteConflict`, so that it is
+/// begun anew elsewhere.
+#[derive(Clone, Copy)]
+struct ThreadLimits {
+    may_wait: bool,
+    bypass_validation: bool,
+}
+
+impl ThreadLimits {
+    /// Fails where a document is too large for the thread, or it takes long to check or to index.
+    #[inline]
+    fn check_document(self, state: &State, doc: Doc<'_>) -> Result<()> {
+        if self.may_wait {
+            return Ok(());
+        }
+        let bytes = doc.as_bytes().len();
+        let validator = state.options.validator.as_ref().filter(|_| !self.bypass_validation);
+        let is_too_much = bytes > current::document_bytes_max().min(INLINE_BYTES_MAX)
+            || validator.is_some_and(|validator| !validator.is_quick)
+            || bytes > COSTLY_BYTES_MAX && state.indexes.iter().any(|index| index.spec.is_costly());
+        if is_too_much { Err(client_error(marula_storage::Error::Conflict)) } else { Ok(()) }
+    }
+
+    /// Adds the keys of one index to the `count` of a document's. Fails where that is more than the thread should write.
+    #[inline]
+    fn check_keys(self, count: &mut usize, keys: &KeySet) -> Result<()> {
+        *count += keys.len();
+        if self.may_wait || *count <= INLINE_KEYS_MAX {
+            return Ok(());
+        }
+        Err(client_error(marula_storage::Error::Conflict))
+    }
+}
+
 impl<'a> WriteOp<'a> {
     /// A write at the moment `now_ms`.
     pub fn new(db: &'a Db, now_ms: i64) -> Self {
@@ -160,10 +208,15 @@ impl<'a> WriteOp<'a> {
         }
     }
 
+    /// What this thread may take on.
+    fn limits(&self) -> ThreadLimits {
+        ThreadLimits { may_wait: self.may_wait, bypass_validation: self.bypass_validation }
+    }
+
     /// Claims keys in `txn`, waiting as long as this thread may.
     fn guard(&self, txn: &mut dyn Txn, keys: &[(Space, &[u8])]) -> Result<()> {
         let guarded = match self.may_wait {
-            true => txn.guard(keys),
+            true => txn.guard_within(keys, WAIT_STEP),
             false => txn.guard_within(keys, INLINE_PATIENCE),
         };
         guarded.for_client()
@@ -179,6 +232,7 @@ impl<'a> WriteOp<'a> {
             match attempt(self) {
                 Err(error) if error.code() == codes::WriteConflict && self.may_wait => {
                     let started = *started.get_or_insert_with(Instant::now);
+                    current::check()?;
                     if started.elapsed() > CONFLICT_PATIENCE {
                         return Err(error);
                     }

@@ -4,9 +4,11 @@ use marula_bson::Doc;
 use marula_bson::directory::make_record;
 use marula_error::Result;
 use marula_query::update::Touched;
-use marula_storage::{GUARD_WAIT, Space, Txn};
+use marula_storage::{Space, Txn};
 
-use super::{Change, INLINE_PATIENCE, WriteOp, Written, document, duplicate, is_key_taken};
+use super::{
+    Change, INLINE_PATIENCE, WAIT_STEP, WriteOp, Written, document, duplicate, is_key_taken,
+};
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
@@ -70,7 +72,8 @@ impl WriteOp<'_> {
         let mut ready = None;
         db.store()
             .get(Space::Records, &key, &mut |bytes| {
-                ready = Some(self.compute(collection, &state, record, Doc::trusted(bytes), change));
+                let old = Doc::trusted(bytes);
+                ready = Some(self.compute(collection, &state, record, old, change));
             })
             .for_client()?;
         self.buffers.key = key;
@@ -109,6 +112,8 @@ impl WriteOp<'_> {
         old: Doc<'_>,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
     ) -> Result<Ready> {
+        let limits = self.limits();
+        limits.check_document(state, old)?;
         let buffers = &mut self.buffers;
         buffers.document.clear();
         let old_bytes = old.as_bytes().len();
@@ -120,6 +125,7 @@ impl WriteOp<'_> {
         self.user_writes.check_collection(collection)?;
         document::check_size(buffers.document.len())?;
         let new = Doc::trusted(&buffers.document);
+        limits.check_document(state, new)?;
         if !self.bypass_validation {
             check_validator(state, collection, new, Some(old))?;
         }
@@ -128,12 +134,15 @@ impl WriteOp<'_> {
             buffers.old_keys.resize_with(count, KeySet::default);
             buffers.new_keys.resize_with(count, KeySet::default);
         }
+        let mut key_count = 0;
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) =
                 (&mut buffers.old_keys[position], &mut buffers.new_keys[position]);
             if concerns(index, &touched) {
                 buffers.key_maker.make(index, old, before)?;
+                limits.check_keys(&mut key_count, before)?;
                 buffers.key_maker.make(index, new, after)?;
+                limits.check_keys(&mut key_count, after)?;
             } else {
                 before.forget();
                 after.forget();
@@ -166,7 +175,7 @@ impl WriteOp<'_> {
                 };
                 for (key, type_bits) in after.iter().filter(is_new) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
-                    let patience = if may_wait { GUARD_WAIT } else { INLINE_PATIENCE };
+                    let patience = if may_wait { WAIT_STEP } else { INLINE_PATIENCE };
                     let guarded = [(Space::Indexes, store_key.as_slice())];
                     txn.guard_within(&guarded, patience).for_client()?;
                     if is_key_taken(db, collection, index, &store_key, Some(record))? {

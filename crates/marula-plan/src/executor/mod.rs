@@ -39,7 +39,7 @@ pub(crate) use merge::Merging;
 pub(crate) use near::{Round, Searching};
 pub(crate) use scan::Standing;
 pub(crate) use text::Scoring;
-pub(crate) use work::{Env, Sorting, Step, number_places, rest, take_one_by_one};
+pub(crate) use work::{Env, SizeLimit, Sorting, Step, number_places, rest, take_one_by_one};
 
 /// Units of work between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 32;
@@ -98,7 +98,8 @@ pub enum End {
     Exhausted,
     /// The taker had enough.
     Paused,
-    /// It would have taken longer than [`Patience::UpTo`](crate::Patience::UpTo) allows. What was given is incomplete, and
+    /// It would have taken longer than [`Patience::UpTo`](crate::Patience::UpTo) allows, or comes to a document that is
+    /// [too large](marula_db::current::document_bytes_max) for the thread. What was given is incomplete, and
     /// the execution is of no more use.
     Overdue,
 }
@@ -131,6 +132,7 @@ pub struct Execution {
     /// What was asked for that another plan must do too.
     gives_once: bool,
     gives_candidates: bool,
+    size: SizeLimit,
 }
 
 impl Execution {
@@ -150,6 +152,7 @@ impl Execution {
             tallied: Examined::default(),
             gives_once: false,
             gives_candidates: false,
+            size: SizeLimit::default(),
         }
     }
 
@@ -251,11 +254,12 @@ impl Execution {
             return Err(collection_dropped());
         }
         tally::begin(&self.plan);
+        self.size.renew();
         let timed =
             self.plan.tried.as_mut().map(|tried| (tried.shape, Instant::now(), tried.spare.take()));
         let until = timed.and_then(|(_, began, spare)| Some(began + spare?));
         let mut end = self.run_plan(db, until, interrupt, emit);
-        if matches!(end, Ok(None)) && until.is_some() {
+        if matches!(end, Ok(None)) && until.is_some() || self.size.is_passed() {
             end = Ok(Some(End::Overdue));
         }
         if let Some((shape, began, _)) = timed
@@ -294,7 +298,7 @@ impl Execution {
         interrupt: &mut dyn FnMut() -> Result<()>,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<End>> {
-        let mut env = Env::new(db, &self.collection, &self.query, self.place_count);
+        let mut env = Env::new(db, &self.collection, &self.query, &self.size, self.place_count);
         work::expect(&mut self.plan.root, self.wanted);
         let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
         let asks_first = self.plan.is_subplan;

@@ -155,10 +155,11 @@ impl IdHack {
                 score: None,
             })?);
         } else {
-            let mut result = Ok(());
-            env.collection.get(env.store, record, key, &mut |doc| match out(Found::fetched(
-                doc, record,
-            )) {
+            let (mut result, size) = (Ok(()), env.size);
+            env.collection.get(env.store, record, key, &mut |doc| match size
+                .check(doc)
+                .and_then(|()| out(Found::fetched(doc, record)))
+            {
                 Ok(given) => answer = Some(given),
                 Err(error) => result = Err(error),
             })?;
@@ -232,6 +233,7 @@ impl Collscan {
                 standing.last.extend_from_slice(cursor.record());
             }
             let doc = cursor.doc();
+            env.size.check(doc)?;
             if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {
                 let answer = out(Found::fetched(doc, cursor.record()))?;
                 standing.is_held = answer == Emit::Full;

@@ -1,8 +1,10 @@
 //! One unit of work of each stage.
 
+use std::cell::Cell;
+
 use marula_bson::{Doc, FieldSet};
-use marula_db::storage_error::ForClient;
-use marula_db::{Collection, Db, RecordKey};
+use marula_db::storage_error::{ForClient, client_error};
+use marula_db::{Collection, Db, RecordKey, current};
 use marula_error::Result;
 use marula_query::context::Context;
 use marula_query::filter::Filter;
@@ -31,6 +33,41 @@ pub(crate) enum Step {
     Eof,
 }
 
+/// How large a document may be that a run looks at.
+#[derive(Debug)]
+pub(crate) struct SizeLimit {
+    bytes_max: Cell<usize>,
+    is_passed: Cell<bool>,
+}
+
+impl Default for SizeLimit {
+    fn default() -> Self {
+        SizeLimit { bytes_max: Cell::new(usize::MAX), is_passed: Cell::new(false) }
+    }
+}
+
+impl SizeLimit {
+    /// The limit of this thread's operation, for the run that begins.
+    pub(super) fn renew(&self) {
+        self.bytes_max.set(current::document_bytes_max());
+    }
+
+    /// Fails where a document is not to be looked at: that ends the run, which is [overdue](End::Overdue).
+    #[inline]
+    pub(super) fn check(&self, doc: Doc<'_>) -> Result<()> {
+        if doc.as_bytes().len() <= self.bytes_max.get() {
+            return Ok(());
+        }
+        self.is_passed.set(true);
+        Err(client_error(marula_storage::Error::Conflict))
+    }
+
+    /// Whether one was refused.
+    pub(super) fn is_passed(&self) -> bool {
+        self.is_passed.get()
+    }
+}
+
 /// What stages work with during one run.
 pub(crate) struct Env<'r> {
     pub(crate) store: &'r dyn Store,
@@ -43,6 +80,8 @@ pub(crate) struct Env<'r> {
     context: &'r Context,
     /// The newest commit when the run began.
     pub(super) opened: Stamp,
+    /// Which documents are too large to be looked at here.
+    pub(super) size: &'r SizeLimit,
     /// The cursors of the stages that have a place in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
 }
@@ -52,12 +91,13 @@ impl<'r> Env<'r> {
         db: &'r Db,
         collection: &'r Collection,
         query: &'r Query,
+        size: &'r SizeLimit,
         place_count: usize,
     ) -> Self {
         let store = db.store();
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
         let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
-        Env { store, collection, filter, fields, context, opened: store.newest_stamp(), open }
+        Env { store, collection, filter, fields, context, opened: store.newest_stamp(), size, open }
     }
 
     /// What a walk reads documents from.
@@ -166,6 +206,7 @@ impl Fetch {
         }
         let (store, collection, whole, opened) =
             (env.store, env.collection, env.filter, env.opened);
+        let size = env.size;
         let is_overtaken = || store.newest_stamp() != opened;
         // Whether the last document has passed, and how many did before it.
         let (mut has_passed, mut passed) = (false, 0);
@@ -174,6 +215,10 @@ impl Fetch {
             passed += u64::from(std::mem::replace(&mut has_passed, false));
             let mut answer = Ok(Emit::Taken);
             let mut see = |doc: Doc<'_>, is_overtaken: bool| {
+                if let Err(error) = size.check(doc) {
+                    answer = Err(error);
+                    return;
+                }
                 // What an index said may have been overtaken by a write since the walk began.
                 let filter = if is_overtaken { Some(whole) } else { filter.as_ref() };
                 answer = match filter.map_or(Ok(true), |filter| filter.matches(doc)) {

@@ -53,6 +53,8 @@ pub enum Report {
     CurrentOp {
         /// Whether connections at rest are told of too.
         idle_connections: bool,
+        /// Whether long commands are cut.
+        cuts_long: bool,
     },
     /// The sessions that are known; of these users, unless all are meant.
     Sessions {
@@ -197,15 +199,15 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let name = "$currentOp";
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
     check_admin(name, parser.context)?;
-    let mut idle_connections = false;
+    let (mut idle_connections, mut cuts_long) = (false, false);
     for element in doc {
         let (field, value) = (element.name.to_str_lossy(), element.value.get());
         let kind = value.kind().alias();
         match (&*field, value) {
             ("idleConnections", Value::Boolean(flag)) => idle_connections = flag,
+            ("truncateOps", Value::Boolean(flag)) => cuts_long = flag,
             (
-                "allUsers" | "idleSessions" | "localOps" | "truncateOps" | "idleCursors"
-                | "backtrace",
+                "allUsers" | "idleSessions" | "localOps" | "idleCursors" | "backtrace",
                 Value::Boolean(_),
             ) => {}
             ("idleConnections", _) => return Err(idle_type(&field, kind)),
@@ -217,7 +219,7 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             _ => return Err(unknown_option(&field)),
         }
     }
-    parser.push(Reporting::new(name, Report::CurrentOp { idle_connections }, doc));
+    parser.push(Reporting::new(name, Report::CurrentOp { idle_connections, cuts_long }, doc));
     Ok(())
 }
 

@@ -129,7 +129,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if pipeline.writes() {
         check_write_concerns(request, &pipeline)?;
         if ctx.server.write_lock.is_locked() {
-            return Ok(WriteLock::wait(ctx.server, ctx.deadline));
+            return Ok(WriteLock::wait(ctx.server, &ctx.connection.operation, ctx.deadline));
         }
     }
     if is_collectionless && !pipeline.is_origin() {

@@ -5,7 +5,7 @@ use marula_db::{Collection, Db, Namespace};
 use marula_error::{Error, Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 use crate::{storage_size, time_series, writes};
@@ -19,6 +19,7 @@ pub(super) static COMMAND: Command = Command {
     name: "collStats",
     aliases: &["collstats"],
     help: "Returns how many documents a collection has and how much they and its indexes take.",
+    place: Place::Reserved,
     fields: Fields::Known {
         place: "collStats",
         fields: &[Field::optional("scale", Types::NUMBER)],

@@ -2,7 +2,6 @@
 
 use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
-use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::{Auth, Command, Outcome, Place};
@@ -10,9 +9,10 @@ use crate::auth::access::Access;
 use crate::auth::check::{self, Check, Target};
 use crate::context::Context;
 use crate::operation::{Progress, Report};
+use crate::query_args;
 use crate::request::Request;
 use crate::server::Server;
-use crate::{dispatch, host};
+use crate::{dispatch, host, shown_command};
 
 errors! {
     no_op() = NoSuchKey, "Missing expected field \"op\"";
@@ -23,6 +23,7 @@ errors! {
 pub(super) static CURRENT: Command = Command {
     name: "currentOp",
     help: "Lists the operations that run now.",
+    place: Place::Reserved,
     admin_only: true,
     auth: Auth::Content(demands),
     run: current,
@@ -52,7 +53,8 @@ fn current(
             }
         }
     });
-    let filter = Filter::parse(conditions.as_doc(), &QueryContext::default())?;
+    let filter =
+        Filter::parse(conditions.as_doc(), &query_args::query_context(context, None, None, None)?)?;
     let own = context.restrained().filter(|_| request.flag("$ownOps"));
     let own = own.map(|access| access.user.clone());
     let mut operations = reply.begin_array("inprog");
@@ -62,7 +64,7 @@ fn current(
         }
         let is_shown = report.op_id != 0 && report.detail.is_some();
         if is_shown || shows_idle {
-            let document = describe(context.server, &report, context.now_ms);
+            let document = describe(context.server, &report, context.now_ms, Long::Cut);
             if filter.matches(document.as_doc())? {
                 operations.push(&document);
             }
@@ -76,8 +78,17 @@ fn current(
     Ok(Outcome::Done)
 }
 
+/// How long commands are shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Long {
+    /// As they were sent.
+    Whole,
+    /// As the beginning of their text.
+    Cut,
+}
+
 /// An operation as `currentOp` shows it.
-pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf {
+pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long) -> DocBuf {
     let is_active = report.op_id != 0;
     DocBuf::build(|out| {
         out.append("type", "op");
@@ -107,7 +118,10 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
         out.append("microsecs_running", running_us);
         out.append("op", detail.command.kind.name());
         out.append("ns", detail.ns.as_str());
-        out.append("command", &detail.body);
+        match long {
+            Long::Whole => out.append("command", &detail.body),
+            Long::Cut => out.append("command", &shown_command::cut(&detail.body)),
+        };
         if let Some(summary) = &detail.plan_summary {
             out.append("planSummary", summary.as_str());
         }
@@ -122,7 +136,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64) -> DocBuf 
         }
         out.append("numYields", 0);
         out.begin_doc("locks").finish();
-        out.append("waitingForLock", false);
+        out.append("waitingForLock", report.waits_for_lock);
         out.begin_doc("lockStats").finish();
     })
 }

@@ -3,7 +3,7 @@
 use marula_bson::{BStr, DocWriter, Value};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 use crate::{host, storage_size};
@@ -16,6 +16,7 @@ pub(super) static COMMAND: Command = Command {
     name: "dbStats",
     aliases: &["dbstats"],
     help: "Returns how many collections, documents and indexes a database has and how much they take.",
+    place: Place::Reserved,
     auth: Auth::Database(&["dbStats"]),
     run,
     ..Command::DEFAULT

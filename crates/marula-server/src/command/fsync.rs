@@ -4,7 +4,7 @@ use marula_bson::DocWriter;
 use marula_db::storage_error::ForClient;
 use marula_error::Result;
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -20,6 +20,7 @@ pub(super) static LOCK: Command = Command {
 pub(super) static UNLOCK: Command = Command {
     name: "fsyncUnlock",
     help: "Takes one lock of fsync back; writes go on when none is left.",
+    place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["unlock"]),
     run: unlock,

@@ -3,13 +3,14 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "getCmdLineOpts",
     help: "Returns the command line and the options in effect, as a configuration file would say them.",
+    place: Place::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "getCmdLineOpts", fields: &[] },
     auth: Auth::Cluster(&["getCmdLineOpts"]),

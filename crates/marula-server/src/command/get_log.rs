@@ -3,7 +3,7 @@
 use marula_bson::{ByteSlice, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -15,6 +15,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "getLog",
     help: "Returns the last lines of the log, or the warnings of the start.",
+    place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["getLog"]),
     run,

@@ -3,7 +3,7 @@
 use marula_bson::{DocWriter, Value};
 use marula_error::Result;
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::parameters::{self, ROWS, Refused};
 use crate::request::Request;
@@ -11,6 +11,7 @@ use crate::request::Request;
 pub(super) static GET: Command = Command {
     name: "getParameter",
     help: "Returns server parameters by name, or all of them.",
+    place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["getParameter"]),
     run: get,
@@ -20,6 +21,7 @@ pub(super) static GET: Command = Command {
 pub(super) static SET: Command = Command {
     name: "setParameter",
     help: "Changes a server parameter while the server runs.",
+    place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["setParameter"]),
     run: set,

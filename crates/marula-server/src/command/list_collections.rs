@@ -5,20 +5,21 @@ use std::sync::Arc;
 use marula_bson::{Binary, DocBuf, DocWriter, Value, doc};
 use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
-use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::listing;
+use crate::query_args;
 use crate::request::Request;
 use crate::time_series;
 
 pub(super) static COMMAND: Command = Command {
     name: "listCollections",
     help: "Lists the collections and views of a database with their options, filtered if asked.",
+    place: Place::Reserved,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "listCollections",
@@ -42,7 +43,7 @@ fn run(
     let name_only = request.flag("nameOnly");
     let filter = match request.arg("filter") {
         Some(Value::Document(filter)) if !filter.is_empty() => {
-            Some(Filter::parse(filter, &QueryContext::default())?)
+            Some(Filter::parse(filter, &query_args::query_context(context, None, None, None)?)?)
         }
         _ => None,
     };

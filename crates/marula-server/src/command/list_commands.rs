@@ -10,7 +10,7 @@ use crate::request::Request;
 pub(super) static COMMAND: Command = Command {
     name: "listCommands",
     help: "Lists the commands of this server and what each is for.",
-    place: Place::Pool,
+    place: Place::Reserved,
     run,
     auth: Auth::Anyone,
     ..Command::DEFAULT

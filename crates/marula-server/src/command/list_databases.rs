@@ -2,13 +2,13 @@
 
 use marula_bson::{DocBuf, DocWriter, Value, doc};
 use marula_error::{Result, errors};
-use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::Target;
 use crate::context::Context;
+use crate::query_args;
 use crate::request::Request;
 use crate::storage_size;
 
@@ -19,6 +19,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "listDatabases",
     help: "Lists the databases with their sizes, or their names alone.",
+    place: Place::Reserved,
     admin_only: true,
     in_api_v1: true,
     fields: Fields::Strict {
@@ -41,7 +42,9 @@ fn run(
 ) -> Result<Outcome> {
     let name_only = request.flag("nameOnly");
     let filter = match request.arg("filter") {
-        Some(Value::Document(filter)) => Some(Filter::parse(filter, &QueryContext::default())?),
+        Some(Value::Document(filter)) => {
+            Some(Filter::parse(filter, &query_args::query_context(context, None, None, None)?)?)
+        }
         _ => None,
     };
     let db = &context.server.db;

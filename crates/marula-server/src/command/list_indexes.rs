@@ -5,7 +5,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, Outcome, Place};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
@@ -19,6 +19,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "listIndexes",
     help: "Lists the indexes of a collection.",
+    place: Place::Reserved,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "listIndexes",

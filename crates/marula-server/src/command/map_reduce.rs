@@ -108,7 +108,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Err(on_view());
     }
     if matches!(output, Output::To { .. }) && ctx.server.write_lock.is_locked() {
-        return Ok(WriteLock::wait(ctx.server, ctx.deadline));
+        return Ok(WriteLock::wait(ctx.server, &ctx.connection.operation, ctx.deadline));
     }
     let collation = request.arg("collation");
     let mut context = query_args::query_context(ctx, collection.as_deref(), collation, None)?;

@@ -310,6 +310,9 @@ pub enum Place {
     Inline,
     /// On a pool thread, where it may take its time.
     Pool,
+    /// On a pool thread, for which some are kept free: what operators need when everything else is busy. It takes
+    /// little time and waits for no other operation.
+    Reserved,
     /// It is called on the network worker and may answer [`Outcome::ToPool`] before it has done anything.
     Decides,
 }

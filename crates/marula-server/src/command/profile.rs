@@ -6,7 +6,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::fields::{self, Types};
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::profiling::{self, Database};
@@ -22,6 +22,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "profile",
     help: "Returns the level of a database's profiler, and changes it.",
+    place: Place::Reserved,
     auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT

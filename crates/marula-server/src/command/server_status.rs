@@ -13,7 +13,7 @@ use marula_error::Result;
 use marula_wire::Compressor;
 
 use super::build_info::compatible_version;
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host;
@@ -23,6 +23,7 @@ use crate::server::Server;
 pub(super) static COMMAND: Command = Command {
     name: "serverStatus",
     help: "Returns the server's numbers: operations, connections, memory, network, storage engine and more.",
+    place: Place::Reserved,
     auth: Auth::Cluster(&["serverStatus"]),
     run,
     ..Command::DEFAULT
@@ -288,6 +289,7 @@ fn network(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "numSlowDNSOperations": 0_i64,
         "numSlowSSLOperations": 0_i64,
         "numRequests": long(network.requests),
+        "numLateWorkers": long(network.late),
     );
     let mut all = out.begin_doc("compression");
     for compressor in [Compressor::Snappy, Compressor::Zstd, Compressor::Zlib] {

@@ -52,6 +52,7 @@ pub(super) static END: Command = Command {
 pub(super) static KILL: Command = Command {
     name: "killSessions",
     help: "Ends sessions of one's own, their cursors and their operations.",
+    place: Place::Reserved,
     run: kill,
     ..SESSION
 };
@@ -59,6 +60,7 @@ pub(super) static KILL: Command = Command {
 pub(super) static KILL_ALL: Command = Command {
     name: "killAllSessions",
     help: "Ends the sessions of these users, or of all, with their cursors and operations.",
+    place: Place::Reserved,
     run: kill_all,
     auth: Auth::Cluster(&["killAnySession"]),
     ..SESSION
@@ -67,6 +69,7 @@ pub(super) static KILL_ALL: Command = Command {
 pub(super) static KILL_ALL_BY_PATTERN: Command = Command {
     name: "killAllSessionsByPattern",
     help: "Ends the sessions that match a pattern, or all, with their cursors and operations.",
+    place: Place::Reserved,
     run: kill_all_by_pattern,
     auth: Auth::Cluster(&["killAnySession"]),
     ..SESSION

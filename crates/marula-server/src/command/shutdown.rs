@@ -3,13 +3,14 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "shutdown",
     help: "Ends the server; what runs may finish first unless force is said.",
+    place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["shutdown"]),
     run,

@@ -2,7 +2,6 @@
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
-use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
@@ -12,6 +11,7 @@ use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::auth::roles;
 use crate::context::Context;
+use crate::query_args;
 use crate::request::Request;
 
 errors! {
@@ -22,6 +22,7 @@ errors! {
 pub(super) static USERS: Command = Command {
     name: "usersInfo",
     help: "Lists users with their roles and, if asked, their credentials, privileges and restrictions.",
+    place: Place::Reserved,
     fields: Fields::Strict {
         place: "usersInfo",
         fields: &[
@@ -122,8 +123,8 @@ fn users(
     if matches!(&asked, Asked::Named(names) if names.is_empty()) {
         return Err(no_names());
     }
-    let filter =
-        filter.map(|filter| Filter::parse(filter, &QueryContext::default())).transpose()?;
+    let context = query_args::query_context(ctx, None, None, None)?;
+    let filter = filter.map(|filter| Filter::parse(filter, &context)).transpose()?;
     let mut out = reply.begin_array("users");
     for user in documents.list(Of::User, &|name| asked.has(name, request.db))? {
         let line = DocBuf::build(|out| write_line(user.as_doc(), shown, out));

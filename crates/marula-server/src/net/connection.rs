@@ -9,12 +9,14 @@ use std::time::Instant;
 use marula_wire::{OwnedMessage, frame_length};
 
 use super::listen::Stream;
-use super::service::{Disconnected, Service};
+use super::service::{Disconnected, Lane, Service};
 
 /// The least room that is made for the rest of a message; more as more has come.
 const GROWTH_BYTES_MIN: usize = 64 * 1024;
 /// The most that is read of one message before others have their turn.
 const GROWTH_BYTES_MAX: usize = 1024 * 1024;
+/// The most that is sent to one client before others have their turn.
+const SEND_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) struct Connection<S: Service> {
     pub(super) id: u64,
@@ -30,6 +32,8 @@ pub(super) struct Connection<S: Service> {
     /// Bytes that are not yet sent, from `sent` on.
     output: Vec<u8>,
     sent: usize,
+    /// Whether the socket may take more of them. A full one makes an event once it does.
+    pub(super) writable: bool,
     /// Whether the socket may have bytes to read. Edge-triggered polls say it once.
     pub(super) readable: bool,
     /// Whether the client has closed its side: reading goes on until it says so too.
@@ -51,9 +55,9 @@ pub(super) enum Parked {
     /// A wake; the reply is ready.
     Held { reply: Vec<u8> },
     /// A wake or the deadline; then the pool.
-    Retry { message: OwnedMessage, arrived: Instant, deadline: Instant },
+    Retry { message: OwnedMessage, arrived: Instant, deadline: Instant, lane: Lane },
     /// The client to take what was sent; then the pool, for the next reply of the stream.
-    Stream { message: OwnedMessage, arrived: Instant },
+    Stream { message: OwnedMessage, arrived: Instant, lane: Lane },
 }
 
 /// What reading brought.
@@ -85,6 +89,7 @@ impl<S: Service> Connection<S> {
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
+            writable: false,
             readable: false,
             peer_closed: false,
             closing: false,
@@ -104,6 +109,12 @@ impl<S: Service> Connection<S> {
             || self.is_parked()
             || self.closing
             || self.peer_closed
+            || self.can_send()
+    }
+
+    /// Whether there is something to send that the socket may take.
+    pub(super) fn can_send(&self) -> bool {
+        self.writable && !self.is_drained()
     }
 
     /// Whether the client has taken all that was sent.
@@ -166,7 +177,7 @@ impl<S: Service> Connection<S> {
             self.output.extend_from_slice(bytes);
             return self.flush();
         }
-        let taken = write_all_now(&mut self.stream, bytes)?;
+        let taken = self.write_now(bytes)?;
         self.output.extend_from_slice(bytes.get(taken..).unwrap_or_default());
         Ok(())
     }
@@ -188,8 +199,10 @@ impl<S: Service> Connection<S> {
 
     /// Sends what is not yet sent, as far as the client takes it.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let rest = self.output.get(self.sent..).unwrap_or_default();
-        self.sent += write_all_now(&mut self.stream, rest)?;
+        let output = std::mem::take(&mut self.output);
+        let taken = self.write_now(output.get(self.sent..).unwrap_or_default());
+        self.output = output;
+        self.sent += taken?;
         if self.sent == self.output.len() {
             // A slow client's buffer is not kept: it may never be slow again.
             self.output = Vec::new();
@@ -197,21 +210,28 @@ impl<S: Service> Connection<S> {
         }
         Ok(())
     }
-}
 
-/// Writes until all is written or the socket is full; returns how much was.
-///
-/// A partial write is followed by another: only a write that would block makes the poll tell of room.
-fn write_all_now(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
-    let mut written = 0;
-    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-        match stream.write(rest) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error),
+    /// Writes until all is written, the socket is full, or others should have their turn; returns how much was.
+    ///
+    /// A partial write is followed by another: only a write that would block makes the poll tell of room.
+    fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        self.writable = true;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            if written >= SEND_BYTES_MAX {
+                break;
+            }
+            match self.stream.write(rest.get(..SEND_BYTES_MAX).unwrap_or(rest)) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(written)
     }
-    Ok(written)
 }

@@ -2,7 +2,9 @@
 //!
 //! Each worker counts in a place of its own, so that counting costs no contention; reading adds them up.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use marula_wire::Compressor;
 
@@ -34,6 +36,8 @@ pub struct Network {
     pub physical_bytes_out: u64,
     /// Messages received.
     pub requests: u64,
+    /// How often a worker was found to be with one connection for too long.
+    pub late: u64,
     /// Per compressor, by its id.
     pub compression: [Compression; Compressor::ALL.len()],
 }
@@ -59,6 +63,7 @@ pub struct Compression {
 pub(super) struct WorkerCounters {
     /// Connections that it has or that are on their way to it; the accepting worker adds.
     pub(super) placed: AtomicU64,
+    pub(super) busy: Busy,
     pub(super) active: Count,
     pub(super) bytes_in: Count,
     pub(super) bytes_out: Count,
@@ -74,6 +79,37 @@ struct CompressionCounts {
     compressor_out: Count,
     decompressor_in: Count,
     decompressor_out: Count,
+}
+
+/// The moment that others are counted from.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// What a worker is busy with, for the one who watches it.
+#[derive(Default)]
+pub(super) struct Busy {
+    /// Microseconds since the epoch, and one more; zero while it is with no connection.
+    since: AtomicU64,
+    connection: AtomicU64,
+}
+
+impl Busy {
+    pub(super) fn begin(&self, connection: u64, now: Instant) {
+        self.connection.store(connection, Ordering::Relaxed);
+        let since = now.saturating_duration_since(*EPOCH).as_micros() as u64 + 1;
+        self.since.store(since, Ordering::Release);
+    }
+
+    pub(super) fn end(&self) {
+        self.since.store(0, Ordering::Release);
+    }
+
+    /// When it began with its connection, as a number, the connection, and how long that is ago.
+    pub(super) fn look(&self) -> Option<(u64, u64, Duration)> {
+        let since = self.since.load(Ordering::Acquire);
+        let began = Duration::from_micros(since.checked_sub(1)?);
+        let connection = self.connection.load(Ordering::Relaxed);
+        Some((since, connection, EPOCH.elapsed().saturating_sub(began)))
+    }
 }
 
 /// A number that one thread changes and any reads.
@@ -124,6 +160,8 @@ pub(super) struct Counters {
     pub(super) workers: Vec<WorkerCounters>,
     pub(super) total_created: Count,
     pub(super) rejected: Count,
+    /// How often a worker was found to be with one connection for too long.
+    pub(super) late: Count,
     /// Connections that were accepted and not yet closed, those on their way to a worker included.
     pub(super) current: AtomicU64,
 }
@@ -134,6 +172,7 @@ impl Counters {
             workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
             total_created: Count::default(),
             rejected: Count::default(),
+            late: Count::default(),
             current: AtomicU64::new(0),
         }
     }
@@ -150,7 +189,7 @@ impl Counters {
     }
 
     pub(super) fn network(&self) -> Network {
-        let mut total = Network::default();
+        let mut total = Network { late: self.late.get(), ..Network::default() };
         for worker in &self.workers {
             total.bytes_in += worker.bytes_in.get();
             total.bytes_out += worker.bytes_out.get();

@@ -10,7 +10,7 @@ use std::time::Instant;
 use marula_error::errors;
 use marula_wire::{Message, ReplyBuffer};
 
-use super::service::{Arm, Call, Service, Step};
+use super::service::{Arm, Call, Lane, Order, Service, Step};
 
 errors! {
     /// The server has a mistake; the log has the rest.
@@ -30,10 +30,10 @@ pub(super) enum Verdict {
     Done,
     /// As `Done`, and it is sent when woken.
     Hold(Arm),
-    Retry(Arm, Instant),
+    Retry(Arm, Instant, Lane),
     /// The reply is in the buffer, and another follows.
-    Stream,
-    ToPool,
+    Stream(Lane),
+    ToPool(Order),
     /// As `Done`, and the connection closes.
     Close,
 }
@@ -67,23 +67,22 @@ pub(super) fn call<S: Service>(
         reply.error(&panicked());
         Step::Reply
     });
-    let streams = matches!(step, Step::Stream) && message.exhaust_allowed();
     let silent = message.more_to_come();
     match step {
-        Step::ToPool => {
+        Step::ToPool(order) => {
             reply.abandon();
-            (Verdict::ToPool, 0)
+            (Verdict::ToPool(order), 0)
         }
-        Step::Retry(arm, deadline) => {
+        Step::Retry(arm, deadline, lane) => {
             reply.abandon();
-            (Verdict::Retry(arm, deadline), 0)
+            (Verdict::Retry(arm, deadline, lane), 0)
         }
         Step::NoReply => {
             reply.abandon();
             (Verdict::Done, 0)
         }
         // What nobody waits for need not be held.
-        Step::Reply | Step::Hold(_) | Step::Stream if silent => {
+        Step::Reply | Step::Hold(_) | Step::Stream(_) if silent => {
             reply.abandon();
             (Verdict::Done, 0)
         }
@@ -93,8 +92,10 @@ pub(super) fn call<S: Service>(
         }
         Step::Close => (Verdict::Close, finish(reply, false)),
         Step::Hold(arm) => (Verdict::Hold(arm), finish(reply, false)),
-        Step::Stream if streams => (Verdict::Stream, finish(reply, true)),
-        Step::Reply | Step::Stream => (Verdict::Done, finish(reply, false)),
+        Step::Stream(lane) if message.exhaust_allowed() => {
+            (Verdict::Stream(lane), finish(reply, true))
+        }
+        Step::Reply | Step::Stream(_) => (Verdict::Done, finish(reply, false)),
     }
 }
 

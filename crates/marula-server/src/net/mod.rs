@@ -11,11 +11,13 @@
 //! A few *workers* own the connections and poll them, edge-triggered; each request costs one read and one write.
 //! What may be long runs in the *pool*, which grows with the time that work waits. While a request is out (in the pool, or
 //! parked until it is woken) its connection is not read, only watched for the client's leaving.
-//! Nothing here ticks while nothing happens. Start with [`service`].
+//! Nothing here ticks while nothing happens, but for one thread that looks twice a second whether a worker is held up.
+//! Start with [`service`].
 
 mod connection;
 mod counters;
 mod guard;
+mod late;
 mod listen;
 mod pool;
 pub mod service;
@@ -52,7 +54,7 @@ pub struct Options {
     pub workers: usize,
     /// The most connections at one time; further ones are closed as they come.
     pub connections_max: usize,
-    /// The most threads of the pool.
+    /// The most threads of the pool, those with long calls left out.
     pub pool_threads_max: usize,
     /// The compressors that a message may use.
     pub compressors: Compressors,
@@ -90,6 +92,7 @@ pub struct NetHandle {
     stop: Box<dyn Fn(Stop) + Send + Sync>,
     threads: Vec<thread::JoinHandle<()>>,
     pool_idle: Box<dyn Fn(Instant) + Send + Sync>,
+    late: late::Watch,
 }
 
 /// When the connections end.
@@ -120,7 +123,11 @@ pub fn start<S: Service>(
         polls.push(poll);
     }
     let counters = Arc::new(Counters::new(workers));
-    let pool = Arc::new(Pool::new(Arc::clone(&service), options.pool_threads_max.max(1)));
+    let pool = Arc::new(Pool::new(
+        Arc::clone(&service),
+        options.pool_threads_max.max(1),
+        options.compressors,
+    ));
     let connections_max = options.connections_max;
     let shared = Arc::new(Shared {
         service,
@@ -139,6 +146,7 @@ pub fn start<S: Service>(
         let thread = thread::Builder::new().name(format!("net-{index}"));
         threads.push(thread.spawn(move || worker.run())?);
     }
+    let late = late::Watch::start(Arc::clone(&shared.service), Arc::clone(&counters))?;
     let stop = move |stop| {
         for mailbox in &shared.mailboxes {
             mailbox.send(Mail::Stop(stop));
@@ -152,6 +160,7 @@ pub fn start<S: Service>(
         stop: Box::new(stop),
         threads,
         pool_idle: Box::new(pool_idle),
+        late,
     })
 }
 
@@ -191,6 +200,7 @@ impl NetHandle {
             }
         }
         (self.pool_idle)(leave_at);
+        self.late.stop();
     }
 }
 

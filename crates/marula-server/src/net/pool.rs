@@ -1,35 +1,66 @@
 //! Threads for what may be long.
 //!
-//! A request that finds no idle thread waits. A thread is added at once while there are fewer than cores, and after
-//! that each time the oldest request has waited [`WAIT_MAX`]: short work then does not queue behind long work for
-//! more than that, and a burst of short work does not make threads that it does not need. An idle thread ends after
-//! [`IDLE_MAX`]; the one that became idle last is used first, so that the others may end.
+//! ```text
+//!            reserved ─┐                        ┌─ kept free, for the reserved lane alone
+//!  submit ─►           ├─► threads: eager … usual … with long calls … most
+//!            ordinary ─┘            └─ added as the oldest call has waited
+//! ```
+//!
+//! A call that finds no idle thread waits in its lane. A thread is added at once while there are fewer than cores, and
+//! after that each time the oldest call has waited [`WAIT_MAX`]: short work then does not queue behind long work for
+//! more than that, and a burst of short work does not make threads that it does not need. There are usually at most
+//! `threads_max` of them. One that has been at its call for [`LONG`] does not count there, so that long calls do not lock
+//! everybody else out; but all together are at most [`TIMES_MAX`] times as many, and the last [`RESERVED`] of these take
+//! calls of the reserved lane alone. An idle thread ends after [`IDLE_MAX`]; the one that became idle last is used first,
+//! so that the others may end.
+//!
+//! A call whose deadline has passed, or whose client has left, does not wait for its turn: it moves to the reserved lane,
+//! where it finds that it must end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use marula_wire::{OwnedMessage, ReplyBuffer};
+use marula_wire::{Compressors, OwnedMessage, Refusal, ReplyBuffer};
 use parking_lot::{Condvar, Mutex};
 
 use super::guard::{self, Verdict};
-use super::service::{Call, Service};
+use super::service::{Call, Lane, Order, Place, Reason, Service};
 use super::wake::Mailbox;
 use super::worker::Mail;
 
-/// How long a request waits before a thread is added.
+/// How long a call waits before a thread is added.
 const WAIT_MAX: Duration = Duration::from_millis(10);
+/// How often the calls that wait are looked through for those that must end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+/// A call that has run for so long is a long one.
+const LONG: Duration = Duration::from_millis(200);
+/// So many times as many threads as usual there may be while long calls run.
+const TIMES_MAX: usize = 4;
+/// So many threads are kept for the reserved lane.
+const RESERVED: usize = 16;
+/// Where so many long calls run, one more thread is added at a time: what comes is not short work.
+const LONG_CALLS_PER_THREAD: usize = 8;
 
 /// One call to be made on a pool thread, and where its outcome goes.
 pub(super) struct Job<S: Service> {
     pub(super) slot: usize,
     pub(super) state: S::Connection,
-    pub(super) message: OwnedMessage,
+    pub(super) work: Work,
     pub(super) call: Call,
+    pub(super) order: Order,
     pub(super) home: Arc<Mailbox<Mail<S>>>,
+}
+
+/// What is to be called for.
+pub(super) enum Work {
+    /// A message.
+    Message(OwnedMessage),
+    /// A frame that is so large that reading it is work too.
+    Frame(Vec<u8>),
 }
 
 /// The outcome of a job.
@@ -46,8 +77,26 @@ pub(super) struct Outcome<S: Service> {
     pub(super) verdict: Verdict,
 }
 
+/// A frame that was read here: its bytes as they came, and uncompressed.
+#[derive(Clone, Copy)]
+pub(super) struct Read {
+    pub(super) physical: usize,
+    pub(super) logical: usize,
+    pub(super) compressor: Option<marula_wire::Compressor>,
+}
+
+/// A frame that holds no message.
+pub(super) struct Refused<S: Service> {
+    pub(super) slot: usize,
+    pub(super) state: S::Connection,
+    pub(super) physical: usize,
+    pub(super) refusal: Refusal,
+}
+
 pub(super) struct Pool<S: Service> {
     service: Arc<S>,
+    compressors: Compressors,
+    /// The most threads, those with long calls left out.
     threads_max: usize,
     /// Threads that are added without waiting.
     threads_eager: usize,
@@ -59,10 +108,17 @@ pub(super) struct Pool<S: Service> {
 }
 
 struct State<S: Service> {
-    queue: VecDeque<(Instant, Job<S>)>,
+    reserved: VecDeque<(Instant, Job<S>)>,
+    ordinary: VecDeque<(Instant, Job<S>)>,
     /// The bells of the idle threads; the last became idle last.
     idle: Vec<Arc<Condvar>>,
     threads: usize,
+    /// Since when each thread has been at its call, by the thread's number, and the lane of that.
+    running: Vec<Option<(Instant, Lane)>>,
+    /// The numbers that no thread has.
+    free: Vec<usize>,
+    /// How many calls of the ordinary lane run.
+    ordinary_running: usize,
     watcher: Watcher,
     stopping: bool,
 }
@@ -77,18 +133,51 @@ enum Watcher {
     Awake,
 }
 
+impl<S: Service> State<S> {
+    fn push(&mut self, job: Job<S>) {
+        let queue = match job.order.lane {
+            Lane::Ordinary => &mut self.ordinary,
+            Lane::Reserved => &mut self.reserved,
+        };
+        queue.push_back((Instant::now(), job));
+    }
+
+    /// How many calls have run for long.
+    fn long_running(&self, now: Instant) -> usize {
+        let since = self.running.iter().flatten().map(|&(since, _)| since);
+        since.filter(|&since| now.saturating_duration_since(since) >= LONG).count()
+    }
+
+    fn begin(&mut self, number: usize, lane: Lane) {
+        self.end(number);
+        self.ordinary_running += usize::from(lane == Lane::Ordinary);
+        self.running[number] = Some((Instant::now(), lane));
+    }
+
+    fn end(&mut self, number: usize) {
+        if let Some((_, Lane::Ordinary)) = self.running[number].take() {
+            self.ordinary_running -= 1;
+        }
+    }
+}
+
 impl<S: Service> Pool<S> {
-    pub(super) fn new(service: Arc<S>, threads_max: usize) -> Self {
+    pub(super) fn new(service: Arc<S>, threads_max: usize, compressors: Compressors) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let state = State {
-            queue: VecDeque::new(),
+            reserved: VecDeque::new(),
+            ordinary: VecDeque::new(),
             idle: Vec::new(),
             threads: 0,
+            running: Vec::new(),
+            free: Vec::new(),
+            ordinary_running: 0,
             watcher: Watcher::None,
             stopping: false,
         };
         Pool {
             service,
+            compressors,
             threads_max,
             threads_eager: cores.min(threads_max),
             state: Mutex::new(state),
@@ -97,11 +186,34 @@ impl<S: Service> Pool<S> {
         }
     }
 
+    /// How many calls of the ordinary lane may run now.
+    fn ordinary_max(&self, state: &State<S>) -> usize {
+        if state.ordinary_running < self.threads_max {
+            return self.threads_max;
+        }
+        let with_long = self.threads_max + state.long_running(Instant::now());
+        with_long.min(self.threads_max * TIMES_MAX)
+    }
+
+    fn may_run(&self, state: &State<S>, lane: Lane) -> bool {
+        lane == Lane::Reserved || state.ordinary_running < self.ordinary_max(state)
+    }
+
+    /// The most threads that there may be for what waits in a lane.
+    fn threads_max(&self, state: &State<S>, lane: Lane) -> usize {
+        match lane {
+            Lane::Ordinary => self.ordinary_max(state),
+            Lane::Reserved => self.threads_max * TIMES_MAX + RESERVED,
+        }
+    }
+
     /// Queues a call.
     pub(super) fn submit(self: &Arc<Self>, job: Job<S>) {
         let mut state = self.state.lock();
-        state.queue.push_back((Instant::now(), job));
-        if let Some(bell) = state.idle.pop() {
+        let may_run = self.may_run(&state, job.order.lane);
+        state.push(job);
+        let bell = if may_run { state.idle.pop() } else { None };
+        if let Some(bell) = bell {
             bell.notify_one();
         } else if state.threads < self.threads_eager {
             self.add_thread(&mut state);
@@ -133,11 +245,19 @@ impl<S: Service> Pool<S> {
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State<S>) {
+        let number = state.free.pop().unwrap_or_else(|| {
+            state.running.push(None);
+            state.running.len() - 1
+        });
         let pool = Arc::clone(self);
-        match thread::Builder::new().name("pool".to_owned()).spawn(move || pool.work()) {
+        let work = move || Thread { pool, number }.work();
+        match thread::Builder::new().name("pool".to_owned()).spawn(work) {
             Ok(_) => state.threads += 1,
             // The threads that there are go on; with none the request waits for the next attempt.
-            Err(error) => tracing::error!(%error, "could not start a pool thread"),
+            Err(error) => {
+                state.free.push(number);
+                tracing::error!(%error, "could not start a pool thread");
+            }
         }
     }
 
@@ -149,65 +269,178 @@ impl<S: Service> Pool<S> {
         }
     }
 
-    /// Adds a thread whenever the oldest request has waited too long; sleeps while nothing waits.
+    /// Adds a thread whenever the oldest call has waited too long; sleeps while nothing waits.
     fn watch(self: Arc<Self>) {
+        let mut looked = Instant::now();
         let mut state = self.state.lock();
         while !state.stopping {
-            let oldest = state.queue.front().map(|&(since, _)| since);
-            // No thread ends while requests are queued: with all threads there, the next chance to add one
-            // comes after the queue was empty.
-            let Some(since) = oldest.filter(|_| state.threads < self.threads_max) else {
+            if state.reserved.is_empty() && state.ordinary.is_empty() {
                 state.watcher = Watcher::Asleep;
                 self.queued.wait(&mut state);
                 state.watcher = Watcher::Awake;
                 continue;
-            };
-            if since.elapsed() < WAIT_MAX {
-                self.queued.wait_until(&mut state, since + WAIT_MAX);
-            } else {
-                self.add_thread(&mut state);
-                // The new thread takes the oldest request; the next one is looked at after a while.
-                self.queued.wait_for(&mut state, WAIT_MAX);
+            }
+            let now = Instant::now();
+            if now.duration_since(looked) >= LOOK_EVERY {
+                looked = now;
+                self.hasten(&mut state, now);
+            }
+            self.add_threads(&mut state, now);
+            self.queued.wait_for(&mut state, WAIT_MAX);
+        }
+    }
+
+    /// Adds threads for what has waited too long, or wakes one that may take it now.
+    fn add_threads(self: &Arc<Self>, state: &mut State<S>, now: Instant) {
+        let is_late = |queue: &VecDeque<(Instant, Job<S>)>| {
+            queue.front().is_some_and(|&(since, _)| now.duration_since(since) >= WAIT_MAX)
+        };
+        let lane = if is_late(&state.reserved) {
+            Lane::Reserved
+        } else if is_late(&state.ordinary) && self.may_run(state, Lane::Ordinary) {
+            Lane::Ordinary
+        } else {
+            return;
+        };
+        let waiting = state.reserved.len() + state.ordinary.len();
+        let wanted = (1 + state.long_running(now) / LONG_CALLS_PER_THREAD).min(waiting);
+        for _ in 0..wanted {
+            if let Some(bell) = state.idle.pop() {
+                bell.notify_one();
+            } else if state.threads < self.threads_max(state, lane) {
+                self.add_thread(state);
             }
         }
     }
 
-    fn work(self: Arc<Self>) {
+    /// Has those calls end that wait for their turn and must end.
+    fn hasten(&self, state: &mut State<S>, now: Instant) {
+        let must_end = |job: &Job<S>| {
+            job.order.deadline.is_some_and(|deadline| deadline <= now)
+                || self.service.is_ended(&job.state)
+        };
+        if !state.ordinary.iter().any(|(_, job)| must_end(job)) {
+            return;
+        }
+        for (since, mut job) in std::mem::take(&mut state.ordinary) {
+            match must_end(&job) {
+                true => {
+                    job.order.lane = Lane::Reserved;
+                    state.reserved.push_front((since, job));
+                }
+                false => state.ordinary.push_back((since, job)),
+            }
+        }
+    }
+}
+
+/// One thread. Dropping it takes it off the pool's count.
+struct Thread<S: Service> {
+    pool: Arc<Pool<S>>,
+    number: usize,
+}
+
+impl<S: Service> Drop for Thread<S> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        state.end(self.number);
+        state.free.push(self.number);
+        state.threads -= 1;
+        if state.threads == 0 {
+            self.pool.ended.notify_all();
+        }
+    }
+}
+
+impl<S: Service> Thread<S> {
+    fn work(self) {
         let bell = Arc::new(Condvar::new());
         let mut reply = ReplyBuffer::new();
-        while let Some(job) = self.next(&bell) {
-            self.run(job, &mut reply);
+        while let Some(mut job) = self.next(&bell) {
+            while let Some(again) = self.run(job, &mut reply) {
+                match self.go_on(again) {
+                    Some(same) => job = same,
+                    None => break,
+                }
+            }
         }
     }
 
-    /// The next job; `None` when the thread, which is no longer counted then, should end.
+    /// The next job; `None` when the thread should end.
     fn next(&self, bell: &Arc<Condvar>) -> Option<Job<S>> {
-        let mut state = self.state.lock();
+        let pool = &*self.pool;
+        let mut state = pool.state.lock();
+        state.end(self.number);
         loop {
-            if let Some((_, job)) = state.queue.pop_front() {
+            let job = match state.reserved.pop_front() {
+                None if pool.may_run(&state, Lane::Ordinary) => state.ordinary.pop_front(),
+                job => job,
+            };
+            if let Some((_, job)) = job {
+                state.begin(self.number, job.order.lane);
                 return Some(job);
             }
             if state.stopping {
-                break;
+                return None;
             }
             state.idle.push(Arc::clone(bell));
             let late = bell.wait_for(&mut state, IDLE_MAX).timed_out();
             state.idle.retain(|other| !Arc::ptr_eq(other, bell));
-            if late && state.queue.is_empty() {
-                break;
+            if late && state.reserved.is_empty() && state.ordinary.is_empty() {
+                return None;
             }
         }
-        state.threads -= 1;
-        if state.threads == 0 {
-            self.ended.notify_all();
+    }
+
+    /// A call that has come to be known by reading its frame: it goes on here, or waits in its lane.
+    fn go_on(&self, job: Job<S>) -> Option<Job<S>> {
+        let pool = &*self.pool;
+        let mut state = pool.state.lock();
+        let is_next = job.order.lane == Lane::Reserved
+            || state.ordinary.is_empty() && pool.may_run(&state, Lane::Ordinary);
+        if is_next {
+            state.begin(self.number, job.order.lane);
+            return Some(job);
         }
+        state.push(job);
         None
     }
 
-    fn run(&self, job: Job<S>, reply: &mut ReplyBuffer) {
-        let Job { slot, mut state, message, call, home } = job;
+    /// Makes the call; answers what is left to be called.
+    fn run(&self, job: Job<S>, reply: &mut ReplyBuffer) -> Option<Job<S>> {
+        let Job { slot, mut state, work, mut call, home, .. } = job;
+        let message = match work {
+            Work::Message(message) => message,
+            Work::Frame(frame) => {
+                let physical = frame.len();
+                match OwnedMessage::parse(frame, self.pool.compressors) {
+                    Ok(message) => {
+                        let read = message.as_message();
+                        let (logical, compressor) =
+                            (read.bytes().len(), read.reply_to().compressor);
+                        home.send(Mail::Read(Read { physical, logical, compressor }));
+                        message
+                    }
+                    Err(refusal) => {
+                        home.send(Mail::Refused(Box::new(Refused {
+                            slot,
+                            state,
+                            physical,
+                            refusal,
+                        })));
+                        return None;
+                    }
+                }
+            }
+        };
+        let service = &*self.pool.service;
         let (verdict, reply_logical_bytes) =
-            guard::call(&*self.service, &mut state, &message.as_message(), &call, reply);
+            guard::call(service, &mut state, &message.as_message(), &call, reply);
+        if let (Verdict::ToPool(order), Place::Inline) = (&verdict, call.place) {
+            call = Call { place: Place::Pool, reason: Reason::OnPool, ..call };
+            let work = Work::Message(message);
+            return Some(Job { slot, state, work, call, order: *order, home });
+        }
         let outcome = Outcome {
             slot,
             state,
@@ -219,5 +452,6 @@ impl<S: Service> Pool<S> {
             verdict,
         };
         home.send(Mail::Outcome(Box::new(outcome)));
+        None
     }
 }

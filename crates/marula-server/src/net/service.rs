@@ -37,6 +37,35 @@ pub trait Service: Send + Sync + 'static {
 
     /// The connection is gone, and no call for it is out.
     fn close(&self, connection: Self::Connection);
+
+    /// The longest message that the connection may send now, uncompressed. A longer one closes it before it is read.
+    fn message_bytes_max(&self, connection: &Self::Connection) -> usize;
+
+    /// Whether a call that waits for a pool thread must end: its client has gone, or it was told to. Such a call
+    /// does not wait any longer: it is made at once, to say so.
+    fn is_ended(&self, connection: &Self::Connection) -> bool;
+
+    /// A network worker has been busy with this connection for so long, and others wait for it.
+    fn note_late(&self, connection: u64, late: Duration);
+}
+
+/// How a call waits for a pool thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Order {
+    /// Which threads it waits for.
+    pub lane: Lane,
+    /// When it is called at the latest, to say that its time is over.
+    pub deadline: Option<Instant>,
+}
+
+/// Which threads of the pool a call waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lane {
+    /// Those that are for everything.
+    #[default]
+    Ordinary,
+    /// Also those that are kept free for what operators need when everything else is busy.
+    Reserved,
 }
 
 /// The other end of a connection.
@@ -68,7 +97,7 @@ impl Disconnected {
 /// Where a call runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// On a network worker, which has other connections to serve.
+    /// Where others wait for the thread: on a network worker, or before it is known what a large message is.
     Inline,
     /// On a thread of the pool, which may wait.
     Pool,
@@ -110,15 +139,15 @@ pub enum Step {
     /// There is no reply.
     NoReply,
     /// Nothing was done: call again on a pool thread. On a pool thread it is a mistake, and closes the connection.
-    ToPool,
+    ToPool(Order),
     /// The reply is complete: send it when woken. Such as when a shared disk sync has covered it.
     Hold(Arm),
     /// There is nothing to say yet: call again on the pool when woken, or at the deadline. What was written is
     /// forgotten.
-    Retry(Arm, Instant),
+    Retry(Arm, Instant, Lane),
     /// The reply is complete: send it with `moreToCome`, then call again with the same message. Only for a
     /// message with [`Message::exhaust_allowed`]; for others it is [`Step::Reply`].
-    Stream,
+    Stream(Lane),
     /// The reply, if one was written, is complete: send it and close the connection.
     Close,
 }

@@ -10,10 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use marula_bson::{DocBuf, Value, doc};
+use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Client, Flags, Message, ReplyBuffer};
 use parking_lot::Mutex;
 
-use super::service::{Call, Peer, Place, Reason, Service, Step, Wake};
+use super::service::{Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
 use super::{Listener, NetHandle, Options, start};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -24,6 +25,8 @@ struct Script {
     wakes: Mutex<Vec<Wake>>,
     closed: AtomicUsize,
     interrupted: AtomicUsize,
+    /// The longest message that connections may send; zero is MongoDB's limit.
+    bytes_max: AtomicUsize,
     /// Pool calls of `wait` block until a message arrives here.
     gates: Mutex<HashMap<i32, Receiver<()>>>,
 }
@@ -32,9 +35,17 @@ struct Connection {
     peer: Peer,
     id: u64,
     streamed: i32,
+    bytes_max: usize,
 }
 
 impl Script {
+    fn bytes_max(&self) -> usize {
+        match self.bytes_max.load(Ordering::SeqCst) {
+            0 => MESSAGE_BYTES_MAX,
+            bytes => bytes,
+        }
+    }
+
     fn gate(&self, name: i32) -> Sender<()> {
         let (sender, receiver) = mpsc::channel();
         self.gates.lock().insert(name, receiver);
@@ -52,7 +63,7 @@ impl Service for Arc<Script> {
     type Connection = Connection;
 
     fn open(&self, peer: Peer, id: u64) -> Connection {
-        Connection { peer, id, streamed: 0 }
+        Connection { peer, id, streamed: 0, bytes_max: self.bytes_max() }
     }
 
     fn call(
@@ -85,12 +96,25 @@ impl Service for Arc<Script> {
                 reply.body().append("n", i32::try_from(docs).unwrap());
                 Step::Reply
             }
-            "pool" if !on_pool => Step::ToPool,
+            "pool" if !on_pool => Step::ToPool(Order::default()),
             "pool" => {
                 reply.body().append("pool", n).append("id", i64::try_from(connection.id).unwrap());
                 Step::Reply
             }
-            "wait" if !on_pool => Step::ToPool,
+            "reserved" if !on_pool => Step::ToPool(Order { lane: Lane::Reserved, deadline: None }),
+            "reserved" => {
+                reply.body().append("reserved", n);
+                Step::Reply
+            }
+            "late" if !on_pool => {
+                let max = Duration::from_millis(u64::try_from(number).unwrap());
+                Step::ToPool(Order { deadline: Some(call.arrived + max), ..Order::default() })
+            }
+            "late" => {
+                reply.body().append("late", n);
+                Step::Reply
+            }
+            "wait" if !on_pool => Step::ToPool(Order::default()),
             "wait" => {
                 let gate = self.gates.lock().remove(&number).expect("the test made the gate");
                 while gate.recv_timeout(Duration::from_millis(1)).is_err() {
@@ -106,7 +130,7 @@ impl Service for Arc<Script> {
                 reply.body().append("held", n);
                 Step::Hold(Box::new(move |wake| script.wakes.lock().push(wake)))
             }
-            "poolHold" if !on_pool => Step::ToPool,
+            "poolHold" if !on_pool => Step::ToPool(Order::default()),
             "poolHold" => {
                 reply.body().append("held", n);
                 Step::Hold(Box::new(move |wake| script.wakes.lock().push(wake)))
@@ -116,7 +140,8 @@ impl Service for Arc<Script> {
                     reply.body().append("forgotten", true);
                     let deadline =
                         Instant::now() + Duration::from_millis(u64::try_from(number).unwrap());
-                    Step::Retry(Box::new(move |wake| script.wakes.lock().push(wake)), deadline)
+                    let arm = Box::new(move |wake| script.wakes.lock().push(wake));
+                    Step::Retry(arm, deadline, Lane::Ordinary)
                 }
                 reason => {
                     assert!(on_pool);
@@ -127,13 +152,17 @@ impl Service for Arc<Script> {
             "stream" => {
                 connection.streamed += 1;
                 reply.body().append("part", connection.streamed);
-                if connection.streamed < number { Step::Stream } else { Step::Reply }
+                if connection.streamed < number {
+                    Step::Stream(Lane::Ordinary)
+                } else {
+                    Step::Reply
+                }
             }
             "panic" => {
                 reply.body().append("half", 1);
                 panic!("on purpose");
             }
-            "poolPanic" if !on_pool => Step::ToPool,
+            "poolPanic" if !on_pool => Step::ToPool(Order::default()),
             "poolPanic" => panic!("on purpose"),
             "nothing" => Step::Reply,
             "bye" => {
@@ -147,6 +176,16 @@ impl Service for Arc<Script> {
     fn close(&self, _connection: Connection) {
         self.closed.fetch_add(1, Ordering::SeqCst);
     }
+
+    fn message_bytes_max(&self, connection: &Connection) -> usize {
+        connection.bytes_max
+    }
+
+    fn is_ended(&self, connection: &Connection) -> bool {
+        connection.peer.disconnected.get()
+    }
+
+    fn note_late(&self, _connection: u64, _late: Duration) {}
 }
 
 struct Net {
@@ -641,4 +680,77 @@ fn a_unix_socket_serves_and_is_removed() {
     stream.read_exact(&mut head).unwrap();
     handle.shutdown(Duration::ZERO);
     assert!(!path.exists());
+}
+
+#[test]
+fn long_calls_leave_room_for_others() {
+    let net = net_with(|options| options.pool_threads_max = 2);
+    let wait = |number: i32| {
+        let gate = net.script.gate(number);
+        let mut client = net.client();
+        client.send("t", doc! { "wait": number }.as_doc(), &[], Flags(0)).unwrap();
+        wait_until(|| !net.script.gates.lock().contains_key(&number));
+        (gate, client)
+    };
+    // Twice as many as there are threads usually: each becomes a long one, and does not count any more.
+    let mut waiting: Vec<_> = (0..4).map(wait).collect();
+    let mut client = net.client();
+    net.check(&mut client, doc! { "pool": 1 }, doc! { "pool": 1, "id": 5_i64 });
+    // With four times as many there is room for what is reserved alone.
+    waiting.extend((4..8).map(wait));
+    client.send("t", doc! { "pool": 2 }.as_doc(), &[], Flags(0)).unwrap();
+    let mut other = net.client();
+    net.check(&mut other, doc! { "reserved": 1 }, doc! { "reserved": 1 });
+    // What waits hears of the end of its time, and nobody who has gone is called for in the end.
+    net.check(&mut other, doc! { "late": 50 }, doc! { "late": 50 });
+    let closed = net.script.closed.load(Ordering::SeqCst);
+    let mut gone = net.client();
+    gone.send("t", doc! { "pool": 3 }.as_doc(), &[], Flags(0)).unwrap();
+    drop(gone);
+    wait_until(|| net.script.closed.load(Ordering::SeqCst) > closed);
+    for (number, (gate, mut client)) in (0..).zip(waiting) {
+        gate.send(()).unwrap();
+        assert_eq!(client.receive().unwrap().1.get("waited"), Some(Value::Int32(number)));
+    }
+    assert_eq!(client.receive().unwrap().1.get("pool"), Some(Value::Int32(2)));
+    net.end();
+}
+
+#[test]
+fn a_long_message_is_read_on_the_pool() {
+    let net = net();
+    let mut client = net.client();
+    // What takes no time is answered where the message was read; the order of pipelined ones is kept.
+    let long = doc! { "echo": 1, "x": "y".repeat(1_000_000).as_str() };
+    let mut bytes = op_msg(&long, 0);
+    bytes.extend_from_slice(&op_msg(&doc! { "echo": 2 }, 0));
+    bytes.extend_from_slice(&op_msg(&doc! { "pool": 3, "x": "y".repeat(100_000).as_str() }, 0));
+    bytes.extend_from_slice(&op_msg(&doc! { "echo": 4 }, 0));
+    client.stream().write_all(&bytes).unwrap();
+    for (name, number) in [("echo", 1), ("echo", 2), ("pool", 3), ("echo", 4)] {
+        assert_eq!(client.receive().unwrap().1.get(name), Some(Value::Int32(number)));
+    }
+    let network = net.handle.network();
+    assert_eq!((network.requests, network.bytes_in), (4, bytes.len() as u64));
+    // One that is broken closes its connection, as a short one does.
+    let mut broken = op_msg(&long, 0);
+    let end = broken.len() - 1;
+    broken[end] = 7;
+    client.stream().write_all(&broken).unwrap();
+    assert_eq!(client.receive().unwrap().1.get("ok"), Some(Value::Double(0.0)));
+    net.end();
+}
+
+#[test]
+fn a_message_that_its_sender_may_not_send_closes_the_connection() {
+    let net = net();
+    net.script.bytes_max.store(10_000, Ordering::SeqCst);
+    let mut client = net.client();
+    let (command, expected) = echo(1);
+    net.check(&mut client, command, expected);
+    // It is known by its front: nothing of the rest is waited for.
+    let long = op_msg(&doc! { "echo": 1, "x": "y".repeat(1_000_000).as_str() }, 0);
+    client.stream().write_all(&long[..100]).unwrap();
+    assert_closed(client.stream());
+    net.end();
 }

@@ -18,7 +18,7 @@ use mio::{Events, Poll, Token};
 use super::connection::Connection;
 use super::counters::WorkerCounters;
 use super::listen::{Listener, Stream};
-use super::pool::Outcome;
+use super::pool::{Outcome, Read, Refused};
 use super::service::{Reason, Service};
 use super::wake::{Bidding, Mailbox, Ring, Ticket};
 use super::{Shared, Stop};
@@ -38,6 +38,10 @@ pub(super) enum Mail<S: Service> {
     Adopt(Stream, Option<SocketAddr>),
     /// A pool thread is done with a call.
     Outcome(Box<Outcome<S>>),
+    /// A pool thread has read a frame, whose call follows.
+    Read(Read),
+    /// A pool thread has read a frame that holds no message.
+    Refused(Box<Refused<S>>),
     /// A parked request goes on.
     Wake(Ticket, Bidding),
     Stop(Stop),
@@ -197,6 +201,10 @@ impl<S: Service> Worker<S> {
             match mail {
                 Mail::Adopt(stream, remote) => self.adopt(stream, remote),
                 Mail::Outcome(outcome) => self.take_back(*outcome),
+                Mail::Read(read) => {
+                    self.counters().received(read.physical, read.logical, read.compressor);
+                }
+                Mail::Refused(refused) => self.take_refused(*refused),
                 Mail::Wake(ticket, bidding) => self.wake(ticket, bidding),
                 Mail::Stop(stop) => self.begin_stop(stop),
             }

@@ -4,13 +4,13 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_wire::{Message, OwnedMessage};
+use marula_wire::Message;
 
 use super::Worker;
 use crate::net::connection::{Connection, Parked};
 use crate::net::guard::{self, Verdict};
-use crate::net::pool::{Job, Outcome};
-use crate::net::service::{Arm, Call, Place, Reason, Service};
+use crate::net::pool::{Job, Outcome, Refused, Work};
+use crate::net::service::{Arm, Call, Lane, Order, Place, Reason, Service};
 use crate::net::wake::{Bidding, Ring, Ticket, Wake};
 
 /// How long a call may keep others of the same worker waiting: as long as a handful of them take. One that has begun and is not
@@ -48,21 +48,24 @@ impl<S: Service> Worker<S> {
         match verdict {
             Verdict::Done => {}
             Verdict::Close => connection.closing = true,
-            Verdict::ToPool => {
-                self.submit(slot, connection, message.to_owned(), arrived, Reason::OnPool);
+            Verdict::ToPool(order) => {
+                let work = Work::Message(message.to_owned());
+                let call = pool_call(Reason::OnPool, arrived);
+                self.submit(slot, connection, work, call, order);
             }
             Verdict::Hold(arm) => {
                 let reply = self.reply.split_off(start);
                 self.park(slot, connection, Parked::Held { reply }, Some(arm));
             }
-            Verdict::Retry(arm, deadline) => {
-                let parked = Parked::Retry { message: message.to_owned(), arrived, deadline };
+            Verdict::Retry(arm, deadline, lane) => {
+                let message = message.to_owned();
+                let parked = Parked::Retry { message, arrived, deadline, lane };
                 self.park(slot, connection, parked, Some(arm));
             }
-            Verdict::Stream => {
+            Verdict::Stream(lane) => {
                 let mut message = message.to_owned();
                 message.set_request_id(self.reply.last_id());
-                self.park(slot, connection, Parked::Stream { message, arrived }, None);
+                self.park(slot, connection, Parked::Stream { message, arrived, lane }, None);
             }
         }
     }
@@ -83,17 +86,46 @@ impl<S: Service> Worker<S> {
         &mut self,
         slot: usize,
         connection: &mut Connection<S>,
-        message: OwnedMessage,
-        arrived: Instant,
-        reason: Reason,
+        work: Work,
+        call: Call,
+        order: Order,
     ) {
         let Some(state) = connection.state.take() else {
             unreachable!("a connection that is not in the pool has its state")
         };
-        let call = Call { place: Place::Pool, reason, arrived, patience: Duration::MAX };
         self.park(slot, connection, Parked::Pool, None);
         let home = Arc::clone(&self.mailbox);
-        self.shared.pool.submit(Job { slot, state, message, call, home });
+        self.shared.pool.submit(Job { slot, state, work, call, order, home });
+    }
+
+    /// Hands a frame that is long to read to the pool.
+    pub(super) fn submit_frame(
+        &mut self,
+        slot: usize,
+        connection: &mut Connection<S>,
+        frame: Vec<u8>,
+        arrived: Instant,
+    ) {
+        let reason = Reason::Arrived;
+        let call = Call { place: Place::Inline, reason, arrived, patience: Duration::ZERO };
+        let order = Order { lane: Lane::Reserved, deadline: None };
+        self.submit(slot, connection, Work::Frame(frame), call, order);
+    }
+
+    /// A frame comes back from the pool that holds no message.
+    pub(super) fn take_refused(&mut self, refused: Refused<S>) {
+        let Refused { slot, state, physical, refusal } = refused;
+        let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
+            unreachable!("a connection whose frame is out keeps its slot")
+        };
+        self.unpark(slot, &mut connection);
+        connection.state = Some(state);
+        self.counters().received(physical, physical, None);
+        self.refuse(&mut connection, &refusal);
+        let reply = self.reply.take();
+        self.send_from_pool(&mut connection, reply);
+        self.slots[slot] = Some(connection);
+        self.turn(slot, |_| {});
     }
 
     /// A call comes back from the pool.
@@ -123,22 +155,22 @@ impl<S: Service> Worker<S> {
                 self.send_from_pool(&mut connection, reply);
                 connection.closing = true;
             }
-            Verdict::ToPool => {
+            Verdict::ToPool(_) => {
                 tracing::error!("an operation asked for the pool on the pool");
                 connection.closing = true;
             }
             Verdict::Hold(arm) => {
                 self.park(slot, &mut connection, Parked::Held { reply }, Some(arm));
             }
-            Verdict::Retry(arm, deadline) => {
-                let parked = Parked::Retry { message, arrived, deadline };
+            Verdict::Retry(arm, deadline, lane) => {
+                let parked = Parked::Retry { message, arrived, deadline, lane };
                 self.park(slot, &mut connection, parked, Some(arm));
             }
-            Verdict::Stream => {
+            Verdict::Stream(lane) => {
                 let mut message = message;
                 message.set_request_id(reply_id);
                 self.send_from_pool(&mut connection, reply);
-                self.park(slot, &mut connection, Parked::Stream { message, arrived }, None);
+                self.park(slot, &mut connection, Parked::Stream { message, arrived, lane }, None);
             }
         }
         self.slots[slot] = Some(connection);
@@ -209,9 +241,16 @@ impl<S: Service> Worker<S> {
     /// Calls again, on the pool, for a request that had nothing to say.
     pub(super) fn retry(&mut self, slot: usize, reason: Reason) {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
-        if let Parked::Retry { message, arrived, .. } = self.unpark(slot, &mut connection) {
-            self.submit(slot, &mut connection, message, arrived, reason);
+        if let Parked::Retry { message, arrived, lane, .. } = self.unpark(slot, &mut connection) {
+            let order = Order { lane, deadline: None };
+            let work = Work::Message(message);
+            self.submit(slot, &mut connection, work, pool_call(reason, arrived), order);
         }
         self.slots[slot] = Some(connection);
     }
+}
+
+/// A call on a pool thread.
+pub(super) fn pool_call(reason: Reason, arrived: Instant) -> Call {
+    Call { place: Place::Pool, reason, arrived, patience: Duration::MAX }
 }

@@ -1,14 +1,16 @@
 //! One connection's turn: send what waits, use what has come, read more.
 
 use std::mem;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use marula_wire::{Message, Refusal, frame_length};
+use marula_wire::{Message, Refusal, frame_length, logical_length};
 use mio::event::Event;
 
+use super::request::pool_call;
 use super::{READ_BYTES, Worker};
 use crate::net::connection::{Connection, Parked, Received};
-use crate::net::service::{Reason, Service};
+use crate::net::pool::Work;
+use crate::net::service::{Order, Reason, Service};
 
 /// What is kept of the buffer for replies between turns.
 const REPLY_BYTES_KEPT: usize = 1024 * 1024;
@@ -19,7 +21,15 @@ const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Pipelined messages of one connection in one turn; then others have theirs.
 const MESSAGES_PER_TURN: usize = 64;
 /// A part of a long message counts as so many.
-const MESSAGES_PER_READ: usize = 16;
+const MESSAGES_PER_READ: usize = 32;
+/// So many bytes of a message, uncompressed, count as one message more.
+const BYTES_PER_MESSAGE: usize = 4 * 1024;
+/// How long the messages of one turn may take before others have theirs.
+const TURN_MAX: Duration = Duration::from_millis(1);
+/// A message that is no longer is one that anybody may send.
+const SMALL_BYTES: usize = 1024;
+/// The longest message, uncompressed, that is read here: checking and inflating a longer one would keep others waiting.
+pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Replies of one turn are sent when they are so long.
 const REPLY_BYTES_PER_TURN: usize = 256 * 1024;
 
@@ -60,6 +70,9 @@ impl<S: Service> Worker<S> {
             if !connection.is_drained() && connection.flush().is_err() {
                 connection.give_up();
             }
+            if connection.can_send() {
+                self.queue(slot, connection);
+            }
             if connection.is_parked() {
                 return self.watch_parked(slot, connection);
             }
@@ -89,8 +102,10 @@ impl<S: Service> Worker<S> {
         match &connection.parked {
             Parked::Stream { .. } if connection.peer_closed => Fate::Ends,
             Parked::Stream { .. } if connection.is_drained() => {
-                if let Parked::Stream { message, arrived } = self.unpark(slot, connection) {
-                    self.submit(slot, connection, message, arrived, Reason::Streaming);
+                if let Parked::Stream { message, arrived, lane } = self.unpark(slot, connection) {
+                    let order = Order { lane, deadline: None };
+                    let call = pool_call(Reason::Streaming, arrived);
+                    self.submit(slot, connection, Work::Message(message), call, order);
                 }
                 Fate::Stays
             }
@@ -119,6 +134,15 @@ impl<S: Service> Worker<S> {
     ) -> Option<Fate> {
         if !connection.input.is_empty() {
             let bytes = mem::take(&mut connection.input);
+            if bytes.len() > MESSAGE_BYTES_MAX
+                && self
+                    .lengths(connection, &bytes)
+                    .is_ok_and(|lengths| lengths.is_some_and(|(length, _)| length == bytes.len()))
+            {
+                // The whole buffer is one long message: it goes as it is.
+                self.submit_frame(slot, connection, bytes, Instant::now());
+                return None;
+            }
             let used = self.run_messages(slot, connection, &bytes, budget);
             self.keep_input(connection, bytes, used);
             if used > 0 || connection.closing {
@@ -173,6 +197,7 @@ impl<S: Service> Worker<S> {
         budget: &mut usize,
     ) -> usize {
         let arrived = Instant::now();
+        self.counters().busy.begin(connection.id, arrived);
         let mut used = 0;
         while *budget > 0
             && !connection.is_parked()
@@ -180,12 +205,16 @@ impl<S: Service> Worker<S> {
             && self.reply.as_bytes().len() < REPLY_BYTES_PER_TURN
         {
             let rest = bytes.get(used..).unwrap_or_default();
-            match frame_length(rest) {
-                Ok(Some(length)) if length <= rest.len() => {
+            match self.lengths(connection, rest) {
+                Ok(Some((length, logical))) if length <= rest.len() => {
                     let frame = rest.get(..length).unwrap_or_default();
-                    self.run_message(slot, connection, frame, arrived);
+                    if logical > MESSAGE_BYTES_MAX {
+                        self.submit_frame(slot, connection, frame.to_vec(), arrived);
+                    } else {
+                        self.run_message(slot, connection, frame, arrived);
+                    }
                     used += length;
-                    *budget -= 1;
+                    *budget = budget.saturating_sub(1 + logical / BYTES_PER_MESSAGE);
                 }
                 Ok(_) => break,
                 Err(refusal) => {
@@ -193,9 +222,32 @@ impl<S: Service> Worker<S> {
                     connection.closing = true;
                 }
             }
+            if used < bytes.len() && arrived.elapsed() > TURN_MAX {
+                *budget = 0;
+            }
         }
         self.send_replies(slot, connection);
+        self.counters().busy.end();
         used
+    }
+
+    /// The length of the message at the front of `bytes`, and the same uncompressed; `None` while it is not known.
+    ///
+    /// Errors: a length that no message, or none of this connection, may have.
+    fn lengths(
+        &self,
+        connection: &Connection<S>,
+        bytes: &[u8],
+    ) -> Result<Option<(usize, usize)>, Refusal> {
+        let (Some(length), Some(logical)) = (frame_length(bytes)?, logical_length(bytes)?) else {
+            return Ok(None);
+        };
+        let service = &self.shared.service;
+        let is_allowed = |state| logical <= service.message_bytes_max(state);
+        if logical > SMALL_BYTES && !connection.state.as_ref().is_none_or(is_allowed) {
+            return Err(Refusal::Close("the message is longer than its sender may send"));
+        }
+        Ok(Some((length, logical)))
     }
 
     fn send_replies(&mut self, slot: usize, connection: &mut Connection<S>) {
@@ -240,7 +292,7 @@ impl<S: Service> Worker<S> {
         self.inflated = inflated;
     }
 
-    fn refuse(&mut self, connection: &mut Connection<S>, refusal: &Refusal) {
+    pub(super) fn refuse(&mut self, connection: &mut Connection<S>, refusal: &Refusal) {
         match refusal {
             Refusal::Close(_) => connection.closing = true,
             Refusal::Ignore => {}

@@ -1,0 +1,60 @@
+//! A watch over the workers: one that is with a connection for too long keeps all its others waiting, and is told of.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::counters::Counters;
+use super::service::Service;
+
+/// How often the workers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A worker that is with one connection for so long is late.
+const LATE: Duration = Duration::from_secs(1);
+
+/// The thread that watches.
+pub(super) struct Watch {
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    end: Sender<()>,
+}
+
+impl Watch {
+    /// Starts to watch.
+    ///
+    /// Errors: the operating system refuses a thread.
+    pub(super) fn start<S: Service>(service: Arc<S>, counters: Arc<Counters>) -> io::Result<Watch> {
+        let (end, ended) = mpsc::channel();
+        let thread = thread::Builder::new().name("net-watch".to_owned()).spawn(move || {
+            // What each worker was last told of for.
+            let mut told = vec![0; counters.workers.len()];
+            while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                look(&*service, &counters, &mut told);
+            }
+        })?;
+        Ok(Watch { thread, end })
+    }
+
+    /// Ends it.
+    pub(super) fn stop(self) {
+        drop(self.end);
+        if self.thread.join().is_err() {
+            tracing::error!("the watch over the network workers had panicked");
+        }
+    }
+}
+
+fn look<S: Service>(service: &S, counters: &Counters, told: &mut [u64]) {
+    for (worker, told) in counters.workers.iter().zip(told) {
+        if let Some((began, connection, late)) = worker.busy.look()
+            && late >= LATE
+            && *told != began
+        {
+            *told = began;
+            counters.late.add(1);
+            service.note_late(connection, late);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+"""Nobody waits for another's costly statement: pings of other connections are answered while it runs."""
+import os
+import socket
+import statistics
+import struct
+import time
+import zlib
+
+import bson
+import pymongo
+import pytest
+import raw
+import server
+from bson import Regex
+from pymongo import MongoClient
+
+#: Connections that send the costly statement: more than there are network workers.
+SENDERS = 8
+#: Connections that ping meanwhile, so many that every worker has some.
+PINGERS = 6
+PINGS = 11
+#: The bound, in seconds, for the median ping of the connection that fares worst.
+BOUND = 0.050
+
+EVIL = "(a|aa)+$"
+DEEP = {"$map": {"input": {"$range": [0, 1000]}, "in": {
+    "$size": {"$filter": {"input": {"$range": [0, 1000]}, "cond": {"$gt": ["$$this", 5]}}}}}}
+SLOW = {"$size": DEEP}
+SLEEP = "sleep(600000)"
+
+
+def nested(depth):
+    doc = {"a": 1}
+    for _ in range(depth):
+        doc = {"a": doc}
+    return doc
+
+
+def ring(count):
+    from math import cos, pi, sin
+    points = [[40 * cos(2 * pi * i / count), 40 * sin(2 * pi * i / count)] for i in range(count)]
+    return {"type": "Polygon", "coordinates": [points + points[:1]]}
+
+
+def find(filter, **more):
+    return {"find": "c", "filter": filter, **more}
+
+
+def update(change, query=None, **more):
+    return {"update": "c", "updates": [{"q": query or {"_id": 1}, "u": change, **more}]}
+
+
+#: The costliest of what the language allows, all of it of one document found by its `_id`, or of a long statement.
+STATEMENTS = {
+    "$where": lambda: find({"_id": 1, "$where": SLEEP}),
+    "$expr": lambda: find({"_id": 1, "$expr": {"$gt": [SLOW, -1]}}),
+    "$jsonSchema": lambda: find({"_id": 1, "$jsonSchema": {"properties": {"s": {"pattern": EVIL}}}}),
+    "$regex": lambda: find({"_id": 1, "s": {"$regex": EVIL}}),
+    "regex in $in": lambda: find({"_id": 1, "s": {"$in": [Regex(EVIL)]}}),
+    "projection": lambda: find({"_id": 1}, projection={"x": SLOW}),
+    "projection by regex": lambda: find({"_id": 1}, projection={
+        "x": {"$regexFindAll": {"input": "$s", "regex": "(a?){20}b"}}}),
+    "projection of arrays": lambda: find({"_id": 1}, projection={f"x{i}": ["$a"] for i in range(500)}),
+    "let": lambda: find({"_id": 1}, let={"x": SLOW}),
+    "$or of many": lambda: find({"$or": [{"_id": i} for i in range(50_000)]}),
+    "$in of many": lambda: find({"_id": {"$in": list(range(500_000))}}),
+    "$nin of many": lambda: find({"_id": 1, "s": {"$nin": [str(i) for i in range(300_000)]}}),
+    "$and of $or": lambda: find({"$and": [{"$or": [{f"f{i}": j} for j in range(30)]} for i in range(30)]}),
+    "deep": lambda: find({"_id": 1, **nested(90)}),
+    "long path": lambda: find({"_id": 1, ".".join(["0"] * 190): 1}),
+    "polygon": lambda: find({"_id": 1, "p": {"$geoWithin": {"$geometry": ring(20_000)}}}),
+    "text": lambda: find({"_id": 1, "$text": {"$search": " ".join(f"word{i}" for i in range(50_000))}}),
+    "sort by collation": lambda: find({"_id": 1}, sort={f"f{i}": 1 for i in range(30)},
+                                      collation={"locale": "zh", "strength": 5}),
+    "large documents": lambda: find({"_id": {"$in": ["large0", "large1", "large2"]}}),
+    "count": lambda: {"count": "c", "query": {"_id": 1, "$where": SLEEP}},
+    "distinct": lambda: {"distinct": "c", "key": "s", "query": {"_id": 1, "$where": SLEEP}},
+    "explain": lambda: {"explain": find({"_id": 1, "$where": SLEEP}), "verbosity": "executionStats"},
+    "aggregate": lambda: {"aggregate": "c", "pipeline": [{"$match": {"_id": 1}}, {"$set": {"x": SLOW}}],
+                          "cursor": {}},
+    "update by pipeline": lambda: update([{"$set": {"x": SLOW}}]),
+    "update by $where": lambda: update({"$set": {"x": 1}}, {"_id": 1, "$where": SLEEP}),
+    "update with arrayFilters": lambda: update({"$set": {"a.$[e].b": 1}}, arrayFilters=[
+        {"e.s": {"$regex": EVIL}}]),
+    "update of many fields": lambda: update({"$set": {f"f{i}": i for i in range(30_000)}}),
+    "update by $pull": lambda: update({"$pull": {"a": {"s": {"$regex": EVIL}}}}),
+    "update by $pullAll": lambda: update({"$pullAll": {"a": list(range(100_000, 300_000))}}),
+    "update by $addToSet": lambda: update({"$addToSet": {"a": {"$each": list(range(100_000, 130_000))}}}),
+    "update of a large document": lambda: update({"$inc": {"n": 1}}, {"_id": "large0"}),
+    "update under a validator": lambda: {**update({"$inc": {"n": 1}}), "update": "v"},
+    "insert under a validator": lambda: {"insert": "v", "documents": [{"s": "a" * 40 + "b"}]},
+    "upsert": lambda: update([{"$set": {"x": SLOW}}], {"_id": 7}, upsert=True),
+    "delete": lambda: {"delete": "c", "deletes": [{"q": {"_id": 1, "$where": SLEEP}, "limit": 1}]},
+    "findAndModify": lambda: {"findAndModify": "c", "query": {"_id": 1}, "update": [{"$set": {"x": SLOW}}]},
+    "findAndModify that shows": lambda: {"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"n": 1}},
+                                         "fields": {"x": SLOW}},
+    "large insert": lambda: {"insert": "w", "documents": [{"a": list(range(1000))} for _ in range(1000)]},
+    "insert of many keys": lambda: {"insert": "m", "documents": [{"a": list(range(4000))}]},
+    "insert of places": lambda: {"insert": "p", "documents": [{"p": ring(1500)}]},
+    "mapReduce": lambda: {"mapReduce": "c", "map": "function() { sleep(600000); }",
+                          "reduce": "function(k, v) { return 1; }", "out": {"inline": 1}},
+    "listCollections": lambda: {"listCollections": 1, "filter": {"$where": SLEEP}},
+}
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A server of its own: what it cannot end must not stay behind in another's tests."""
+    with server.Server() as own:
+        with MongoClient(own.uri) as client:
+            db = client.costly
+            db.c.insert_one({"_id": 1, "s": "a" * 60 + "b", "a": list(range(2000)), "n": 0, "p": [1, 1],
+                             "0": [{"0": [{"0": 1}]}]})
+            db.c.insert_many([{"_id": i} for i in range(2, 100)])
+            for i in range(3):
+                db.c.insert_one({"_id": f"large{i}", "a": ["x" * 100] * 140_000})
+            db.c.create_index([("s", "text")])
+            for i in range(10):
+                db.c.create_index(f"f{i}")
+            db.create_collection("v", validator={"$and": [{"s": {"$not": {"$regex": EVIL}}},
+                                                          {"$expr": {"$gt": [SLOW, -1]}}]})
+            db.v.insert_one({"_id": 1, "s": "x", "n": 0}, bypass_document_validation=True)
+            db.m.create_indexes([pymongo.IndexModel([("a", 1), (f"b{i}", 1)]) for i in range(20)])
+            db.p.create_index([("p", "2dsphere")])
+        yield own
+        assert own.process.poll() is None, own.tail()
+
+
+def message(body, opcode=2013):
+    payload = struct.pack("<I", 0) + b"\0" + body
+    return struct.pack("<iiii", 16 + len(payload), 1, 0, opcode) + payload
+
+
+def compressed(plain):
+    """The same message, inflated by who gets it."""
+    packed = zlib.compress(plain[16:], 1)
+    head = struct.pack("<iiB", 2013, len(plain) - 16, 2)
+    return struct.pack("<iiii", 16 + len(head) + len(packed), 1, 0, 2012) + head + packed
+
+
+class Senders:
+    """Connections that send messages and read nothing."""
+
+    def __init__(self, port, messages):
+        self.sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(SENDERS)]
+        for sock in self.sockets:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setblocking(False)
+        self.messages = messages
+        self.left = [b""] * SENDERS
+
+    def push(self):
+        """Sends as much as is taken."""
+        for number, sock in enumerate(self.sockets):
+            left = self.left[number] or self.messages
+            try:
+                sent = sock.send(left)
+                self.left[number] = left[sent:] if sent < len(left) else b""
+            except BlockingIOError:
+                self.left[number] = left
+
+    def send_once(self):
+        for sock in self.sockets:
+            sock.settimeout(30)
+            sock.sendall(self.messages)
+
+    def close(self):
+        for sock in self.sockets:
+            sock.close()
+
+
+def ping_all(pingers, between=lambda: None):
+    """The median ping of each connection; the worst of them."""
+    times = [[] for _ in pingers]
+    for _ in range(PINGS):
+        for connection, taken in zip(pingers, times):
+            between()
+            began = time.perf_counter()
+            assert connection.command("admin", ping=1)["ok"] == 1
+            taken.append(time.perf_counter() - began)
+    return max(statistics.median(taken) for taken in times)
+
+
+def quiet(client):
+    """Waits until nothing runs but the one who asks."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        running = client.admin.aggregate([{"$currentOp": {}}, {"$match": {"ns": {"$regex": "^costly"}}}])
+        if not [op for op in running if op.get("active")]:
+            return
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_others_are_answered_beside(own, name):
+    command = {**STATEMENTS[name](), "$db": "costly"}
+    command.setdefault("maxTimeMS", 2000)
+    pingers = [raw.Raw(own.port) for _ in range(PINGERS)]
+    senders = Senders(own.port, message(bson.encode(command)))
+    began = os.path.getsize(own.log)
+    try:
+        senders.send_once()
+        assert ping_all(pingers) < BOUND, own.tail(600)
+        with open(own.log) as log:
+            log.seek(began)
+            assert not [line for line in log if "held up" in line]
+    finally:
+        senders.close()
+        for pinger in pingers:
+            pinger.socket.close()
+    with MongoClient(own.uri) as client:
+        quiet(client)
+
+
+def test_large_messages_are_inflated_aside(own):
+    """Fifteen kilobytes that become fifteen megabytes, one after the other from many connections."""
+    large = {"ping": 1, "$db": "admin", "a": [b"\0" * 1_000_000] * 15}
+    packed = compressed(message(bson.encode(large)))
+    assert len(packed) < 100_000
+    pingers = [raw.Raw(own.port) for _ in range(PINGERS)]
+    senders = Senders(own.port, packed)
+    try:
+        assert ping_all(pingers, senders.push) < BOUND
+    finally:
+        senders.close()
+        for pinger in pingers:
+            pinger.socket.close()
+
+
+def is_closed(sock):
+    sock.settimeout(20)
+    try:
+        return sock.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.skipif(server.is_mongod(), reason="mongod 6.0 reads what strangers send, however much it is")
+def test_strangers_send_little():
+    with server.Server("--auth") as own:
+        for size, opens in [(10_000, True), (20_000, False), (40_000_000, False)]:
+            body = bson.encode({"ping": b"\0" * size, "$db": "admin"})
+            for sent in (message(body), compressed(message(body))):
+                with socket.create_connection(("127.0.0.1", own.port)) as sock:
+                    # What is too long is known by its front.
+                    sock.sendall(sent[:9000] if not opens else sent)
+                    if opens:
+                        assert len(sock.recv(1000)) > 16
+                    else:
+                        assert is_closed(sock)
