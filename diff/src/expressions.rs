@@ -329,7 +329,7 @@ impl Maker {
             "day" => text(self, &DAYS),
             "dated" => text(self, &DATED),
             "flag" => Tree::of(self.random.percent(70)),
-            "options" => text(self, &["i", "", "m", "s", "z"]),
+            "options" => text(self, &["i", "", "m", "s", "z", "u", "xi"]),
             "name" => {
                 let name = *self.random.pick(&["a", "b", "c", "a.b", "$a", "", "x"]);
                 if name.starts_with('$') {
@@ -424,6 +424,8 @@ impl Maker {
                 "$$REMOVE",
                 "$_id",
                 "$nothing",
+                "$a.$id",
+                "$$CURRENT.b.$ref",
             ]));
         }
         if !self.seen.is_empty() && self.random.percent(75) {

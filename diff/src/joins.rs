@@ -3,6 +3,13 @@
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
+/// A stage that gives what was found, which comes in no order of its own, an order.
+pub(crate) fn sorted_by_id(name: &str) -> Tree {
+    let input = format!("${name}");
+    let sorted = tree! { "input" => input.as_str(), "sortBy" => tree! { "_id" => 1 } };
+    tree! { "$addFields" => Tree::field(name, tree! { "$sortArray" => sorted }) }
+}
+
 impl Maker {
     fn other_collection(&mut self) -> Tree {
         Tree::of(*self.random.pick(&["other", "other", "other", "c", "v", "nothing"]))
@@ -16,7 +23,7 @@ impl Maker {
             return tree! { "$lookup" => tree! { "pipeline" => Tree::Array(stages), "as" => "joined" } };
         }
         let mut fields = vec![("from".to_owned(), self.other_collection())];
-        let (local, foreign) = (self.path(), self.path());
+        let (local, foreign) = (self.named_path(), self.named_path());
         let simple = self.random.percent(70);
         if simple {
             fields.push(("localField".to_owned(), Tree::of(&local)));
@@ -25,10 +32,15 @@ impl Maker {
         if !simple || self.random.percent(30) {
             let has_variable = self.random.percent(70);
             if has_variable {
-                fields.push(("let".to_owned(), Tree::field("v", self.reference("any"))));
+                let name = if self.random.percent(4) { "CURRENT" } else { "v" };
+                fields.push(("let".to_owned(), Tree::field(name, self.reference("any"))));
             }
             let names: &[&'static str] = if has_variable { &["v"] } else { &[] };
-            let stages = self.with(names, |maker| match maker.random.below(3) {
+            let stages = self.with(names, |maker| match maker.random.below(4) {
+                1 if has_variable => {
+                    let walk = maker.graph_lookup();
+                    Tree::Array(vec![walk, sorted_by_id("joined")])
+                }
                 0 if has_variable => {
                     let condition = maker.with_lookup_variable();
                     Tree::Array(vec![tree! { "$match" => tree! { "$expr" => condition } }])
@@ -37,7 +49,7 @@ impl Maker {
             });
             fields.push(("pipeline".to_owned(), stages));
         }
-        let to = if self.random.percent(70) { "joined".to_owned() } else { self.path() };
+        let to = if self.random.percent(70) { "joined".to_owned() } else { self.named_path() };
         fields.push(("as".to_owned(), Tree::of(&to)));
         tree! { "$lookup" => Tree::Doc(fields) }
     }
@@ -49,7 +61,7 @@ impl Maker {
 
     /// `$graphLookup` into the field `joined`, whose order is open.
     pub(crate) fn graph_lookup(&mut self) -> Tree {
-        let (from, to) = (self.path(), self.path());
+        let (from, to) = (self.named_path(), self.named_path());
         let mut fields = vec![
             ("from".to_owned(), self.other_collection()),
             ("startWith".to_owned(), self.expression("any", 1)),
@@ -65,7 +77,12 @@ impl Maker {
             fields.push(("depthField".to_owned(), Tree::of("depth")));
         }
         if self.random.percent(30) {
-            fields.push(("restrictSearchWithMatch".to_owned(), self.filter(1)));
+            // The variable is one where the stage stands in a `$lookup` that names it, and an error elsewhere.
+            let restriction = match self.random.below(3) {
+                0 => tree! { "$expr" => self.with_lookup_variable() },
+                _ => self.filter(1),
+            };
+            fields.push(("restrictSearchWithMatch".to_owned(), restriction));
         }
         tree! { "$graphLookup" => Tree::Doc(fields) }
     }

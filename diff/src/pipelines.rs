@@ -1,5 +1,6 @@
 //! Pipelines of `aggregate`.
 
+use crate::joins::sorted_by_id;
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
@@ -17,6 +18,7 @@ impl Maker {
         for _ in 0..self.random.between(1, 4) {
             self.stage(&mut stages, true);
         }
+        self.with_nothing(&mut stages);
         Tree::Array(stages)
     }
 
@@ -32,7 +34,26 @@ impl Maker {
         for _ in 0..self.random.between(0, 2) {
             self.stage(&mut stages, false);
         }
+        self.with_nothing(&mut stages);
         Tree::Array(stages)
+    }
+
+    /// Puts a stage somewhere that leaves everything as it is.
+    fn with_nothing(&mut self, stages: &mut Vec<Tree>) {
+        if self.random.percent(6) {
+            let at = self.random.between(0, stages.len());
+            let stage = match self.random.below(5) {
+                0 => tree! { "$skip" => 0 },
+                1 => tree! { "$match" => tree! { "$expr" => Tree::of(true) } },
+                _ => tree! { "$match" => Tree::Doc(Vec::new()) },
+            };
+            stages.insert(at, stage);
+        }
+    }
+
+    /// A number as an argument that counts takes it, of any type and with any fraction.
+    fn count(&mut self) -> Tree {
+        if self.random.percent(70) { self.small() } else { self.number() }
     }
 
     fn simple_stage(&mut self) -> Tree {
@@ -56,7 +77,7 @@ impl Maker {
             50..53 => {
                 stages.push(tree! { "$sort" => tree! { "_id" => 1 } });
                 let name = *self.random.pick(&["$limit", "$skip"]);
-                let count = Tree::of(self.random.between(1, 6) as i32);
+                let count = self.count();
                 Tree::field(name, self.spoiled(count))
             }
             53..57 => self.unwind(),
@@ -65,6 +86,11 @@ impl Maker {
                 let on = self.reference("any");
                 stages.push(tree! { "$sortByCount" => on });
                 tree! { "$sort" => tree! { "count" => -1, "_id" => 1 } }
+            }
+            64 if self.random.percent(50) => {
+                let size = self.count();
+                stages.push(tree! { "$sample" => tree! { "size" => self.spoiled(size) } });
+                tree! { "$count" => "n" }
             }
             64 => tree! { "$count" => "n" },
             65..69 => self.replace_root(),
@@ -81,9 +107,7 @@ impl Maker {
             95..97 => {
                 let lookup = self.graph_lookup();
                 stages.push(lookup);
-                // What is found comes in no order of its own.
-                let sorted = tree! { "input" => "$joined", "sortBy" => tree! { "_id" => 1 } };
-                tree! { "$addFields" => tree! { "joined" => tree! { "$sortArray" => sorted } } }
+                sorted_by_id("joined")
             }
             _ => self.redact(),
         };
@@ -109,7 +133,7 @@ impl Maker {
 
     fn unset(&mut self) -> Tree {
         if self.random.percent(60) {
-            let path = self.path();
+            let path = self.named_path();
             return tree! { "$unset" => path.as_str() };
         }
         let count = self.random.between(1, 2);
@@ -161,7 +185,7 @@ impl Maker {
     }
 
     pub(crate) fn unwind(&mut self) -> Tree {
-        let path = format!("${}", self.path());
+        let path = format!("${}", self.named_path());
         if self.random.percent(50) {
             return tree! { "$unwind" => path.as_str() };
         }
@@ -170,7 +194,7 @@ impl Maker {
             fields.push(("preserveNullAndEmptyArrays".to_owned(), Tree::of(true)));
         }
         if self.random.percent(50) {
-            fields.push(("includeArrayIndex".to_owned(), Tree::of(&self.path())));
+            fields.push(("includeArrayIndex".to_owned(), Tree::of(&self.named_path())));
         }
         tree! { "$unwind" => Tree::Doc(fields) }
     }

@@ -50,7 +50,7 @@ impl Maker {
             fields.push(("_id".to_owned(), self.flag(false)));
         }
         for _ in 0..self.random.between(1, 3) {
-            let path = self.path();
+            let path = self.named_path();
             let flag = if self.random.percent(3) { !inclusion } else { inclusion };
             let value = match self.random.below(20) {
                 0..14 => self.flag(flag),
@@ -85,7 +85,7 @@ impl Maker {
     pub(crate) fn sort(&mut self) -> Tree {
         let mut fields: Vec<(String, Tree)> = Vec::new();
         for _ in 0..self.random.between(1, 2) {
-            let path = self.path();
+            let path = self.named_path();
             if fields.iter().all(|(other, _)| *other != path) {
                 let direction = match self.random.below(40) {
                     0 => self.scalar(),
@@ -102,15 +102,42 @@ impl Maker {
     }
 
     pub(crate) fn collation(&mut self) -> Tree {
-        match self.random.below(8) {
-            0 => tree! { "locale" => "simple" },
-            1 => tree! { "locale" => "en", "strength" => 1 },
-            2 => tree! { "locale" => "en", "strength" => 2 },
-            3 => tree! { "locale" => "fr", "strength" => 1, "caseLevel" => Tree::of(true) },
-            4 => tree! { "locale" => "en", "numericOrdering" => Tree::of(true) },
-            5 => tree! { "locale" => "de", "strength" => 1 },
-            6 => tree! { "locale" => "en", "caseFirst" => "upper" },
-            _ => tree! { "locale" => "en", "alternate" => "shifted" },
+        if self.random.percent(10) {
+            return tree! { "locale" => "simple" };
+        }
+        let locale = *self.random.pick(&["en", "en", "en", "de", "fr"]);
+        let mut fields = vec![("locale".to_owned(), Tree::of(locale))];
+        if self.random.percent(70) {
+            let strength = Tree::of(self.random.between(1, 5) as i32);
+            fields.push(("strength".to_owned(), self.spoiled(strength)));
+        }
+        for name in ["caseLevel", "numericOrdering", "backwards", "normalization"] {
+            if self.random.percent(15) {
+                fields.push((name.to_owned(), Tree::of(self.random.percent(70))));
+            }
+        }
+        for (name, words) in [
+            ("caseFirst", ["upper", "lower", "off"]),
+            ("alternate", ["shifted", "shifted", "non-ignorable"]),
+            ("maxVariable", ["space", "punct", "punct"]),
+        ] {
+            if self.random.percent(15) {
+                let word = Tree::of(*self.random.pick(&words));
+                fields.push((name.to_owned(), self.spoiled(word)));
+            }
+        }
+        Tree::Doc(fields)
+    }
+
+    /// A path as a stage or an expression names one: now and then into a reference, or with an odd part.
+    pub(crate) fn named_path(&mut self) -> String {
+        const PARTS: [&str; 12] =
+            ["$id", "$id", "$id", "$ref", "$ref", "$db", "$x", "$", "", "$id.a", "$ID", "$[]"];
+        let path = self.path();
+        match self.random.below(100) {
+            0..4 => format!("{path}.{}", self.random.pick(&PARTS)),
+            4 => (*self.random.pick(&PARTS)).to_owned(),
+            _ => path,
         }
     }
 }

@@ -408,6 +408,7 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
         taken += 1;
     }
     let (_, rest) = pipeline.split_at(taken);
+    rest.check_needs()?;
     let asks_for_score =
         |stage: &Arc<dyn Stage>| stage.print().get().as_doc().is_some_and(text::asks_for_score);
     let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())

@@ -9,7 +9,7 @@ use marula_plan::{Hint, Query};
 use marula_query::collation::Collation;
 use marula_query::context::{Context as QueryContext, Interrupt as QueryInterrupt};
 use marula_query::expression::scope::check_let_variable;
-use marula_query::expression::{Arena, Expression, Frame, Scope};
+use marula_query::expression::{Arena, Expression, Frame, Scope, saturated_long};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
@@ -142,8 +142,7 @@ pub fn doc_or_empty<'a>(field: &str, value: Option<Value<'a>>) -> Result<Doc<'a>
 /// A whole number that is not negative.
 pub fn count_or_zero(field: &str, value: Option<Value<'_>>) -> Result<u64> {
     let Some(value) = value else { return Ok(0) };
-    #[allow(clippy::cast_possible_truncation)]
-    let number = value.as_f64().unwrap_or(0.0) as i64;
+    let number = saturated_long(value).unwrap_or(0);
     u64::try_from(number).map_err(|_| negative(field, number))
 }
 

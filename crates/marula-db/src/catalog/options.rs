@@ -193,7 +193,7 @@ fn parse_validator(
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
     let context = Context { version, collation: collation.cloned(), now_ms, ..Context::default() };
     validation::allowed::check(filter)?;
-    let parsed = Filter::parse_for_positions(filter, &context)?;
+    let parsed = Filter::parse_validator(filter, &context)?;
     if (level == ValidationLevel::Moderate || action == ValidationAction::Warn)
         && mentions_encryption(parsed.root())
     {

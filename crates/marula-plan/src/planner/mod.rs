@@ -256,11 +256,12 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
                     (true, false) => Err(whole_wildcard()),
                 };
             }
-            if !is_asked_for_places(index, &conjuncts) {
-                return Err(no_solutions());
-            }
             let views = [IndexView::new(index, query)];
-            let mut plans = indexed(state, &views, query);
+            // An index on places that is not asked for one is walked from end to end.
+            let mut plans = match is_asked_for_places(index, &conjuncts) {
+                true => indexed(state, &views, query),
+                false => Vec::new(),
+            };
             if plans.is_empty() {
                 let scan = Node::new(Stage::Ixscan(views[0].whole_scan()));
                 let access = Access::with_filter(scan, whole_filter(query));

@@ -30,7 +30,7 @@ use marula_bson::{RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 pub use frame::{Arena, Frame};
-pub use number::short_double_text;
+pub use number::{saturated_long, short_double_text};
 pub use operator::{Call, Operator};
 pub use path::Path;
 pub use ranges::Ranges;

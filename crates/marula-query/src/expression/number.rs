@@ -384,6 +384,17 @@ pub(crate) fn whole_of_decimal(number: Decimal128) -> i64 {
     signed.map_or(end, |signed| i64::try_from(signed).unwrap_or(end))
 }
 
+/// A number as a long, as mongod makes one where a command or a stage counts: the fraction of a double is cut, a decimal is
+/// rounded to the even neighbour, what is too large gives the end that it is beyond; NaN is zero. `None` for what is no
+/// number.
+pub fn saturated_long(value: Value<'_>) -> Option<i64> {
+    match value {
+        Value::Decimal128(number) => Some(whole_of_decimal(number)),
+        #[allow(clippy::cast_possible_truncation)]
+        number => number.as_exact_i64().or_else(|| number.as_f64().map(|number| number as i64)),
+    }
+}
+
 /// The integer nearest to `coefficient` × 10^`exponent`; `None` where it is too large to matter.
 fn rounded(coefficient: u128, exponent: i32) -> Option<u128> {
     let scale = 10_u128.checked_pow(exponent.unsigned_abs());

@@ -48,6 +48,11 @@ impl Path {
         Ok(Path { parts })
     }
 
+    /// Splits `text` and leaves unchecked what its parts are called.
+    pub(crate) fn split(text: &[u8]) -> Path {
+        Path { parts: text.split(|&byte| byte == b'.').map(Into::into).collect() }
+    }
+
     /// The parts in order.
     pub fn parts(&self) -> &[Box<[u8]>] {
         &self.parts
@@ -87,10 +92,15 @@ impl Path {
 pub(crate) fn check_field_name(name: &[u8]) -> Result<()> {
     match name.first() {
         None => Err(path_part_empty()),
-        Some(b'$') => Err(path_part_dollar()),
+        Some(b'$') if !is_of_reference(name) => Err(path_part_dollar()),
         Some(_) if name.contains(&0) => Err(path_part_nul()),
         Some(_) => Ok(()),
     }
+}
+
+/// Whether a name is one of the fields of a reference to another document, which alone may start with a dollar sign.
+pub(crate) fn is_of_reference(name: &[u8]) -> bool {
+    matches!(name, b"$id" | b"$ref" | b"$db")
 }
 
 fn walk<'a>(mut doc: Doc<'a>, parts: &[Box<[u8]>], arena: &'a Arena) -> Result<Option<Value<'a>>> {

@@ -77,10 +77,11 @@ impl<'c> Scope<'c> {
     /// The expression that the field path `text` (without its `$`) stands for here.
     pub(crate) fn field(&self, text: &[u8]) -> Result<Expression> {
         let path = Path::parse(text)?;
-        Ok(match self.find("CURRENT") {
-            Some(variable) => Expression::Variable(variable, path),
-            None => Expression::Field(path),
-        })
+        match self.find("CURRENT") {
+            Some(variable) => Ok(Expression::Variable(variable, path)),
+            None if self.is_let("CURRENT") => self.let_variable("CURRENT", &path),
+            None => Ok(Expression::Field(path)),
+        }
     }
 
     /// The expression that the variable `text` (without its `$$`), perhaps with a path, stands for here.
@@ -101,7 +102,13 @@ impl<'c> Scope<'c> {
             return Ok(Expression::Variable(variable, path));
         }
         let variable = match name {
+            "CURRENT" if self.is_let(name) => return self.let_variable(name, &path),
             "ROOT" | "CURRENT" if path.is_empty() => Variable::Root,
+            // mongod reads such a path anew behind a dollar sign, which makes the field a variable.
+            "CURRENT" if path.parts()[0].starts_with(b"$") => {
+                let text = path.text();
+                return self.variable(&text[1..]);
+            }
             "ROOT" | "CURRENT" => return Ok(Expression::Field(path)),
             "NOW" => Variable::Now,
             "CLUSTER_TIME" => Variable::ClusterTime,
@@ -128,6 +135,13 @@ impl<'c> Scope<'c> {
     fn find(&self, name: &str) -> Option<Variable> {
         let up = self.names.iter().rev().position(|bound| **bound == *name)?;
         Some(Variable::Bound { up, name: name.into() })
+    }
+
+    /// Whether the command's `let`, or that of a `$lookup` around, names the variable.
+    fn is_let(&self, name: &str) -> bool {
+        let Context { unknown_variables, missing_variables, let_variables, .. } = self.context;
+        unknown_variables.iter().chain(missing_variables).any(|known| known == name)
+            || let_variables.as_ref().is_some_and(|known| known.as_doc().get(name).is_some())
     }
 
     /// A variable of the command's `let` is a constant, and so is any path into it.

@@ -175,6 +175,20 @@ impl Filter {
         Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
 
+    /// As [`parse_for_positions`](Filter::parse_for_positions), of a validator. mongod computes its constants when it is
+    /// asked: what a constant fails with is the failure of each document.
+    ///
+    /// Errors: those of parsing.
+    pub fn parse_validator(doc: Doc<'_>, context: &Context) -> Result<Filter> {
+        let mut draft = Filter::draft(doc, Purpose::Any, context)?;
+        if draft.optimize(context).is_ok() {
+            return draft.finish_for_positions(context);
+        }
+        let node = Filter::draft(doc, Purpose::Any, context)?.node;
+        let written = Some(Arc::new(node.clone()));
+        Filter { written, ..Filter::from_node(node, context) }.checked()
+    }
+
     /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();

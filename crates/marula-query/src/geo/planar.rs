@@ -55,8 +55,16 @@ impl Rectangle {
 
 impl Disc {
     /// Whether the point lies in it.
+    ///
+    /// Beside or above its center mongod adds the radius to the lesser coordinate, which does not round as the
+    /// difference of the two does.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
-        distance(self.center, (x, y)) <= self.radius
+        let reaches = |one: f64, other: f64| one.min(other) + self.radius >= one.max(other);
+        match self.center {
+            (center, at) if center == x => reaches(at, y),
+            (at, center) if center == y => reaches(at, x),
+            center => distance(center, (x, y)) <= self.radius,
+        }
     }
 
     /// Whether the whole rectangle lies in it.

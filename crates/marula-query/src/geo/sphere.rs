@@ -4,7 +4,7 @@
 //! same way every time whether it is inside. A polygon is a shell with holes; which relations hold follows from
 //! those of the rings, whose edges are indexed, so that big polygons do not cost the product of their sizes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use s2rst::s2::contains_point_query::{ContainsPointQuery, VertexModel};
@@ -127,8 +127,10 @@ impl Polygon {
         for (at, ring) in self.rings().enumerate() {
             for edge in 0..ring.num_vertices() {
                 let ends = [bits(ring.vertex(edge)), bits(ring.vertex(edge + 1))];
-                // A hole winds like the shell here, so an edge that two rings share has one direction in both.
-                if let Some((other, other_edge)) = edges.insert(ends, (at, edge)) {
+                // A hole winds like the shell here, so that an edge that they share has one direction in both; one
+                // that two holes share has both directions.
+                let reversed = edges.get(&[ends[1], ends[0]]).copied();
+                if let Some((other, other_edge)) = edges.insert(ends, (at, edge)).or(reversed) {
                     return Some(format!(
                         "Duplicate edge: loop {at}, edge {edge} and loop {other}, edge {other_edge}"
                     ));
@@ -144,6 +146,16 @@ impl Polygon {
             }
         }
         None
+    }
+
+    /// The hole, counted from one, that has more than one vertex in common with the shell.
+    pub(super) fn hole_at_shell(&self) -> Option<usize> {
+        let vertices = |ring: &Loop| -> HashSet<Bits> {
+            (0..ring.num_vertices()).map(|at| bits(ring.vertex(at))).collect()
+        };
+        let shell = vertices(&self.shell);
+        let is_shared = |hole: &Loop| vertices(hole).intersection(&shell).count() > 1;
+        self.holes.iter().position(is_shared).map(|at| at + 1)
     }
 
     /// Whether a hole lies in another.

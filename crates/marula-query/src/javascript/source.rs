@@ -20,7 +20,7 @@ const TRIES_MAX: usize = 8;
 
 /// The value of the function that `source` stands for.
 pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue<'js>> {
-    let source = source.trim_start().trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    let source = behind_comments(source).trim_end_matches(|c: char| c == ';' || c.is_whitespace());
     if source.is_empty() {
         return Err(no_statement());
     }
@@ -49,6 +49,21 @@ pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue
         }
     }
     evaluate(format!("(function() {{ {source} }})"))
+}
+
+/// The text behind the white space and the comments that it begins with.
+fn behind_comments(mut source: &str) -> &str {
+    loop {
+        source = source.trim_start();
+        let end = if source.starts_with("//") {
+            source.find('\n').map_or(source.len(), |at| at + 1)
+        } else if source.starts_with("/*") {
+            source.find("*/").map_or(source.len(), |at| at + 2)
+        } else {
+            return source;
+        };
+        source = &source[end..];
+    }
 }
 
 /// Whether the text starts with the word `function`.

@@ -147,10 +147,7 @@ impl Property {
             return None;
         }
         if self.path.is_single() {
-            let value = match self.path.first() {
-                b"" => Some(RawValue::new(Type::Document, object.as_bytes())),
-                _ => self.path.first_field(object),
-            };
+            let value = self.path.first_field(object);
             return value.filter(|value| !self.schema.matches(*value));
         }
         // Where an array on the way spreads the path, one value that satisfies the schema is enough.

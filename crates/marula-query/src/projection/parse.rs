@@ -9,6 +9,7 @@ use super::metadata::Meta;
 use super::slice::{Mismatch, Slice};
 use super::tree::{Child, Collision, Computed, Node};
 use crate::context::Context;
+use crate::expression::path::is_of_reference;
 use crate::expression::{Expression, Operator, Path, Scope};
 use crate::filter::{Filter, Purpose};
 
@@ -233,7 +234,8 @@ impl Parser<'_> {
     fn object(&mut self, at: &At<'_>, doc: Doc<'_>, element: Element<'_>) -> Result<()> {
         let mut fields = doc.iter();
         let Some(first) = fields.next() else { return Err(empty_object()) };
-        if !first.name.starts_with(b"$") || fields.next().is_some() {
+        let is_operator = first.name.starts_with(b"$") && !is_of_reference(first.name);
+        if !is_operator || fields.next().is_some() {
             self.node(at.prefix)?.below(at.parts).map_err(|collision| at.collides(&collision))?;
             let prefix = at.full();
             return doc.iter().try_for_each(|inner| self.element(&prefix, inner));

@@ -2,6 +2,8 @@
 
 use marula_bson::{ArrayWriter, Doc, Type, Value};
 
+use crate::expression::saturated_long;
+
 /// Which elements of an array are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slice {
@@ -22,14 +24,15 @@ impl Slice {
                 else {
                     return Err(Mismatch::ArrayShape);
                 };
-                let skip_number = integer(skip).ok_or(Mismatch::Skip(skip.kind()))?;
-                let limit_number = integer(limit).ok_or(Mismatch::LimitType(limit.kind()))?;
+                let skip_number = saturated_long(skip).ok_or(Mismatch::Skip(skip.kind()))?;
+                let limit_number =
+                    saturated_long(limit).ok_or(Mismatch::LimitType(limit.kind()))?;
                 if limit_number <= 0 {
                     return Err(Mismatch::Limit(limit_number));
                 }
                 Ok(Slice { skip: skip_number, limit: saturated(limit_number.unsigned_abs()) })
             }
-            number => match integer(number) {
+            number => match saturated_long(number) {
                 Some(count) if count < 0 => {
                     Ok(Slice { skip: count, limit: saturated(count.unsigned_abs()) })
                 }
@@ -66,14 +69,4 @@ pub(super) enum Mismatch {
     LimitType(Type),
     /// It asks for no elements, or for less.
     Limit(i64),
-}
-
-/// A number without its fraction, and at most a long.
-fn integer(value: Value<'_>) -> Option<i64> {
-    if let Some(exact) = value.as_exact_i64() {
-        return Some(exact);
-    }
-    // The conversion cuts the fraction, and saturates; NaN becomes zero.
-    #[allow(clippy::cast_possible_truncation)]
-    value.as_f64().map(|number| number as i64)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::outer::Outer;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::Path;
@@ -47,6 +48,8 @@ pub struct GeoNear {
     distance_field: Path,
     location_field: Option<Path>,
     multiplier: f64,
+    /// The variables that the query may name.
+    outer: Outer,
     /// The argument as it was written.
     text: DocBuf,
 }
@@ -110,6 +113,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         distance_field,
         location_field,
         multiplier,
+        outer: Outer::of(parser.context),
         text,
     });
     Ok(())
@@ -153,7 +157,7 @@ impl GeoNear {
             }
             conditions.finish();
         });
-        Filter::parse(filter.as_doc(), context)
+        Filter::parse(filter.as_doc(), &self.outer.context(context))
     }
 
     /// Writes a document as it is behind the stage: with its distance, and with its place where that is asked for.

@@ -12,6 +12,7 @@ use super::fields::write_with;
 use super::lookup::collect;
 use super::r#match::{Match, has_where};
 use super::needs::{Gives, Needs};
+use super::outer::Outer;
 use super::passage::Passage;
 use super::source::check_size;
 use super::unwind::Unwind;
@@ -55,6 +56,8 @@ pub(super) struct GraphLookup {
     depth_field: Option<Path>,
     depth_max: Option<u64>,
     restrict: Option<DocBuf>,
+    /// The variables that the restriction may name.
+    outer: Outer,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
@@ -109,6 +112,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         depth_field,
         depth_max,
         restrict,
+        outer: Outer::of(parser.context),
     };
     parser.push(stage);
     Ok(())
@@ -254,7 +258,8 @@ impl GraphLookup {
             let mut next: Vec<ValueBuf> = Vec::new();
             while matches.advance()? != Step::End {
                 let doc = matches.doc();
-                if seen.insert(doc.get("_id").unwrap_or(Value::Null), collator) == 0 {
+                // Documents are the same by their `_id` as it is stored, whatever the collation.
+                if seen.insert(doc.get("_id").unwrap_or(Value::Null), None) == 0 {
                     continue;
                 }
                 let mut leads = Vec::new();
@@ -294,12 +299,11 @@ impl GraphLookup {
                 out.begin_array("$and").push(&filter).push(restrict);
             });
         }
-        let mut draft = Filter::draft(filter.as_doc(), Purpose::Any, &env.context)?;
-        draft
-            .optimize(&env.context)
-            .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
+        let context = self.outer.context(&env.context);
+        let mut draft = Filter::draft(filter.as_doc(), Purpose::Any, &context)?;
+        draft.optimize(&context).map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
         let pipeline = Pipeline::from_stages(Vec::new());
-        let pipeline = pipeline.after(Match::new(draft.finish(&env.context)?));
+        let pipeline = pipeline.after(Match::new(draft.finish(&context)?));
         Arc::clone(&env.world).aggregate(None, &self.from, pipeline)
     }
 

@@ -17,6 +17,7 @@ use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
 use super::needs::{Gives, Needs};
+use super::outer::Outer;
 use super::passage::Passage;
 use super::pipeline::Inside;
 use super::source::check_size;
@@ -50,13 +51,6 @@ errors! {
     no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
     let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";
     result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes";
-}
-
-/// The variables around a stage: those with values, and those without.
-#[derive(Debug)]
-struct Outer {
-    values: Option<DocBuf>,
-    missing: Vec<String>,
 }
 
 /// A parsed `$lookup`.
@@ -139,10 +133,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(no_from_nor_documents());
     }
     let stages = stages.map(|stages| Value::Array(stages).to_buf());
-    let outer = Outer {
-        values: parser.context.let_variables.clone(),
-        missing: parser.context.missing_variables.clone(),
-    };
+    let outer = Outer::of(parser.context);
     parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure: None });
     Ok(())
 }
@@ -163,29 +154,6 @@ fn with_unknown_variables(context: &Context, variables: &[(String, Expression)])
     let mut context = context.clone();
     context.unknown_variables.extend(variables.iter().map(|(name, _)| name.clone()));
     context
-}
-
-impl Outer {
-    /// The context with more variables in sight; of those of one name, the new one counts.
-    fn with(&self, context: &Context, values: &[(&str, Value<'_>)], missing: &[&str]) -> Context {
-        let around = self.values.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
-        let is_new = |name: &[u8]| {
-            missing.iter().any(|new| new.as_bytes() == name)
-                || values.iter().any(|(new, _)| new.as_bytes() == name)
-        };
-        let all = DocBuf::build(|out| {
-            for (name, value) in values {
-                out.append(name, *value);
-            }
-            for element in around.iter().filter(|element| !is_new(element.name)) {
-                out.append_raw(element.name, element.value);
-            }
-        });
-        let outer_missing = self.missing.iter().filter(|name| !is_new(name.as_bytes())).cloned();
-        let missing_variables =
-            missing.iter().map(|name| (*name).to_owned()).chain(outer_missing).collect();
-        Context { let_variables: Some(all), missing_variables, ..context.clone() }
-    }
 }
 
 impl Stage for Lookup {

@@ -37,6 +37,7 @@ mod merge;
 pub mod needs;
 mod optimize;
 mod out;
+mod outer;
 pub mod passage;
 mod project;
 mod redact;

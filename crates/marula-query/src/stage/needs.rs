@@ -7,8 +7,10 @@
 //! hands its input on to its end.
 
 use marula_bson::{DocBuf, FieldPath, FieldSet};
+use marula_error::{Error, Result};
 
 use super::Pipeline;
+use crate::expression::path::check_field_name;
 use crate::expression::{Expression, Path};
 use crate::filter::{Filter, Node};
 use crate::sort::{SortPart, SortPattern};
@@ -62,6 +64,8 @@ pub struct Needs {
     paths: Vec<FieldPath>,
     /// Whether some part of a pipeline takes the document as a whole.
     is_whole: bool,
+    /// What is wrong with a path of a filter, which may be called what no path of an expression may be.
+    failure: Option<Error>,
 }
 
 impl Needs {
@@ -114,7 +118,12 @@ impl Needs {
                 children.iter().for_each(|child| self.node(child));
             }
             Node::Not(child) => self.node(child),
-            Node::Path(at) => self.field_path(at.path.clone()),
+            Node::Path(at) => {
+                let mut names = at.path.parts().iter().filter(|name| name.starts_with(b"$"));
+                let failure = names.find_map(|name| check_field_name(name).err());
+                self.failure = self.failure.take().or(failure);
+                self.field_path(at.path.clone());
+            }
             Node::Expr(expr) => self.expression(expr.expression()),
             Node::AlwaysTrue | Node::AlwaysFalse => {}
             Node::Schema(_) | Node::Where(_) | Node::Text(_) => self.is_whole = true,
@@ -146,6 +155,23 @@ impl Pipeline {
             }
         }
         None
+    }
+
+    /// Checks the paths of filters where a later stage makes its documents of what is read alone: mongod makes a list of
+    /// paths then, on which not every name may stand.
+    ///
+    /// Errors: those of a path of an expression.
+    pub fn check_needs(&self) -> Result<()> {
+        let mut needs = Needs::default();
+        for stage in self.stages() {
+            match stage.reads(&mut needs) {
+                _ if needs.is_whole => break,
+                Gives::Input => {}
+                Gives::Noted => return needs.failure.map_or(Ok(()), Err),
+                Gives::Unknown => break,
+            }
+        }
+        Ok(())
     }
 }
 

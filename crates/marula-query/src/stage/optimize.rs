@@ -7,6 +7,7 @@
 //! | `$match` | `$match` | one of both |
 //! | `$match` | `$lookup` with `$unwind` of its array | its conditions on what was found are asked there |
 //! | `$unwind` | `$lookup` or `$graphLookup` whose array it is of | one stage, without the array |
+//! | `$match` of everything, `$skip` of none | before or behind any stage | nothing |
 //! | `$match` | a stage that leaves the fields asked for as they are | its conditions on these stand before |
 //! | `$match` | `$unionWith` | before it, and at the end of its pipeline |
 //! | `$limit`, `$skip` | itself | one: the lesser, the sum |
@@ -59,6 +60,8 @@ fn two(
 ) -> Option<Vec<Arc<dyn Stage>>> {
     let swapped = || Some(vec![Arc::clone(second), Arc::clone(first)]);
     match (first.kind(), second.kind()) {
+        (_, kind) if is_nothing(&kind) => Some(vec![Arc::clone(first)]),
+        (kind, _) if is_nothing(&kind) => Some(vec![Arc::clone(second)]),
         (Kind::Match(first), Kind::Match(second)) => {
             let mut both = first.conditions();
             both.push(second.as_written().clone());
@@ -96,6 +99,17 @@ fn two(
     }
 }
 
+/// Whether a stage gives what comes to it, all of it.
+fn is_nothing(kind: &Kind<'_>) -> bool {
+    match kind {
+        Kind::Match(filter) => {
+            matches!(filter.as_written(), Node::And(conditions) if conditions.is_empty())
+        }
+        Kind::Skip(count) => *count == 0,
+        _ => false,
+    }
+}
+
 /// The stages, and a `$limit` behind them where there is one.
 fn limited(mut stages: Vec<Arc<dyn Stage>>, limit: Option<u64>) -> Vec<Arc<dyn Stage>> {
     stages.extend(limit.map(|limit| -> Arc<dyn Stage> { Arc::new(Limit(limit)) }));
@@ -117,7 +131,7 @@ fn split(
             None => behind.push(condition.clone()),
         }
     }
-    if before.is_empty() && !conditions.is_empty() {
+    if before.is_empty() {
         return None;
     }
     let mut instead = vec![matching(before, context), Arc::clone(stage)];

@@ -10,6 +10,7 @@ use rand::rngs::SmallRng;
 
 use super::needs::{Gives, Needs};
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use crate::expression::number::saturated_long;
 use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Rows};
 
@@ -37,13 +38,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         if **element.name != *b"size" {
             return Err(unknown_option(&element.name.to_string()));
         }
-        let number = element.value.get().as_f64().ok_or_else(size_not_number)?;
-        if number < 0.0 {
-            return Err(size_negative());
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let whole = number as u64;
-        size = Some(whole);
+        let number = saturated_long(element.value.get()).ok_or_else(size_not_number)?;
+        size = Some(u64::try_from(number).map_err(|_| size_negative())?);
     }
     parser.push(Sample(size.ok_or_else(no_size)?));
     Ok(())

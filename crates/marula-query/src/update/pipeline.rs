@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bstr::BStr;
-use marula_bson::{Doc, DocBuf, DocWriter, RawValue, Value};
+use marula_bson::{Doc, DocBuf, DocWriter, RawValue};
 use marula_error::{Result, errors};
 
 use super::places::Places;
@@ -18,7 +17,7 @@ use crate::stage::world::{Env, Nowhere, STAGE_BYTES_MAX};
 
 errors! {
     /// A stage that an update may not have.
-    stage_not_allowed(name: &BStr) = InvalidOptions, "{name} is not allowed to be used within an update";
+    stage_not_allowed(name: &str) = InvalidOptions, "{name} is not allowed to be used within an update";
 }
 
 /// The stages that an update may have: each makes one document of one.
@@ -44,12 +43,10 @@ impl PipelineUpdate {
         }
         let context = with_constants(context, constants);
         let pipeline = Pipeline::parse_lazily(stages, &context)?;
-        for stage in stages.values() {
-            let Value::Document(stage) = stage else { continue };
-            if let Some(element) = stage.iter().next()
-                && !STAGES.iter().any(|name| element.name == *name)
-            {
-                return Err(stage_not_allowed(element.name));
+        // Looked at is what a stage is made of: a `$fill` of values alone is an `$addFields`.
+        for stage in pipeline.stages() {
+            if !STAGES.contains(&stage.name()) {
+                return Err(stage_not_allowed(stage.name()));
             }
         }
         let places = Places::of(stages);

@@ -34,6 +34,7 @@ errors! {
     upsert_and_remove() = FailedToParse, "Cannot specify both upsert=true and remove=true ";
     new_and_remove() = FailedToParse, "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document";
     array_filters_and_remove() = FailedToParse, "Cannot specify arrayFilters and remove=true";
+    position_in_new() = BadValue, "cannot use a positional projection and return the new document";
     sort_key_shown() = BadValue, "Cannot use a $meta sortKey projection in findAndModify commands.";
     array_filters_and_pipeline() = FailedToParse, "Cannot specify arrayFilters and a pipeline update";
 }
@@ -219,6 +220,9 @@ impl<'a> Args<'a> {
         let projection = parse_projection(fields, &context)?;
         if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
             return Err(sort_key_shown());
+        }
+        if self.new && projection.as_ref().is_some_and(Projection::needs_position) {
+            return Err(position_in_new());
         }
         if projection.as_ref().is_some_and(Projection::needs_position) {
             Filter::draft(self.query, Purpose::Positional, &context)?;

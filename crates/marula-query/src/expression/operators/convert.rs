@@ -396,6 +396,21 @@ fn parse_integer(text: &str, min: i64, max: i64) -> Result<i64> {
     }
 }
 
+/// A whole hexadecimal number that is not refused as such, since a sign or a capital X stands before its digits.
+fn signed_hexadecimal(text: &str) -> Option<f64> {
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"))?;
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let digit =
+        |number: f64, digit: char| number.mul_add(16.0, digit.to_digit(16).map_or(0.0, f64::from));
+    Some(sign * digits.chars().fold(0.0, digit))
+}
+
 fn parse_double(text: &str) -> Result<f64> {
     if is_hexadecimal(text) {
         return Err(hexadecimal(text));
@@ -406,8 +421,11 @@ fn parse_double(text: &str) -> Result<f64> {
     if text.starts_with(|c: char| c.is_ascii_whitespace()) {
         return Err(bad_number(text, "Leading whitespace"));
     }
+    if let Some(number) = signed_hexadecimal(text) {
+        return Ok(number);
+    }
     let Ok(number) = text.parse::<f64>() else {
-        let unsigned = text.trim_start_matches(['+', '-']);
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let unsigned = unsigned.strip_prefix('.').unwrap_or(unsigned);
         let has_digits = unsigned.starts_with(|c: char| c.is_ascii_digit());
         return Err(bad_number(

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use bstr::{BStr, ByteSlice};
 use marula_bson::{Collator, Value, order};
 use marula_error::{Result, errors};
 
@@ -46,6 +47,7 @@ errors! {
     sort_missing_input() = 2942502, "$sortArray requires 'input' to be specified";
     sort_missing_sort_by() = 2942503, "$sortArray requires 'sortBy' to be specified";
     sort_not_array(kind: &str) = 2942504, "The input argument to $sortArray must be an array, but was of type: {kind}";
+    sort_empty_part(name: &BStr) = 2942505, "BadValue: The sort field is a dotted field but has an empty part: {name}";
     sort_bad_pattern(why: &str) = 2942505, "BadValue: {why}";
     zip_not_object(kind: &str) = 34460, "$zip only supports an object as an argument, found {kind}";
     zip_inputs_not_array(kind: &str) = 34461, "inputs must be an array of expressions, found {kind}";
@@ -259,7 +261,10 @@ fn check_pattern(sort_by: Value<'_>) -> Result<()> {
                 if !is_direction(element.value.get()) {
                     return Err(sort_bad_pattern("The sort element value must be either 1 or -1"));
                 }
-                Path::parse(element.name)?;
+                let name = element.name.as_bytes();
+                if name.split(|&byte| byte == b'.').any(<[u8]>::is_empty) {
+                    return Err(sort_empty_part(element.name));
+                }
             }
             Ok(())
         }
@@ -287,9 +292,9 @@ fn sort_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         Some(Value::Document(pattern)) => {
             let keys = pattern.iter().map(|part| {
                 let is_descending = part.value.get().as_exact_i64() == Some(-1);
-                Path::parse(part.name).map(|path| (path, is_descending))
+                (Path::split(part.name), is_descending)
             });
-            let keys: Vec<(Path, bool)> = keys.collect::<Result<_>>()?;
+            let keys: Vec<(Path, bool)> = keys.collect();
             meter::sort_by(&mut values, |a, b| compare_by(&keys, *a, *b, collator))?;
         }
         Some(direction) if direction.as_exact_i64() == Some(-1) => {

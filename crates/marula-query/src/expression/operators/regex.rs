@@ -108,7 +108,7 @@ fn read_pattern<'a>(
     if options.contains(&0) {
         return Err(options_have_nul(name));
     }
-    if let Some(bad) = options.chars().find(|option| !"imsx".contains(*option)) {
+    if let Some(bad) = options.chars().find(|option| !"imsxu".contains(*option)) {
         // mongod shows the first byte of the character, which is none by itself where there are more.
         return Err(bad_option(name, if bad.is_ascii() { bad } else { '\u{fffd}' }));
     }

@@ -1,0 +1,53 @@
+//! The variables that are in sight where a stage stands.
+//!
+//! Stages that parse a filter or a pipeline when they run, as `$lookup` does for each document, keep what was known when
+//! they were parsed: where they stand inside a `$lookup` that is its variables, and else the command's.
+
+use marula_bson::{Doc, DocBuf, Value};
+
+use crate::context::Context;
+
+/// The variables around a stage: those with values, and those without.
+#[derive(Debug)]
+pub(super) struct Outer {
+    values: Option<DocBuf>,
+    missing: Vec<String>,
+}
+
+impl Outer {
+    /// What is in sight of a stage that is parsed in `context`.
+    pub(super) fn of(context: &Context) -> Outer {
+        Outer { values: context.let_variables.clone(), missing: context.missing_variables.clone() }
+    }
+
+    /// The context with these variables in sight.
+    pub(super) fn context(&self, context: &Context) -> Context {
+        self.with(context, &[], &[])
+    }
+
+    /// As [`context`](Outer::context), with more variables; of those of one name, the new one counts.
+    pub(super) fn with(
+        &self,
+        context: &Context,
+        values: &[(&str, Value<'_>)],
+        missing: &[&str],
+    ) -> Context {
+        let around = self.values.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
+        let is_new = |name: &[u8]| {
+            missing.iter().any(|new| new.as_bytes() == name)
+                || values.iter().any(|(new, _)| new.as_bytes() == name)
+        };
+        let all = DocBuf::build(|out| {
+            for (name, value) in values {
+                out.append(name, *value);
+            }
+            for element in around.iter().filter(|element| !is_new(element.name)) {
+                out.append_raw(element.name, element.value);
+            }
+        });
+        let outer_missing = self.missing.iter().filter(|name| !is_new(name.as_bytes())).cloned();
+        let missing_variables =
+            missing.iter().map(|name| (*name).to_owned()).chain(outer_missing).collect();
+        Context { let_variables: Some(all), missing_variables, ..context.clone() }
+    }
+}
