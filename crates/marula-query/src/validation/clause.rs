@@ -304,7 +304,7 @@ impl Clause {
 
 impl Leaf {
     fn parse(written: DocBuf, context: &Context) -> Result<Leaf> {
-        Ok(Leaf { filter: Filter::parse(written.as_doc(), context)?, written })
+        Ok(Leaf { filter: Filter::parse_validator(written.as_doc(), context)?, written })
     }
 
     /// The operand of the operator.
