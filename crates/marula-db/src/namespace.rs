@@ -17,6 +17,7 @@ errors! {
     leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
     invalid_collection(name: &str) = InvalidNamespace, "Invalid collection name: {name}";
     invalid_system(ns: &str) = InvalidNamespace, "Invalid system namespace: {ns}";
+    system_within(ns: &str) = BadValue, "Invalid namespace: {ns}";
     too_long(ns: &str) = InvalidNamespace, "Fully qualified namespace is too long. Namespace: {ns} Max: 255";
 }
 
@@ -67,6 +68,9 @@ impl Namespace {
         if name.starts_with("system.") && !is_system_collection(self.db(), name) {
             return Err(invalid_system(&self.full));
         }
+        if name.contains(".system.") && !name.starts_with("system.") {
+            return Err(system_within(&self.full));
+        }
         Ok(())
     }
 
@@ -100,13 +104,23 @@ pub fn is_database_name(name: &str) -> bool {
 
 /// The `system.` collections that clients may create by writing to them.
 fn is_system_collection(db: &str, name: &str) -> bool {
-    matches!(
-        name,
-        "system.js" | "system.users" | "system.views" | "system.profile" | "system.roles"
-    ) || (db == "admin" && matches!(name, "system.version" | "system.keys" | "system.backup_users"))
-        || (db == "config" && name == "system.sessions")
-        || (db == "local" && name == "system.replset")
-        || name.starts_with("system.buckets.")
+    let of_database: &[&str] = match db {
+        "admin" => &[
+            "system.roles",
+            "system.version",
+            "system.keys",
+            "system.backup_users",
+            "system.new_users",
+        ],
+        "config" => &["system.sessions", "system.indexBuilds", "system.preimages"],
+        "local" => &["system.replset", "system.healthlog"],
+        _ => &[],
+    };
+    let of_any = ["system.js", "system.users", "system.views", "system.profile"];
+    let buckets = name.strip_prefix("system.buckets.");
+    of_any.contains(&name)
+        || of_database.contains(&name)
+        || buckets.is_some_and(|shown| !shown.is_empty())
 }
 
 impl fmt::Display for Namespace {

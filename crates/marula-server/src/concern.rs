@@ -19,6 +19,9 @@ errors! {
     snapshot_not_supported(name: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"snapshot\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern snapshot not supported";
     w_range(w: i64) = FailedToParse, "w has to be a non-negative number and not greater than 50; found: {w}";
     w_type(kind: &str) = FailedToParse, "w has to be a number, string, or object; found: {kind}";
+    bad_provenance(value: &BStr, place: &str) = BadValue, "Enumeration value '{value}' for field '{place}.provenance' is not a valid value.";
+    missing_expected(field: &str) = NoSuchKey, "Missing expected field \"{field}\"";
+    w_tags_form(name: &BStr, value: &Value<'_>) = FailedToParse, "tags must be a single level document with only number values; found: {name}: {value}";
     w_no_tags() = FailedToParse, "tagged write concern requires tags";
     fsync_and_j() = FailedToParse, "fsync and j options cannot be used together";
     wtimeout_range() = FailedToParse, "wtimeout must be a 32-bit integer";
@@ -87,7 +90,9 @@ impl ReadConcern {
                 (b"afterClusterTime" | b"atClusterTime", other) => {
                     return Err(wrong_type(&name.to_string(), "timestamp", other.kind().alias()));
                 }
-                (b"provenance" | b"afterOpTime" | b"$waitLastStableRecoveryTimestamp", _) => {}
+                (b"provenance", value) => check_provenance("ReadConcernArgs::parse", value)?,
+                (b"afterOpTime", value) => check_op_time(value)?,
+                (b"$waitLastStableRecoveryTimestamp", _) => {}
                 _ => return Err(read_concern_option(name)),
             }
         }
@@ -169,6 +174,7 @@ impl WriteConcern {
                 b"w" => concern.w = W::parse(value.get())?,
                 b"j" => concern.j = value.get().is_truthy(),
                 b"fsync" => fsync = value.get().is_truthy(),
+                b"provenance" => check_provenance(PLACE, value.get())?,
                 b"wtimeout" => concern.wtimeout_ms = parse_wtimeout(value.get())?,
                 _ => {}
             }
@@ -226,6 +232,32 @@ impl WriteConcern {
     }
 }
 
+/// Where a concern comes from: the server's own words, which a client may repeat.
+fn check_provenance(place: &str, value: Value<'_>) -> Result<()> {
+    const PROVENANCES: [&str; 4] =
+        ["clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults"];
+    match value {
+        Value::String(given) if PROVENANCES.iter().any(|known| given == *known) => Ok(()),
+        Value::String(given) => Err(bad_provenance(given, place)),
+        Value::Null | Value::Undefined => Ok(()),
+        other => {
+            let kind = other.kind().alias();
+            Err(fields::wrong_type(place, "provenance".into(), kind, "type 'string'"))
+        }
+    }
+}
+
+/// A moment that reads are to wait for, as members of a set send it.
+fn check_op_time(value: Value<'_>) -> Result<()> {
+    match value {
+        Value::Document(time) => match time.get_raw(b"ts") {
+            Some(_) => Ok(()),
+            None => Err(missing_expected("ts")),
+        },
+        other => Err(wrong_type("afterOpTime", "object", other.kind().alias())),
+    }
+}
+
 impl W {
     fn parse(value: Value<'_>) -> Result<W> {
         match value {
@@ -233,11 +265,19 @@ impl W {
             Value::String(_) => Ok(W::Mode(value.to_buf())),
             Value::Null | Value::Undefined => Ok(W::Mode(ValueBuf::from(""))),
             Value::Document(tags) if tags == Doc::EMPTY => Err(w_no_tags()),
-            Value::Document(tags) => Ok(W::Tags(tags.to_buf())),
+            Value::Document(tags) => {
+                if let Some(tag) = tags.iter().find(|tag| !tag.value.kind().is_number()) {
+                    return Err(w_tags_form(tag.name, &tag.value.get()));
+                }
+                Ok(W::Tags(tags.to_buf()))
+            }
             number => {
                 let Some(w) = number.as_f64() else { return Err(w_type(number.kind().alias())) };
                 #[allow(clippy::cast_possible_truncation)]
-                let w = w as i64;
+                let w = match number {
+                    Value::Decimal128(_) => w.round_ties_even() as i64,
+                    _ => w as i64,
+                };
                 match w {
                     0..=NODES_MAX => Ok(W::Nodes(w)),
                     _ => Err(w_range(w)),

@@ -9,6 +9,7 @@ use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
 
 use crate::auth::access::Access;
+use crate::auth::check;
 use crate::auth::check::Need;
 use crate::concern::ReadLevel;
 use crate::connection::Connection;
@@ -69,8 +70,9 @@ impl Context<'_> {
 
     /// What the user may do, where access control is on; `None` where everything may be done.
     pub(crate) fn restrained(&self) -> Option<&Access> {
-        let access = self.connection.access.as_deref();
-        access.filter(|_| self.server.options.has_access_control)
+        let is_restrained = self.server.options.has_access_control;
+        // Who is no user may no more than who comes first.
+        is_restrained.then(|| self.connection.access.as_deref().unwrap_or(&check::FIRST_COMER))
     }
 
     /// A session's id as this user's: sessions of different users are different.

@@ -77,6 +77,7 @@ impl Service for Frame {
                 return Step::Reply;
             }
         };
+        request.resolve(&server.db);
         if is_controlled {
             check::own_session(connection, &mut request);
         }

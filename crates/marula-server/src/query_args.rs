@@ -19,6 +19,7 @@ use crate::context::{Context, Watch};
 use crate::request::Request;
 
 errors! {
+    invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
     not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
     bad_hint() = FailedToParse, "Hint must be a string or an object";
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
@@ -27,6 +28,15 @@ errors! {
     no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
     let_reads_document() = 4_890_500, "Command let Expression tried to access a field, but this is not allowed because Command let Expressions run before the query examines any documents.";
     hint_with_natural_sort() = BadValue, "index hint not allowed with $natural sort order";
+}
+
+/// The collection that a query names: no name of one that documents cannot be in.
+pub fn readable_namespace(request: &Request<'_>) -> Result<Namespace> {
+    let ns = request.namespace()?;
+    match ns.collection().contains('$') && ns.as_str() != "local.oplog.$main" {
+        true => Err(invalid_collection_name(ns.as_str())),
+        false => Ok(ns),
+    }
 }
 
 /// The surroundings of the language for one operation on `collection`.

@@ -7,23 +7,24 @@
 
 use std::time::Duration;
 
-use marula_bson::{BStr, ByteSlice, Doc, DocBuf, Element, RawValue, Type, Value};
-use marula_db::Namespace;
-use marula_error::{Result, errors};
+use marula_bson::{BStr, Binary, ByteSlice, Doc, DocBuf, Element, RawValue, Type, Value, uuid};
+use marula_db::{Db, Namespace};
+use marula_error::{Error, Result, codes, errors};
 use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Message, message::Docs};
 use smallvec::SmallVec;
 
 use crate::command::fields::{self, Field, Types};
-use crate::command::{self, Command, Fields, Kind};
+use crate::command::{self, Command, Fields, Kind, Named};
 use crate::concern::{ReadConcern, WriteConcern};
-use crate::session::Lsid;
+use crate::session::{self, Lsid};
 use crate::stable_api;
 
 errors! {
     no_such_command(name: &BStr) = CommandNotFound, "no such command: '{name}'";
     no_db() = 40_571, "OP_MSG requests require a $db argument";
-    db_not_a_string(kind: &str) = 13_111, "wrong type for field ($db) {kind} != string";
+    /// `$db` is no string.
+    pub db_not_a_string(kind: &str) = 13_111, "wrong type for field ($db) {kind} != string";
     invalid_db(db: &BStr) = InvalidNamespace, "Invalid database name: '{db}'";
     not_admin(name: &str) = Unauthorized, "{name} may only be run against the admin database.";
     max_time_not_a_number() = BadValue, "maxTimeMS must be a number";
@@ -47,6 +48,11 @@ errors! {
     not_retryable(name: &str) = NotARetryableWriteCommand, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command.";
     not_in_transaction() = OperationNotSupportedInTransaction, "This command is not supported in transactions";
     collection_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
+    missing_expected(field: &str) = NoSuchKey, "Missing expected field \"{field}\"";
+    expected_type(field: &str, expected: &str, kind: &str) = TypeMismatch, "\"{field}\" had the wrong type. Expected {expected}, found {kind}";
+    name_not_uuid() = BadValue, "Collection name must be provided. UUID is not valid in this context";
+    unresolved(uuid: &str) = NamespaceNotFound, "Unable to resolve {uuid}";
+    of_other_database(uuid: &str, db: &str, ns: &Namespace) = NamespaceNotFound, "UUID {uuid} specified in {db} resolved to a collection in a different database: {ns}";
     not_a_document(place: &str, field: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type 'object'";
 }
 
@@ -116,6 +122,10 @@ pub struct Request<'a> {
     pub write_concern: Option<WriteConcern>,
     /// The Stable API.
     pub api: Api,
+    /// How the collection is named here.
+    pub named: Named,
+    /// The collection whose UUID stands in place of its name.
+    by_uuid: Option<Result<Namespace>>,
 }
 
 /// What a request is to its multi-document transaction.
@@ -163,6 +173,8 @@ impl<'a> Request<'a> {
             read_concern: ReadConcern::default(),
             write_concern: None,
             api: Api::default(),
+            named: command.named,
+            by_uuid: None,
         };
         let mut session = SessionFields::default();
         let mut write_concern = None;
@@ -206,8 +218,17 @@ impl<'a> Request<'a> {
                 fields::check(SESSION_PLACE, SESSION_FIELDS, name, value.kind())?;
                 session.read(name, value.get());
             }
-            b"$clusterTime"
-            | b"$configServerState"
+            b"$clusterTime" => match value.get() {
+                Value::Document(time) | Value::Array(time) => {
+                    time.get_raw(b"clusterTime").ok_or_else(|| missing_expected("clusterTime"))?;
+                }
+                _ => return Err(expected_object("$clusterTime")),
+            },
+            b"clientOperationKey" => match value.get() {
+                Value::Binary(Binary { subtype: 4, bytes }) if bytes.len() == 16 => {}
+                _ => return Err(session::bad_uuid()),
+            },
+            b"$configServerState"
             | b"$client"
             | b"$audit"
             | b"$queryOptions"
@@ -216,7 +237,6 @@ impl<'a> Request<'a> {
             | b"$oplogQueryData"
             | b"$replData"
             | b"allowImplicitCollectionCreation"
-            | b"clientOperationKey"
             | b"mayBypassWriteBlocking" => {}
             b"databaseVersion" | b"shardVersion" => {
                 if value.kind() != Type::Document {
@@ -320,9 +340,19 @@ impl<'a> Request<'a> {
             read_concern: ReadConcern::default(),
             write_concern: None,
             api: self.api,
+            // What is read inside another command is looked at as older commands were.
+            named: match command.named.may_be_uuid {
+                true => Named { refused_as: codes::InvalidNamespace, ..command.named },
+                false => command.named,
+            },
+            by_uuid: None,
         };
         let (mut session, mut write_concern) = (SessionFields::default(), None);
         for element in body.iter().skip(1) {
+            // What belongs to sessions is the outer command's.
+            if matches!(&**element.name, b"lsid" | b"txnNumber") {
+                continue;
+            }
             if !request.read_generic(element, &mut session, &mut write_concern)? {
                 request.args.push(element);
             }
@@ -394,10 +424,37 @@ impl<'a> Request<'a> {
     }
 
     /// The name of the collection that the operation concerns, if it is one. What the client wrote, unchecked.
-    pub fn concerned(&self) -> Option<&'a BStr> {
-        match self.command.kind {
-            Kind::GetMore => self.text("collection"),
+    pub fn concerned(&self) -> Option<&BStr> {
+        match (self.command.kind, &self.by_uuid) {
+            (Kind::GetMore, _) => self.text("collection"),
+            (_, Some(Ok(ns))) => Some(ns.collection().into()),
             _ => self.first.value.get().as_str(),
+        }
+    }
+
+    /// Whether a UUID stands in place of the collection's name.
+    pub fn is_by_uuid(&self) -> bool {
+        self.named.may_be_uuid && self.uuid().is_some()
+    }
+
+    /// Looks up the collection whose UUID stands in place of its name.
+    pub fn resolve(&mut self, db: &Db) {
+        if !self.named.may_be_uuid {
+            return;
+        }
+        let Some(uuid) = self.uuid() else { return };
+        let text = || uuid::text(&uuid);
+        self.by_uuid = Some(match db.catalog().of_uuid(&uuid) {
+            None => Err(unresolved(&text())),
+            Some(ns) if ns.db() != self.db => Err(of_other_database(&text(), self.db, &ns)),
+            Some(ns) => Ok(ns),
+        });
+    }
+
+    fn uuid(&self) -> Option<[u8; 16]> {
+        match self.first.value.get() {
+            Value::Binary(Binary { subtype: 4, bytes }) => bytes.try_into().ok(),
+            _ => None,
         }
     }
 
@@ -414,15 +471,30 @@ impl<'a> Request<'a> {
     ///
     /// Errors: `collection_type`, and the rules of names.
     pub fn namespace(&self) -> Result<Namespace> {
-        Namespace::new(self.db, self.collection_name()?)
+        match &self.by_uuid {
+            Some(resolved) => resolved.clone(),
+            None => Namespace::new(self.db, self.collection_name()?),
+        }
     }
 
     /// The text of the first field, unchecked but for its type.
     pub fn collection_name(&self) -> Result<&'a str> {
-        match self.first.value.get() {
-            Value::String(name) => name.to_str().map_err(|_| collection_type("string")),
-            other => Err(collection_type(other.kind().alias())),
-        }
+        let refused = match self.first.value.get() {
+            Value::String(name) => match name.to_str() {
+                Ok(name) => return Ok(name),
+                Err(_) => collection_type("string"),
+            },
+            Value::Symbol(name) => match name.to_str() {
+                Ok(name) => return Ok(name),
+                Err(_) => collection_type("symbol"),
+            },
+            Value::Binary(Binary { subtype: 4, bytes }) if bytes.len() != 16 => {
+                return Err(session::bad_uuid());
+            }
+            Value::Binary(Binary { subtype: 4, .. }) => name_not_uuid(),
+            other => collection_type(other.kind().alias()),
+        };
+        Err(Error::new(self.named.refused_as, refused.message()))
     }
 
     /// The documents of the field `name`, be they an array in the body or a document sequence beside it.
@@ -509,9 +581,19 @@ fn database_name(db: &BStr) -> Result<&str> {
 /// Reads a limit of time. `aggregate` has words of its own for a negative one.
 fn parse_max_time(value: Value<'_>, command: &str) -> Result<Option<Duration>> {
     if !value.kind().is_number() {
+        // Commands that read it with their other fields word it as they do.
+        if matches!(command, "aggregate" | "getMore") && !value.is_nullish() {
+            let expected = Types::NUMBER.expected();
+            let kind = value.kind().alias();
+            return Err(fields::wrong_type(command, "maxTimeMS".into(), kind, &expected));
+        }
         return Err(max_time_not_a_number());
     }
-    let ms = value.as_exact_i64().ok_or_else(max_time_not_integral)?;
+    let ms = match value {
+        #[allow(clippy::cast_possible_truncation)]
+        Value::Decimal128(_) => value.as_f64().unwrap_or(0.0).round_ties_even() as i64,
+        _ => value.as_exact_i64().ok_or_else(max_time_not_integral)?,
+    };
     if ms < 0 && command == "aggregate" {
         return Err(max_time_negative(ms));
     }
@@ -539,6 +621,8 @@ fn check_read_preference(value: Value<'_>) -> Result<()> {
         {
             Err(read_preference_mode(mode))
         }
-        _ => Ok(()),
+        Some(Value::String(_)) => Ok(()),
+        Some(other) => Err(expected_type("mode", "string", other.kind().alias())),
+        None => Err(missing_expected("mode")),
     }
 }

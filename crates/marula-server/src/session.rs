@@ -25,8 +25,11 @@ const UID_BYTES: usize = 32;
 
 errors! {
     too_many() = TooManyLogicalSessions, "Unable to add session into the cache because the number of active sessions is too high";
-    bad_uuid() = InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype";
-    wrong_binary(place: &str, field: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.{field}' is the wrong binData type '{kind}', expected type 'UUID'";
+    /// What is no UUID by its length or its subtype.
+    pub(crate) bad_uuid() = InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype";
+    /// A binary value of another subtype than that of UUIDs.
+    pub(crate) wrong_binary(place: &str, field: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.{field}' is the wrong binData type '{kind}', expected type 'UUID'";
+    not_general(place: &str, kind: &str) = TypeMismatch, "BSON field '{place}.uid' is the wrong binData type '{kind}', expected type 'general'";
     bad_uid(length: usize) = 12, "Unsupported SHA256Block hash length: {length}";
 }
 
@@ -43,6 +46,17 @@ const FIELDS: &[Field] = &[
     Field::optional("txnNumber", Types::One(Type::Int64)),
     Field::optional("txnUUID", Types::One(Type::Binary)),
 ];
+
+/// Checks that a binary value is a user's digest.
+///
+/// Errors: `not_general`, `bad_uid`.
+pub fn check_uid<'a>(place: &str, uid: Binary<'a>) -> Result<&'a [u8]> {
+    match uid {
+        Binary { subtype: 0, bytes } if bytes.len() == UID_BYTES => Ok(bytes),
+        Binary { subtype: 0, bytes } => Err(bad_uid(bytes.len())),
+        Binary { subtype, .. } => Err(not_general(place, subtype_name(subtype))),
+    }
+}
 
 impl Lsid {
     /// The id with this UUID and no user.
@@ -66,10 +80,9 @@ impl Lsid {
                     let uuid: [u8; UUID_BYTES] = bytes.try_into().map_err(|_| bad_uuid())?;
                     lsid.bytes[..UUID_BYTES].copy_from_slice(&uuid);
                 }
-                (b"uid", Value::Binary(Binary { bytes, .. })) => {
-                    let uid: [u8; UID_BYTES] =
-                        bytes.try_into().map_err(|_| bad_uid(bytes.len()))?;
-                    lsid.bytes[UUID_BYTES..].copy_from_slice(&uid);
+                (b"uid", Value::Binary(binary)) => {
+                    let uid = check_uid(place, binary)?;
+                    lsid.bytes[UUID_BYTES..].copy_from_slice(uid);
                     lsid.has_uid = true;
                 }
                 _ => {}
@@ -114,7 +127,7 @@ const NOBODY: [u8; UID_BYTES] = [
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
-fn subtype_name(subtype: u8) -> &'static str {
+pub(crate) fn subtype_name(subtype: u8) -> &'static str {
     match subtype {
         0 => "general",
         1 => "function",

@@ -85,11 +85,13 @@ pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
     numbered.mismatch(statement)
 }
 
-/// Checks that clients may write documents to `ns`: some collections are the server's own.
+/// Checks that clients may write to `ns`, whether it is there or not: some collections are the server's own, and some
+/// names are those of none.
 pub fn check_writable(ns: &Namespace) -> Result<()> {
-    match ns.collection() {
-        "system.views" | "system.profile" => Err(not_writable(ns.as_str())),
-        _ => Ok(()),
+    match (ns.db(), ns.collection()) {
+        (_, "system.views" | "system.profile") => Err(not_writable(ns.as_str())),
+        ("local", oplog) if oplog.starts_with("oplog.") => Err(not_writable(ns.as_str())),
+        _ => ns.check_creatable(),
     }
 }
 

@@ -72,7 +72,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let _ = server.network.set(handle.counters());
     let ttl = ttl::start(server.clone())
         .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
-    warn_of_open_access(&settings);
+    if !settings.has_access_control {
+        warn_of_open_access(&settings);
+    }
     for address in handle.local_addrs() {
         tracing::info!(%address, took_ms = began.elapsed().as_millis() as u64, "ready for connections");
     }

@@ -75,6 +75,9 @@ impl Settings {
             config_file::read(path, &mut settings)?;
         }
         refuse(&args.refused)?;
+        if args.auth && args.noauth {
+            return Err("--auth is not allowed when --noauth is specified".to_owned());
+        }
         let path_text = |path: &PathBuf| path.display().to_string();
         for (name, value) in [
             ("storage.dbPath", args.dbpath.as_ref().map(path_text)),

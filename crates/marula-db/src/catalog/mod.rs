@@ -44,6 +44,14 @@ impl Catalog {
         found
     }
 
+    /// The collection that has this UUID now. A view has none that clients know.
+    pub fn of_uuid(&self, uuid: &[u8; 16]) -> Option<Namespace> {
+        let databases = self.databases.read();
+        let mut all = databases.values().flat_map(HashMap::values);
+        let found = all.find(|collection| collection.uuid() == uuid)?;
+        found.state().options.view.is_none().then(|| found.namespace())
+    }
+
     /// The databases that hold a collection, by name.
     pub fn databases(&self) -> Vec<String> {
         self.databases.read().keys().cloned().collect()

@@ -38,6 +38,11 @@ impl Access {
         Access { user, id: None, roles: Vec::new(), privileges, revision: 0 }
     }
 
+    /// Whether this stands for a client that is no user.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.user.name.is_empty() && self.id.is_none()
+    }
+
     /// What a user may do who connects like this. `None` where there is no such user, or not from there.
     ///
     /// Errors: a stored restriction that is none.

@@ -4,6 +4,7 @@
 //! command tells a [`Check`]. It is asked in one place, before the command's own code runs, and only where access control
 //! is on. Source: manual "Privilege Actions"; recorded from mongod 6.0, command by command.
 
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use marula_bson::{Doc, Value};
@@ -156,6 +157,11 @@ impl Check<'_> {
         self.needs(Target::collection(db, collection), actions);
     }
 
+    /// The request is one that only users may make.
+    pub(crate) fn refuse_anonymous(&mut self) {
+        self.is_refused |= self.access.is_nobody();
+    }
+
     /// Whether the user may do this; nothing is needed by asking.
     pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
         self.access.may(target, action)
@@ -185,6 +191,12 @@ impl Check<'_> {
                 self.needs(Target::Database(request.db.to_owned()), actions);
             }
             Auth::Collection(actions) => {
+                if request.is_by_uuid() {
+                    self.needs(Target::Cluster, &["useUUID"]);
+                    if self.is_refused {
+                        return Ok(());
+                    }
+                }
                 self.needs_on(request.db, request.namespace()?.collection(), actions);
             }
             Auth::Content(tell) => tell(request, self)?,
@@ -200,13 +212,9 @@ pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> 
     if !ctx.server.options.has_access_control || matches!(request.command.auth, Auth::Anyone) {
         return Ok(());
     }
-    let stand_in;
     let access = match ctx.connection.access.as_deref() {
         Some(access) => access,
-        None if may_be_first(ctx.server, ctx.connection)? => {
-            stand_in = first_comer();
-            &stand_in
-        }
+        None if may_be_first(ctx.server, ctx.connection)? => &FIRST_COMER,
         None => return Err(requires_authentication(request.command.name)),
     };
     let mut check = Check { access, needs: Vec::new(), is_refused: false };
@@ -297,6 +305,8 @@ fn may_be_first(server: &Server, connection: &Connection) -> Result<bool> {
 }
 
 /// What a client may do while there is no user.
+pub(crate) static FIRST_COMER: LazyLock<Access> = LazyLock::new(first_comer);
+
 fn first_comer() -> Access {
     let privilege = |resource, names: &[&str]| {
         let mut actions = ActionSet::default();

@@ -8,6 +8,7 @@ use marula_db::Namespace;
 use marula_error::Result;
 
 use super::check::{Check, Target, named};
+use super::name::Name;
 use crate::request::Request;
 
 /// `aggregate`.
@@ -42,6 +43,9 @@ pub(crate) fn pipeline(
             &["planCacheRead"]
         } else if starts_with("$changeStream") {
             &["changeStream", "find"]
+        } else if starts_with("$listSessions") {
+            // The stage gives the user's own, and asks for more where it is to give others'.
+            &[]
         } else {
             &["find"]
         };
@@ -75,9 +79,10 @@ fn walk(db: &str, stages: Doc<'_>, request: &Request<'_>, check: &mut Check<'_>)
                 }
             }
             b"$merge" => merge(db, value, bypasses, check),
-            b"$listSessions" | b"$listLocalSessions" if all_users(value) => {
+            b"$listSessions" | b"$listLocalSessions" if of_others(value, check) => {
                 check.needs(Target::Cluster, &["listSessions"]);
             }
+            b"$listSessions" | b"$listLocalSessions" => check.refuse_anonymous(),
             b"$currentOp" if all_users(value) => check.needs(Target::Cluster, &["inprog"]),
             _ => {}
         }
@@ -87,8 +92,22 @@ fn walk(db: &str, stages: Doc<'_>, request: &Request<'_>, check: &mut Check<'_>)
 fn all_users(value: Value<'_>) -> bool {
     value.as_doc().is_some_and(|doc| {
         doc.iter().any(|field| field.name == "allUsers" && field.value.get().is_truthy())
-            || doc.iter().any(|field| field.name == "users")
     })
+}
+
+/// Whether a stage asks for sessions of others than the user who asks.
+fn of_others(value: Value<'_>, check: &Check<'_>) -> bool {
+    let text = |of: Doc<'_>, name: &str| {
+        of.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_string()
+    };
+    let is_own = |item: Value<'_>| {
+        item.as_doc().is_some_and(|of| check.is(&Name::new(&text(of, "user"), &text(of, "db"))))
+    };
+    let fields = value.as_doc().into_iter().flatten();
+    let mut lists = fields.filter(|field| field.name == "users");
+    all_users(value)
+        || lists
+            .any(|list| list.value.get().as_array().is_none_or(|list| !list.values().all(is_own)))
 }
 
 /// A stage that reads another collection, and may do so through a pipeline of its own.

@@ -27,6 +27,10 @@ errors! {
     no_option(name: &str) = InvalidPipelineOperator, "Option {name} not supported in aggregation.";
     no_tailable() = InvalidPipelineOperator, "Tailable cursors are not supported in aggregation.";
     bad_target() = FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1";
+    name_type(kind: &str) = TypeMismatch, "collection name has invalid type: {kind}";
+    explain_type() = TypeMismatch, "explain must be a boolean";
+    merge_without_router() = FailedToParse, "Cannot specify 'needsMerge' without 'fromMongos'";
+    reserved_name(ns: &Namespace) = InvalidNamespace, "Invalid namespace specified '{ns}'";
     cursor_type() = TypeMismatch, "cursor field must be missing or an object";
     disk_use_type(kind: &str) = TypeMismatch, "Field 'allowDiskUse' should be a boolean value, but found: {kind}";
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
@@ -52,16 +56,16 @@ pub(super) static COMMAND: Command = Command {
         fields: &[
             Field::required("pipeline", Types::ARRAY).or(|_| pipeline_type()),
             Field::optional("cursor", Types::DOCUMENT).or(|_| cursor_type()),
-            Field::optional("explain", Types::BOOLEAN),
+            Field::optional("explain", Types::BOOLEAN).or(|_| explain_type()),
             Field::optional("allowDiskUse", Types::BOOLEAN).or(disk_use_type),
             Field::optional("bypassDocumentValidation", Types::FLAG),
-            Field::optional("hint", Types::Any),
+            Field::optional("hint", Types::Hint),
             Field::optional("collation", Types::DOCUMENT),
             Field::optional("let", Types::DOCUMENT),
-            Field::optional("needsMerge", Types::BOOLEAN),
-            Field::optional("fromMongos", Types::BOOLEAN),
+            Field::optional("needsMerge", Types::Switch),
+            Field::optional("fromMongos", Types::Switch),
             Field::optional("runtimeConstants", Types::DOCUMENT),
-            Field::optional("collectionUUID", Types::Any),
+            Field::optional("collectionUUID", Types::Uuid),
             Field::optional("encryptionInformation", Types::DOCUMENT),
             Field::optional("maxTimeMS", Types::NUMBER),
         ],
@@ -97,8 +101,15 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ns = match request.first.value.get() {
         Value::String(_) => request.namespace()?,
         value if value.as_exact_i64() == Some(1) => Namespace::new(request.db, "$cmd.aggregate")?,
-        _ => return Err(bad_target()),
+        value if value.kind().is_number() => return Err(bad_target()),
+        value => return Err(name_type(value.kind().alias())),
     };
+    if request.first.value.kind() == Type::String && ns.collection() == "$cmd.aggregate" {
+        return Err(reserved_name(&ns));
+    }
+    if request.arg("needsMerge").is_some() && request.arg("fromMongos").is_none() {
+        return Err(merge_without_router());
+    }
     let is_collectionless = request.first.value.kind() != Type::String;
     collection_uuid::check(ctx, request, &ns)?;
     let collection = ctx.server.db.collection(&ns);

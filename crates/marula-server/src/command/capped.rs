@@ -13,7 +13,7 @@ use marula_plan::{Emit, End, Execution, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Named, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
@@ -32,6 +32,7 @@ pub(super) static CONVERT: Command = Command {
     help: "Makes a collection capped, keeping its newest documents and the index on _id.",
     writes: true,
     takes_write_concern: true,
+    named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["convertToCapped"]),
     run: convert,
     ..Command::DEFAULT

@@ -58,6 +58,7 @@ const FIELDS: &[Field] = &[
     Field::optional("cappedSize", Types::NUMBER).checked(check_capped_size),
     Field::optional("cappedMax", Types::NUMBER).checked(check_capped_max),
     Field::optional("timeseries", Types::DOCUMENT).checked(check_time_series),
+    Field::optional("collectionUUID", Types::Uuid),
     Field::optional("dryRun", Types::FLAG),
     // What a router says of the namespace changes nothing.
     Field::optional("isTimeseriesNamespace", Types::BOOLEAN),

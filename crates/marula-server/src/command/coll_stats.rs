@@ -1,18 +1,17 @@
 //! `collStats`: how many documents a collection has, and what they and its indexes take.
 
-use marula_bson::{DocWriter, Type, Value};
+use marula_bson::{DocWriter, Value};
 use marula_db::{Collection, Db, Namespace};
-use marula_error::{Error, Result, errors};
+use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 use crate::{storage_size, time_series, writes};
 
 errors! {
     scale_too_small(scale: i64) = 51_024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
-    name_type(kind: Type) = InvalidNamespace, "collection name has invalid type {kind}";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -22,8 +21,13 @@ pub(super) static COMMAND: Command = Command {
     place: Place::Reserved,
     fields: Fields::Known {
         place: "collStats",
-        fields: &[Field::optional("scale", Types::NUMBER)],
+        fields: &[
+            Field::optional("waitForLock", Types::Switch),
+            Field::optional("numericOnly", Types::Switch),
+            Field::optional("scale", Types::NUMBER),
+        ],
     },
+    named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["collStats"]),
     run,
     ..Command::DEFAULT
@@ -34,16 +38,10 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let ns = namespace(request)?;
+    let ns = request.namespace()?;
     let scale = scale(request)?;
     write(&context.server.db, &ns, scale, reply)?;
     Ok(Outcome::Done)
-}
-
-/// The collection named by a command that answers another error than most for a name that is none.
-pub(super) fn namespace(request: &Request<'_>) -> Result<Namespace> {
-    let of_type = |_: Error| name_type(request.first.value.kind());
-    Namespace::new(request.db, request.collection_name().map_err(of_type)?)
 }
 
 fn scale(request: &Request<'_>) -> Result<i64> {

@@ -5,8 +5,7 @@ use marula_db::storage_error::ForClient;
 use marula_error::{Result, errors};
 use marula_storage::Space;
 
-use super::coll_stats;
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Named, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 use crate::{storage_size, time_series};
@@ -19,6 +18,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "compact",
     help: "Rewrites a collection and its indexes in their most compact form, as long as it takes.",
+    named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["compact"]),
     run,
     ..Command::DEFAULT
@@ -29,7 +29,7 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let ns = coll_stats::namespace(request)?;
+    let ns = request.namespace()?;
     let ns = time_series::data_namespace(&context.server.db, &ns)?;
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(no_collection)?;

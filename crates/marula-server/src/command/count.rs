@@ -5,13 +5,16 @@ use marula_error::{Result, errors};
 use marula_plan::{Execution, Wanted, Wording, choice};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
 
 errors! {
     limit_not_a_number() = BadValue, "limit value is not a valid number";
+    limit_least() = BadValue, "limit value for count cannot be min long";
+    limit_not_whole(limit: &Value<'_>) = FailedToParse, "Expected an integer: limit: {limit}";
+    limit_too_large(limit: &Value<'_>) = FailedToParse, "Cannot represent as a 64-bit integer: limit: {limit}";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -24,24 +27,23 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("query", Types::DOCUMENT),
             Field::optional("limit", Types::Any),
             Field::optional("skip", Types::NUMBER),
-            Field::optional("hint", Types::Any),
+            Field::optional("hint", Types::Hint),
             Field::optional("collation", Types::DOCUMENT),
-            Field::optional("fields", Types::DOCUMENT),
+            Field::optional("fields", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),
-            Field::optional("queryOptions", Types::DOCUMENT),
-            Field::optional("collectionUUID", Types::Any),
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
     read_concern: super::ReadConcernLevels::Majority,
     in_api_v1: true,
+    named: Named::OLD_BY_UUID,
     auth: Auth::Collection(&["find"]),
     run,
     ..Command::DEFAULT
 };
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = request.namespace()?;
+    let ns = query_args::readable_namespace(request)?;
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
     let limit = limit_of(request)?;
@@ -86,14 +88,20 @@ pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
 }
 
 /// How many documents are counted at most. A negative limit is the same limit; zero is none.
-fn limit_of(request: &Request<'_>) -> Result<Option<u64>> {
-    let limit = match request.arg("limit") {
-        None => 0.0,
-        Some(limit) => limit.as_f64().ok_or_else(limit_not_a_number)?,
-    };
-    #[allow(clippy::cast_possible_truncation)]
-    let limit = limit as i64;
-    Ok(Some(limit.unsigned_abs()).filter(|&limit| limit > 0))
+pub(super) fn limit_of(request: &Request<'_>) -> Result<Option<u64>> {
+    // Null is no number here.
+    let given = request.args.iter().find(|element| element.name == "limit");
+    let Some(limit) = given.map(|element| element.value.get()) else { return Ok(None) };
+    let number = limit.as_f64().ok_or_else(limit_not_a_number)?;
+    let whole = limit.as_exact_i64().ok_or_else(|| match number.abs() < 2_f64.powi(63) {
+        true => limit_not_whole(&limit),
+        false => limit_too_large(&limit),
+    })?;
+    match whole {
+        i64::MIN => Err(limit_least()),
+        0 => Ok(None),
+        whole => Ok(Some(whole.unsigned_abs())),
+    }
 }
 
 /// What the stages that count call the number.

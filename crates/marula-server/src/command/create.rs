@@ -399,7 +399,9 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     if request.flag("capped") {
         check.needs(target.clone(), &["convertToCapped"]);
     }
-    let creates = if check.may(&target, "insert") { "insert" } else { "createCollection" };
+    // Who may insert makes collections by that; a view is never made so.
+    let by_insert = request.arg("viewOn").is_none() && check.may(&target, "insert");
+    let creates = if by_insert { "insert" } else { "createCollection" };
     check.needs(target, &[creates]);
     pipeline::view(request, &ns, check);
     Ok(())

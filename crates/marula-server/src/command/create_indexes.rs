@@ -31,7 +31,6 @@ errors! {
     quorum_empty() = FailedToParse, "commitQuorum can't be an empty string";
     quorum_mode(mode: &str) = UnknownReplWriteConcern, "No write concern mode named '{mode}' found in replica set configuration";
     quorum_unsatisfiable() = UnsatisfiableCommitQuorum, "Not enough data-bearing nodes to satisfy commit quorum";
-    view_catalogue(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -44,10 +43,10 @@ pub(super) static COMMAND: Command = Command {
         place: "createIndexes",
         fields: &[
             Field::optional("v", Types::NUMBER),
+            Field::optional("collectionUUID", Types::Uuid),
             Field::required("indexes", Types::ARRAY),
             Field::optional("ignoreUnknownIndexOptions", Types::FLAG),
             Field::optional("isTimeseriesNamespace", Types::FLAG),
-            Field::optional("collectionUUID", Types::One(Type::Binary)),
             Field::optional(
                 "commitQuorum",
                 Types::Of(&[
@@ -71,9 +70,7 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
-    if matches!(ns.collection(), "system.views" | "system.profile") {
-        return Err(view_catalogue(&ns));
-    }
+    writes::check_writable(&ns)?;
     collection_uuid::check(context, request, &ns)?;
     let quorum = request.arg("commitQuorum");
     if let Some(quorum) = quorum {

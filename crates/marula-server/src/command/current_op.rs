@@ -15,6 +15,7 @@ use crate::server::Server;
 use crate::{dispatch, host, shown_command};
 
 errors! {
+    op_too_wide(id: i64) = 26_823, "invalid op : {id}. Op ID cannot be represented with 32 bits";
     no_op() = NoSuchKey, "Missing expected field \"op\"";
     op_type(kind: &str) = TypeMismatch, "Expected field \"op\" to have numeric type, but found {kind}";
     op_not_whole(op: f64) = BadValue, "Expected field \"op\" to have a value exactly representable as a 64-bit integer, but found op: {op}";
@@ -166,6 +167,9 @@ fn kill(
     let op: Value<'_> = op.value.get();
     let number = op.as_f64().ok_or_else(|| op_type(op.kind().alias()))?;
     let id = op.as_exact_i64().ok_or_else(|| op_not_whole(number))?;
+    if i32::try_from(id).is_err() {
+        return Err(op_too_wide(id));
+    }
     // One's own operations one may end.
     if let Some(access) = context.restrained()
         && !access.may(&Target::Cluster, "killop")

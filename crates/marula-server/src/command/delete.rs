@@ -23,7 +23,7 @@ use crate::write_reply::{self, clamp};
 use crate::writes::{self, multi_not_retryable};
 
 errors! {
-    bad_limit(limit: i64) = FailedToParse, "The limit field in delete objects must be 0 or 1. Got {limit}";
+    bad_limit(limit: &Value<'_>) = FailedToParse, "The limit field in delete objects must be 0 or 1. Got {limit}";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -39,15 +39,15 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "delete",
         fields: &[
-            Field::required("deletes", Types::ARRAY),
+            Field::required("deletes", Types::Documents),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
             writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
             Field::optional("runtimeConstants", Types::DOCUMENT),
-            Field::optional("stmtId", Types::Any),
-            Field::optional("stmtIds", Types::ARRAY),
-            Field::optional("collectionUUID", Types::Any),
+            Field::optional("stmtId", Types::INT),
+            Field::optional("stmtIds", Types::Documents),
+            Field::optional("collectionUUID", Types::Uuid),
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
@@ -62,7 +62,7 @@ const STATEMENT_PLACE: &str = "delete.deletes";
 const STATEMENT_FIELDS: &[Field] = &[
     Field::required("q", Types::DOCUMENT),
     Field::required("limit", Types::Any),
-    Field::optional("hint", Types::Any),
+    Field::optional("hint", Types::Hint),
     Field::optional("collation", Types::DOCUMENT),
 ];
 
@@ -124,11 +124,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 
 /// Whether a statement's `limit` means all that match.
 fn is_multi(limit: Value<'_>) -> Result<bool> {
-    #[allow(clippy::cast_possible_truncation)]
-    match limit.as_f64().unwrap_or(0.0) as i64 {
-        0 => Ok(true),
-        1 => Ok(false),
-        other => Err(bad_limit(other)),
+    match limit.as_f64() {
+        None => Ok(true),
+        Some(0.0) => Ok(true),
+        Some(1.0) => Ok(false),
+        Some(_) => Err(bad_limit(&limit)),
     }
 }
 

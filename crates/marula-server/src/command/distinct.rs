@@ -19,7 +19,7 @@ use marula_query::feature_version::FeatureVersion;
 use marula_query::values_at_path;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, ReadConcernLevels};
+use super::{Auth, Command, Fields, Named, Outcome, ReadConcernLevels};
 use crate::context::Context;
 use crate::pipeline_source::PipelineOptions;
 use crate::query_args;
@@ -50,18 +50,17 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("query", Types::DOCUMENT),
             Field::optional("collation", Types::DOCUMENT),
             Field::optional("hint", Types::Any).since(FeatureVersion::V8_0),
-            Field::optional("queryOptions", Types::DOCUMENT),
-            Field::optional("collectionUUID", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),
         ],
     },
+    named: Named::OLD_BY_UUID,
     auth: Auth::Collection(&["find"]),
     run,
     ..Command::DEFAULT
 };
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = request.namespace()?;
+    let ns = query_args::readable_namespace(request)?;
     let key = request.text("key").unwrap_or_default();
     if key.contains(&0) {
         return Err(key_with_nul());

@@ -2,7 +2,7 @@
 
 use marula_bson::DocWriter;
 use marula_db::Namespace;
-use marula_db::time_series::shown_namespace;
+use marula_db::time_series::{BUCKETS_PREFIX, shown_namespace};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
@@ -25,7 +25,7 @@ pub(super) static COMMAND: Command = Command {
     in_api_v1: true,
     fields: Fields::Strict {
         place: "drop",
-        fields: &[Field::optional("collectionUUID", Types::One(marula_bson::Type::Binary))],
+        fields: &[Field::optional("collectionUUID", Types::Uuid)],
     },
     auth: Auth::Collection(&["dropCollection"]),
     run,
@@ -39,7 +39,7 @@ fn run(
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
     let db = &context.server.db;
-    if ns.db() == "admin" && ns.is_system() && db.collection(&ns).is_some() {
+    if is_kept(&ns) && db.collection(&ns).is_some() {
         return Err(system_collection(&ns));
     }
     let is_profile = ns.collection() == profiling::COLLECTION;
@@ -69,4 +69,11 @@ fn run(
     }
     reply.append("ns", ns.as_str());
     Ok(Outcome::Done)
+}
+
+/// Whether a collection is the server's own, and stays: only what the server makes again or does without may go.
+fn is_kept(ns: &Namespace) -> bool {
+    let may_go = |name: &str| matches!(name, "system.views" | "system.profile");
+    let is_of_buckets = ns.collection().starts_with(BUCKETS_PREFIX);
+    ns.is_system() && !is_of_buckets && !may_go(ns.collection())
 }

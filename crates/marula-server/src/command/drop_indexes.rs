@@ -15,6 +15,7 @@ use crate::time_series::index::{self, key_of_buckets};
 use crate::writes;
 
 errors! {
+    views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
     no_collection(ns: &Namespace) = NamespaceNotFound, "ns not found {ns}";
     wrong_type(kind: &str) = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type '{kind}', expected types '[string, object']";
     not_strings() = TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type 'array', expected types '[string']";
@@ -31,6 +32,7 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "dropIndexes",
         fields: &[
+            Field::optional("collectionUUID", Types::Uuid),
             Field::required("index", INDEX).or(wrong_type).checked(check_names),
             // What a router says of the namespace changes nothing.
             Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
@@ -67,6 +69,9 @@ fn run(
     let ns = request.namespace()?;
     collection_uuid::check(context, request, &ns)?;
     let db = &context.server.db;
+    if ns.collection() == "system.views" {
+        return Err(views_are_locked());
+    }
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
     if collection.state().indexes.len() > 1 {
         context.user_writes().check(ns.db())?;

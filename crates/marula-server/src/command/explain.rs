@@ -22,7 +22,7 @@ use crate::pipeline_source::{
     Front, count_given, front_projection, of_first_of_each, projection_of, push_down,
 };
 use crate::query_args;
-use crate::request::Request;
+use crate::request::{self, Request};
 use crate::{host, time_series, view};
 use asked::Asked;
 
@@ -58,6 +58,9 @@ enum Verbosity {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let Value::Document(body) = request.first.value.get() else {
+        if request.first.value.get().is_nullish() {
+            return Err(fields::missing_field("explain", "explain"));
+        }
         let kind = request.first.value.kind().alias();
         return Err(fields::wrong_type("explain", "explain".into(), kind, "type 'object'"));
     };
@@ -71,10 +74,22 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if let Some(inner) = body.get("$db")
         && inner != Value::String(request.db.into())
     {
-        return Err(other_db(request.db, &inner));
+        return Err(match inner {
+            Value::String(_) => other_db(request.db, &inner),
+            other => request::db_not_a_string(other.kind().alias()),
+        });
     }
     let name = body.iter().next().map(|first| first.name.to_string()).unwrap_or_default();
     let inner = request.nested(body)?.ok_or_else(|| unknown(&name))?;
+    match inner.command.name {
+        "find" => {
+            query_args::count_or_zero("limit", inner.arg("limit"))?;
+        }
+        "count" => {
+            super::count::limit_of(&inner)?;
+        }
+        _ => {}
+    }
     if inner.command.name == "explain" {
         return Err(explains_itself());
     }

@@ -4,9 +4,11 @@
 //! types, so that a command's own code starts from fields that have been checked.
 //! Source: mongod 6.0, recorded errors 14, 40414 and 40415.
 
-use marula_bson::{BStr, Doc, Type, Value};
+use marula_bson::{BStr, Binary, Doc, Type, Value};
 use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
+
+use crate::session;
 
 errors! {
     /// A command is sent a field that it does not have.
@@ -20,6 +22,13 @@ errors! {
         "BSON field '{place}.{field}' is missing but a required field";
     /// Null in place of an array of documents.
     pub expected_object(field: &BStr) = 10_065, "invalid parameter: expected an object ({field})";
+    /// A value that is no boolean where nothing else stands for one.
+    pub not_a_switch(field: &str, kind: &str) = TypeMismatch,
+        "Field '{field}' should be a boolean value, but found: {kind}";
+    /// A value that is no document where nothing else stands for one.
+    pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
+    /// A hint that is neither a name nor a key pattern.
+    pub bad_hint() = FailedToParse, "Hint must be a string or an object";
     /// A field that is there twice.
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField,
         "BSON field '{place}.{field}' is a duplicate field";
@@ -121,6 +130,14 @@ pub enum Types {
     Of(&'static [Type]),
     /// An array of documents, such as a pipeline: null is none.
     Documents,
+    /// A boolean and nothing else, null neither.
+    Switch,
+    /// A document and nothing else, null neither.
+    Object,
+    /// A name or a key pattern, and null neither.
+    Hint,
+    /// A UUID.
+    Uuid,
 }
 
 impl Types {
@@ -130,6 +147,8 @@ impl Types {
     pub const DOCUMENT: Types = Types::One(Type::Document);
     /// An array.
     pub const ARRAY: Types = Types::One(Type::Array);
+    /// An int and nothing else.
+    pub const INT: Types = Types::One(Type::Int32);
     /// A boolean and nothing else.
     pub const BOOLEAN: Types = Types::One(Type::Boolean);
     /// A number of any type.
@@ -145,6 +164,10 @@ impl Types {
             Types::One(only) => only == kind,
             Types::Of(several) => several.contains(&kind),
             Types::Documents => kind == Type::Array,
+            Types::Switch => kind == Type::Boolean,
+            Types::Object => kind == Type::Document,
+            Types::Hint => matches!(kind, Type::String | Type::Document),
+            Types::Uuid => kind == Type::Binary,
         }
     }
 
@@ -154,6 +177,10 @@ impl Types {
             Types::Any => "any type".to_owned(),
             Types::One(only) => format!("type '{}'", only.alias()),
             Types::Documents => Types::ARRAY.expected(),
+            Types::Switch => Types::BOOLEAN.expected(),
+            Types::Object => Types::DOCUMENT.expected(),
+            Types::Hint => Types::Of(&[Type::String, Type::Document]).expected(),
+            Types::Uuid => Types::One(Type::Binary).expected(),
             // The bracket closes inside the quote: so mongod prints it.
             Types::Of(several) => {
                 let names: Vec<_> = several.iter().map(|kind| kind.alias()).collect();
@@ -181,10 +208,26 @@ pub fn check_read(
     value: Value<'_>,
 ) -> Result<()> {
     check_in(version, place, fields, name, value.kind())?;
-    let form = fields.iter().find(|field| name == field.name).and_then(|field| field.form);
-    match form {
+    let field = fields.iter().find(|field| name == field.name);
+    if let (Some(Types::Uuid), Value::Binary(binary)) = (field.map(|field| field.types), value) {
+        check_uuid(place, name, binary)?;
+    }
+    match field.and_then(|field| field.form) {
         Some(form) if !value.is_nullish() => form(version, value),
         _ => Ok(()),
+    }
+}
+
+/// Checks that a binary value is a UUID.
+///
+/// Errors: `wrong_binary`, `bad_uuid`.
+pub fn check_uuid(place: &str, field: &BStr, binary: Binary<'_>) -> Result<()> {
+    match binary {
+        Binary { subtype: 4, bytes } if bytes.len() == 16 => Ok(()),
+        Binary { subtype: 4, .. } => Err(session::bad_uuid()),
+        Binary { subtype, .. } => {
+            Err(session::wrong_binary(place, field, session::subtype_name(subtype)))
+        }
     }
 }
 
@@ -202,15 +245,22 @@ pub fn check_in(
     let Some(field) = known else {
         return Err(unknown_field(place, name));
     };
-    if let (Some(refusal), false) = (field.refusal, field.types.accepts(kind)) {
+    let is_accepted = field.types.accepts(kind);
+    if let (Some(refusal), false) = (field.refusal, is_accepted) {
         return Err(refusal(kind.alias()));
+    }
+    match field.types {
+        Types::Switch if !is_accepted => return Err(not_a_switch(field.name, kind.alias())),
+        Types::Object if !is_accepted => return Err(not_an_object(field.name)),
+        Types::Hint if !is_accepted => return Err(bad_hint()),
+        _ => {}
     }
     // Null and undefined stand for a field that is left out.
     let is_nullish = matches!(kind, Type::Null | Type::Undefined);
     if is_nullish && field.types == Types::Documents {
         return Err(expected_object(name));
     }
-    if field.types.accepts(kind) || is_nullish {
+    if is_accepted || is_nullish {
         return Ok(());
     }
     Err(wrong_type(place, name, kind.alias(), &field.types.expected()))

@@ -12,7 +12,7 @@ use marula_query::projection::{Policy, Projection};
 use marula_query::text;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevels};
 use crate::collection_uuid;
 use crate::context::Context;
 use crate::cursor::{self, Filled, Owner, Parked, Source};
@@ -32,7 +32,6 @@ errors! {
     tailable_text() = BadValue, "text and tailable cursor not allowed in same query";
     text_natural() = BadValue, "text expression not allowed with $natural sort order";
     min_max_fields() = 51_176, "min and max must have the same field names";
-    invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
 }
 
 /// What stands before an error of a query that runs.
@@ -49,50 +48,48 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "FindCommandRequest",
         fields: &[
-            Field::optional("filter", Types::Any),
-            Field::optional("projection", Types::Any),
-            Field::optional("sort", Types::Any),
-            Field::optional("hint", Types::Any),
-            Field::optional("collation", Types::DOCUMENT),
+            Field::optional("filter", Types::Object),
+            Field::optional("projection", Types::Object),
+            Field::optional("sort", Types::Object),
+            Field::optional("hint", Types::Hint),
+            Field::optional("collation", Types::Object),
             Field::optional("skip", Types::NUMBER),
             Field::optional("limit", Types::NUMBER),
             Field::optional("batchSize", Types::NUMBER),
             Field::optional("ntoreturn", Types::NUMBER),
-            Field::optional("singleBatch", Types::FLAG),
-            Field::optional("allowDiskUse", Types::FLAG),
-            Field::optional("min", Types::DOCUMENT),
-            Field::optional("max", Types::DOCUMENT),
-            Field::optional("returnKey", Types::FLAG),
-            Field::optional("showRecordId", Types::FLAG),
-            Field::optional("$queryOptions", Types::DOCUMENT),
-            Field::optional("tailable", Types::FLAG),
-            Field::optional("oplogReplay", Types::FLAG),
-            Field::optional("noCursorTimeout", Types::FLAG),
-            Field::optional("awaitData", Types::FLAG),
-            Field::optional("allowPartialResults", Types::FLAG),
+            Field::optional("singleBatch", Types::Switch),
+            Field::optional("allowDiskUse", Types::Switch),
+            Field::optional("min", Types::Object),
+            Field::optional("max", Types::Object),
+            Field::optional("returnKey", Types::Switch),
+            Field::optional("showRecordId", Types::Switch),
+            Field::optional("$queryOptions", Types::Object),
+            Field::optional("tailable", Types::Switch),
+            Field::optional("oplogReplay", Types::Switch),
+            Field::optional("noCursorTimeout", Types::Switch),
+            Field::optional("awaitData", Types::Switch),
+            Field::optional("allowPartialResults", Types::Switch),
             Field::optional("let", Types::DOCUMENT),
-            Field::optional("options", Types::Any),
+            Field::optional("options", Types::DOCUMENT),
             Field::optional("term", Types::NUMBER),
-            Field::optional("readOnce", Types::FLAG),
-            Field::optional("allowSpeculativeMajorityRead", Types::FLAG),
+            Field::optional("readOnce", Types::Switch),
+            Field::optional("allowSpeculativeMajorityRead", Types::Switch),
             Field::optional("$_requestReshardingResumeToken", Types::FLAG),
             Field::optional("$_requestResumeToken", Types::FLAG),
             Field::optional("$_resumeAfter", Types::DOCUMENT),
             Field::optional("maxTimeMS", Types::NUMBER),
-            Field::optional("collectionUUID", Types::Any),
+            Field::optional("collectionUUID", Types::Uuid),
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },
+    named: Named::BY_UUID,
     auth: Auth::Collection(&["find"]),
     run,
     ..Command::DEFAULT
 };
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = request.namespace()?;
-    if ns.collection().contains('$') {
-        return Err(invalid_collection_name(ns.as_str()));
-    }
+    let ns = query_args::readable_namespace(request)?;
     let collection = ctx.server.db.collection(&ns);
     let args = FindArgs::parse(request)?;
     collection_uuid::check(ctx, request, &ns)?;

@@ -5,7 +5,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, Named, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -21,6 +21,7 @@ pub(super) static REINDEX: Command = Command {
     help: "Would build a collection's indexes anew on a standalone server, which this is not.",
     writes: true,
     takes_write_concern: true,
+    named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["reIndex"]),
     run: |_, request, _| Err(not_standalone(&request.namespace()?)),
     ..Command::DEFAULT

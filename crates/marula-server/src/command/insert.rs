@@ -31,14 +31,14 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "insert",
         fields: &[
-            Field::required("documents", Types::ARRAY),
+            Field::required("documents", Types::Documents),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
             writes::BYPASS_EMPTY_TS_REPLACEMENT,
-            Field::optional("stmtId", Types::Any),
-            Field::optional("stmtIds", Types::ARRAY),
+            Field::optional("stmtId", Types::INT),
+            Field::optional("stmtIds", Types::Documents),
             Field::optional("maxTimeMS", Types::NUMBER),
-            Field::optional("collectionUUID", Types::Any),
+            Field::optional("collectionUUID", Types::Uuid),
             Field::optional("encryptionInformation", Types::DOCUMENT),
         ],
     },

@@ -27,7 +27,7 @@ pub(super) static COMMAND: Command = Command {
         fields: &[
             Field::optional("nameOnly", Types::FLAG),
             Field::optional("filter", Types::DOCUMENT),
-            Field::optional("authorizedDatabases", Types::FLAG),
+            Field::optional("authorizedDatabases", Types::BOOLEAN),
         ],
     },
     auth: Auth::User,
@@ -67,19 +67,19 @@ fn run(
             continue;
         }
         let mut entry: DocBuf = doc! { "name": name.as_str() };
-        // A filter may ask for the size even where only names are shown.
-        let needs_size = !name_only || filter.is_some();
-        let size = if needs_size { storage_size::of_database(db, &name)? } else { 0 };
-        let whole = doc! { "name": name.as_str(), "sizeOnDisk": size, "empty": false };
+        let mut size = 0;
+        if !name_only {
+            size = storage_size::of_database(db, &name)?;
+            entry.push("sizeOnDisk", Value::Int64(size));
+            entry.push("empty", Value::Boolean(false));
+        }
+        // A filter sees what is shown.
         if let Some(filter) = &filter
-            && !filter.matches(whole.as_doc())?
+            && !filter.matches(entry.as_doc())?
         {
             continue;
         }
-        if !name_only {
-            entry = whole;
-            total += size;
-        }
+        total += size;
         databases.push(&entry);
     }
     drop(databases);

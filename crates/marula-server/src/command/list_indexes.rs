@@ -5,7 +5,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
@@ -26,10 +26,11 @@ pub(super) static COMMAND: Command = Command {
         fields: &[
             Field::optional("cursor", Types::DOCUMENT),
             Field::optional("isTimeseriesNamespace", Types::FLAG),
-            Field::optional("includeBuildUUIDs", Types::BOOLEAN),
-            Field::optional("includeIndexBuildInfo", Types::BOOLEAN),
+            Field::optional("includeBuildUUIDs", Types::FLAG),
+            Field::optional("includeIndexBuildInfo", Types::FLAG),
         ],
     },
+    named: Named::BY_UUID,
     auth: Auth::Collection(&["listIndexes"]),
     run,
     ..Command::DEFAULT

@@ -88,6 +88,7 @@ use std::time::Instant;
 use marula_bson::DocWriter;
 use marula_db::latencies::Class;
 use marula_error::Result;
+use marula_error::codes::{self, Code};
 use marula_query::feature_version::FeatureVersion;
 
 use crate::auth::check::Check;
@@ -259,6 +260,8 @@ pub struct Command {
     pub own_max_time: bool,
     /// The fields it takes; others are refused.
     pub fields: Fields,
+    /// How it takes the name of its collection, where its first field is one.
+    pub named: Named,
     /// Fields whose values are secrets: neither the log nor another client is shown them.
     pub secrets: &'static [&'static str],
     /// What a user needs to be allowed.
@@ -296,11 +299,33 @@ impl Command {
         in_api_v1: false,
         own_max_time: false,
         fields: Fields::Any,
+        named: Named::BY_NAME,
         secrets: &[],
         // A row that says nothing is for the server's own: forgetting it lets nobody in.
         auth: Auth::Cluster(&["internal"]),
         run: |_, _, _| Ok(Outcome::Done),
     };
+}
+
+/// How a command takes the name of its collection.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// The code of the error for a value that is no name.
+    pub refused_as: Code,
+    /// Whether the collection's UUID may stand in place of its name.
+    pub may_be_uuid: bool,
+}
+
+impl Named {
+    /// By name: most commands.
+    pub const BY_NAME: Named = Named { refused_as: codes::BadValue, may_be_uuid: false };
+    /// By name, to a command of the older kind.
+    pub const OLD_BY_NAME: Named =
+        Named { refused_as: codes::InvalidNamespace, may_be_uuid: false };
+    /// By name or UUID.
+    pub const BY_UUID: Named = Named { may_be_uuid: true, ..Named::BY_NAME };
+    /// By name or UUID, to a command of the older kind.
+    pub const OLD_BY_UUID: Named = Named { may_be_uuid: true, ..Named::OLD_BY_NAME };
 }
 
 /// Where a command runs.

@@ -13,7 +13,7 @@ use marula_plan::index_filter::AllowedIndexes;
 use marula_plan::shape::query_shape;
 use marula_plan::{Shown, Wording, planner};
 
-use super::{Auth, Command, Outcome, find};
+use super::{Auth, Command, Named, Outcome, find};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
@@ -31,7 +31,6 @@ errors! {
     index_empty() = BadValue, "index specification cannot be empty";
     no_collection() = BadValue, "no such collection";
     collation_empty() = BadValue, "optional field collation cannot be an empty object";
-    name_type(kind: &str) = InvalidNamespace, "collection name has invalid type {kind}";
 }
 
 const WRITE: Auth = Auth::Collection(&["planCacheIndexFilter"]);
@@ -39,6 +38,7 @@ const WRITE: Auth = Auth::Collection(&["planCacheIndexFilter"]);
 pub(super) static CLEAR: Command = Command {
     name: "planCacheClear",
     help: "Forgets which plans have been chosen for a collection.",
+    named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["planCacheWrite"]),
     run: clear_plans,
     ..Command::DEFAULT
@@ -47,6 +47,7 @@ pub(super) static CLEAR: Command = Command {
 pub(super) static LIST_FILTERS: Command = Command {
     name: "planCacheListFilters",
     help: "Lists the index filters of a collection.",
+    named: Named::OLD_BY_NAME,
     auth: WRITE,
     run: list_filters,
     ..Command::DEFAULT
@@ -55,6 +56,7 @@ pub(super) static LIST_FILTERS: Command = Command {
 pub(super) static SET_FILTER: Command = Command {
     name: "planCacheSetFilter",
     help: "Chooses the indexes that queries of one shape may use.",
+    named: Named::OLD_BY_NAME,
     auth: WRITE,
     run: set_filter,
     ..Command::DEFAULT
@@ -63,6 +65,7 @@ pub(super) static SET_FILTER: Command = Command {
 pub(super) static CLEAR_FILTERS: Command = Command {
     name: "planCacheClearFilters",
     help: "Removes the index filters of a collection, or that of one shape of queries.",
+    named: Named::OLD_BY_NAME,
     auth: WRITE,
     run: clear_filters,
     ..Command::DEFAULT
@@ -146,9 +149,6 @@ fn set_filter(
 
 /// The collection, if it is there.
 fn collection(ctx: &Context<'_>, request: &Request<'_>) -> Result<Option<Arc<Collection>>> {
-    if !matches!(request.first.value.get(), Value::String(_)) {
-        return Err(name_type(request.first.value.kind().alias()));
-    }
     let collection = ctx.server.db.collection(&request.namespace()?);
     collection.as_deref().map_or(Ok(()), writes::check_not_view)?;
     Ok(collection)

@@ -10,19 +10,22 @@ use marula_error::{Result, errors};
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::access::{self, Access};
+use crate::auth::check::Check;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::context::Context;
 use crate::request::Request;
-use crate::session::{Lsid, TIMEOUT_MINUTES};
+use crate::session::{self, Lsid, TIMEOUT_MINUTES};
 
 errors! {
     not_an_array(place: &str, field: &str, kind: &str) = TypeMismatch, "BSON field '{place}.{field}' is the wrong type '{kind}', expected type 'array'";
     not_a_document(place: &str, at: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.{at}' is the wrong type '{kind}', expected type 'object'";
+    no_impersonation() = Unauthorized, "Not authorized to impersonate in killAllSessionsByPattern";
     no_user(user: &str, db: &str) = UserNotFound, "Could not find user \"{user}\" for db \"{db}\"";
 }
 
-const SESSION: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
+const SESSION: Command =
+    Command { place: Place::Inline, auth: Auth::Content(of_user), ..Command::DEFAULT };
 
 pub(super) static START: Command = Command {
     name: "startSession",
@@ -81,9 +84,12 @@ const USER_FIELDS: &[Field] =
 const PATTERN_FIELDS: &[Field] = &[
     Field::optional("lsid", Types::DOCUMENT),
     Field::optional("uid", Types::One(Type::Binary)),
-    Field::optional("users", Types::ARRAY),
-    Field::optional("roles", Types::ARRAY),
+    Field::optional("users", Types::Documents),
+    Field::optional("roles", Types::Documents),
 ];
+
+const ROLE_FIELDS: &[Field] =
+    &[Field::required("role", Types::STRING), Field::required("db", Types::STRING)];
 
 const PATTERN_LSID_FIELDS: &[Field] = &[
     Field::required("id", Types::One(Type::Binary)),
@@ -178,15 +184,31 @@ fn kill_all_by_pattern(
         fields::check_doc(PLACE, PATTERN_FIELDS, *pattern)?;
         let lsid = match pattern.get("lsid") {
             Some(Value::Document(lsid)) => {
-                fields::check_doc(&format!("{PLACE}.lsid"), PATTERN_LSID_FIELDS, lsid)?;
-                Some(Lsid::parse(&format!("{PLACE}.lsid"), lsid)?)
+                let place = format!("{PLACE}.lsid");
+                let parsed = Lsid::parse(&place, lsid)?;
+                fields::check_doc(&place, PATTERN_LSID_FIELDS, lsid)?;
+                Some(parsed)
             }
             _ => None,
         };
         let uid = match pattern.get("uid") {
-            Some(Value::Binary(Binary { bytes, .. })) => Some(bytes),
+            Some(Value::Binary(uid)) => Some(session::check_uid(PLACE, uid)?),
             _ => None,
         };
+        for (list, of_each) in [("users", USER_FIELDS), ("roles", ROLE_FIELDS)] {
+            let Some(Value::Array(list_given)) = pattern.get(list) else { continue };
+            for item in list_given.iter().filter(|item| !item.value.get().is_nullish()) {
+                let place = format!("{PLACE}.{list}");
+                let Value::Document(one) = item.value.get() else {
+                    return Err(not_a_document(&place, item.name, item.value.kind().alias()));
+                };
+                fields::check_doc(&place, of_each, one)?;
+            }
+            // Only members of a cluster may act for others.
+            if context.restrained().is_some() {
+                return Err(no_impersonation());
+            }
+        }
         condemned.push((lsid, uid));
     }
     let is_condemned = |lsid: &Lsid| {
@@ -229,14 +251,23 @@ fn lsids(
 
 /// The documents in the array that is the command's value.
 fn documents<'a>(request: &Request<'a>, place: &str, item_place: &str) -> Result<Vec<Doc<'a>>> {
+    if request.first.value.get().is_nullish() {
+        return Err(fields::expected_object(request.command.name.into()));
+    }
     let Value::Array(items) = request.first.value.get() else {
         return Err(not_an_array(place, request.command.name, request.first.value.kind().alias()));
     };
+    let items = items.iter().filter(|item| !item.value.get().is_nullish());
     items
-        .iter()
         .map(|item| match item.value.get() {
             Value::Document(doc) => Ok(doc),
             other => Err(not_a_document(item_place, item.name, other.kind().alias())),
         })
         .collect()
+}
+
+/// Sessions are those of users: who is none has none.
+fn of_user(_: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    check.refuse_anonymous();
+    Ok(())
 }

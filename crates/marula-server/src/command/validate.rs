@@ -4,8 +4,7 @@ use marula_bson::DocWriter;
 use marula_db::{Namespace, validate};
 use marula_error::{Result, errors};
 
-use super::coll_stats;
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Named, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
@@ -20,6 +19,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "validate",
     help: "Checks that every document is well formed, that every index has exactly its entries, and that the counters are exact.",
+    named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["validate"]),
     run,
     ..Command::DEFAULT
@@ -30,7 +30,7 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let ns = coll_stats::namespace(request)?;
+    let ns = request.namespace()?;
     let ns = time_series::data_namespace(&context.server.db, &ns)?;
     if request.flag("background") && request.flag("full") {
         return Err(full_in_background());
