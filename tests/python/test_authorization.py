@@ -178,6 +178,85 @@ def test_a_view_shows_what_its_maker_may_see(user, root):
     assert not refused(d, {"create": "w", "viewOn": "v", "pipeline": []})
 
 
+def test_who_may_only_insert_makes_no_view(user, root):
+    ada = user(privileges=[on("", "insert")])
+    assert refused(ada.d, "create", "v", viewOn="c", pipeline=[])
+    ada.d.command("create", "made")
+    # Who could not read the view may make one of what it may not read.
+    bob = user(privileges=[on("", "createCollection")], name="bob")
+    bob.d.command("create", "v", viewOn="c", pipeline=[])
+    assert refused(bob.d, "find", "v")
+    root.d.drop_collection("v")
+    eve = user(privileges=[on("v", "createCollection", "find")], name="eve")
+    assert refused(eve.d, "create", "v", viewOn="c", pipeline=[])
+
+
+def test_a_uuid_in_place_of_a_name_needs_its_own_privilege(user, root):
+    [info] = root.d.list_collections(filter={"name": "c"})
+    own = info["info"]["uuid"]
+    other = type(own)(bytes(16), 4)
+    ada = user(privileges=[on("c", "find")])
+    for uuid in (own, other):
+        assert refused(ada.d, "find", uuid) and refused(ada.d, "count", uuid)
+        assert refused(ada.e, "find", uuid)
+    by_uuid = {"resource": {"cluster": True}, "actions": ["useUUID"]}
+    root.admin.command("createRole", "by-uuid", privileges=[by_uuid], roles=[])
+    bob = user(privileges=[on("c", "find")], roles=[{"role": "by-uuid", "db": "admin"}], name="bob")
+    assert len(bob.d.command("find", own)["cursor"]["firstBatch"]) == 10
+    assert refused(bob.d, "listIndexes", own)
+    for db, uuid in ((bob.d, other), (bob.e, own)):
+        with pytest.raises(OperationFailure) as caught:
+            db.command("find", uuid)
+        assert caught.value.code == 26
+    root.admin.command("dropRole", "by-uuid")
+
+
+def test_one_may_list_the_sessions_of_oneself(user):
+    ada = user()
+    with ada.start_session() as session:
+        ada.d.command("ping", session=session)
+        for name in ({}, {"users": []}, {"users": [{"user": "ada", "db": "d"}]}):
+            listed = list(ada.admin.aggregate([{"$listLocalSessions": name}], session=session))
+            assert session.session_id["id"] in [one["_id"]["id"] for one in listed]
+    for name in ({"allUsers": True}, {"users": [{"user": "root", "db": "admin"}]}):
+        assert refused(ada.admin, "aggregate", 1, pipeline=[{"$listLocalSessions": name}], cursor={})
+
+
+def test_nobody_acts_for_others_by_a_pattern(root):
+    for pattern in ({"users": []}, {"roles": []}, {"users": [{"user": "a", "db": "b"}]}):
+        assert refused(root.admin, "killAllSessionsByPattern", [pattern])
+
+
+def test_a_client_before_the_first_user_may_only_make_one():
+    with server.Server("--auth") as own, pymongo.MongoClient(own.uri) as client:
+        admin = client.admin
+        for command in ({"killOp": 1, "op": 1}, {"currentOp": 1}, {"killAllSessions": []}, {"startSession": 1},
+                        {"endSessions": []}, {"refreshSessions": []}, {"serverStatus": 1}, {"getLog": "global"},
+                        {"aggregate": 1, "pipeline": [{"$listLocalSessions": {}}], "cursor": {}},
+                        {"aggregate": 1, "pipeline": [{"$currentOp": {"allUsers": True}}], "cursor": {}}):
+            assert refused(admin, command), command
+        own_operations = admin.command({"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}})
+        assert own_operations["cursor"]["firstBatch"] == []
+        assert client.list_database_names() == []
+        admin.command("createUser", "root", pwd="root", roles=["root"])
+
+
+def test_the_warning_of_open_access_is_of_open_access(root):
+    told = "Access control is not enabled for the database"
+
+    def warnings(client):
+        return "".join(client.admin.command("getLog", "startupWarnings")["log"])
+
+    assert told not in warnings(root)
+    with server.Server() as unguarded, pymongo.MongoClient(unguarded.uri) as client:
+        assert told in warnings(client)
+
+
+def test_access_control_is_not_switched_on_and_off_at_once():
+    with pytest.raises(RuntimeError, match="noauth"):
+        server.Server("--auth", "--noauth")
+
+
 def test_lists_show_what_may_be_touched(user, root):
     client = user(privileges=[on("c", "find")])
     assert client.list_database_names() == ["d"]

@@ -215,6 +215,11 @@ impl<'a> Request<'a> {
             b"$db" => {}
             b"lsid" | b"txnNumber" | b"autocommit" | b"startTransaction" | b"coordinator"
             | b"txnRetryCounter" | b"stmtId" => {
+                // A retryable write reads the numbers of its statements with its other fields.
+                if name == "stmtId" && self.command.is_retryable_write {
+                    let fields = &[Field::optional("stmtId", Types::INT)];
+                    fields::check(self.command.name, fields, name, value.kind())?;
+                }
                 fields::check(SESSION_PLACE, SESSION_FIELDS, name, value.kind())?;
                 session.read(name, value.get());
             }
@@ -442,7 +447,12 @@ impl<'a> Request<'a> {
         if !self.named.may_be_uuid {
             return;
         }
-        let Some(uuid) = self.uuid() else { return };
+        let Some(uuid) = self.uuid() else {
+            if let Value::Binary(Binary { subtype: 4, .. }) = self.first.value.get() {
+                self.by_uuid = Some(Err(session::bad_uuid()));
+            }
+            return;
+        };
         let text = || uuid::text(&uuid);
         self.by_uuid = Some(match db.catalog().of_uuid(&uuid) {
             None => Err(unresolved(&text())),
@@ -488,9 +498,6 @@ impl<'a> Request<'a> {
                 Ok(name) => return Ok(name),
                 Err(_) => collection_type("symbol"),
             },
-            Value::Binary(Binary { subtype: 4, bytes }) if bytes.len() != 16 => {
-                return Err(session::bad_uuid());
-            }
             Value::Binary(Binary { subtype: 4, .. }) => name_not_uuid(),
             other => collection_type(other.kind().alias()),
         };

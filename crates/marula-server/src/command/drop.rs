@@ -73,7 +73,11 @@ fn run(
 
 /// Whether a collection is the server's own, and stays: only what the server makes again or does without may go.
 fn is_kept(ns: &Namespace) -> bool {
-    let may_go = |name: &str| matches!(name, "system.views" | "system.profile");
-    let is_of_buckets = ns.collection().starts_with(BUCKETS_PREFIX);
-    ns.is_system() && !is_of_buckets && !may_go(ns.collection())
+    let may_go = match (ns.db(), ns.collection()) {
+        ("admin", _) => false,
+        (_, "system.views" | "system.profile") => true,
+        ("config", "system.sessions" | "system.preimages") | ("local", "system.healthlog") => true,
+        (_, name) => name.starts_with(BUCKETS_PREFIX),
+    };
+    ns.is_system() && !may_go
 }

@@ -21,7 +21,7 @@ pub(super) static COMMAND: Command = Command {
     in_api_v1: true,
     fields: Fields::Strict {
         place: "killCursors",
-        fields: &[Field::required("cursors", Types::ARRAY)],
+        fields: &[Field::required("cursors", Types::Documents)],
     },
     auth: Auth::User,
     run,
