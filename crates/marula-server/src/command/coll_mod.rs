@@ -63,7 +63,6 @@ const FIELDS: &[Field] = &[
     // What a router says of the namespace changes nothing.
     Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
     Field::optional("recordPreImages", Types::FLAG),
-    Field::optional("collectionUUID", Types::One(Type::Binary)),
 ];
 
 /// A number, or the word that there is none.

@@ -36,7 +36,6 @@ pub(super) static COMMAND: Command = Command {
             Field::required("index", INDEX).or(wrong_type).checked(check_names),
             // What a router says of the namespace changes nothing.
             Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
-            Field::optional("collectionUUID", Types::One(Type::Binary)),
         ],
     },
     auth: Auth::Collection(&["dropIndex"]),
