@@ -49,6 +49,12 @@ def test_a_folder_that_is_sound(own):
         assert client.t.c.count_documents({}) == 1714
 
 
+def test_a_folder_that_is_none_of_marulas(tmp_path):
+    found = check(str(tmp_path))
+    assert found.returncode != 0 and "is not a data folder of marula" in found.stderr
+    assert "there is no data folder" in check(str(tmp_path / "none")).stderr
+
+
 def test_a_folder_that_is_damaged(own):
     # Started again, the server has written its log into tables.
     own.kill()

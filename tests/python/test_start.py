@@ -45,6 +45,30 @@ def test_an_unknown_option(tmp_path):
 
 
 @own_ways
+@pytest.mark.parametrize("words, said", [
+    (["--port", "abc"], "net.port 'abc' is not a port: a number from 0 to 65535"),
+    (["--port", "70000"], "net.port '70000' is not a port: a number from 0 to 65535"),
+    (["--maxConns", "many"], "'many' is not a number of connections"),
+    (["--maxConns", "0"], "net.maxIncomingConnections must not be 0"),
+    (["--cache-size", "99999GB"], "storage.cacheSize '99999GB' is more than 10000 GB"),
+    (["--cache-size", "some"], "'some' is not a size such as 512MB or 2GB"),
+    (["--wiredTigerCacheSizeGB", "x"], "'x' is not a size in gigabytes"),
+    (["--wiredTigerCacheSizeGB", "10001"], "'10001' is not a size from 0 to 10000 gigabytes"),
+    (["--logRotate", "x"], "systemLog.logRotate 'x' is not one of rename, reopen"),
+    (["--logRotate", "reopen"], "systemLog.logRotate 'reopen' needs systemLog.logAppend"),
+    (["--setParameter", "x"], "is not of the form name=value")])
+def test_a_mistake_in_an_option(tmp_path, words, said):
+    assert said in refused(tmp_path, "--dbpath", str(tmp_path), *words)
+
+
+@own_ways
+def test_a_cache_larger_than_the_memory_is_limited_and_told():
+    with server.Server("--cache-size", "9999GB") as own, pymongo.MongoClient(own.uri) as client:
+        warnings = client.admin.command("getLog", "startupWarnings")["log"]
+        assert any("larger than this machine's memory" in line for line in warnings)
+
+
+@own_ways
 def test_a_port_in_use(tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

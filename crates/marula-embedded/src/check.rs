@@ -12,6 +12,7 @@ const LINES_MAX: usize = 100;
 /// Reads every block of every file and every key of every space; answers what is wrong, one line each.
 pub(crate) fn check(engine: &Engine) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
+    wrong.extend(engine.loss.faults.iter().map(|fault| format!("log: {fault}")));
     if let Some(error) = engine.health.error() {
         wrong.push(format!("background error: {error}"));
     }

@@ -15,6 +15,8 @@ use crate::error::{closed, from_rocksdb};
 use crate::estimate::Estimates;
 use crate::folder::Folder;
 use crate::health::Health;
+use crate::log_scan::Synced;
+use crate::loss::Loss;
 use crate::many;
 use crate::options::{EmbeddedOptions, name_of};
 use crate::record_cache::{Asked, RecordCache};
@@ -49,6 +51,10 @@ pub(crate) struct Engine {
     pub(crate) compaction: Mutex<()>,
     // Behind the database: the folder is locked until the database is closed.
     pub(crate) folder: Folder,
+    /// What the log had lost when the store was opened.
+    pub(crate) loss: Loss,
+    /// Where syncs are noted; nothing for a store that is only read.
+    pub(crate) synced: Option<Synced>,
 }
 
 /// The column family of each space, found once for several uses.
@@ -71,6 +77,7 @@ impl Embedded {
             true => Folder::open_to_read(&options.path)?,
             false => Folder::open(&options.path)?,
         };
+        let loss = crate::loss::look(&folder, &options)?;
         let health = Arc::new(Health::default());
         let cache = options.cache();
         let database = options.database(health.clone());
@@ -80,6 +87,15 @@ impl Embedded {
             false => DB::open_cf_descriptors(&database, folder.store(), columns),
         };
         let db = db.map_err(from_rocksdb)?;
+        let synced = match options.is_read_only {
+            true => None,
+            false => {
+                let synced = Synced::open(folder.path())?;
+                // What was lost was told; it is not to be told at each start from now on.
+                synced.note(0)?;
+                Some(synced)
+            }
+        };
         let spaces = Space::ALL.map(|space| options.ingested(space, &cache));
         let engine = Arc::new(Engine {
             db,
@@ -91,6 +107,8 @@ impl Embedded {
             spaces,
             compaction: Mutex::default(),
             folder,
+            loss,
+            synced,
         });
         // Where nothing is written there is nothing to sync.
         let synced = if options.is_read_only { engine.db.latest_sequence_number() } else { 0 };

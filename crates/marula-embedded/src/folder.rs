@@ -3,6 +3,7 @@
 //! ```text
 //! <folder>/MARULA    the marker: "marula data folder, format 2\n"; locked while the store is open
 //! <folder>/store/    RocksDB's files
+//! <folder>/SYNCED    what the log must hold at least: `log_scan.rs`
 //! <folder>/ingest/   sorted files on their way into the store; emptied at each open
 //! ```
 //!
@@ -73,8 +74,13 @@ impl Folder {
     /// Errors: as [`Folder::open`]; [`Error::Unavailable`] too when it holds no store.
     pub(crate) fn open_to_read(path: &Path) -> Result<Folder> {
         let marker_path = path.join(MARKER);
-        let mut marker =
-            File::open(&marker_path).map_err(|error| failed("open", &marker_path, error))?;
+        let mut marker = File::open(&marker_path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::Unavailable(format!(
+                "the folder '{}' is not a data folder of marula: it has no file '{MARKER}'",
+                path.display()
+            )),
+            _ => failed("open", &marker_path, error),
+        })?;
         lock(&marker, path)?;
         let text = read_marker(&mut marker, path)?;
         if format_of(&text).is_none() {
@@ -87,6 +93,11 @@ impl Folder {
             return Err(Error::Unavailable(text));
         }
         Ok(folder)
+    }
+
+    /// The folder itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where RocksDB's files are.

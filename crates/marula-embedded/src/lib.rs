@@ -12,6 +12,8 @@ mod error;
 mod estimate;
 mod folder;
 mod health;
+mod log_scan;
+mod loss;
 mod many;
 mod options;
 mod prefetch;
@@ -24,4 +26,4 @@ mod txn;
 mod upkeep;
 
 pub use engine::Embedded;
-pub use options::{EmbeddedOptions, memory_bytes};
+pub use options::{EmbeddedOptions, OnDamage, memory_bytes};

@@ -48,6 +48,15 @@ use rust_rocksdb::{
 use crate::health::{self, Health, Listener};
 use crate::record_cache::RecordCache;
 
+/// What is done with a log that has lost what was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnDamage {
+    /// The store is not opened.
+    Refuse,
+    /// The log is replayed up to the damage and cut off there.
+    CutOff,
+}
+
 /// What can be chosen about a store. [`EmbeddedOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
@@ -55,6 +64,8 @@ pub struct EmbeddedOptions {
     pub path: PathBuf,
     /// Whether the folder is only read: nothing in it changes, and every write is refused.
     pub is_read_only: bool,
+    /// What is done with a log that has lost what was acknowledged.
+    pub on_damage: OnDamage,
     /// Bytes of the caches, of uncompressed blocks and of records.
     pub cache_bytes: usize,
     /// How long a commit may wait for its sync when nobody asks for it.
@@ -91,6 +102,7 @@ impl EmbeddedOptions {
         EmbeddedOptions {
             path: path.into(),
             is_read_only: false,
+            on_damage: OnDamage::Refuse,
             cache_bytes,
             sync_interval: Duration::from_millis(100),
             background_jobs: thread::available_parallelism().map_or(2, usize::from).clamp(2, 8),
@@ -243,7 +255,7 @@ fn open_files_max() -> i32 {
         line.split_whitespace().next()?.parse::<i32>().ok()
     });
     match soft {
-        Some(limit) if limit < 65_536 => (limit / 2).max(128),
+        Some(limit) if limit < 65_536 => (limit / 2).max(64),
         _ => -1,
     }
 }
@@ -258,6 +270,6 @@ mod tests {
             assert_eq!(default_cache_bytes(memory_gb << 30), cache_mb * MB, "{memory_gb} GB");
         }
         assert!(memory_bytes() >= 64 << 20);
-        assert!(open_files_max() == -1 || open_files_max() >= 128);
+        assert!(open_files_max() == -1 || open_files_max() >= 64);
     }
 }

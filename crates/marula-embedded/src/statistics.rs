@@ -57,6 +57,7 @@ pub(crate) fn rows(store: &Embedded) -> Vec<(String, i64)> {
         ("record cache.maximum bytes configured".to_owned(), engine.records.capacity() as i64),
         ("record cache.bytes currently in the cache".to_owned(), engine.records.bytes() as i64),
         ("record cache.records".to_owned(), engine.records.count() as i64),
+        ("log.bytes lost at the start".to_owned(), engine.loss.bytes as i64),
         ("log.syncs".to_owned(), store.sync.count() as i64),
         ("transactions.newest stamp".to_owned(), engine.db.latest_sequence_number() as i64),
     ];

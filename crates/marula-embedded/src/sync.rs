@@ -150,6 +150,12 @@ impl Shared {
 
     fn sync(&self, newest: u64, waiters: Vec<Done>) {
         let outcome = self.engine.db.flush_wal(true);
+        if outcome.is_ok()
+            && let Some(synced) = &self.engine.synced
+            && let Err(cause) = synced.note(newest)
+        {
+            debug!("the sync cannot be noted: {cause}");
+        }
         {
             let mut state = self.state.lock();
             state.syncs += 1;

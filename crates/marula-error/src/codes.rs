@@ -49,6 +49,7 @@ codes! {
     28 PathNotViable;
     31 RoleNotFound;
     34 CannotBackfillArray;
+    37 FileRenameFailed;
     39 FileOpenFailed;
     40 ConflictingUpdateOperators;
     43 CursorNotFound;

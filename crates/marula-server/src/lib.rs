@@ -23,6 +23,7 @@ pub mod host;
 pub mod inline;
 pub mod listing;
 pub mod log;
+pub mod log_file;
 pub mod memory;
 pub mod net;
 pub mod operation;

@@ -1,6 +1,5 @@
 //! What all connections share.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -17,6 +16,7 @@ use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
 use crate::log::Log;
+use crate::log_file::LogFile;
 use crate::memory::Memory;
 use crate::net::CounterReader;
 use crate::net::service::Wake;
@@ -46,7 +46,7 @@ pub struct Options {
     /// The data folder; `None` when data is in memory alone.
     pub dbpath: Option<String>,
     /// The log file, where there is one.
-    pub log_path: Option<PathBuf>,
+    pub log_file: Option<LogFile>,
     /// The compressors that are offered.
     pub compressors: Compressors,
     /// Whether clients may do only what their users may.
@@ -141,6 +141,17 @@ impl Server {
     pub fn append_op_time(&self, op_time: &mut DocWriter<'_>) {
         op_time.append("ts", Value::Timestamp(self.db.newest_timestamp(self.now_ms())));
         op_time.append("t", 1_i64);
+    }
+
+    /// Rotates the log file, where there is one.
+    ///
+    /// Errors: those of [`LogFile::rotate`].
+    pub fn rotate_log(&self) -> marula_error::Result<()> {
+        if let Some(log_file) = &self.options.log_file {
+            self.log.reopen(Box::new(log_file.rotate()?));
+            tracing::info!(path = %log_file.path.display(), "the log was rotated");
+        }
+        Ok(())
     }
 
     /// Forgets what has been idle for too long. Called every few seconds.

@@ -43,7 +43,7 @@ pub(crate) struct ServeArgs {
 
     /// The port to listen on; 0 takes a free one [default: 27017]
     #[arg(long)]
-    pub(crate) port: Option<u16>,
+    pub(crate) port: Option<String>,
 
     /// The addresses to listen on, with commas between [default: 127.0.0.1]
     #[arg(long, alias = "bind_ip", value_name = "ADDRESS,…")]
@@ -71,7 +71,7 @@ pub(crate) struct ServeArgs {
 
     /// The same in gigabytes, by mongod's name
     #[arg(long = "wiredTigerCacheSizeGB", value_name = "GB", hide = true)]
-    pub(crate) wired_tiger_cache_size_gb: Option<f64>,
+    pub(crate) wired_tiger_cache_size_gb: Option<String>,
 
     /// Present a replica set of this name whose only member this is; without it, look like a mongos
     #[arg(long, alias = "replSet", value_name = "NAME")]
@@ -91,7 +91,7 @@ pub(crate) struct ServeArgs {
 
     /// The most connections at one time
     #[arg(long, alias = "maxConns", value_name = "COUNT")]
-    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_connections: Option<String>,
 
     /// Compressors to offer: snappy, zstd, zlib, with commas between, or disabled
     #[arg(long, alias = "networkMessageCompressors", value_name = "NAME,…")]
@@ -109,9 +109,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, aliases = ["logpath", "log_path"], value_name = "FILE")]
     pub(crate) log_path: Option<PathBuf>,
 
-    /// Add to an existing log file; it is the only way, the option is there for mongod's scripts
-    #[arg(long, alias = "logappend", hide = true)]
+    /// Add to a log file that is there; without it, the file is renamed with the time added to its name
+    #[arg(long, alias = "logappend")]
     pub(crate) log_append: bool,
+
+    /// What the command logRotate and SIGUSR1 do: rename the log file, or reopen its path [default: rename]
+    #[arg(long, alias = "logRotate", value_name = "WAY")]
+    pub(crate) log_rotate: Option<String>,
 
     /// Log more; -vv logs most
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
@@ -120,6 +124,10 @@ pub(crate) struct ServeArgs {
     /// Log only what is wrong
     #[arg(long)]
     pub(crate) quiet: bool,
+
+    /// Open a data folder whose log is damaged: keep what comes before the damage, tell what is lost, and end
+    #[arg(long)]
+    pub(crate) repair: bool,
 
     /// Write the number of the process to this file
     #[arg(long, alias = "pidfilepath", value_name = "FILE")]

@@ -9,15 +9,25 @@ use marula_storage::memory::Memory;
 use crate::Failure;
 use crate::settings::EngineKind;
 
+/// Why a store is opened.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    /// To be served: damage is refused.
+    Serve,
+    /// To be repaired: what a damaged log has lost is given up.
+    Repair,
+}
+
 /// Opens the store in the folder `dbpath`, which is made if it is not there.
 pub(crate) fn open(
     kind: EngineKind,
     dbpath: &Path,
     cache_bytes: Option<usize>,
+    purpose: Purpose,
 ) -> Result<Arc<dyn Store>, Failure> {
     match kind {
         EngineKind::Memory => Ok(Arc::new(Memory::new())),
-        EngineKind::RocksDb => open_folder(dbpath, cache_bytes),
+        EngineKind::RocksDb => open_folder(dbpath, cache_bytes, purpose),
     }
 }
 
@@ -56,11 +66,35 @@ pub(crate) fn open_to_read(_: &Path) -> Result<Arc<dyn Store>, Failure> {
     Err("this build has no engine for data on disk".to_owned())
 }
 
+/// The size of a cache of which `wanted` bytes are asked for: at most the machine's memory. The engine cannot be opened
+/// with a cache that the system refuses to reserve memory for.
 #[cfg(feature = "rocksdb")]
-fn open_folder(dbpath: &Path, cache_bytes: Option<usize>) -> Result<Arc<dyn Store>, Failure> {
+fn limited_to_memory(wanted: usize) -> usize {
+    let memory = usize::try_from(marula_embedded::memory_bytes()).unwrap_or(usize::MAX);
+    if wanted > memory {
+        tracing::warn!(
+            target: marula_server::log::STARTUP_WARNING,
+            wanted_mb = (wanted >> 20) as u64,
+            memory_mb = (memory >> 20) as u64,
+            "The cache asked for is larger than this machine's memory, which is what it gets"
+        );
+    }
+    wanted.min(memory)
+}
+
+#[cfg(feature = "rocksdb")]
+fn open_folder(
+    dbpath: &Path,
+    cache_bytes: Option<usize>,
+    purpose: Purpose,
+) -> Result<Arc<dyn Store>, Failure> {
     let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
+    options.on_damage = match purpose {
+        Purpose::Serve => marula_embedded::OnDamage::Refuse,
+        Purpose::Repair => marula_embedded::OnDamage::CutOff,
+    };
     if let Some(cache_bytes) = cache_bytes {
-        options.cache_bytes = cache_bytes;
+        options.cache_bytes = limited_to_memory(cache_bytes);
     }
     let store = marula_embedded::Embedded::open(options)
         .map_err(|error| format!("cannot open data folder '{}': {error}", dbpath.display()))?;
@@ -68,6 +102,6 @@ fn open_folder(dbpath: &Path, cache_bytes: Option<usize>) -> Result<Arc<dyn Stor
 }
 
 #[cfg(not(feature = "rocksdb"))]
-fn open_folder(_: &Path, _: Option<usize>) -> Result<Arc<dyn Store>, Failure> {
+fn open_folder(_: &Path, _: Option<usize>, _: Purpose) -> Result<Arc<dyn Store>, Failure> {
     Err("this build has no engine for data on disk; say --storage-engine memory".to_owned())
 }

@@ -7,8 +7,10 @@ mod check;
 mod cli;
 mod config_file;
 mod engine;
+mod process;
 mod serve;
 mod settings;
+mod signals;
 
 use std::process::ExitCode;
 

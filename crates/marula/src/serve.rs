@@ -1,8 +1,9 @@
 //! `marula serve`: opens the data, listens, and ends cleanly.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,19 +12,20 @@ use std::time::{Duration, Instant};
 use marula_db::Db;
 use marula_server::dispatch::Frame;
 use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
+use marula_server::log_file::LogFile;
 use marula_server::memory::Memory;
 use marula_server::net::{self, Listener};
 use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::Signals;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
 use crate::cli::ServeArgs;
+use crate::engine::Purpose;
 use crate::settings::{EngineKind, Settings};
-use crate::{Failure, allocator, engine};
+use crate::signals::Signals;
+use crate::{Failure, allocator, engine, process, signals};
 
 /// How often what has been idle for too long is looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
@@ -36,6 +38,9 @@ const RELEASE_WAIT: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let settings = Settings::gather(args)?;
+    process::keep_files_private();
+    let kept = signals::keep()?;
+    let limit = process::raise_file_limit()?;
     // The sockets come first: a port in use is then found before anything is touched.
     let mut listeners = Vec::new();
     for address in settings.addresses()? {
@@ -47,24 +52,31 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         listeners.push(listener);
     }
     let address = listeners.first().and_then(Listener::local_addr);
-    let store = engine::open(settings.engine, &settings.dbpath, settings.cache_bytes)?;
+    // Before the engine, which tells of damage as it opens.
     let log = start_log(&settings)?;
     if !settings.has_javascript {
         marula_server::disable_javascript();
     }
+    let purpose = if args.repair { Purpose::Repair } else { Purpose::Serve };
+    let store = engine::open(settings.engine, &settings.dbpath, settings.cache_bytes, purpose)?;
     let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
+    if args.repair {
+        // As mongod, which ends when it has repaired.
+        db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
+        tracing::info!("the data folder is repaired");
+        return Ok(ExitCode::SUCCESS);
+    }
     let db = Arc::new(db);
     let server = Arc::new(Server::new(db.clone(), options(&settings, address), log));
     for (name, value) in &settings.parameters {
         server.set_parameter_at_startup(name, value)?;
     }
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
-    // A file that may not grow is to be an error of its write, not the end of the process.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGXFSZ])
-        .map_err(|error| format!("cannot wait for signals: {error}"))?;
+    let signals = Signals::start(kept, &server, &store, settings.pid_file.clone())?;
     let mut network = net::Options::for_this_machine();
-    network.connections_max = settings.connections_max.unwrap_or(network.connections_max);
+    let wanted = settings.connections_max.unwrap_or(network.connections_max);
+    network.connections_max = limit.connections_max(wanted);
     network.compressors = settings.compressors;
     let handle = net::start(listeners, Arc::new(Frame(server.clone())), network)
         .map_err(|error| format!("cannot start the network: {error}"))?;
@@ -75,31 +87,24 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if !settings.has_access_control {
         warn_of_open_access(&settings);
     }
+    limit.warn_of_low(wanted);
     for address in handle.local_addrs() {
         tracing::info!(%address, took_ms = began.elapsed().as_millis() as u64, "ready for connections");
     }
 
-    let asked = server.clone();
-    let signals_handle = signals.handle();
-    let signal_thread = std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().find(|signal| *signal != SIGXFSZ) {
-            tracing::info!(signal, "asked to end by a signal");
-            asked.shutdown.request();
-        }
-    });
     while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
         server.expire();
     }
     // What runs ends at once, and nobody has to wait for it.
     server.operations.end_all();
-    signals_handle.close();
-    let _ = signal_thread.join();
     if ttl.join().is_err() {
         tracing::error!("the TTL monitor has panicked");
     }
     server.topology_waiters.lock().clear();
     handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
+    // After this nothing is waited for that a second signal would have to end.
     db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
+    signals.stop();
     drop((server, db));
     release(store);
     tracing::info!("ended");
@@ -142,7 +147,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
             EngineKind::Memory => None,
             EngineKind::RocksDb => Some(settings.dbpath.display().to_string()),
         },
-        log_path: settings.log_path.clone(),
+        log_file: log_file(settings),
         compressors: settings.compressors,
         has_access_control: settings.has_access_control,
         memory: Memory {
@@ -152,10 +157,17 @@ fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
     }
 }
 
+fn log_file(settings: &Settings) -> Option<LogFile> {
+    let path = settings.log_path.clone()?;
+    Some(LogFile { path, rotation: settings.log_rotation })
+}
+
 fn start_log(settings: &Settings) -> Result<Arc<Log>, Failure> {
-    let out: Box<dyn Write + Send> = match &settings.log_path {
+    let out: Box<dyn Write + Send> = match log_file(settings) {
         None => Box::new(io::stderr()),
-        Some(path) => Box::new(open_log(path)?),
+        Some(file) => Box::new(file.start(settings.log_earlier).map_err(|error| {
+            format!("cannot write log file '{}': {error}", file.path.display())
+        })?),
     };
     let format = settings.log_format.unwrap_or(match settings.log_path {
         // A file is read by programs, a terminal by eyes.
@@ -173,14 +185,6 @@ fn start_log(settings: &Settings) -> Result<Arc<Log>, Failure> {
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|error| format!("cannot start the log: {error}"))?;
     Ok(log)
-}
-
-fn open_log(path: &Path) -> Result<File, Failure> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(|error| format!("cannot write log file '{}': {error}", path.display()))
 }
 
 fn warn_of_open_access(settings: &Settings) {
@@ -207,6 +211,8 @@ struct PidFile<'a>(&'a Path);
 impl<'a> PidFile<'a> {
     fn write(path: &'a Path) -> Result<Self, Failure> {
         fs::write(path, format!("{}\n", std::process::id()))
+            // Others than the owner find the process by it, as by mongod's.
+            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o644)))
             .map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
         Ok(PidFile(path))
     }

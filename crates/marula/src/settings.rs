@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use marula_bson::{DocBuf, DocWriter, ValueBuf};
 use marula_server::log::Format;
+use marula_server::log_file::{Earlier, Rotation};
 use marula_wire::{Compressor, Compressors};
 
 use crate::Failure;
@@ -18,6 +19,12 @@ pub(crate) enum EngineKind {
     RocksDb,
     Memory,
 }
+
+/// The largest cache that can be asked for, in gigabytes: mongod's limit.
+const CACHE_GB_MAX: f64 = 10_000.0;
+
+/// Bytes of a gigabyte.
+const GB: f64 = 1_073_741_824.0;
 
 /// What a server is started with.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) log_format: Option<Format>,
     pub(crate) log_path: Option<PathBuf>,
+    pub(crate) log_earlier: Earlier,
+    pub(crate) log_rotation: Rotation,
     pub(crate) verbosity: i8,
     pub(crate) pid_file: Option<PathBuf>,
     /// What was set, by its dotted name in mongod.conf, for `getCmdLineOpts`.
@@ -60,6 +69,8 @@ impl Default for Settings {
             parameters: Vec::new(),
             log_format: None,
             log_path: None,
+            log_earlier: Earlier::default(),
+            log_rotation: Rotation::default(),
             verbosity: 0,
             pid_file: None,
             named: BTreeMap::new(),
@@ -81,17 +92,14 @@ impl Settings {
         let path_text = |path: &PathBuf| path.display().to_string();
         for (name, value) in [
             ("storage.dbPath", args.dbpath.as_ref().map(path_text)),
-            ("net.port", args.port.map(|port| port.to_string())),
+            ("net.port", args.port.clone()),
             ("net.bindIp", args.bind_ip.clone()),
             ("net.bindIpAll", args.bind_ip_all.then(|| "true".to_owned())),
             ("net.unixDomainSocket.path", args.unix_socket.as_ref().map(path_text)),
-            ("net.maxIncomingConnections", args.max_connections.map(|count| count.to_string())),
+            ("net.maxIncomingConnections", args.max_connections.clone()),
             ("net.compression.compressors", args.compressors.clone()),
             ("storage.engine", args.storage_engine.clone()),
-            (
-                "storage.wiredTiger.engineConfig.cacheSizeGB",
-                args.wired_tiger_cache_size_gb.map(|gigabytes| gigabytes.to_string()),
-            ),
+            ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
             ("storage.cacheSize", args.cache_size.clone()),
             ("replication.replSetName", args.repl_set.clone()),
             ("security.authorization", args.auth.then(|| "enabled".to_owned())),
@@ -99,6 +107,8 @@ impl Settings {
             ("security.javascriptEnabled", args.noscripting.then(|| "false".to_owned())),
             ("systemLog.format", args.log_format.clone()),
             ("systemLog.path", args.log_path.as_ref().map(path_text)),
+            ("systemLog.logAppend", args.log_append.then(|| "true".to_owned())),
+            ("systemLog.logRotate", args.log_rotate.clone()),
             ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
             ("systemLog.verbosity", (args.verbose > 0).then(|| args.verbose.to_string())),
             ("processManagement.pidFilePath", args.pid_file.as_ref().map(path_text)),
@@ -113,6 +123,9 @@ impl Settings {
             })?;
             settings.set(&format!("setParameter.{name}"), value)?;
         }
+        if settings.log_rotation == Rotation::Reopen && settings.log_earlier != Earlier::Extended {
+            return Err("systemLog.logRotate 'reopen' needs systemLog.logAppend to be true".into());
+        }
         Ok(settings)
     }
 
@@ -122,14 +135,22 @@ impl Settings {
         match name {
             "storage.dbPath" => self.dbpath = PathBuf::from(value),
             "storage.engine" => self.engine = parse_engine(value)?,
-            "storage.cacheSize" => self.cache_bytes = Some(parse_bytes(name, value)?),
+            "storage.cacheSize" => {
+                let bytes = parse_bytes(name, value)?;
+                if bytes as f64 > CACHE_GB_MAX * GB {
+                    return Err(format!("{name} '{value}' is more than 10000 GB"));
+                }
+                self.cache_bytes = Some(bytes);
+            }
             "storage.wiredTiger.engineConfig.cacheSizeGB" => {
-                let gigabytes: f64 = parse(name, value)?;
-                if !(0.0..=10_000.0).contains(&gigabytes) {
-                    return Err(format!("{name} '{value}' is not a size in gigabytes"));
+                let gigabytes: f64 = parse(name, value, "a size in gigabytes")?;
+                if !(0.0..=CACHE_GB_MAX).contains(&gigabytes) {
+                    return Err(format!(
+                        "{name} '{value}' is not a size from 0 to 10000 gigabytes"
+                    ));
                 }
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-                let bytes = (gigabytes * f64::from(1 << 30)) as usize;
+                let bytes = (gigabytes * GB) as usize;
                 self.cache_bytes = Some(bytes);
                 shown = ValueBuf::from(gigabytes);
             }
@@ -138,14 +159,14 @@ impl Settings {
                 need(name, value, "false", "all databases share one folder")?;
             }
             "net.port" => {
-                self.port = parse(name, value)?;
+                self.port = parse(name, value, "a port: a number from 0 to 65535")?;
                 shown = ValueBuf::from(i32::from(self.port));
             }
             "net.bindIp" => {
                 self.bind_ips = value.split(',').map(|ip| ip.trim().to_owned()).collect();
             }
             "net.bindIpAll" => {
-                let all: bool = parse(name, value)?;
+                let all = parse_flag(name, value)?;
                 if all {
                     self.bind_ips = vec!["*".to_owned()];
                 }
@@ -155,9 +176,12 @@ impl Settings {
             "net.unixDomainSocket.enabled" => {
                 need(name, value, "false", "say --unix-socket FILE to have one")?;
             }
-            "net.ipv6" => shown = ValueBuf::from(parse::<bool>(name, value)?),
+            "net.ipv6" => shown = ValueBuf::from(parse_flag(name, value)?),
             "net.maxIncomingConnections" => {
-                let count: usize = parse(name, value)?;
+                let count: usize = parse(name, value, "a number of connections")?;
+                if count == 0 {
+                    return Err(format!("{name} must not be 0"));
+                }
                 self.connections_max = Some(count);
                 shown = ValueBuf::from(i32::try_from(count).unwrap_or(i32::MAX));
             }
@@ -181,7 +205,7 @@ impl Settings {
                 };
             }
             "security.javascriptEnabled" => {
-                self.has_javascript = parse(name, value)?;
+                self.has_javascript = parse_flag(name, value)?;
                 shown = ValueBuf::from(self.has_javascript);
             }
             "systemLog.destination" => match value {
@@ -189,7 +213,18 @@ impl Settings {
                 other => return Err(format!("{name} '{other}' is not one of file, stderr")),
             },
             "systemLog.path" => self.log_path = Some(PathBuf::from(value)),
-            "systemLog.logAppend" => shown = ValueBuf::from(parse::<bool>(name, value)?),
+            "systemLog.logAppend" => {
+                let appends = parse_flag(name, value)?;
+                self.log_earlier = if appends { Earlier::Extended } else { Earlier::Renamed };
+                shown = ValueBuf::from(appends);
+            }
+            "systemLog.logRotate" => {
+                self.log_rotation = match value {
+                    "rename" => Rotation::Rename,
+                    "reopen" => Rotation::Reopen,
+                    other => return Err(format!("{name} '{other}' is not one of rename, reopen")),
+                };
+            }
             "systemLog.format" => {
                 self.log_format = Some(match value {
                     "readable" => Format::Readable,
@@ -200,14 +235,14 @@ impl Settings {
                 });
             }
             "systemLog.quiet" => {
-                let quiet: bool = parse(name, value)?;
+                let quiet = parse_flag(name, value)?;
                 if quiet {
                     self.verbosity = -1;
                 }
                 shown = ValueBuf::from(quiet);
             }
             "systemLog.verbosity" => {
-                self.verbosity = parse(name, value)?;
+                self.verbosity = parse(name, value, "a verbosity: a number from 0 to 5")?;
                 shown = ValueBuf::from(i32::from(self.verbosity));
             }
             "processManagement.pidFilePath" => self.pid_file = Some(PathBuf::from(value)),
@@ -306,8 +341,12 @@ fn need(name: &str, value: &str, only: &str, reason: &str) -> Result<(), Failure
     }
 }
 
-fn parse<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure> {
-    value.parse().map_err(|_| format!("{name} '{value}' is not a valid value"))
+fn parse<T: std::str::FromStr>(name: &str, value: &str, what: &str) -> Result<T, Failure> {
+    value.parse().map_err(|_| format!("{name} '{value}' is not {what}"))
+}
+
+fn parse_flag(name: &str, value: &str) -> Result<bool, Failure> {
+    parse(name, value, "one of true, false")
 }
 
 fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
@@ -328,7 +367,7 @@ fn parse_bytes(name: &str, value: &str) -> Result<usize, Failure> {
         "" | "B" => 1.0,
         "K" | "KB" | "KIB" => 1024.0,
         "M" | "MB" | "MIB" => 1_048_576.0,
-        "G" | "GB" | "GIB" => 1_073_741_824.0,
+        "G" | "GB" | "GIB" => GB,
         _ => return Err(wrong()),
     };
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -158,7 +158,8 @@ impl Types {
     pub const FLAG: Types =
         Types::Of(&[Type::Boolean, Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
 
-    fn accepts(self, kind: Type) -> bool {
+    /// Whether a value of this type is taken.
+    pub fn accepts(self, kind: Type) -> bool {
         match self {
             Types::Any => true,
             Types::One(only) => only == kind,

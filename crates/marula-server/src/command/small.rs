@@ -7,12 +7,14 @@ use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 use marula_query::javascript;
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, Fields, Outcome, Place, Types};
 use crate::context::Context;
 use crate::request::Request;
 
 errors! {
     no_get_last_error() = 5_739_000, "getLastError command is not supported";
+    log_name_type(kind: &str) = TypeMismatch, "BSON field 'logRotate.logRotate' is the wrong type '{kind}', expected types '[bool, string']";
+    no_such_log() = NoSuchKey, "Log rotation failed due to one or more errors";
 }
 
 const INLINE: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
@@ -104,7 +106,8 @@ pub(super) static DRIVER_OID_TEST: Command = Command {
 
 pub(super) static LOG_ROTATE: Command = Command {
     name: "logRotate",
-    help: "Opens the log file anew, after it was moved away.",
+    help: "Rotates the log file: renames it, or opens it again after it was moved away.",
+    fields: Fields::Strict { place: "logRotate", fields: &[] },
     run: log_rotate,
     place: Place::Pool,
     auth: Auth::Cluster(&["logRotate"]),
@@ -133,17 +136,20 @@ fn conn_pool_stats(
     Ok(Outcome::Done)
 }
 
+/// The only log that can be rotated: there is no audit log.
+const SERVER_LOG: &str = "server";
+
 fn log_rotate(
     context: &mut Context<'_>,
-    _: &Request<'_>,
+    request: &Request<'_>,
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let Some(path) = &context.server.options.log_path else { return Ok(Outcome::Done) };
-    match std::fs::OpenOptions::new().create(true).append(true).open(path) {
-        Ok(file) => {
-            context.server.log.reopen(Box::new(file));
-            Ok(Outcome::Done)
-        }
-        Err(error) => Ok(Outcome::Failed(format!("cannot open the log file: {error}"))),
+    match request.first.value.get() {
+        Value::String(name) if name != SERVER_LOG => return Err(no_such_log()),
+        Value::String(_) => {}
+        flag if Types::FLAG.accepts(flag.kind()) => {}
+        other => return Err(log_name_type(other.kind().alias())),
     }
+    context.server.rotate_log()?;
+    Ok(Outcome::Done)
 }

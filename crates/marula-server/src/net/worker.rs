@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use marula_wire::ReplyBuffer;
 use mio::{Events, Poll, Token};
 
+use arrival::Refusals;
+
 use super::connection::Connection;
 use super::counters::WorkerCounters;
 use super::listen::{Listener, Stream};
@@ -61,6 +63,8 @@ pub(super) struct Worker<S: Service> {
     listeners: Vec<Listener>,
     /// When accepting goes on after the system had no file left.
     accept_at: Option<Instant>,
+    /// When the log last said that connections are refused, and how many were since.
+    refusals: Refusals,
     slots: Vec<Option<Box<Connection<S>>>>,
     free: Vec<usize>,
     /// Connections that have more to do than one turn allows.
@@ -98,6 +102,7 @@ impl<S: Service> Worker<S> {
             mailbox,
             listeners,
             accept_at: None,
+            refusals: Refusals::default(),
             slots: Vec::new(),
             free: Vec::new(),
             queued: Vec::new(),

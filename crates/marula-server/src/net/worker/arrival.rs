@@ -17,6 +17,28 @@ use crate::net::service::{Disconnected, Peer, Reason, Service};
 /// How long accepting rests when the system has no file left for a connection.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// How often the log says that connections are refused.
+const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// Connections that are refused, which a client in a loop could fill the log with.
+#[derive(Default)]
+pub(super) struct Refusals {
+    told_at: Option<Instant>,
+    untold: u64,
+}
+
+impl Refusals {
+    /// Counts one; returns how many there were since the last line, if it is time for another.
+    fn tell(&mut self) -> Option<u64> {
+        if self.told_at.is_some_and(|at| at.elapsed() < REFUSALS_TOLD_EVERY) {
+            self.untold += 1;
+            return None;
+        }
+        self.told_at = Some(Instant::now());
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
 impl<S: Service> Worker<S> {
     pub(super) fn accept(&mut self, index: usize) {
         while let Some(listener) = self.listeners.get(index) {
@@ -27,7 +49,9 @@ impl<S: Service> Worker<S> {
                     // The client had gone before it was accepted.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     _ => {
-                        tracing::warn!(%error, "could not accept a connection");
+                        if let Some(before) = self.refusals.tell() {
+                            tracing::warn!(%error, before, "could not accept a connection; those that wait are tried again");
+                        }
                         self.accept_at = Some(Instant::now() + ACCEPT_REST);
                         return;
                     }
@@ -42,7 +66,9 @@ impl<S: Service> Worker<S> {
         let current = counters.current.load(Ordering::Relaxed);
         if current >= self.shared.options.connections_max as u64 {
             counters.rejected.add(1);
-            tracing::warn!(current, "connection refused: too many are open");
+            if let Some(before) = self.refusals.tell() {
+                tracing::warn!(current, before, "connection refused: too many are open");
+            }
             return;
         }
         counters.current.fetch_add(1, Ordering::Relaxed);

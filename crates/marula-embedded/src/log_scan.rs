@@ -1,0 +1,268 @@
+//! Looks through RocksDB's log before RocksDB does, which would cut it off where it is damaged and go on.
+//!
+//! After a crash of the process the log ends where the last write was cut short; after a power failure what was not
+//! synced may be damaged too. Damage before that is a loss of what was acknowledged, and is told. [`Synced`] is the
+//! sequence number of the last sync, kept in a file of its own.
+//!
+//! ```text
+//! log file   blocks of 32,768 bytes; a record does not cross the end of a block; fewer than 7 bytes at its end are unused
+//! record     checksum u32 (masked CRC-32C of kind and payload), length u16, kind u8, payload; little-endian
+//! kind       1 whole; 2, 3, 4 first, middle and last part of a batch; others are notes of RocksDB's own
+//! batch      sequence number of its first entry u64, number of entries u32, entries
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+const BLOCK_BYTES: usize = 32 << 10;
+const HEADER_BYTES: usize = 7;
+
+const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+
+/// The end of a log that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Damage {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The byte from which on nothing is replayed.
+    pub(crate) at: u64,
+    /// Bytes of the log from there on, of later files too.
+    pub(crate) bytes: u64,
+    /// Writes after the damage that can be read, and are not replayed all the same.
+    pub(crate) later_writes: u64,
+    /// Whether it is what a process leaves that ended as it wrote: the last file just ends in a write.
+    pub(crate) is_cut_short: bool,
+}
+
+/// What the log holds.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(crate) struct LogScan {
+    /// The last sequence number that is replayed; 0 when the log is empty.
+    pub(crate) last_sequence: u64,
+    /// Where it cannot be read.
+    pub(crate) damage: Option<Damage>,
+}
+
+/// Looks through the log files of a store, oldest first.
+pub(crate) fn scan(store: &Path) -> io::Result<LogScan> {
+    let mut scan = LogScan::default();
+    for path in log_files(store)? {
+        let mut file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        let mut reader = Reader::new(&mut scan, &path, length);
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
+        loop {
+            block.clear();
+            (&mut file).take(BLOCK_BYTES as u64).read_to_end(&mut block)?;
+            if block.is_empty() {
+                break;
+            }
+            reader.block(&block);
+        }
+        reader.end();
+    }
+    Ok(scan)
+}
+
+/// The log files by their numbers.
+fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(store) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".log"));
+        if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+            files.push((number, path));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Reads the blocks of one file.
+struct Reader<'s> {
+    scan: &'s mut LogScan,
+    path: &'s Path,
+    length: u64,
+    /// Where the next block begins.
+    offset: u64,
+    /// Where the batch begins that has been read in part, and the end of its sequence numbers.
+    part: Option<(u64, u64)>,
+}
+
+impl<'s> Reader<'s> {
+    fn new(scan: &'s mut LogScan, path: &'s Path, length: u64) -> Self {
+        if let Some(damage) = &mut scan.damage {
+            damage.bytes += length;
+        }
+        Reader { scan, path, length, offset: 0, part: None }
+    }
+
+    fn block(&mut self, block: &[u8]) {
+        let mut at = 0;
+        while block.len() - at >= HEADER_BYTES {
+            match record(&block[at..]) {
+                Some((kind, payload)) => {
+                    self.record(self.offset + at as u64, kind, payload);
+                    at += HEADER_BYTES + payload.len();
+                }
+                None => {
+                    let is_zero = block[at..].iter().all(|&byte| byte == 0);
+                    let is_cut_short = is_zero || is_longer(&block[at..], block.len());
+                    self.damaged(self.offset + at as u64, is_cut_short);
+                    // Where records begin is not known until the next block: each place is tried.
+                    at += 1;
+                }
+            }
+        }
+        let rest = &block[at..];
+        if block.len() < BLOCK_BYTES && rest.iter().any(|&byte| byte != 0) {
+            self.damaged(self.offset + at as u64, true);
+        }
+        self.offset += block.len() as u64;
+    }
+
+    fn record(&mut self, at: u64, kind: u8, payload: &[u8]) {
+        match (kind, self.part.take()) {
+            (WHOLE, None) => self.batch(last_sequence(payload)),
+            (FIRST, None) => match last_sequence(payload) {
+                // Sequence and count fit into any first part but one at the very end of a block.
+                None => self.part = Some((at, 0)),
+                Some(last) => self.part = Some((at, last)),
+            },
+            (MIDDLE, Some(part)) => self.part = Some(part),
+            (LAST, Some((_, last))) => self.batch(Some(last)),
+            // After damage, parts of a batch whose beginning is lost are no batch.
+            (MIDDLE | LAST, None) if self.scan.damage.is_some() => {}
+            (WHOLE | FIRST, Some((begin, _))) => {
+                self.damaged(begin, false);
+                self.record(at, kind, payload);
+            }
+            (MIDDLE | LAST, None) => self.damaged(at, false),
+            // RocksDB's own notes stand between batches.
+            (_, part) => self.part = part,
+        }
+    }
+
+    fn batch(&mut self, last: Option<u64>) {
+        let scan = &mut *self.scan;
+        match (&mut scan.damage, last) {
+            (Some(damage), _) => {
+                damage.later_writes += 1;
+                damage.is_cut_short = false;
+            }
+            (None, Some(last)) => scan.last_sequence = scan.last_sequence.max(last),
+            (None, None) => {}
+        }
+    }
+
+    /// Notes the first damage; `at` is where its record begins.
+    fn damaged(&mut self, at: u64, is_cut_short: bool) {
+        let at = self.part.take().map_or(at, |(begin, _)| begin);
+        if self.scan.damage.is_none() {
+            self.scan.damage = Some(Damage {
+                path: self.path.to_path_buf(),
+                at,
+                bytes: self.length - at,
+                later_writes: 0,
+                is_cut_short,
+            });
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some((begin, _)) = self.part {
+            self.damaged(begin, true);
+        }
+    }
+}
+
+/// The kind and payload of the record at the start of `bytes`, if it is whole.
+fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+    let stored = u32::from_le_bytes(header[..4].try_into().ok()?);
+    let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
+    let kind = header[6];
+    let payload = rest.get(..length)?;
+    if kind == 0 {
+        return None;
+    }
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload);
+    (checksum.rotate_right(15).wrapping_add(0xA282_EAD8) == stored).then_some((kind, payload))
+}
+
+/// Whether a record at the start of `bytes`, which end a block of `block_bytes`, would reach beyond the end of the file.
+fn is_longer(bytes: &[u8], block_bytes: usize) -> bool {
+    let length = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+    block_bytes < BLOCK_BYTES && HEADER_BYTES + length > bytes.len()
+}
+
+/// The sequence number of a batch's last entry.
+fn last_sequence(payload: &[u8]) -> Option<u64> {
+    let first = u64::from_le_bytes(payload.get(..8)?.try_into().ok()?);
+    let count = u32::from_le_bytes(payload.get(8..12)?.try_into().ok()?);
+    Some(first.saturating_add(u64::from(count)).saturating_sub(1))
+}
+
+/// The sequence number of the last sync, in a file of its own.
+///
+/// ```text
+/// <folder>/SYNCED   "synced 00000000000000000042 7f3a9c01\n": the number, and the CRC-32C of its digits
+/// ```
+///
+/// It is written after each sync and not synced itself. So it is exact after a crash of the process; after a power
+/// failure it may be some seconds old, and less is known to be lost then than is.
+#[derive(Debug)]
+pub(crate) struct Synced {
+    file: File,
+}
+
+/// The name of the file.
+pub(crate) const SYNCED: &str = "SYNCED";
+
+impl Synced {
+    /// Opens or makes the file.
+    pub(crate) fn open(folder: &Path) -> io::Result<Synced> {
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).open(folder.join(SYNCED))?;
+        Ok(Synced { file })
+    }
+
+    /// Notes that all writes up to `sequence` are synced.
+    pub(crate) fn note(&self, sequence: u64) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.file.write_all_at(line(sequence).as_bytes(), 0)
+    }
+
+    /// The number in the file of a folder; `None` when there is none.
+    ///
+    /// Errors: the file cannot be read, or its checksum is wrong.
+    pub(crate) fn read(folder: &Path) -> io::Result<Option<u64>> {
+        let text = match fs::read(folder.join(SYNCED)) {
+            Ok(text) if text.is_empty() => return Ok(None),
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let number = std::str::from_utf8(&text).ok().and_then(|text| {
+            let sequence = text.split(' ').nth(1)?.parse().ok()?;
+            (line(sequence) == text).then_some(sequence)
+        });
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong");
+        number.map(Some).ok_or_else(wrong)
+    }
+}
+
+fn line(sequence: u64) -> String {
+    let digits = format!("{sequence:020}");
+    let checksum = crc32c::crc32c(digits.as_bytes());
+    format!("synced {digits} {checksum:08x}\n")
+}

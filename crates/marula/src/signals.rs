@@ -1,0 +1,124 @@
+//! Signals: which end the server, which rotate the log, and which harm nothing.
+//!
+//! | signal | what it does |
+//! | --- | --- |
+//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the first ends the server cleanly, the second ends what the first waits for |
+//! | SIGUSR1 | rotates the log |
+//! | SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO | nothing; they are noted in the log |
+//! | SIGXFSZ | nothing: a file that may not grow is an error of its write |
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::{fs, io};
+
+use marula_server::Server;
+use marula_storage::Store;
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+};
+use signal_hook::iterator::{self, Handle};
+
+use crate::Failure;
+
+/// The signals that are waited for from the beginning: they do not end a server that is still opening its data.
+const FROM_THE_BEGINNING: [i32; 7] =
+    [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXFSZ];
+
+/// The signals that end a server, which is killed by them before it has opened its data: it has nothing to finish.
+const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGXCPU];
+
+/// The status of a server that a second signal has ended: its data is whole, its clients were not waited for.
+const EXIT_AT_ONCE: i32 = 0;
+
+/// The thread that waits for signals, until [`Signals::stop`].
+pub(crate) struct Signals {
+    handle: Handle,
+    thread: JoinHandle<()>,
+}
+
+/// What signals act on. The thread holds neither server nor store: they end before it does.
+struct Target {
+    server: Weak<Server>,
+    store: Weak<dyn Store>,
+    pid_file: Option<PathBuf>,
+}
+
+/// Signals that are kept until [`Signals::start`].
+pub(crate) struct Kept(iterator::Signals);
+
+/// Keeps the signals that do not end the server.
+pub(crate) fn keep() -> Result<Kept, Failure> {
+    iterator::Signals::new(FROM_THE_BEGINNING).map(Kept).map_err(cannot_wait)
+}
+
+fn cannot_wait(error: io::Error) -> Failure {
+    format!("cannot wait for signals: {error}")
+}
+
+impl Signals {
+    /// Acts on signals from now on, those kept first.
+    pub(crate) fn start(
+        Kept(mut signals): Kept,
+        server: &Arc<Server>,
+        store: &Arc<dyn Store>,
+        pid_file: Option<PathBuf>,
+    ) -> Result<Signals, Failure> {
+        let handle = signals.handle();
+        for signal in ENDING {
+            handle.add_signal(signal).map_err(cannot_wait)?;
+        }
+        let target =
+            Target { server: Arc::downgrade(server), store: Arc::downgrade(store), pid_file };
+        let thread = std::thread::Builder::new().name("signals".into());
+        let thread = thread
+            .spawn(move || signals.forever().for_each(|signal| target.receive(signal)))
+            .map_err(cannot_wait)?;
+        Ok(Signals { handle, thread })
+    }
+
+    /// Ends the thread; signals that come later do nothing.
+    pub(crate) fn stop(self) {
+        self.handle.close();
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that waits for signals has panicked");
+        }
+    }
+}
+
+impl Target {
+    fn receive(&self, signal: i32) {
+        match signal {
+            SIGTERM | SIGINT | SIGHUP | SIGXCPU => self.end(signal),
+            SIGUSR1 => {
+                // A failure is in the log already.
+                if let Some(server) = self.server.upgrade() {
+                    let _ = server.rotate_log();
+                }
+            }
+            SIGXFSZ => {}
+            other => tracing::info!(signal = other, "a signal that does nothing"),
+        }
+    }
+
+    fn end(&self, signal: i32) {
+        let Some(server) = self.server.upgrade() else { return };
+        if !server.shutdown.is_requested() {
+            tracing::info!(signal, "asked to end by a signal");
+            server.shutdown.request();
+            return;
+        }
+        tracing::warn!(signal, "ending at once: a second signal has come");
+        // What clients were told is written is in the log; what they were not told may be too.
+        if let Some(store) = self.store.upgrade()
+            && let Err(error) = store.sync(store.newest_stamp())
+        {
+            tracing::error!(%error, "the last sync failed");
+        }
+        if let Some(path) = &self.pid_file {
+            // Leaving it harms nobody.
+            let _ = fs::remove_file(path);
+        }
+        signal_hook::low_level::exit(EXIT_AT_ONCE);
+    }
+}
