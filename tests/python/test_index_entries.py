@@ -135,3 +135,20 @@ def test_ends_and_nested_arrays_are_found_by_an_index_as_without(c, keys):
             # A wildcard index does not serve every condition.
             assert error.code == 291 and keys[0][0] == "$**", condition
         assert sorted(d["_id"] for d in c.find(filter)) == expected, condition
+
+
+def test_an_index_on_a_field_and_a_part_of_it_shows_the_whole(c):
+    c.insert_many([{"_id": n, "a": {"b": {"c": n, "d": 1}}} for n in range(3)])
+    for keys in ([("a.b.c", 1), ("a.b", 1)], [("a.b", 1), ("a.b.c", 1)]):
+        hint = c.create_index(keys)
+        shown = list(c.find({"a.b.c": {"$gte": 0}}, {"a.b": 1, "_id": 0}).hint(hint))
+        assert shown == [{"a": {"b": {"c": n, "d": 1}}} for n in range(3)]
+
+
+def test_the_key_that_led_to_a_document_is_shown_also_by_id(db, c):
+    c.insert_many([{"_id": n, "k": n} for n in range(3)])
+    c.create_index("k")
+    for filter, key in (({"_id": 1}, {"_id": 1}), ({"_id": 1, "k": 1}, {"_id": 1}), ({"k": 2}, {"k": 2})):
+        for more in ({}, {"projection": {"k": 1}}):
+            reply = db.command({"find": "c", "filter": filter, "returnKey": True, **more})
+            assert reply["cursor"]["firstBatch"] == [key], (filter, more)

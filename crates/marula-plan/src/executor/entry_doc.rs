@@ -59,7 +59,8 @@ fn write_with_path(
     Some(())
 }
 
-/// Writes fields with what is left of their paths; those that share a name go into one document.
+/// Writes fields with what is left of their paths; those that share a name go into one document. Of an index on `a` and
+/// `a.b` the value of `a` is the whole.
 ///
 /// Depth is bounded by the length of an index's path.
 fn write_fields(fields: &[(&[Box<[u8]>], ValueBuf)], out: &mut DocWriter<'_>) {
@@ -69,8 +70,13 @@ fn write_fields(fields: &[(&[Box<[u8]>], ValueBuf)], out: &mut DocWriter<'_>) {
         if fields[..number].iter().any(|field| is_same(&field)) {
             continue;
         }
-        if rest.is_empty() {
-            out.append_raw(name, value.as_raw());
+        let is_whole = |(path, _): &&(&[Box<[u8]>], ValueBuf)| path.len() == 1;
+        let whole = match rest.is_empty() {
+            true => Some(value),
+            false => fields.iter().filter(is_same).find(is_whole).map(|(_, value)| value),
+        };
+        if let Some(whole) = whole {
+            out.append_raw(name, whole.as_raw());
             continue;
         }
         let inner: Vec<_> = fields

@@ -51,7 +51,8 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
             _ => false,
         };
     let shows_nothing = query.shown.as_ref().is_some_and(Shown::is_nothing);
-    if (covers && !shows_nothing) || sorts_entries {
+    // Where the key is wanted, no shorter way to the record may leave the entry out.
+    if (covers && !shows_nothing) || sorts_entries || query.wanted == Wanted::Key {
         show_entries(&mut node);
     }
     let mut must_fetch = !is_fetched && !covers;
