@@ -251,7 +251,7 @@ pub(crate) mod tests {
                 (0..count).map(|at| (at.wrapping_mul(2_654_435_761) % 97, at)).collect();
             let (mut ours, mut theirs) = (values.clone(), values);
             sort_by(&mut ours, |a, b| a.0.cmp(&b.0)).unwrap();
-            theirs.sort_by(|a, b| a.0.cmp(&b.0));
+            theirs.sort_by_key(|pair| pair.0);
             assert_eq!(ours, theirs);
         }
     }

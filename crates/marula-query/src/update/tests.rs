@@ -119,6 +119,7 @@ const PLAIN: UpdateOptions<'static> = UpdateOptions {
     constants: None,
     multi: false,
     empty_timestamps: EmptyTimestamps::Filled,
+    origin: Origin::Client,
 };
 
 #[test]
