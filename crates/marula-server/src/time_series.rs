@@ -57,6 +57,7 @@ const NOT_WITH: &[&str] = &[
     "clusteredIndex",
     "autoIndexId",
     "changeStreamPreAndPostImages",
+    "flags",
 ];
 
 /// Checks `timeseries` and what stands beside it in a `create`.
@@ -65,7 +66,12 @@ pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted_not_allowed());
     }
-    if let Some(field) = NOT_WITH.iter().find(|field| request.arg(field).is_some()) {
+    // That it is not capped may be said.
+    let is_given = |field: &&&str| match **field {
+        "capped" => request.flag("capped"),
+        field => request.arg(field).is_some(),
+    };
+    if let Some(field) = NOT_WITH.iter().find(is_given) {
         return Err(not_with(ns, field));
     }
     check_fields(ns, options)?;

@@ -254,6 +254,8 @@ impl WriteOp<'_> {
             limits.check_keys(&mut key_count, keys)?;
         }
         let record = match collection.shape() {
+            // Given once the collection is held; see `try_insert_chunk`.
+            Shape::RecordId if state.options.capped.is_some() => RecordKey::new(&[]),
             Shape::RecordId => RecordKey::of_record_id(collection.next_record_id()),
             Shape::Clustered => {
                 buffers.key.clear();
@@ -301,7 +303,7 @@ impl WriteOp<'_> {
         // Named `db`, so that the transaction borrows the store and not `self`.
         let db = self.db;
         let capped = state.options.capped.map(|_| current::lock(&collection.capped));
-        let _capped = capped.transpose()?;
+        let capped = capped.transpose()?;
         let mut txn = db.store().begin();
         let unique_keys = UniqueKeys::of(collection, state, chunk);
         self.guard(&mut *txn, &unique_keys.guards())?;
@@ -321,7 +323,13 @@ impl WriteOp<'_> {
                 continue;
             }
             let doc = chunk.doc(pending);
-            let record = pending.record.as_bytes();
+            // In a capped collection, where cursors wait at the end, a record becomes visible before the next has its id:
+            // no cursor can pass a record that is still to come.
+            let given = match &capped {
+                Some(_) => &RecordKey::of_record_id(collection.next_record_id()),
+                None => &pending.record,
+            };
+            let record = given.as_bytes();
             keys::record_key(collection.ident(), record, &mut self.buffers.key);
             txn.put(Space::Records, &self.buffers.key, chunk.stored(pending));
             for (index, keys) in state.indexes.iter().zip(keys_of(state, chunk, number)) {

@@ -16,6 +16,7 @@ use crate::time_series;
 use crate::view::{self, Definition};
 
 errors! {
+    clustered_type(kind: &str) = TypeMismatch, "BSON field 'create.clusteredIndex' is the wrong type '{kind}', expected types '[bool']";
     size_without_capped() = InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
     pipeline_without_view() = InvalidOptions, "'pipeline' requires 'viewOn' to also be specified";
@@ -45,6 +46,15 @@ errors! {
     encrypted() = CommandNotSupported, "encrypted collections are not available on this server";
 }
 
+/// What `clusteredIndex` may be: where a flag may stand, so may a number.
+const CLUSTERED_TYPES: Types = Types::Of(&[
+    Type::Document,
+    Type::Boolean,
+    Type::Int32,
+    Type::Int64,
+    Type::Double,
+    Type::Decimal128,
+]);
 const FIELDS: &[Field] = &[
     Field::optional("capped", Types::FLAG),
     Field::optional("autoIndexId", Types::FLAG),
@@ -61,7 +71,7 @@ const FIELDS: &[Field] = &[
     Field::optional("collation", Types::DOCUMENT),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
     Field::optional("timeseries", Types::DOCUMENT),
-    Field::optional("clusteredIndex", Types::Of(&[Type::Document, Type::Boolean])),
+    Field::optional("clusteredIndex", CLUSTERED_TYPES).or(clustered_type),
     Field::optional("expireAfterSeconds", Types::NUMBER),
     Field::optional("encryptedFields", Types::DOCUMENT),
     Field::optional("temp", Types::FLAG),
@@ -97,6 +107,7 @@ fn run(
         && !is_bucket_name(&ns)
     {
         check_view(context, request, &ns)?;
+        check_size_is_capped(request)?;
         time_series::check(request, &ns, time_series)?;
         check_expiry(request)?;
         if request.arg("temp").is_some() {
@@ -139,9 +150,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
         return Err(temp());
     }
     let is_capped = request.flag("capped");
-    if !is_capped && (request.arg("size").is_some() || request.arg("max").is_some()) {
-        return Err(size_without_capped());
-    }
+    check_size_is_capped(request)?;
     let clustered = clustered(request, ns)?;
     if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
         return Err(expire_unclustered());
@@ -200,6 +209,14 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     }
     out.finish();
     Ok(DocBuf::trusted(options))
+}
+
+fn check_size_is_capped(request: &Request<'_>) -> Result<()> {
+    let has_bound = ["size", "max"].iter().any(|name| request.arg(name).is_some());
+    match has_bound && !request.flag("capped") {
+        true => Err(size_without_capped()),
+        false => Ok(()),
+    }
 }
 
 fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
