@@ -1,7 +1,9 @@
 """applyOps: entries of an oplog, applied twice, refused, and beside readers."""
 import threading
+import uuid
 
 import pytest
+from bson import Binary
 from pymongo.errors import OperationFailure
 
 
@@ -103,6 +105,13 @@ def test_commands_are_run_and_what_is_so_already_stays(db, c):
     assert c.find_one({"_id": 5}) == {"_id": 5}
     assert apply(db, command(createIndexes="c", key={"a": 1}, name="a_1"))["code"] == 115
     assert apply(db, command(ping=1))["code"] == 2
+
+
+def test_a_collection_may_keep_its_uuid(db):
+    meant = Binary(uuid.uuid4().bytes, 4)
+    entry = {"op": "c", "ns": db.name + ".$cmd", "o": {"create": "x"}, "ui": meant}
+    assert apply(db, entry)["results"] == [True]
+    assert [info["info"]["uuid"] for info in db.list_collections()] == [meant]
 
 
 def test_conditions_come_first(db, c):

@@ -2,7 +2,9 @@
 import threading
 
 import pytest
+from bson import Int64
 from pymongo import CursorType
+from pymongo.errors import OperationFailure
 
 
 @pytest.mark.parametrize("inserters", [2, 4, 16])
@@ -37,3 +39,76 @@ def test_a_tail_shows_every_document_of_many_inserters_once(db, inserters):
     assert len(stored) == 1 + inserters * each
     for out in seen:
         assert out[: len(stored)] == stored
+
+
+def get_more(db, cursor, collection):
+    with pytest.raises(OperationFailure) as failure:
+        db.command("getMore", Int64(cursor), collection=collection)
+    return failure.value.code, failure.value.details["errmsg"]
+
+
+@pytest.mark.parametrize("options", [{}, {"tailable": True}, {"tailable": True, "awaitData": True}, {"sort": {"$natural": -1}}])
+def test_a_place_that_was_overwritten_is_lost(db, options):
+    c = db.create_collection("ring", capped=True, size=4096, max=3)
+    c.insert_many([{} for _ in range(3)])
+    cursor = db.command("find", "ring", batchSize=1, **options)["cursor"]["id"]
+    c.insert_many([{} for _ in range(9)])
+    code, text = get_more(db, cursor, "ring")
+    assert code == 136
+    assert text.startswith("CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId(")
+    assert get_more(db, cursor, "ring")[0] == 43
+
+
+def test_a_tail_that_was_overwritten_is_lost(db):
+    c = db.create_collection("ring", capped=True, size=4096, max=3)
+    c.insert_many([{} for _ in range(3)])
+    cursor = db.command("find", "ring", tailable=True)["cursor"]["id"]
+    c.insert_one({})
+    assert len(db.command("getMore", cursor, collection="ring")["cursor"]["nextBatch"]) == 1
+    c.insert_many([{} for _ in range(9)])
+    code, text = get_more(db, cursor, "ring")
+    assert code == 136
+    assert text.startswith("Executor error during getMore :: caused by :: CollectionScan died due to failure to restore")
+
+
+def test_a_cursor_says_that_its_collection_is_gone(db):
+    def opened(pipeline=None):
+        db.client.drop_database(db.name)
+        db.c.insert_many([{"a": i} for i in range(5)])
+        if pipeline is None:
+            return db.command("find", "c", batchSize=1)["cursor"]["id"]
+        return db.command("aggregate", "c", pipeline=pipeline, cursor={"batchSize": 1})["cursor"]["id"]
+
+    def replaced():
+        db.other.insert_one({})
+        db.other.rename("c", dropTarget=True)
+
+    gone = {
+        "drop": lambda: db.c.drop(),
+        "dropDatabase": lambda: db.client.drop_database(db.name),
+        "dropTarget": replaced,
+        "convertToCapped": lambda: db.command("convertToCapped", "c", size=10_000),
+    }
+    for name, go in gone.items():
+        cursor = opened()
+        go()
+        code, text = get_more(db, cursor, "c")
+        assert code == 175 and text.startswith("collection dropped. UUID "), (name, text)
+        assert get_more(db, cursor, "c")[0] == 43
+    cursor = opened()
+    db.c.rename("z")
+    code, text = get_more(db, cursor, "c")
+    assert code == 175 and text.startswith(f"collection renamed from '{db.name}.c' to '{db.name}.z'. UUID "), text
+    # What has all its documents already goes on.
+    cursor = opened([{"$group": {"_id": "$_id"}}])
+    db.c.drop()
+    assert len(db.command("getMore", cursor, collection="c")["cursor"]["nextBatch"]) == 4
+
+
+@pytest.mark.parametrize("limit", [0, 5])
+def test_only_a_cursor_that_waits_takes_a_time_limit(db, limit):
+    db.c.insert_many([{} for _ in range(5)])
+    cursor = db.command("find", "c", batchSize=1)["cursor"]["id"]
+    with pytest.raises(OperationFailure) as failure:
+        db.command("getMore", cursor, collection="c", maxTimeMS=limit)
+    assert failure.value.code == 2

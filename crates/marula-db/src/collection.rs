@@ -5,7 +5,7 @@
 //! and they see it afterwards.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -87,6 +87,10 @@ pub type Listener = Box<dyn FnOnce() + Send>;
 /// Listeners whose time is over are cleared out once there are so many.
 const LISTENERS_KEPT: usize = 64;
 
+/// How often a collection had been renamed at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Renames(u32);
+
 /// How many times documents had come in when someone looked: see [`Collection::on_insert`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrivals(u64);
@@ -101,6 +105,8 @@ pub struct Collection {
     /// Held shared by writers of documents, exclusively by changes of the state.
     pub(crate) writers: RwLock<()>,
     is_dropped: AtomicBool,
+    renames: AtomicU32,
+    former_name: Mutex<Option<Namespace>>,
     count: AtomicI64,
     size_bytes: AtomicI64,
     last_record_id: AtomicI64,
@@ -130,6 +136,8 @@ impl Collection {
             state: RwLock::new(Arc::new(state)),
             writers: RwLock::new(()),
             is_dropped: AtomicBool::new(false),
+            renames: AtomicU32::new(0),
+            former_name: Mutex::new(None),
             count: AtomicI64::new(0),
             size_bytes: AtomicI64::new(0),
             last_record_id: AtomicI64::new(0),
@@ -235,6 +243,16 @@ impl Collection {
     /// Whether it has been dropped: what still reads it should stop.
     pub fn is_dropped(&self) -> bool {
         self.is_dropped.load(Ordering::Acquire)
+    }
+
+    /// How often it has been given another name: what reads it should stop when that changes.
+    pub fn renames(&self) -> Renames {
+        Renames(self.renames.load(Ordering::Acquire))
+    }
+
+    /// The name before the one that it has, where it had one since the start.
+    pub fn former_name(&self) -> Option<Namespace> {
+        self.former_name.lock().clone()
     }
 
     /// How many documents it has.
@@ -418,7 +436,10 @@ impl Collection {
     }
 
     pub(crate) fn set_namespace(&self, namespace: Namespace) {
-        *self.namespace.write() = namespace;
+        let from = std::mem::replace(&mut *self.namespace.write(), namespace);
+        *self.former_name.lock() = Some(from);
+        self.renames.fetch_add(1, Ordering::Release);
+        self.tell_listeners();
     }
 
     pub(crate) fn mark_dropped(&self) {

@@ -26,6 +26,8 @@ pub struct Db {
     /// Held while the catalogue changes; the next free ident is its content.
     pub(crate) ddl: Mutex<u32>,
     timestamp: AtomicU64,
+    /// The newest write when the newest timestamp was last asked for.
+    told: AtomicU64,
     sweeper: Mutex<Option<Sweeper>>,
     must_use_indexes: AtomicBool,
     /// A [`FeatureVersion`] as one byte.
@@ -75,6 +77,7 @@ impl Db {
             sessions: Sessions::default(),
             ddl: Mutex::new(next_ident),
             timestamp: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),
             must_use_indexes: AtomicBool::new(false),
             feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
@@ -143,8 +146,13 @@ impl Db {
         next(last)
     }
 
-    /// The newest timestamp given out, in the second of `now_ms` or later.
+    /// The newest timestamp given out, in the second of `now_ms` or later: a new one where something has been written
+    /// since it was last asked for.
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
+        let stamp = self.store.newest_stamp().0;
+        if self.told.swap(stamp, Ordering::Relaxed) != stamp {
+            self.next_timestamp(now_ms);
+        }
         let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
         self.timestamp.load(Ordering::Relaxed).max(second | 1)
     }

@@ -47,6 +47,11 @@ const STRANGER_BYTES_MAX: usize = 16 * 1024;
 /// A server as the network sees it.
 pub struct Frame(pub Arc<Server>);
 
+/// Errors of a write that found other data than it needs. A member of a replica set adds whether the write concern holds,
+/// for another may have written what was found; to one that is wrong in itself it adds nothing.
+/// NamespaceNotFound, IndexNotFound, NamespaceExists, DuplicateKey.
+const STATE_CODES: &[i32] = &[26, 27, 48, 11_000];
+
 impl Service for Frame {
     type Connection = Connection;
 
@@ -471,6 +476,13 @@ fn answer_error(
         && RETRYABLE_CODES.contains(&error.code().number());
     let labelled = is_retryable.then(|| error.clone().with_label("RetryableWriteError"));
     let mut body = reply.body();
+    if let Some(request) = request
+        && STATE_CODES.contains(&error.code().number())
+        && let Some(concern) = &request.write_concern
+        && let Some(error) = concern.unsatisfied()
+    {
+        concern.write_error(&error, &mut body);
+    }
     write_error(&mut body, labelled.as_ref().unwrap_or(error));
     append_cluster_time(server, &mut body);
 }

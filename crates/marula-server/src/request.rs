@@ -110,6 +110,8 @@ pub struct Request<'a> {
     pub comment: Option<RawValue<'a>>,
     /// How long it may take.
     pub max_time: Option<Duration>,
+    /// Whether `maxTimeMS` is given, be it zero.
+    pub names_max_time: bool,
     /// The session it belongs to.
     pub lsid: Option<Lsid>,
     /// The number of this write in its session.
@@ -167,6 +169,7 @@ impl<'a> Request<'a> {
             message: *message,
             comment: None,
             max_time: None,
+            names_max_time: false,
             lsid: None,
             txn_number: None,
             transaction: None,
@@ -250,7 +253,10 @@ impl<'a> Request<'a> {
             }
             b"$readPreference" => check_read_preference(value.get())?,
             b"comment" => self.comment = Some(value),
-            b"maxTimeMS" => self.max_time = parse_max_time(value.get(), self.command.name)?,
+            b"maxTimeMS" => {
+                self.names_max_time = true;
+                self.max_time = parse_max_time(value.get(), self.command.name)?;
+            }
             b"maxTimeMSOpOnly" => return Err(internal_max_time()),
             b"readConcern" => {
                 // The one command that checks the type as it checks its own fields.
@@ -339,6 +345,7 @@ impl<'a> Request<'a> {
             message: self.message,
             comment: None,
             max_time: None,
+            names_max_time: false,
             lsid: self.lsid,
             txn_number: None,
             transaction: None,

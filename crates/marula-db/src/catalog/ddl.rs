@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use marula_bson::uuid;
 use marula_error::{Error, Result, errors};
 use marula_storage::{Space, Txn};
 
-use super::entry;
+use super::entry::{self, Uuid};
 use super::indexes::check_no_build;
 use super::options::CollectionOptions;
 use super::views::SYSTEM_VIEWS;
@@ -25,6 +26,7 @@ errors! {
     time_series_there(ns: &Namespace) = NamespaceExists, "A timeseries collection already exists. NS: {ns}";
     /// `system.views` holds what time-series collections are.
     views_needed(ns: &Namespace) = CommandFailed, "cannot drop collection {ns} when time-series collections are present.";
+    uuid_taken(uuid: &str) = NamespaceExists, "Existing collection has the UUID {uuid}";
     view_exists() = NamespaceExists, "Namespace already exists";
     view_there(ns: &Namespace) = NamespaceExists, "A view already exists. NS: {ns}";
     differs_in_case(known: &str, wanted: &str) = 13_297, "db already exists with different case already have: [{known}] trying to create [{wanted}]";
@@ -43,13 +45,29 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
+        self.create_collection_as(ns, options, uuid::generate())
+    }
+
+    /// Creates a collection that is to have this UUID, as that of another server which it is a copy of.
+    ///
+    /// Errors: as of [`Db::create_collection`], and those of a UUID that another collection has.
+    pub fn create_collection_as(
+        &self,
+        ns: &Namespace,
+        options: CollectionOptions,
+        uuid: Uuid,
+    ) -> Result<Arc<Collection>> {
         let mut next_ident = self.lock_catalog()?;
         let is_view = options.view.is_some();
         if let Some(known) = self.collection(ns) {
             let is_shown_already = is_view && known.state().options.view.is_some();
             return Err(if is_shown_already { view_exists() } else { exists(&known) });
         }
-        let collection = self.create_locked(&mut next_ident, ns, options)?;
+        let has_uuid = |other: &Arc<Collection>| *other.uuid() == uuid;
+        if self.catalog().collections(ns.db()).iter().any(has_uuid) {
+            return Err(uuid_taken(&uuid::text(&uuid)));
+        }
+        let collection = self.create_locked_as(&mut next_ident, ns, options, uuid)?;
         if is_view {
             self.show_view(&mut next_ident, ns)?;
         }
@@ -74,8 +92,17 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
+        self.create_locked_as(next_ident, ns, options, uuid::generate())
+    }
+
+    fn create_locked_as(
+        &self,
+        next_ident: &mut u32,
+        ns: &Namespace,
+        options: CollectionOptions,
+        uuid: Uuid,
+    ) -> Result<Arc<Collection>> {
         ns.check_creatable()?;
-        let uuid = marula_bson::uuid::generate();
         check_place(ns, &uuid, &options)?;
         if let Some(known) = self.catalog().differing_in_case(ns.db()) {
             return Err(differs_in_case(&known, ns.db()));

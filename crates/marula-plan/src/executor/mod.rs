@@ -26,8 +26,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::Doc;
+use marula_db::collection::Renames;
 use marula_db::index::entry::Entry;
-use marula_db::{Collection, Db, Index};
+use marula_db::{Collection, Db, Index, Namespace};
 use marula_error::{Result, errors};
 
 use crate::cache::{PROVEN_BY, PlanCache};
@@ -45,7 +46,8 @@ pub(crate) use work::{Env, SizeLimit, Sorting, Step, number_places, rest, take_o
 const INTERRUPT_INTERVAL: u64 = 32;
 
 errors! {
-    collection_dropped() = QueryPlanKilled, "collection dropped";
+    collection_dropped(uuid: &str) = QueryPlanKilled, "collection dropped. UUID {uuid}";
+    collection_renamed(from: &Namespace, to: &Namespace, uuid: &str) = QueryPlanKilled, "collection renamed from '{from}' to '{to}'. UUID {uuid}";
 }
 
 /// A document that was found, in the store's own memory.
@@ -120,6 +122,10 @@ pub struct Execution {
     query: Query,
     /// How many stages have a place in the store.
     place_count: usize,
+    /// How often the collection had been renamed when the execution was made.
+    renames: Renames,
+    /// Whether the walk came to the end and looks behind it for more.
+    is_reopened: bool,
     /// How many documents the next run is about to take, at most.
     wanted: u64,
     is_exhausted: bool,
@@ -140,11 +146,14 @@ impl Execution {
     pub fn new(collection: Arc<Collection>, mut plan: Plan, query: Query) -> Self {
         let place_count = work::number_places(&mut plan.root);
         work::give_many(&mut plan.root);
+        let renames = collection.renames();
         Execution {
             collection,
             plan,
             query,
             place_count,
+            renames,
+            is_reopened: false,
             wanted: u64::MAX,
             is_exhausted: false,
             enough: None,
@@ -236,6 +245,7 @@ impl Execution {
     /// Lets an execution that came to the end look again for what has been added since: a tailable cursor.
     pub fn reopen(&mut self) {
         self.is_exhausted = false;
+        self.is_reopened = true;
         work::reopen(&mut self.plan.root);
     }
 
@@ -250,9 +260,7 @@ impl Execution {
         if self.is_exhausted {
             return Ok(End::Exhausted);
         }
-        if self.collection.is_dropped() {
-            return Err(collection_dropped());
-        }
+        check_there(&self.collection, self.renames)?;
         tally::begin(&self.plan);
         self.size.renew();
         let timed =
@@ -299,10 +307,17 @@ impl Execution {
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<End>> {
         let mut env = Env::new(db, &self.collection, &self.query, &self.size, self.place_count);
+        env.place_lost = match (self.gives_once, std::mem::take(&mut self.is_reopened)) {
+            // What a write has come to, it may have removed itself.
+            (true, _) => None,
+            (false, true) => Some(scan::tail_lost),
+            (false, false) => Some(scan::place_lost),
+        };
         work::expect(&mut self.plan.root, self.wanted);
         let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
         let asks_first = self.plan.is_subplan;
-        let limits = Limits { barren_works_max, enough: self.enough, until, asks_first };
+        let (enough, renames) = (self.enough, self.renames);
+        let limits = Limits { barren_works_max, enough, until, asks_first, renames };
         let end = run_node(&mut self.plan.root, &mut env, limits, interrupt, emit);
         work::rest(&mut self.plan.root, &mut env);
         end
@@ -359,15 +374,34 @@ struct Limits {
     until: Option<Instant>,
     /// Whether the plan is asked for more once it is known that there is none.
     asks_first: bool,
+    /// How often the collection had been renamed when the execution was made.
+    renames: Renames,
+}
+
+/// Checks that a collection is there, and under the name that it had.
+///
+/// Errors: `collection_dropped`, `collection_renamed`.
+fn check_there(collection: &Collection, renames: Renames) -> Result<()> {
+    if !collection.is_dropped() && collection.renames() == renames {
+        return Ok(());
+    }
+    let uuid = marula_bson::uuid::text(collection.uuid());
+    match collection.former_name() {
+        Some(from) if !collection.is_dropped() => {
+            Err(collection_renamed(&from, &collection.namespace(), &uuid))
+        }
+        _ => Err(collection_dropped(&uuid)),
+    }
 }
 
 fn run_node(
     root: &mut Node,
     env: &mut Env<'_>,
-    Limits { barren_works_max, enough, until, asks_first }: Limits,
+    limits: Limits,
     interrupt: &mut dyn FnMut() -> Result<()>,
     emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
 ) -> Result<Option<End>> {
+    let Limits { barren_works_max, enough, until, asks_first, renames } = limits;
     let mut works = 0_u64;
     loop {
         if let Some(enough) = enough {
@@ -384,9 +418,7 @@ fn run_node(
         }
         if works.is_multiple_of(INTERRUPT_INTERVAL) {
             interrupt()?;
-            if env.collection.is_dropped() {
-                return Err(collection_dropped());
-            }
+            check_there(env.collection, renames)?;
         }
         match root.work(env, emit)? {
             Step::NeedTime if root.stats.works > barren_works_max && root.stats.advanced == 0 => {

@@ -20,6 +20,8 @@ use crate::clustered::ClusteredScan;
 use crate::plan::{Collscan, IdHack, Ixscan, ScanUse, Stats};
 
 errors! {
+    pub(super) place_lost(record: i64) = CappedPositionLost, "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({record})";
+    pub(super) tail_lost(record: i64) = CappedPositionLost, "CollectionScan died due to failure to restore tailable cursor position. Last seen record id: RecordId({record})";
     damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
@@ -210,7 +212,17 @@ impl Collscan {
                 None => env.collection.scan(env.store, *direction)?,
             };
             let there_is_one = match &standing.position {
-                Position::At(record) => standing.go_on(record, &mut cursor)?,
+                Position::At(record) => {
+                    let there_is_one = standing.go_on(record, &mut cursor)?;
+                    if let Some(lost) = env.place_lost
+                        && env.collection.state().options.capped.is_some()
+                        && !env.collection.get(env.store, record, &mut Vec::new(), &mut |_| ())?
+                    {
+                        let record = RecordKey::new(record).record_id().unwrap_or_default();
+                        return Err(lost(record));
+                    }
+                    there_is_one
+                }
                 Position::Start | Position::End => cursor.advance()?,
             };
             *open = Open::Records(cursor);

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use marula_bson::{Doc, FieldSet};
 use marula_db::storage_error::{ForClient, client_error};
 use marula_db::{Collection, Db, RecordKey, current};
-use marula_error::Result;
+use marula_error::{Error, Result};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_storage::Store;
@@ -84,6 +84,9 @@ pub(crate) struct Env<'r> {
     pub(super) size: &'r SizeLimit,
     /// The cursors of the stages that have a place in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
+    /// What is said where a walk over a capped collection stood at a document that has been overwritten since; `None`
+    /// where it just goes on.
+    pub(super) place_lost: Option<fn(i64) -> Error>,
 }
 
 impl<'r> Env<'r> {
@@ -97,7 +100,8 @@ impl<'r> Env<'r> {
         let store = db.store();
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
         let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
-        Env { store, collection, filter, fields, context, opened: store.newest_stamp(), size, open }
+        let (opened, place_lost) = (store.newest_stamp(), None);
+        Env { store, collection, filter, fields, context, opened, size, open, place_lost }
     }
 
     /// What a walk reads documents from.

@@ -13,7 +13,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::update::{EmptyTimestamps, Origin};
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, create};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
@@ -311,7 +311,16 @@ impl<'r> Job<'r> {
         };
         nested.db = database(entry)?;
         let mut reply = Vec::new();
-        let outcome = (nested.command.run)(ctx, &nested, &mut DocWriter::new(&mut reply)).map(drop);
+        let out = &mut DocWriter::new(&mut reply);
+        let outcome = match (name.as_str(), entry.get("ui")) {
+            // What is restored may keep the UUID that it had.
+            ("create", Some(Value::Binary(uuid))) if uuid.bytes.len() == 16 => {
+                let uuid = uuid.bytes.try_into().expect("its length is that of a UUID");
+                create::create(ctx, &nested, uuid, out)
+            }
+            _ => (nested.command.run)(ctx, &nested, out),
+        };
+        let outcome = outcome.map(drop);
         match outcome {
             Err(error)
                 if [codes::NamespaceNotFound, codes::NamespaceExists, codes::IndexNotFound]

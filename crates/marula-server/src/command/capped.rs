@@ -69,7 +69,6 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         let _ = ctx.server.db.drop_collection(&temporary);
         return Err(error);
     }
-    ctx.server.cursors.kill_where(|cursor_ns, _| *cursor_ns == ns);
     Ok(Outcome::Done)
 }
 

@@ -1,6 +1,6 @@
 //! `create`: makes a collection or a view.
 
-use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, uuid};
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
@@ -102,6 +102,16 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    create(context, request, uuid::generate(), reply)
+}
+
+/// Creates the collection that `request` asks for, with this UUID.
+pub(super) fn create(
+    context: &Context<'_>,
+    request: &Request<'_>,
+    uuid: [u8; 16],
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
     let ns = request.namespace()?;
     if let Some(Value::Document(time_series)) = request.arg("timeseries")
         && !is_bucket_name(&ns)
@@ -122,7 +132,7 @@ fn run(
     let options =
         CollectionOptions::parse_new(options.as_doc(), context.server.db.feature_version())?;
     check_user_writes(context, &ns)?;
-    context.server.db.create_collection(&ns, options)?;
+    context.server.db.create_collection_as(&ns, options, uuid)?;
     if request.arg("autoIndexId").is_some() {
         reply.append(
             "note",

@@ -117,6 +117,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     ctx.server.counters.delete.add(statements.len() as u64);
     ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
+    ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)

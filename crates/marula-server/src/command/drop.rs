@@ -55,7 +55,6 @@ fn run(
         context.user_writes().check(ns.db())?;
     }
     let dropped = db.drop_collection(&ns)?;
-    context.server.cursors.kill_where(|cursor_ns, _| *cursor_ns == ns);
     let ns = match dropped.state().options.time_series {
         // With its buckets goes the collection that clients know.
         Some(_) => shown_namespace(&ns).unwrap_or(ns),

@@ -46,6 +46,5 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         context.user_writes().check(request.db)?;
     }
     context.server.db.drop_database(request.db)?;
-    context.server.cursors.kill_where(|ns, _| ns.db() == request.db);
     Ok(Outcome::Done)
 }

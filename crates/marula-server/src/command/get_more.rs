@@ -98,7 +98,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         tally::set_detail(Detail::stages(|name| cursor.origin.as_doc().get(name)));
     }
     let tail = tail_of(&mut cursor);
-    if request.max_time.is_some() && tail != Tail::AwaitData {
+    if request.names_max_time && tail != Tail::AwaitData {
         cursors.park(id, cursor, ctx.now_ms);
         return Err(max_time_not_awaiting());
     }
@@ -106,6 +106,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let deadline = ctx.call.arrived + request.max_time.unwrap_or(AWAIT_DEFAULT);
     let listening = (tail == Tail::AwaitData).then(|| listen(&mut cursor, deadline)).flatten();
 
+    let tails_on = tails_on(&mut cursor);
     let mut out = reply.begin_doc("cursor");
     let mut batch = out.begin_array("nextBatch");
     let filled = match cursor.source.fill(ctx, documents_max, &mut batch) {
@@ -113,8 +114,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Err(error) => {
             cursors.finish(id);
             return Err(match error.code() {
-                // What is read is gone: that is said as it is.
+                // What is read, or the place in it, is gone: that is said as it is.
                 codes::QueryPlanKilled => error,
+                codes::CappedPositionLost if !tails_on => error,
                 _ => error.caused_by(EXECUTING),
             });
         }
@@ -156,6 +158,12 @@ fn check_owner(id: i64, access: &Access, cursor: &Parked) -> Result<()> {
 fn tail_of(cursor: &mut Parked) -> Tail {
     let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
     source.map_or(Tail::No, |source| source.tail)
+}
+
+/// Whether it came to the end and looks behind it for more.
+fn tails_on(cursor: &mut Parked) -> bool {
+    let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
+    source.is_some_and(|source| source.tail != Tail::No && source.execution().is_exhausted())
 }
 
 /// What wakes the request when documents come in. Only documents after this call wake it.

@@ -105,6 +105,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         "n",
         i32::try_from(report.inserted).expect("a batch has at most 100,000 documents"),
     );
+    ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
@@ -147,6 +148,7 @@ fn insert_measurements(
     // As mongod does, an ordered insert counts the documents that it was given, whatever became of them.
     let count = if ordered { documents.len() } else { report.inserted };
     reply.append("n", i32::try_from(count).expect("a batch has at most 100,000 documents"));
+    ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);
     Ok(Outcome::Done)
 }

@@ -81,7 +81,6 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         context.user_writes().check(to.db())?;
     }
     db.rename_collection(&from, &to, request.flag("dropTarget"))?;
-    context.server.cursors.kill_where(|ns, _| *ns == from || *ns == to);
     Ok(Outcome::Done)
 }
 

@@ -166,6 +166,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     ctx.server.counters.update.add(statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
+    ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     if !upserted.is_empty() {
