@@ -1,12 +1,14 @@
-//! A log whose end is damaged: the store opens with a prefix of what was written, and warns.
+//! A damaged log: a store whose synced writes are gone is refused unless its owner takes what is left; what opens has a
+//! prefix of what was written, and a line in the log says what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use marula_embedded::{Embedded, EmbeddedOptions, OnDamage};
 use marula_storage::contract::Folder;
-use marula_storage::{Space, Store};
+use marula_storage::{Error, Space, Store};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -20,12 +22,30 @@ const COUNT: u64 = 200;
 fn a_damaged_log_leaves_a_prefix_and_a_warning() {
     // Without one that hears everything, a test beside this one can have the warning's place marked as unheard.
     tracing::subscriber::set_global_default(Warnings::default()).expect("no other test sets one");
-    for damage in [cut_short, flip_in_the_middle, append_garbage] {
+    let damages: [(fn(&Path), bool); 3] =
+        [(cut_short, true), (flip_in_the_middle, true), (append_garbage, false)];
+    for (damage, loses_synced_writes) in damages {
         let folder = Folder::new();
         write_all(folder.path());
-        damage(&newest_log(folder.path()));
+        let log = newest_log(folder.path());
+        damage(&log);
+        if loses_synced_writes {
+            let refused = Embedded::open(EmbeddedOptions::new(folder.path())).map(drop);
+            let name = log.to_string_lossy();
+            assert!(
+                matches!(&refused, Err(Error::Corrupt(text)) if text.contains(&*name)),
+                "{refused:?}"
+            );
+        }
         let warnings = Warnings::default();
-        let store = tracing::subscriber::with_default(warnings.clone(), || open(folder.path()));
+        let store = tracing::subscriber::with_default(warnings.clone(), || {
+            let mut options = EmbeddedOptions::new(folder.path());
+            options.on_damage = match loses_synced_writes {
+                true => OnDamage::CutOff,
+                false => OnDamage::Refuse,
+            };
+            Embedded::open(options).expect("the store opens up to the damage")
+        });
         let records = entries(&store, Space::Records, &[1]);
         let numbers = records
             .iter()
@@ -34,7 +54,11 @@ fn a_damaged_log_leaves_a_prefix_and_a_warning() {
         let count = number(&store, Space::Catalog, b"\x01count").unwrap_or(0);
         assert_eq!(count, records.len() as i64);
         let warnings = warnings.texts.lock().expect("nobody panics");
-        let is_told = warnings.iter().any(|text| text.contains("the end of the log is damaged"));
+        let told = match loses_synced_writes {
+            true => "cannot be read from byte",
+            false => "the end of the log is damaged",
+        };
+        let is_told = warnings.iter().any(|text| text.contains(told));
         assert!(is_told, "{warnings:?}");
         drop(warnings);
         // What is written from here on is kept, although it follows damage.
