@@ -18,7 +18,8 @@ use crate::health::Health;
 use crate::log_scan::Synced;
 use crate::loss::Loss;
 use crate::many;
-use crate::options::{EmbeddedOptions, name_of};
+use crate::opened::Opened;
+use crate::options::EmbeddedOptions;
 use crate::record_cache::{Asked, RecordCache};
 use crate::scan::{OwnedView, View, open_cursor};
 use crate::statistics;
@@ -39,7 +40,7 @@ pub struct Embedded {
 
 /// RocksDB and what must live as long as it does.
 pub(crate) struct Engine {
-    pub(crate) db: DB,
+    pub(crate) db: Opened,
     pub(crate) cache: Cache,
     pub(crate) records: RecordCache,
     pub(crate) health: Arc<Health>,
@@ -55,16 +56,6 @@ pub(crate) struct Engine {
     pub(crate) loss: Loss,
     /// Where syncs are noted; nothing for a store that is only read.
     pub(crate) synced: Option<Synced>,
-}
-
-/// The column family of each space, found once for several uses.
-#[derive(Clone, Copy)]
-pub(crate) struct Columns<'s>([&'s ColumnFamily; Space::ALL.len()]);
-
-impl<'s> Columns<'s> {
-    pub(crate) fn of(&self, space: Space) -> &'s ColumnFamily {
-        self.0[space as usize]
-    }
 }
 
 impl Embedded {
@@ -86,7 +77,7 @@ impl Embedded {
             true => DB::open_cf_descriptors_read_only(&database, folder.store(), columns, false),
             false => DB::open_cf_descriptors(&database, folder.store(), columns),
         };
-        let db = db.map_err(from_rocksdb)?;
+        let db = Opened::of(db.map_err(from_rocksdb)?);
         let synced = match options.is_read_only {
             true => None,
             false => {
@@ -126,10 +117,6 @@ impl Embedded {
         Ok(Embedded { sync, engine, caps, estimates, latches: Latches::new(), is_closed })
     }
 
-    pub(crate) fn columns(&self) -> Columns<'_> {
-        Columns(Space::ALL.map(|space| self.engine.column(space)))
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
@@ -142,7 +129,7 @@ impl Embedded {
 impl Engine {
     /// The column family of a space.
     pub(crate) fn column(&self, space: Space) -> &ColumnFamily {
-        self.db.cf_handle(name_of(space)).expect("every space was opened")
+        self.db.column(space)
     }
 
     /// Whether what is in memory alone can be written to files; if it cannot be told, it can.

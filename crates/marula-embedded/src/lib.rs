@@ -15,6 +15,7 @@ mod health;
 mod log_scan;
 mod loss;
 mod many;
+mod opened;
 mod options;
 mod prefetch;
 mod record_cache;

@@ -9,7 +9,7 @@ use marula_storage::latch::Held;
 use marula_storage::{Error, KeyRange, Result, Space, Stamp, Txn};
 use rust_rocksdb::WriteBatch;
 
-use crate::engine::{Columns, Embedded};
+use crate::engine::Embedded;
 use crate::error::{closed, from_rocksdb};
 use crate::record_cache::Name;
 
@@ -29,7 +29,6 @@ thread_local! {
 
 pub(crate) struct EmbeddedTxn<'s> {
     store: &'s Embedded,
-    columns: Columns<'s>,
     batch: WriteBatch,
     /// The records that are written, as far as a cache could have them, and the ranges of records that are cleared.
     names: Vec<Name>,
@@ -43,7 +42,7 @@ impl<'s> EmbeddedTxn<'s> {
         let kept = BATCHES.with_borrow_mut(Vec::pop);
         let (batch, names) =
             kept.unwrap_or_else(|| (WriteBatch::with_capacity_bytes(4096), Vec::new()));
-        EmbeddedTxn { store, columns: store.columns(), batch, names, cleared: Vec::new(), held }
+        EmbeddedTxn { store, batch, names, cleared: Vec::new(), held }
     }
 
     /// Notes that a key is written.
@@ -62,12 +61,12 @@ impl Txn for EmbeddedTxn<'_> {
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
         self.note(space, key);
-        self.batch.put_cf(self.columns.of(space), key, value);
+        self.batch.put_cf(self.store.engine.column(space), key, value);
     }
 
     fn delete(&mut self, space: Space, key: &[u8]) {
         self.note(space, key);
-        self.batch.delete_cf(self.columns.of(space), key);
+        self.batch.delete_cf(self.store.engine.column(space), key);
     }
 
     fn clear_range(&mut self, space: Space, range: &KeyRange) {
@@ -76,12 +75,12 @@ impl Txn for EmbeddedTxn<'_> {
             if space == Space::Records {
                 self.cleared.push(range.clone());
             }
-            self.batch.delete_range_cf(self.columns.of(space), &range.start, &range.end);
+            self.batch.delete_range_cf(self.store.engine.column(space), &range.start, &range.end);
         }
     }
 
     fn add(&mut self, key: &[u8], delta: i64) {
-        self.batch.merge_cf(self.columns.of(Space::Catalog), key, delta.to_le_bytes());
+        self.batch.merge_cf(self.store.engine.column(Space::Catalog), key, delta.to_le_bytes());
     }
 
     fn size(&self) -> usize {

@@ -4,7 +4,7 @@
 //! short by its text goes to the pool. A command's own code may still say that it is not short, once it knows the
 //! plan and the collection; it can never run here what was not let through here.
 
-use marula_bson::{ByteSlice, Doc, Value};
+use marula_bson::{ByteSlice, Doc, RawValue, Type, Value};
 use marula_query::quick::Cost;
 
 use crate::command::{Kind, Place};
@@ -50,7 +50,7 @@ fn cost(request: &Request<'_>) -> Option<Cost> {
             }
             _ => true,
         },
-        name => add_field(&mut cost, name, arg.value.get()),
+        name => add_field(&mut cost, name, arg.value),
     });
     let mut sequences = request.message.sequences().filter(|_| !is_insert);
     let is_quick = is_quick
@@ -62,12 +62,16 @@ fn cost(request: &Request<'_>) -> Option<Cost> {
 
 fn add_statement(cost: &mut Cost, statement: Value<'_>) -> bool {
     let Value::Document(statement) = statement else { return true };
-    statement.iter().all(|field| add_field(cost, field.name, field.value.get()))
+    statement.iter().all(|field| add_field(cost, field.name, field.value))
 }
 
 /// Adds a field of a command or of a statement.
-fn add_field(cost: &mut Cost, name: &[u8], value: Value<'_>) -> bool {
-    match (name, value) {
+fn add_field(cost: &mut Cost, name: &[u8], value: RawValue<'_>) -> bool {
+    // The others are as long as they are.
+    if !matches!(value.kind(), Type::Document | Type::Array) {
+        return true;
+    }
+    match (name, value.get()) {
         (b"projection" | b"fields", value) => cost.add_projection(value),
         (b"u" | b"update", value) => cost.add_update(value),
         // Variables are for expressions, which are not quick.

@@ -4,6 +4,8 @@
 //! is about to grow [asks](marula_query::meter::ask) first, and is refused once the process holds as much as it may.
 //! Operations that have not asked for much go on: there is room left for them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use marula_error::{Result, errors};
 
 use crate::server::Server;
@@ -14,6 +16,17 @@ pub const PARAMETER: &str = "operationMemoryBytesMax";
 errors! {
     /// The operations of all clients together take as much memory as they may.
     server_memory_used_up(used: usize, limit: usize) = ExceededMemoryLimit, "the operations of this server use too much memory together: {used} bytes. Memory limit: {limit} bytes";
+}
+
+/// What the parameter is set to, kept where every operation reads it; zero where it is not set.
+#[derive(Default, Debug)]
+pub struct Setting(AtomicUsize);
+
+impl Setting {
+    /// Takes the parameter's value.
+    pub fn set(&self, bytes: i64) {
+        self.0.store(usize::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);
+    }
 }
 
 /// How much memory there is for operations, and how much of it is taken.
@@ -29,9 +42,9 @@ impl Memory {
     /// That of a server as it is set now.
     pub fn of(server: &Server) -> Memory {
         let memory = server.options.memory;
-        match usize::try_from(server.parameters.number(PARAMETER)) {
-            Ok(bytes_max) if bytes_max > 0 => Memory { bytes_max, ..memory },
-            _ => memory,
+        match server.memory_setting.0.load(Ordering::Relaxed) {
+            0 => memory,
+            bytes_max => Memory { bytes_max, ..memory },
         }
     }
 

@@ -268,6 +268,9 @@ impl Server {
             "cursorTimeoutMillis" => {
                 self.cursors.set_timeout_ms(self.parameters.number(row.name));
             }
+            crate::memory::PARAMETER => {
+                self.memory_setting.set(self.parameters.number(row.name));
+            }
             "notablescan" => self.db.set_must_use_indexes(self.parameters.flag(row.name)),
             _ => {}
         }

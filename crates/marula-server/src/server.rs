@@ -17,7 +17,7 @@ use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
 use crate::log::Log;
 use crate::log_file::LogFile;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::operation::Operations;
@@ -65,6 +65,8 @@ pub struct Server {
     pub log: Arc<Log>,
     /// What can be set while it runs.
     pub parameters: Parameters,
+    /// How much memory operations may take, where a parameter says so.
+    pub memory_setting: memory::Setting,
     /// Open cursors.
     pub cursors: Cursors,
     /// Logical sessions.
@@ -116,6 +118,7 @@ impl Server {
             options,
             log,
             parameters: Parameters::default(),
+            memory_setting: memory::Setting::default(),
             cursors: Cursors::default(),
             sessions: Sessions::default(),
             write_lock: WriteLock::default(),
