@@ -460,6 +460,12 @@ def test_too_many_indexes_name_the_key(db):
     assert message == "add index fails, too many indexes for %s.c key:{ z: 1 }" % db.name
     message = refused(67, db, "createIndexes", "d", indexes=[{"key": {"g%d" % n: 1}, "name": "g%d" % n} for n in range(64)])
     assert message.endswith("key:{ g63: 1 }")
+    assert "d" not in db.list_collection_names()
+    db.create_collection("e")
+    # Only so many are compared with each other.
+    message = refused(67, db, "createIndexes", "e",
+                      indexes=[{"key": {"h%d" % n: 1}, "name": "h%d" % n} for n in range(20_000)], maxTimeMS=20_000)
+    assert message.startswith("Index build failed: ") and message.endswith("key:{ h63: 1 }")
 
 
 @pytest.mark.parametrize("command", [

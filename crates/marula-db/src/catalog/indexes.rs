@@ -66,6 +66,25 @@ enum Wanted {
     Specs(Vec<IndexSpec>),
 }
 
+/// Checks the indexes of a collection that is still to be made for them.
+///
+/// Errors: conflicts among them, as [`Db::build_indexes`] has them, and what keeps one from being built.
+pub fn check_new(ns: &Namespace, specs: &[IndexSpec]) -> Result<()> {
+    let mut kept: Vec<&IndexSpec> = Vec::new();
+    for spec in specs.iter().filter(|spec| !spec.is_id()) {
+        if exists_already(spec, kept.iter().copied())? {
+            return Err(identical(&spec.name));
+        }
+        // With the one on `_id`.
+        if kept.len() + 1 >= INDEXES_MAX {
+            return Err(too_many_indexes(ns, spec.key.as_doc()));
+        }
+        spec.check_build()?;
+        kept.push(spec);
+    }
+    Ok(())
+}
+
 impl Db {
     /// Builds the indexes that do not exist yet; answers how many indexes there were and are.
     ///
@@ -109,10 +128,6 @@ impl Db {
                     drop(next_ident);
                     other.wait(WAIT_STEP);
                     (options.watch)(Progress { phase: Phase::Scan, done: 0, total: 0 })?;
-                }
-                Wanted::Specs(wanted) if before + wanted.len() > INDEXES_MAX => {
-                    let key = wanted[INDEXES_MAX - before].key.as_doc();
-                    return Err(too_many_indexes(&collection.namespace(), key));
                 }
                 Wanted::Specs(wanted) => {
                     break (before, self.enter_build(&mut next_ident, collection, wanted)?);
@@ -335,6 +350,7 @@ fn wanted(
         )),
         _ => error,
     };
+    let present = state.indexes.len() + building(state).count();
     let mut wanted: Vec<IndexSpec> = Vec::new();
     let mut awaited = None;
     for spec in specs {
@@ -352,6 +368,11 @@ fn wanted(
         }
         if exists_already(spec, wanted.iter()).map_err(within)? {
             return Err(within(if is_empty { identical(&spec.name) } else { two_identical() }));
+        }
+        // Here, so that what is compared with each other stays few, however many are asked for.
+        if present + wanted.len() >= INDEXES_MAX {
+            let error = too_many_indexes(&collection.namespace(), spec.key.as_doc());
+            return Err(if wanted.is_empty() { error } else { within(error) });
         }
         spec.check_build().map_err(|error| within(beginning(error)))?;
         wanted.push(spec.clone());

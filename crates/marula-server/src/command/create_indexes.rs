@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{ByteSlice, Doc, DocWriter, Type, Value};
 use marula_db::build::{BuildOptions, Phase, Progress};
+use marula_db::catalog::indexes::check_new;
 use marula_db::index::spec::Asked;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
@@ -103,7 +104,7 @@ fn run(
     }
     if is_new {
         // A collection is not made for indexes that cannot be.
-        specs.iter().try_for_each(IndexSpec::check_build)?;
+        check_new(&ns, &specs)?;
     }
     let collection = match buckets {
         Some(buckets) => buckets,
