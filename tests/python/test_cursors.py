@@ -72,6 +72,61 @@ def test_a_cursor_sees_the_end_of_a_dropped_collection(many):
     assert error.value.code in (43, 175)
 
 
+QUERIES = {
+    "nothing": [], "match": [{"$match": {"a": {"$gte": 0}}}], "project": [{"$project": {"a": 1}}],
+    "computed": [{"$project": {"b": {"$add": ["$a", 1]}}}], "sort": [{"$sort": {"z": 1}}], "skip": [{"$skip": 1}],
+    "sort and project": [{"$sort": {"z": 1}}, {"$project": {"a": 1}}], "limit": [{"$limit": 4000}],
+    "match and limit": [{"$match": {"a": {"$gte": 0}}}, {"$limit": 1000}],
+}
+PIPELINES = {
+    "group": [{"$group": {"_id": "$_id"}}], "set": [{"$match": {"_id": {"$lt": 10}}}, {"$set": {"b": 1}}],
+    "windows": [{"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"n": {"$sum": "$a"}}}}],
+}
+
+
+@pytest.fixture
+def opened(many):
+    """Opens a cursor of a pipeline that has given two documents, of several."""
+    many.update_many({}, [{"$set": {"a": "$_id", "z": {"$subtract": [0, "$_id"]}}}])
+    many.create_index("a")
+    return lambda stages: many.aggregate(stages, batchSize=2)
+
+
+def rest(cursor):
+    """How many documents come yet, or the error."""
+    try:
+        return len(list(cursor)) - 2
+    except OperationFailure as error:
+        return error.code, error.details["errmsg"]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_pipeline_that_is_a_query_ends_with_its_collection(many, opened, name):
+    dropped, renamed = opened(QUERIES[name]), opened(QUERIES[name])
+    many.rename("other")
+    code, text = rest(renamed)
+    assert code == 175 and text.startswith("collection renamed from '%s'" % many.full_name), text
+    many.database.other.drop()
+    code, text = rest(dropped)
+    # It was renamed first.
+    assert code == 175 and text.startswith("collection dropped"), text
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_other_pipelines_go_on_with_what_was_read(many, opened, name):
+    cursor = opened(PIPELINES[name])
+    many.drop()
+    assert rest(cursor) in (2498, 8)
+
+
+def test_a_pipeline_that_is_a_query_ends_with_its_index(many, opened):
+    query, pipeline = opened([{"$match": {"a": {"$gte": 0}}}]), opened([{"$group": {"_id": "$a"}}])
+    many.drop_index("a_1")
+    code, text = rest(query)
+    assert code == 175 and text == "query plan killed :: index 'a_1' dropped"
+    assert rest(pipeline) == 2498
+
+
 def test_aggregation_cursors_have_batches_too(many):
     cursor = many.aggregate([{"$match": {"_id": {"$gte": 500}}}, {"$sort": {"_id": 1}}], batchSize=7)
     assert [d["_id"] for d in cursor] == list(range(500, 2500))

@@ -188,3 +188,22 @@ def test_what_is_not_searched_names_no_language(c):
     with pytest.raises(WriteError) as error:
         c.insert_one({"b": [{"language": "klingon"}]})
     assert error.value.code == 17262
+
+
+def test_a_number_in_a_path_beside_the_texts_is_an_element_s_place(db):
+    for name, path in (("a", "a.0"), ("b", "a.0.b")):
+        db[name].create_index([(path, 1), ("words", "text")])
+    lists = [[1, 2], [], [{"0": 1}], [{"0": [1]}], [None], [{"b": 1}], [{"b": 1}, {"b": 2}], [1, {"b": 1}]]
+    for value in [*lists, 5, {"0": 1}, {"0": {"b": 1}}]:
+        for name in "ab":
+            db[name].insert_one({"a": value, "words": "w"})
+    refused = [[[1]], [[]], [[{"b": 1}]], {"0": [1]}, {"0": [{"b": 1}]}]
+    for name, values in (("a", refused), ("b", [*refused, [{"b": [1]}]])):
+        for value in values:
+            with pytest.raises(OperationFailure) as caught:
+                db[name].insert_one({"a": value, "words": "w"})
+            assert caught.value.code == 201, (name, value)
+    found = {"$text": {"$search": "w"}}
+    assert db.a.count_documents({"a.0": 1, **found}) == 3
+    assert db.b.count_documents({"a.0.b": 1, **found}) == 3
+    assert db.a.count_documents({"a.0": None, **found}) == 3

@@ -5,16 +5,22 @@
     sweep.py --mongod PROGRAM --standalone
     sweep.py ... --commands find,count   these alone
     sweep.py ... --messages              compares the text of errors, too
+    sweep.py --mongod PROGRAM --record   writes what mongod answers to a sample of the cases to RECORDED
+    sweep.py                             compares Marula with that: no mongod is needed, and it takes seconds
 
 COMMANDS holds a form of each command that succeeds, and the fields that it knows. One field at a time is then given
 each of VALUES; the first field (the collection's name) is given NAMES as well, in DATABASES. What differs is printed by
 command and field: the codes of Marula and of mongod, and the values that lead there. `term` is left out: by a greater
 one a mongod learns that it is no longer the primary.
+
+ACCEPTED are the differences that stay, with their reasons; they are counted, and not shown.
 """
 import argparse
 import collections
+import fnmatch
 import json
 import os
+import random
 import shlex
 import sys
 
@@ -22,6 +28,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), HERE]
 import probe  # noqa: E402
 import server  # noqa: E402
+
+RECORDED = os.path.join(HERE, "sweep-6.0.json")
+# Of each field of each command, the sample has so many values, and of each list of names so many.
+SAMPLED = 2
 
 VALUES = {
     "null": None, "undefined": {"$undefined": True}, "true": True, "false": False,
@@ -57,6 +67,9 @@ DATABASES = ["sweep", "admin", "config", "local"]
 # What would take the servers apart: these are not dropped or written.
 KEPT = {("local", "oplog.rs"), ("local", "system.replset"), ("admin", "system.version"), ("admin", "system.users"),
         ("admin", "system.keys"), ("config", "transactions"), ("config", "image_collection")}
+
+# (commands, fields, values or None for all, why): patterns as of file names. docs/differences.md says the same in words.
+ACCEPTED = []
 
 GENERIC = ["lsid", "txnNumber", "autocommit", "startTransaction", "stmtId", "txnRetryCounter", "$db", "$readPreference",
            "$clusterTime", "comment", "maxTimeMS", "maxTimeMSOpOnly", "readConcern", "writeConcern", "apiVersion",
@@ -329,29 +342,111 @@ def cases(name):
             yield "%s in %s" % (first, other), repr(text[:30]), dict(spoilt, **{"$db": other})
 
 
+def is_accepted(name, field, label, outcomes):
+    """Whether this difference is one that stays."""
+    # A limit of time may or may not be reached.
+    if any("50" in outcome.replace("wc", "").split() for outcome in outcomes):
+        return True
+    return any(fnmatch.fnmatchcase(name, names) and fnmatch.fnmatchcase(field, fields)
+               and (labels is None or label in labels) for names, fields, labels, _ in ACCEPTED)
+
+
+def asked(name):
+    """The cases of a command in their order, each with the commands before it."""
+    _, _, db, before = COMMANDS[name]
+    before = [dict(command, **{"$db": db}) for command in before]
+    for field, label, command in cases(name):
+        yield field, label, before, command
+
+
+def ask(side, before, command, args):
+    """What a server answers to a case."""
+    for command_before in before:
+        side.ask(command_before)
+    return outcome(side.ask(probe.from_ejson(command, probe.Env("sweep"))), args.messages)
+
+
+def tell(name, found):
+    for (field, marula, mongod), labels in found.items():
+        print("%s, %s: marula %s, mongod %s with %s" % (name, field, marula, mongod, ", ".join(labels)[:300]))
+    sys.stdout.flush()
+
+
 def run(sides, args):
     """Asks all; prints what differs, command by command. True where nothing does."""
-    total = different = 0
+    total = different = accepted = 0
     for name in args.commands.split(",") if args.commands else COMMANDS:
         found = collections.OrderedDict()
         for side in sides:
             side.fixture()
-        before = [dict(command, **{"$db": COMMANDS[name][2]}) for command in COMMANDS[name][3]]
-        for field, label, command in cases(name):
-            outcomes = []
-            for side in sides:
-                for command_before in before:
-                    side.ask(command_before)
-                doc = probe.from_ejson(command, probe.Env("sweep"))
-                outcomes.append(outcome(side.ask(doc), args.messages))
+        for field, label, before, command in asked(name):
+            outcomes = [ask(side, before, command, args) for side in sides]
             total += 1
-            # A limit of time may or may not be reached.
-            if outcomes[0] != outcomes[1] and "50" not in outcomes:
-                found.setdefault((field, outcomes[0], outcomes[1]), []).append(label)
+            if outcomes[0] == outcomes[1]:
+                continue
+            if is_accepted(name, field, label, outcomes):
+                accepted += 1
+                continue
+            found.setdefault((field, *outcomes), []).append(label)
+            different += 1
+        tell(name, found)
+    print("%d cases, %d differ, %d as accepted" % (total, different, accepted))
+    return different == 0
+
+
+def sample(name, seed):
+    """Some cases of a command, the same for the same seed."""
+    by_field = collections.OrderedDict()
+    for field, label, before, command in asked(name):
+        by_field.setdefault(field, []).append((field, label, before, command))
+    chosen = random.Random("%s %s" % (seed, name))
+    for each in by_field.values():
+        picked = sorted(chosen.sample(range(len(each)), min(SAMPLED, len(each))))
+        yield from (each[at] for at in picked)
+
+
+def record(sides, args):
+    """Writes what mongod answers to a sample of the cases; those that Marula answers otherwise are left out, and told."""
+    marula, mongod = sides
+    answers, left_out = collections.OrderedDict(), 0
+    for name in COMMANDS:
+        for side in sides:
+            side.fixture()
+        kept = answers.setdefault(name, [])
+        for field, label, before, command in sample(name, args.seed):
+            outcomes = [ask(side, before, command, args) for side in (marula, mongod)]
+            if outcomes[0] == outcomes[1]:
+                kept.append([field, label, outcomes[1]])
+            elif not is_accepted(name, field, label, outcomes):
+                print("%s, %s: marula %s, mongod %s with %s" % (name, field, *outcomes, label))
+                left_out += 1
+    with open(RECORDED, "w", encoding="utf-8") as out:
+        out.write('{"seed": %s, "answers": {\n' % json.dumps(args.seed))
+        out.write(",\n".join("%s: %s" % (json.dumps(name), json.dumps(kept)) for name, kept in answers.items()))
+        out.write("\n}}\n")
+    print("%d answers recorded, %d left out" % (sum(map(len, answers.values())), left_out))
+    return left_out == 0
+
+
+def replay(side, args):
+    """Compares a server with what is recorded. True where nothing differs."""
+    with open(RECORDED, encoding="utf-8") as recorded:
+        answers = json.load(recorded)["answers"]
+    total = different = 0
+    for name in args.commands.split(",") if args.commands else COMMANDS:
+        wanted = {(field, label): answer for field, label, answer in answers.get(name, [])}
+        found = collections.OrderedDict()
+        side.fixture()
+        for field, label, before, command in asked(name):
+            expected = wanted.get((field, label))
+            if expected is None:
+                continue
+            total += 1
+            answer = ask(side, before, command, args)
+            if answer != expected:
+                found.setdefault((field, answer, expected), []).append(label)
                 different += 1
-        for (field, marula, mongod), labels in found.items():
-            print("%s, %s: marula %s, mongod %s with %s" % (name, field, marula, mongod, ", ".join(labels)[:300]))
-        sys.stdout.flush()
+        tell(name, found)
     print("%d cases, %d differ" % (total, different))
     return different == 0
 
@@ -372,15 +467,20 @@ def started(command, args):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--mongod", required=True, help="the program to compare with")
+    options.add_argument("--mongod", help="the program to compare with; without one, what is recorded")
+    options.add_argument("--record", action="store_true", help="write what mongod answers to a sample")
+    options.add_argument("--seed", default="6.0", help="chooses the sample")
     options.add_argument("--commands", help="names in COMMANDS, with commas between")
     options.add_argument("--messages", action="store_true")
     options.add_argument("--standalone", action="store_true")
     args = options.parse_args()
     marula = " ".join(shlex.quote(word) for word in server.serve_command())
-    with started(marula, args) as one_server, started(args.mongod, args) as other:
-        sides = [Side(one_server.uri), Side(other.uri)]
-        is_same = run(sides, args)
+    with started(marula, args) as one_server:
+        if not args.mongod:
+            sys.exit(0 if replay(Side(one_server.uri), args) else 1)
+        with started(args.mongod, args) as other:
+            sides = [Side(one_server.uri), Side(other.uri)]
+            is_same = (record if args.record else run)(sides, args)
     sys.exit(0 if is_same else 1)
 
 

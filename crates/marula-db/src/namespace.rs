@@ -14,7 +14,8 @@ pub const NAMESPACE_BYTES_MAX: usize = 255;
 errors! {
     invalid_namespace(ns: &str) = InvalidNamespace, "Invalid namespace specified '{ns}'";
     embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
-    leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
+    /// A name that no collection has.
+    pub leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
     invalid_collection(name: &str) = InvalidNamespace, "Invalid collection name: {name}";
     invalid_system(ns: &str) = InvalidNamespace, "Invalid system namespace: {ns}";
     system_within(ns: &str) = BadValue, "Invalid namespace: {ns}";

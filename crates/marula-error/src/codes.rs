@@ -121,6 +121,7 @@ codes! {
     185 ClientMetadataDocumentTooLarge;
     186 ClientMetadataCannotBeMutated;
     189 PrimarySteppedDown;
+    193 NoShardingEnabled;
     197 InvalidIndexSpecificationOption;
     201 CannotBuildIndexKeys;
     202 NetworkInterfaceExceededTimeLimit;

@@ -23,7 +23,7 @@ pub mod tally;
 mod tie_break;
 pub mod trial;
 
-pub use executor::{Emit, End, Execution, Found};
+pub use executor::{Emit, End, Execution, Found, Reads};
 pub use patience::Patience;
 pub use plan::{Node, Plan, Stage};
 pub use query::{Hint, Query, Shown, Wanted, WordedCollation, Wording};

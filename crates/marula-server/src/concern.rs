@@ -14,6 +14,7 @@ errors! {
     read_concern_option(name: &BStr) = InvalidOptions, "Unrecognized option in readConcern: {name}";
     wrong_type(field: &str, expected: &str, kind: &str) = TypeMismatch, "\"{field}\" had the wrong type. Expected {expected}, found {kind}";
     at_without_snapshot() = InvalidOptions, "atClusterTime field can be set only if level is equal to snapshot";
+    after_not_allowed() = InvalidOptions, "afterClusterTime is not allowed for this command";
     after_and_at() = InvalidOptions, "afterClusterTime and atClusterTime cannot be specified together";
     level_not_supported(name: &str, level: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"{level}\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern not supported";
     snapshot_not_supported(name: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"snapshot\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern snapshot not supported";
@@ -109,6 +110,9 @@ impl ReadConcern {
 
     /// Checks that `command` takes this level.
     pub fn check(&self, command: &Command) -> Result<()> {
+        if self.after_cluster_time.is_some() && !command.takes_after_cluster_time {
+            return Err(after_not_allowed());
+        }
         let level = match self.level {
             None | Some(ReadLevel::Local | ReadLevel::Available) => return Ok(()),
             Some(level) => level,

@@ -410,7 +410,7 @@ fn finish(
     mut body: DocWriter<'_>,
     stamp_before: Option<Stamp>,
 ) -> Step {
-    let concern = request.write_concern.as_ref();
+    let concern = request.awaited_concern();
     if let Some(concern) = concern
         && let Some(error) = concern.unsatisfied()
     {

@@ -7,6 +7,7 @@
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
 pub mod auth;
+mod cluster_fields;
 pub(crate) mod collection_uuid;
 pub mod command;
 pub mod concern;

@@ -7,8 +7,8 @@ use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
 use marula_plan::{
-    Emit, End, Execution, Hint, Patience, Plan, Query, Shown, Wanted, WordedCollation, Wording,
-    choice,
+    Emit, End, Execution, Hint, Patience, Plan, Query, Reads, Shown, Wanted, WordedCollation,
+    Wording, choice,
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
@@ -78,7 +78,7 @@ impl World for Surroundings {
         pipeline: Pipeline,
     ) -> Result<Box<dyn Source>> {
         let ns = Namespace::new(database.unwrap_or(&self.database), collection)?;
-        start(self, &ns, pipeline, None)
+        start(self, &ns, pipeline, None).map(|started| started.source)
     }
 
     fn join_side(&self, collection: &str, field: &[u8]) -> Option<JoinSide> {
@@ -163,6 +163,21 @@ pub struct PipelineSource {
     surroundings: Arc<Surroundings>,
     /// The document that did not fit the last batch is still the source's.
     is_held: bool,
+    /// What is read, where the whole pipeline is one query.
+    reads: Option<Reads>,
+}
+
+/// A pipeline that has started.
+struct Started {
+    source: Box<dyn Source>,
+    /// What is read, where the whole pipeline is one query.
+    reads: Option<Reads>,
+}
+
+impl From<Box<dyn Source>> for Started {
+    fn from(source: Box<dyn Source>) -> Self {
+        Started { source, reads: None }
+    }
 }
 
 impl PipelineSource {
@@ -177,8 +192,15 @@ impl PipelineSource {
         let bypass_validation = options.bypass_validation;
         let surroundings = Surroundings::new(ctx, ns, Arc::new(context), bypass_validation);
         let surroundings = Arc::new(surroundings);
-        let source = start(surroundings.clone(), ns, pipeline, options.hint)?;
-        Ok(PipelineSource { source, surroundings, is_held: false })
+        let started = start(surroundings.clone(), ns, pipeline, options.hint)?;
+        let Started { source, reads } = started;
+        Ok(PipelineSource { source, surroundings, is_held: false, reads })
+    }
+
+    /// Whether the whole pipeline is one query: it ends at once where what it reads is gone, whatever has been read
+    /// ahead.
+    pub fn is_query(&self) -> bool {
+        self.reads.is_some()
     }
 }
 
@@ -200,6 +222,7 @@ impl cursor::Source for PipelineSource {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled> {
         Watch::renew(&self.surroundings.context, ctx);
+        self.reads.as_ref().map_or(Ok(()), Reads::check)?;
         while batch.count() < documents_max {
             if !self.is_held {
                 match self.source.advance()? {
@@ -231,7 +254,7 @@ fn start(
     ns: &Namespace,
     pipeline: Pipeline,
     hint: Option<marula_plan::Hint>,
-) -> Result<Box<dyn Source>> {
+) -> Result<Started> {
     view::check_depth(&surroundings.db, ns)?;
     start_resolved(surroundings, ns, pipeline, hint)
 }
@@ -242,7 +265,7 @@ fn start_resolved(
     ns: &Namespace,
     pipeline: Pipeline,
     hint: Option<marula_plan::Hint>,
-) -> Result<Box<dyn Source>> {
+) -> Result<Started> {
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
     if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
@@ -258,10 +281,10 @@ fn start_resolved(
             surroundings: surroundings.clone(),
             documents: Documents::new(Vec::new()),
         };
-        return pipeline.run(Box::new(input), &env);
+        return pipeline.run(Box::new(input), &env).map(Started::from);
     }
     if pipeline.is_origin() {
-        return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
+        return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     }
     let collection = surroundings.db.collection(ns);
     if let Some((mut query, search, rest)) =
@@ -272,13 +295,13 @@ fn start_resolved(
         let rest = geo_near::push_down(&mut query, rest);
         let front = Front { query, search: Some(search), rest };
         let (input, rest) = start_front(surroundings, collection.clone(), front)?;
-        return rest.run(Box::new(input), &env);
+        return rest.run(Box::new(input), &env).map(Started::from);
     }
     let Some(collection) = collection else {
         if let Some(Kind::Match(filter)) = pipeline.stages().first().map(|stage| stage.kind()) {
             query_args::check_text_without_collection(filter, ns)?;
         }
-        return pipeline.run(Box::new(Documents::new(Vec::new())), &env);
+        return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     };
     let state = collection.state();
     if let Some(view) = &state.options.view {
@@ -300,9 +323,20 @@ fn start_resolved(
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
+    let is_query = is_query(&query, &rest);
     let front = Front { query, search: None, rest };
     let (input, rest) = start_front(surroundings, collection, front)?;
-    rest.run(Box::new(input), &env)
+    let reads = is_query.then(|| input.execution.reads());
+    Ok(Started { source: rest.run(Box::new(input), &env)?, reads })
+}
+
+/// Whether nothing is left of a pipeline but what its query could do: nothing, or its projection.
+fn is_query(query: &Query, rest: &Pipeline) -> bool {
+    match rest.stages() {
+        [] => true,
+        [_] => front_projection(rest, query.sort.is_some()).is_some(),
+        _ => false,
+    }
 }
 
 /// A pipeline whose front is a query on a collection.

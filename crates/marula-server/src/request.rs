@@ -14,8 +14,10 @@ use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Message, message::Docs};
 use smallvec::SmallVec;
 
+use crate::cluster_fields;
 use crate::command::fields::{self, Field, Types};
-use crate::command::{self, Command, Fields, Kind, Named};
+use crate::command::hello::{check_metadata, metadata_type};
+use crate::command::{self, Auth, Command, Fields, Kind, Named};
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::session::{self, Lsid};
 use crate::stable_api;
@@ -46,6 +48,7 @@ errors! {
     start_without_autocommit() = InvalidOptions, "'startTransaction' field requires 'autocommit' field to also be specified";
     start_false() = InvalidOptions, "Specifying startTransaction=false is not allowed.";
     not_retryable(name: &str) = NotARetryableWriteCommand, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command.";
+    no_txn_number() = 50_889, "It is illegal to provide a txnNumber for this command";
     not_in_transaction() = OperationNotSupportedInTransaction, "This command is not supported in transactions";
     collection_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
     missing_expected(field: &str) = NoSuchKey, "Missing expected field \"{field}\"";
@@ -112,6 +115,8 @@ pub struct Request<'a> {
     pub max_time: Option<Duration>,
     /// Whether `maxTimeMS` is given, be it zero.
     pub names_max_time: bool,
+    /// Whether it says what it knows of a sharded cluster.
+    names_shard: bool,
     /// The session it belongs to.
     pub lsid: Option<Lsid>,
     /// The number of this write in its session.
@@ -170,6 +175,7 @@ impl<'a> Request<'a> {
             comment: None,
             max_time: None,
             names_max_time: false,
+            names_shard: false,
             lsid: None,
             txn_number: None,
             transaction: None,
@@ -202,6 +208,9 @@ impl<'a> Request<'a> {
         request.check_fields()?;
         if request.api.is_strict {
             stable_api::check_strict(&request)?;
+        }
+        if request.names_shard {
+            return Err(cluster_fields::no_shard());
         }
         Ok(request)
     }
@@ -236,20 +245,36 @@ impl<'a> Request<'a> {
                 Value::Binary(Binary { subtype: 4, bytes }) if bytes.len() == 16 => {}
                 _ => return Err(session::bad_uuid()),
             },
+            b"$client" => match value.get() {
+                Value::Document(metadata) | Value::Array(metadata) => check_metadata(metadata)?,
+                _ => return Err(metadata_type()),
+            },
+            b"$audit" => cluster_fields::check_audit(value.get())?,
+            b"$queryOptions" => match self.command.name {
+                // Those that read it with their other fields check its type.
+                "find" if value.kind() != Type::Document => {
+                    return Err(fields::not_an_object("$queryOptions"));
+                }
+                "aggregate" => {
+                    let fields = &[Field::optional("$queryOptions", Types::DOCUMENT)];
+                    fields::check("aggregate", fields, name, value.kind())?;
+                }
+                _ => {}
+            },
             b"$configServerState"
-            | b"$client"
-            | b"$audit"
-            | b"$queryOptions"
             | b"$configTime"
             | b"$topologyTime"
             | b"$oplogQueryData"
             | b"$replData"
             | b"allowImplicitCollectionCreation"
             | b"mayBypassWriteBlocking" => {}
-            b"databaseVersion" | b"shardVersion" => {
-                if value.kind() != Type::Document {
-                    return Err(expected_object(&name.to_string()));
-                }
+            b"databaseVersion" => {
+                cluster_fields::check_database_version(value.get())?;
+                self.names_shard = true;
+            }
+            b"shardVersion" => {
+                cluster_fields::check_shard_version(value.get())?;
+                self.names_shard = true;
             }
             b"$readPreference" => check_read_preference(value.get())?,
             b"comment" => self.comment = Some(value),
@@ -288,8 +313,8 @@ impl<'a> Request<'a> {
 
     fn check_api(&self) -> Result<()> {
         let Api { is_version_1, is_strict, .. } = self.api;
-        let asks = self.body.get_raw(b"apiStrict").or(self.body.get_raw(b"apiDeprecationErrors"));
-        if !is_version_1 && asks.is_some() {
+        let asks = |name: &str| self.body.get(name).is_some_and(|asked| !asked.is_nullish());
+        if !is_version_1 && (asks("apiStrict") || asks("apiDeprecationErrors")) {
             return Err(api_without_version());
         }
         if is_strict && !self.command.in_api_v1 {
@@ -298,12 +323,19 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
+    fn is_for_anyone(&self) -> bool {
+        matches!(self.command.auth, Auth::Anyone)
+    }
+
     fn read_session(&mut self, session: &SessionFields<'a>) -> Result<()> {
         self.lsid =
             session.lsid.map(|lsid| Lsid::parse("OperationSessionInfo.lsid", lsid)).transpose()?;
         self.txn_number = session.txn_number;
         match (session.txn_number, session.autocommit, session.start_transaction) {
             (None, None, None) => return Ok(()),
+            // To commands that need no user, nothing of it may be said.
+            (Some(_), ..) if self.is_for_anyone() => return Err(no_txn_number()),
+            (_, Some(_), _) if self.is_for_anyone() => return Err(not_in_transaction()),
             (Some(_), ..) if self.lsid.is_none() => return Err(txn_number_without_session()),
             (Some(..0), ..) => return Err(txn_number_negative()),
             (_, None, Some(_)) => return Err(start_without_autocommit()),
@@ -346,6 +378,7 @@ impl<'a> Request<'a> {
             comment: None,
             max_time: None,
             names_max_time: false,
+            names_shard: false,
             lsid: self.lsid,
             txn_number: None,
             transaction: None,
@@ -425,6 +458,11 @@ impl<'a> Request<'a> {
         Some(element.value.get()).filter(|value| !value.is_nullish())
     }
 
+    /// The field of this name as it was sent, be it null.
+    pub fn given(&self, name: &str) -> Option<Value<'a>> {
+        self.args.iter().find(|element| element.name == name).map(|element| element.value.get())
+    }
+
     /// The field of this name as a flag; `false` when it is left out.
     pub fn flag(&self, name: &str) -> bool {
         self.arg(name).is_some_and(|value| value.is_truthy())
@@ -447,6 +485,16 @@ impl<'a> Request<'a> {
     /// Whether a UUID stands in place of the collection's name.
     pub fn is_by_uuid(&self) -> bool {
         self.named.may_be_uuid && self.uuid().is_some()
+    }
+
+    /// The write concern that the reply waits for. To a pipeline that only reads, none has a meaning.
+    pub fn awaited_concern(&self) -> Option<&WriteConcern> {
+        let concern = self.write_concern.as_ref()?;
+        if self.command.name != "aggregate" {
+            return Some(concern);
+        }
+        let last = self.arg("pipeline")?.as_array()?.values().last()?.as_doc()?.iter().next()?;
+        matches!(&**last.name, b"$out" | b"$merge").then_some(concern)
     }
 
     /// Looks up the collection whose UUID stands in place of its name.
@@ -551,6 +599,8 @@ impl<'a> Iterator for Documents<'a> {
                 let index = *at;
                 *at += 1;
                 Some(match element.value.get() {
+                    // mongod passes over nulls in arrays.
+                    Value::Null | Value::Undefined => return self.next(),
                     Value::Document(doc) => Ok(doc),
                     other => Err(not_a_document(place, name, index, other.kind().alias())),
                 })

@@ -8,6 +8,7 @@ use marula_db::WriteOp;
 use marula_db::session::{Done, StatementIds};
 use marula_error::{Error, Result, errors};
 
+use crate::command::fields;
 use crate::request::Request;
 use crate::write_reply;
 use crate::writes;
@@ -47,7 +48,17 @@ pub fn read_ids(request: &Request<'_>, count: usize) -> Result<StatementIds> {
     let Some(listed) = request.arg("stmtIds").and_then(|ids| ids.as_array()) else {
         return Ok(StatementIds::From(read_id(request)));
     };
-    let ids: Vec<i32> = listed.values().map(number).collect();
+    let mut ids = Vec::new();
+    for (at, id) in listed.values().enumerate() {
+        match id {
+            Value::Int32(id) => ids.push(id),
+            Value::Null | Value::Undefined => {}
+            other => {
+                let (place, kind) = (request.command.name, other.kind().alias());
+                return Err(fields::element_type(place, "stmtIds", at, kind, "int"));
+            }
+        }
+    }
     if ids.len() != count {
         return Err(statement_ids(ids.len(), count));
     }

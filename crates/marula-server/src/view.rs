@@ -71,7 +71,7 @@ pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Resul
 /// Checks that each stage of a pipeline is a document. `place` is the command that has it.
 pub fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
     let mut stages = pipeline.values().enumerate();
-    match stages.find(|(_, stage)| stage.as_doc().is_none()) {
+    match stages.find(|(_, stage)| stage.as_doc().is_none() && !stage.is_nullish()) {
         Some((at, stage)) => Err(not_a_document(place, at, stage.kind().alias())),
         None => Ok(()),
     }

@@ -1,5 +1,6 @@
 //! What the commands that write share: the session's number, the place, what may not be written.
 
+use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::Patience;
@@ -18,6 +19,7 @@ errors! {
     bypass_not_boolean(kind: &str) = TypeMismatch, "Field 'bypassEmptyTsReplacement' should be a boolean value, but found: {kind}";
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
+    not_of_buckets() = 5_916_400, "'isTimeseriesNamespace' parameter can only be set when the request is sent on system.buckets namespace";
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
     /// A write of many documents is numbered, which only one of one document may be.
     pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
@@ -92,6 +94,15 @@ pub fn check_writable(ns: &Namespace) -> Result<()> {
         (_, "system.views" | "system.profile") => Err(not_writable(ns.as_str())),
         ("local", oplog) if oplog.starts_with("oplog.") => Err(not_writable(ns.as_str())),
         _ => ns.check_creatable(),
+    }
+}
+
+/// Checks that a command which says that it names a time-series collection by its buckets does.
+pub fn check_names_buckets(request: &Request<'_>, ns: &Namespace) -> Result<()> {
+    let is_of_buckets = ns.collection().starts_with(BUCKETS_PREFIX);
+    match request.flag("isTimeseriesNamespace") && !is_of_buckets {
+        true => Err(not_of_buckets()),
+        false => Ok(()),
     }
 }
 

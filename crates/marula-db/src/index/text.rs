@@ -334,12 +334,21 @@ impl KeyMaker {
     }
 }
 
+fn is_place(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(u8::is_ascii_digit)
+}
+
 /// The value of a field beside the texts; null where it is missing.
 fn value_beside<'a>(part: &KeyPart, doc: Doc<'a>) -> Result<Value<'a>> {
     let mut value = Value::Document(doc);
     for name in part.path.parts() {
         value = match value {
             Value::Document(inner) => match inner.get(name) {
+                Some(found) => found,
+                None => return Ok(Value::Null),
+            },
+            // A number is an element's place; any other name would lead into several.
+            Value::Array(elements) if is_place(name) => match elements.get(name) {
                 Some(found) => found,
                 None => return Ok(Value::Null),
             },

@@ -188,6 +188,17 @@ impl Execution {
         &self.collection
     }
 
+    /// What it reads, to see later whether that is still there.
+    pub fn reads(&self) -> Reads {
+        let mut indexes = Vec::new();
+        self.plan.root.walk(&mut |node| {
+            if let Stage::Ixscan(scan) = &node.stage {
+                indexes.push(scan.index.clone());
+            }
+        });
+        Reads { collection: self.collection.clone(), renames: self.renames, indexes }
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -360,6 +371,21 @@ impl Execution {
             return;
         }
         self.plan.cached = None;
+    }
+}
+
+/// What an execution reads.
+pub struct Reads {
+    collection: Arc<Collection>,
+    renames: Renames,
+    indexes: Vec<Arc<Index>>,
+}
+
+impl Reads {
+    /// Fails where any of it is gone: the collection, its name, or an index.
+    pub fn check(&self) -> Result<()> {
+        check_there(&self.collection, self.renames)?;
+        self.indexes.iter().try_for_each(|index| self.collection.check_index(index))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the commands about users and roles have in common: whom they name, and arrays that must be arrays.
 
 use marula_bson::{ByteSlice, Doc, Type, Value};
+use marula_db::namespace;
 use marula_error::{Result, errors};
 
 use super::credentials::{self, Mechanism};
@@ -11,9 +12,9 @@ use crate::command::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {
-    embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
+    /// A name that holds the byte 0.
+    pub(crate) embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
     not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
-    element_type(place: &str, field: &str, at: usize, kind: &str, expected: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type '{expected}'";
     nothing_given(command: &str, field: &str) = BadValue, "{command} command requires a non-empty \"{field}\" array";
 }
 
@@ -31,6 +32,9 @@ pub(crate) fn target(request: &Request<'_>) -> Result<Name> {
     };
     if name.contains(&0) {
         return Err(embedded_nul());
+    }
+    if name.starts_with(b".") {
+        return Err(namespace::leading_dot(&name.to_str_lossy()));
     }
     Ok(Name::new(&name.to_str_lossy(), request.db))
 }
@@ -94,7 +98,11 @@ pub(crate) fn mechanisms<'a>(request: &Request<'a>) -> Result<Option<Doc<'a>>> {
 
 /// Checks that the field `mechanisms`, where it is there, names some.
 pub(crate) fn check_mechanisms_named(names: Option<Doc<'_>>) -> Result<()> {
-    if names.is_some_and(Doc::is_empty) { Err(credentials::no_mechanism()) } else { Ok(()) }
+    if names.is_some_and(|names| names.values().all(|name| name.is_nullish())) {
+        Err(credentials::no_mechanism())
+    } else {
+        Ok(())
+    }
 }
 
 /// The mechanisms that new credentials are made for: those that are named, or all.
@@ -113,9 +121,10 @@ pub(crate) fn restrictions(request: &Request<'_>) -> Result<Option<Vec<Restricti
 
 fn check_elements(request: &Request<'_>, name: &str, list: Doc<'_>, expected: Type) -> Result<()> {
     for (at, element) in list.values().enumerate() {
-        if element.kind() != expected {
+        // mongod passes over nulls in arrays.
+        if element.kind() != expected && !element.is_nullish() {
             let (place, kind) = (request.command.name, element.kind().alias());
-            return Err(element_type(place, name, at, kind, expected.alias()));
+            return Err(fields::element_type(place, name, at, kind, expected.alias()));
         }
     }
     Ok(())

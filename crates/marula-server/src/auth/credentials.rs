@@ -103,13 +103,13 @@ impl Mechanism {
 
 /// Reads the field `mechanisms` of a command: each known, in the order in which they are stored.
 pub(crate) fn parse_mechanisms(names: Doc<'_>) -> Result<Vec<Mechanism>> {
-    if names.is_empty() {
-        return Err(no_mechanism());
-    }
     let mut mechanisms = Vec::new();
-    for name in names.values() {
+    for name in names.values().filter(|name| !name.is_nullish()) {
         let name = name.as_str().unwrap_or_default().to_string();
         mechanisms.push(Mechanism::of_name(&name).ok_or_else(|| unknown_mechanism(&name))?);
+    }
+    if mechanisms.is_empty() {
+        return Err(no_mechanism());
     }
     mechanisms.sort();
     mechanisms.dedup();

@@ -95,6 +95,9 @@ impl Restriction {
         let place = format!("{command}.authenticationRestrictions");
         let mut restrictions = Vec::new();
         for (at, restriction) in list.values().enumerate() {
+            if restriction.is_nullish() {
+                continue;
+            }
             let kind = restriction.kind().alias();
             let restriction =
                 restriction.as_doc().ok_or_else(|| element_type(&place, at, kind, "object"))?;

@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use marula_query::context::{Context as QueryContext, Subject};
 use marula_query::stage::Pipeline;
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::find::reply_cursor;
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
 use crate::auth::pipeline;
@@ -36,8 +36,20 @@ errors! {
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
     no_linearizable(stage: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \"clientSupplied\" }} }} :: caused by :: {stage} cannot be used with a 'linearizable' read concern level";
     unknown_cursor_option(name: &str) = IDLUnknownField, "BSON field 'cursor.{name}' is an unknown field.";
+    no_exchange() = BadValue, "the exchange initial batch size must be zero";
     batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
 }
+
+/// How a pipeline's documents are dealt out to several consumers, which members of a cluster ask of each other.
+const EXCHANGE_FIELDS: &[Field] = &[
+    Field::required("policy", Types::STRING),
+    Field::required("consumers", Types::NUMBER),
+    Field::optional("orderPreserving", Types::FLAG),
+    Field::optional("bufferSize", Types::NUMBER),
+    Field::optional("key", Types::DOCUMENT),
+    Field::optional("boundaries", Types::ARRAY),
+    Field::optional("consumerIds", Types::ARRAY),
+];
 
 /// What stands before an error of a pipeline that runs.
 const EXECUTING: &str = "PlanExecutor error during aggregation";
@@ -64,9 +76,11 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("let", Types::DOCUMENT),
             Field::optional("needsMerge", Types::Switch),
             Field::optional("fromMongos", Types::Switch),
-            Field::optional("runtimeConstants", Types::DOCUMENT),
+            fields::RUNTIME_CONSTANTS,
             Field::optional("collectionUUID", Types::Uuid),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::ENCRYPTION_INFORMATION,
+            Field::optional("exchange", Types::DOCUMENT).of(EXCHANGE_FIELDS),
+            Field::optional("isMapReduceCommand", Types::Switch),
             Field::optional("maxTimeMS", Types::NUMBER),
         ],
     },
@@ -90,7 +104,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if let Some(other) = cursor.iter().find(|option| option.name != "batchSize") {
         return Err(unknown_cursor_option(&other.name.to_string()));
     }
-    let batch_size = match cursor.get("batchSize") {
+    if request.arg("exchange").is_some() {
+        return Err(no_exchange());
+    }
+    let batch_size = match cursor.get("batchSize").filter(|size| !size.is_nullish()) {
         None => None,
         Some(size) if size.kind().is_number() => {
             let size = query_args::count_or_zero("batchSize", Some(size))?;
@@ -245,10 +262,10 @@ pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
     }
     asked(&["noCursorTimeout", "allowPartialResults"])?;
     // One document is one batch: so a driver asks for it.
-    match query_args::count_or_zero("limit", request.arg("limit"))? {
-        1 => Ok(()),
-        _ => asked(&["singleBatch"]),
+    if query_args::count_or_zero("limit", request.arg("limit"))? != 1 {
+        asked(&["singleBatch"])?;
     }
+    asked(&["readOnce", "allowSpeculativeMajorityRead"])
 }
 
 /// The stages, as an array, that say what a `find` says.

@@ -13,6 +13,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::update::{EmptyTimestamps, Origin};
 
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Outcome, create};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
@@ -117,6 +118,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         bypass_validation: request.flag("bypassDocumentValidation"),
         depth: 0,
     };
+    check_forms(request)?;
     if let Some(mode) = request.text("oplogApplicationMode")
         && !MODES.iter().any(|known| mode == *known)
     {
@@ -146,6 +148,30 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     });
     let elements = [fields.as_doc().elements_bytes(), error.fields()].concat();
     Err(error.with_fields(elements))
+}
+
+/// Checks the types of its options.
+fn check_forms(request: &Request<'_>) -> Result<()> {
+    const FORMS: &[Field] = &[
+        Field::optional("preCondition", Types::ARRAY),
+        Field::optional("allowAtomic", Types::BOOLEAN),
+        Field::optional("alwaysUpsert", Types::BOOLEAN),
+    ];
+    let within = |error: Error| {
+        error.caused_by(&format!("Failed to parse applyOps command: {}", request.body))
+    };
+    for arg in request.args.iter().filter(|arg| FORMS.iter().any(|form| arg.name == form.name)) {
+        fields::check("applyOps", FORMS, arg.name, arg.value.kind()).map_err(within)?;
+    }
+    let conditions = request.arg("preCondition").and_then(|list| list.as_array());
+    for (at, condition) in conditions.unwrap_or(Doc::EMPTY).values().enumerate() {
+        if condition.as_doc().is_none() && !condition.is_nullish() {
+            let kind = condition.kind().alias();
+            let wrong = fields::element_type("applyOps", "preCondition", at, kind, "object");
+            return Err(within(wrong));
+        }
+    }
+    Ok(())
 }
 
 /// The entries of an `applyOps`, each with a kind and a namespace.

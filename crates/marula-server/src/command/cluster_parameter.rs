@@ -3,7 +3,7 @@
 //! mongod 6.0 has one, `changeStreamOptions`: how long images of documents before and after a change are kept.
 //! Source: manual "getClusterParameter", "setClusterParameter"; errors recorded from mongod 6.0.
 
-use marula_bson::{DocWriter, Value, doc};
+use marula_bson::{DocWriter, Type, Value, doc};
 use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
@@ -25,7 +25,6 @@ pub(super) static GET: Command = Command {
     name: "getClusterParameter",
     help: "Returns parameters that all members of a cluster share.",
     admin_only: true,
-    fields: Fields::Strict { place: "getClusterParameter", fields: &[] },
     auth: Auth::Cluster(&["getClusterParameter"]),
     run: get,
     ..Command::DEFAULT
@@ -61,7 +60,8 @@ fn get(_: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) ->
         }
         _ => return Err(wrong_type()),
     }
-    if let Some(name) = names.iter().find(|name| *name != NAME && *name != "*") {
+    let is_all = |name: &String| name == "*" && value.kind() == Type::String;
+    if let Some(name) = names.iter().find(|name| *name != NAME && !is_all(name)) {
         return Err(unknown(name));
     }
     let mut out = reply.begin_array("clusterParameters");

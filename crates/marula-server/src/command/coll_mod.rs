@@ -52,7 +52,7 @@ const FIELDS: &[Field] = &[
     Field::optional("validationAction", Types::STRING)
         .checked(|_, action| check_one_of("validationAction", action, &["error", "warn"])),
     Field::optional("viewOn", Types::STRING).checked(check_view_on),
-    Field::optional("pipeline", Types::Documents).checked(check_pipeline),
+    Field::optional("pipeline", Types::ARRAY).checked(check_pipeline),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT).checked(check_images),
     Field::optional("expireAfterSeconds", SECONDS).or(wrong_seconds),
     Field::optional("cappedSize", Types::NUMBER).checked(check_capped_size),

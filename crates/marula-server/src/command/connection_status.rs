@@ -17,7 +17,7 @@ pub(super) static STATUS: Command = Command {
     place: Place::Inline,
     fields: Fields::Strict {
         place: "connectionStatus",
-        fields: &[Field::optional("showPrivileges", Types::BOOLEAN)],
+        fields: &[Field::optional("showPrivileges", Types::FLAG)],
     },
     run: status,
     auth: Auth::Anyone,
@@ -40,6 +40,7 @@ pub(super) static LOGOUT: Command = Command {
     name: "logout",
     help: "Forgets who is authenticated on this connection.",
     place: Place::Inline,
+    fields: Fields::Strict { place: "logout", fields: &[] },
     run: |ctx, request, _| {
         // Who belongs to another database stays.
         if ctx.connection.access.as_ref().is_some_and(|access| access.user.db == request.db) {

@@ -4,7 +4,7 @@ use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
 use marula_plan::{Execution, Wanted, Wording, choice};
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
 use crate::query_args;
@@ -31,7 +31,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("collation", Types::DOCUMENT),
             Field::optional("fields", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::ENCRYPTION_INFORMATION,
         ],
     },
     read_concern: super::ReadConcernLevels::Majority,

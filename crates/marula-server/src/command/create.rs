@@ -3,8 +3,9 @@
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, uuid};
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_query::collation::Collation;
+use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -36,6 +37,8 @@ errors! {
     number_too_large(field: &str, sign: &str, bound: i64, value: i64) = 51_024, "BSON field '{field}' value must be {sign} {bound}, actual value '{value}'";
     expire_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
     expire_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
+    unknown_engine_option(name: &BStr) = InvalidOptions, "'{name}' is not a supported option.";
+    default_engine_not_object(name: &BStr) = BadValue, "'storageEngine.{name}' must be an embedded document";
     unknown_engine(name: &BStr) = InvalidOptions, "{name} is not a registered storage engine for this server";
     engine_not_object(name: &BStr) = BadValue, "'storageEngine.{name}' has to be an embedded document.";
     id_index_collation() = BadValue, "'idIndex' must have the same collation as the collection.";
@@ -59,23 +62,32 @@ const FIELDS: &[Field] = &[
     Field::optional("capped", Types::FLAG),
     Field::optional("autoIndexId", Types::FLAG),
     Field::optional("idIndex", Types::DOCUMENT),
-    Field::optional("size", Types::NUMBER),
-    Field::optional("max", Types::NUMBER),
-    Field::optional("storageEngine", Types::DOCUMENT),
+    Field::optional("size", Types::NUMBER).checked(check_size),
+    Field::optional("max", Types::NUMBER).checked(check_max),
+    Field::optional("storageEngine", Types::DOCUMENT).checked(check_engine),
     Field::optional("validator", Types::DOCUMENT),
     Field::optional("validationLevel", Types::STRING),
     Field::optional("validationAction", Types::STRING),
-    Field::optional("indexOptionDefaults", Types::DOCUMENT),
+    Field::optional("indexOptionDefaults", Types::DOCUMENT).checked(check_index_defaults),
     Field::optional("viewOn", Types::STRING),
-    Field::optional("pipeline", Types::Documents),
+    Field::optional("pipeline", Types::ARRAY).checked(check_pipeline),
     Field::optional("collation", Types::DOCUMENT),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
     Field::optional("timeseries", Types::DOCUMENT),
     Field::optional("clusteredIndex", CLUSTERED_TYPES).or(clustered_type),
     Field::optional("expireAfterSeconds", Types::NUMBER),
-    Field::optional("encryptedFields", Types::DOCUMENT),
+    Field::optional("encryptedFields", Types::DOCUMENT).of(ENCRYPTED_FIELDS),
     Field::optional("temp", Types::FLAG),
     Field::optional("flags", Types::NUMBER),
+    // What came before `changeStreamPreAndPostImages`: read, and of no meaning.
+    Field::optional("recordPreImages", Types::FLAG),
+];
+
+const ENCRYPTED_FIELDS: &[Field] = &[
+    Field::optional("escCollection", Types::STRING),
+    Field::optional("eccCollection", Types::STRING),
+    Field::optional("ecocCollection", Types::STRING),
+    Field::required("fields", Types::ARRAY),
 ];
 
 const CLUSTERED_FIELDS: &[Field] = &[
@@ -179,9 +191,8 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     let mut out = DocWriter::new(&mut options);
     if is_capped {
         out.append("capped", true);
-        check_capped_size(request)?;
-        append_number(request, "size", 1, &mut out)?;
-        append_max(request, &mut out)?;
+        append_number(request, "size", &mut out);
+        append_max(request, &mut out);
     }
     if request.arg("autoIndexId").is_some() {
         out.append("autoIndexId", true);
@@ -271,6 +282,7 @@ fn clustered(request: &Request<'_>, ns: &Namespace) -> Result<Option<ValueBuf>> 
     let spec = match request.arg("clusteredIndex") {
         None => return Ok(None),
         Some(Value::Document(spec)) => spec,
+        Some(flag) if !flag.is_truthy() => return Ok(None),
         Some(Value::Boolean(true)) if is_bucket_name(ns) => return Ok(Some(ValueBuf::from(true))),
         Some(_) => return Err(clustered_legacy()),
     };
@@ -325,17 +337,74 @@ fn check_nested(request: &Request<'_>) -> Result<()> {
             fields::check_doc(&format!("create.{name}"), fields, value)?;
         }
     }
-    let engines = request.arg("storageEngine").and_then(|engines| engines.as_doc());
-    for engine in engines.unwrap_or(Doc::EMPTY) {
-        // Options for mongod's engine are taken and kept, as a dump of its collections brings them along.
+    let engines = |options: Option<Value<'_>>| match options.and_then(|options| options.as_doc()) {
+        Some(engines) => check_known_engines(engines),
+        None => Ok(()),
+    };
+    engines(request.arg("storageEngine"))?;
+    let defaults = request.arg("indexOptionDefaults").and_then(|defaults| defaults.as_doc());
+    engines(defaults.and_then(|defaults| defaults.get("storageEngine")))
+}
+
+/// Options for mongod's engine are taken and kept, as a dump of its collections brings them along.
+fn check_known_engines(engines: Doc<'_>) -> Result<()> {
+    for engine in engines {
         if engine.name != "wiredTiger" {
             return Err(unknown_engine(engine.name));
         }
-        if engine.value.kind() != Type::Document {
-            return Err(engine_not_object(engine.name));
+        let options = engine.value.get().as_doc().unwrap_or(Doc::EMPTY);
+        if let Some(option) = options.iter().find(|option| option.name != "configString") {
+            return Err(unknown_engine_option(option.name));
         }
     }
     Ok(())
+}
+
+/// Checks that the options for each engine are a document.
+fn check_engine(_: FeatureVersion, engines: Value<'_>) -> Result<()> {
+    check_engine_options(engines, engine_not_object)
+}
+
+fn check_index_defaults(_: FeatureVersion, defaults: Value<'_>) -> Result<()> {
+    let engines = defaults.as_doc().and_then(|defaults| defaults.get("storageEngine"));
+    engines.map_or(Ok(()), |engines| check_engine_options(engines, default_engine_not_object))
+}
+
+fn check_engine_options(engines: Value<'_>, refusal: fn(&BStr) -> Error) -> Result<()> {
+    let mut engines = engines.as_doc().unwrap_or(Doc::EMPTY).iter();
+    match engines.find(|engine| engine.value.kind() != Type::Document) {
+        Some(engine) => Err(refusal(engine.name)),
+        None => Ok(()),
+    }
+}
+
+fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
+    view::check_stages_are_documents("create", pipeline.as_array().unwrap_or(Doc::EMPTY))
+}
+
+/// Checks the bytes of a capped collection, wherever they are given.
+fn check_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
+    match whole(size) {
+        size @ ..1 => Err(number_too_small("size", 1, size)),
+        size if size > CAPPED_BYTES_MAX => {
+            Err(number_too_large("size", "<=", CAPPED_BYTES_MAX, size))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the documents of a capped collection, wherever they are given.
+fn check_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
+    match whole(max) {
+        max if max >= DOCUMENTS_MAX => Err(number_too_large("max", "<", DOCUMENTS_MAX, max)),
+        _ => Ok(()),
+    }
+}
+
+/// A number without its fraction.
+#[allow(clippy::cast_possible_truncation)]
+fn whole(number: Value<'_>) -> i64 {
+    number.as_f64().unwrap_or(0.0) as i64
 }
 
 fn is_id_key(key: Doc<'_>) -> bool {
@@ -347,12 +416,12 @@ fn is_id_key(key: Doc<'_>) -> bool {
 }
 
 fn check_id_index(request: &Request<'_>, id_index: Doc<'_>) -> Result<()> {
+    let spec = IndexSpec::parse(id_index, None)?;
     if let Some(Value::Document(key)) = id_index.get("key")
         && !is_id_key(key)
     {
         return Err(id_index_key(&key));
     }
-    let spec = IndexSpec::parse(id_index, None)?;
     let collation = match request.arg("collation") {
         Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
         _ => None,
@@ -377,46 +446,23 @@ fn enumeration(
     }
 }
 
-fn append_number(
-    request: &Request<'_>,
-    name: &str,
-    least: i64,
-    out: &mut DocWriter<'_>,
-) -> Result<()> {
-    let Some(number) = request.arg(name).and_then(|value| value.as_f64()) else { return Ok(()) };
-    #[allow(clippy::cast_possible_truncation)]
-    let number = number as i64;
-    if number < least {
-        return Err(number_too_small(name, least, number));
+fn append_number(request: &Request<'_>, name: &str, out: &mut DocWriter<'_>) {
+    if let Some(number) = request.arg(name) {
+        out.append(name, Value::whole(whole(number)));
     }
-    out.append(name, Value::whole(number));
-    Ok(())
 }
 
 /// A capped collection's greatest size. Source: manual "create".
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
 
-fn check_capped_size(request: &Request<'_>) -> Result<()> {
-    #[allow(clippy::cast_possible_truncation)]
-    match request.arg("size").and_then(|size| size.as_f64()).map(|size| size as i64) {
-        Some(size) if size > CAPPED_BYTES_MAX => {
-            Err(number_too_large("size", "<=", CAPPED_BYTES_MAX, size))
-        }
-        _ => Ok(()),
-    }
-}
+/// So many documents a capped collection cannot be bounded to.
+const DOCUMENTS_MAX: i64 = 1 << 31;
 
 /// A bound on documents that is not positive is no bound; mongod shows it as the greatest.
-fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) -> Result<()> {
-    const DOCUMENTS_MAX: i64 = 1 << 31;
-    let Some(max) = request.arg("max").and_then(|value| value.as_f64()) else { return Ok(()) };
-    #[allow(clippy::cast_possible_truncation)]
-    let max = max as i64;
-    if max >= DOCUMENTS_MAX {
-        return Err(number_too_large("max", "<", DOCUMENTS_MAX, max));
+fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) {
+    if let Some(max) = request.arg("max").map(whole) {
+        out.append("max", Value::whole(if max > 0 { max } else { i64::from(i32::MAX) }));
     }
-    out.append("max", Value::whole(if max > 0 { max } else { i64::from(i32::MAX) }));
-    Ok(())
 }
 
 /// What a user needs to make a collection: to create or to insert; of one who could read a view, to read what it shows.

@@ -29,6 +29,7 @@ errors! {
     no_indexes() = BadValue, "Must specify at least one index to create";
     ttl_capped() = CannotCreateIndex, "Cannot create TTL index on a capped collection";
     quorum_range() = FailedToParse, "commitQuorum has to be a non-negative number and not greater than 50";
+    quorum_standalone() = BadValue, "Standalones can't specify commitQuorum";
     quorum_empty() = FailedToParse, "commitQuorum can't be an empty string";
     quorum_mode(mode: &str) = UnknownReplWriteConcern, "No write concern mode named '{mode}' found in replica set configuration";
     quorum_unsatisfiable() = UnsatisfiableCommitQuorum, "Not enough data-bearing nodes to satisfy commit quorum";
@@ -74,10 +75,13 @@ fn run(
     writes::check_writable(&ns)?;
     collection_uuid::check(context, request, &ns)?;
     let quorum = request.arg("commitQuorum");
+    let server = context.server.clone();
     if let Some(quorum) = quorum {
+        if server.options.repl_set.is_none() {
+            return Err(quorum_standalone());
+        }
         check_quorum(quorum)?;
     }
-    let server = context.server.clone();
     let existing = server.db.collection(&ns);
     let buckets = match &existing {
         Some(collection) => server.db.buckets_of(collection)?,
@@ -127,9 +131,9 @@ fn run(
     reply.append("createdCollectionAutomatically", is_new);
     if server.options.repl_set.is_some() {
         match quorum {
-            Some(Value::Double(count)) => {
+            Some(number @ (Value::Double(_) | Value::Decimal128(_))) => {
                 #[allow(clippy::cast_possible_truncation)]
-                reply.append("commitQuorum", count as i32);
+                reply.append("commitQuorum", count_of(number) as i32);
             }
             other => {
                 reply.append("commitQuorum", other.unwrap_or("votingMembers".into()));
@@ -175,17 +179,33 @@ fn phase_text(phase: Phase) -> &'static str {
 
 /// What `commitQuorum` asks for, on a set of one member; how many have built an index is known when it is built here.
 fn check_quorum(quorum: Value<'_>) -> Result<()> {
-    if let Value::String(mode) = quorum {
-        return match mode.as_bytes() {
-            b"" => Err(quorum_empty()),
-            b"majority" | b"votingMembers" => Ok(()),
-            _ => Err(quorum_mode(&mode.to_string())),
-        };
-    }
-    match quorum.as_f64().map_or(0.0, f64::trunc) {
-        count if !(0.0..=QUORUM_MAX).contains(&count) => Err(quorum_range()),
-        count if count > 1.0 => Err(quorum_unsatisfiable()),
+    check_quorum_form(quorum)?;
+    match quorum {
+        Value::String(mode) if !matches!(mode.as_bytes(), b"majority" | b"votingMembers") => {
+            Err(quorum_mode(&mode.to_string()))
+        }
+        Value::String(_) => Ok(()),
+        number if count_of(number) > 1.0 => Err(quorum_unsatisfiable()),
         _ => Ok(()),
+    }
+}
+
+/// Checks that `commitQuorum` names a mode, or a number that a set's members could be.
+pub(super) fn check_quorum_form(quorum: Value<'_>) -> Result<()> {
+    match quorum {
+        Value::String(mode) if mode.is_empty() => Err(quorum_empty()),
+        Value::String(_) => Ok(()),
+        number if !(0.0..=QUORUM_MAX).contains(&count_of(number)) => Err(quorum_range()),
+        _ => Ok(()),
+    }
+}
+
+/// A quorum that is a number: a whole one, as mongod reads it. None at all is 0.
+fn count_of(quorum: Value<'_>) -> f64 {
+    let number = quorum.as_f64().filter(|number| !number.is_nan()).unwrap_or(0.0);
+    match quorum {
+        Value::Decimal128(_) => number.round_ties_even(),
+        _ => number.trunc(),
     }
 }
 

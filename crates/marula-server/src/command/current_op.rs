@@ -23,6 +23,7 @@ errors! {
 
 pub(super) static CURRENT: Command = Command {
     name: "currentOp",
+    takes_after_cluster_time: false,
     help: "Lists the operations that run now.",
     place: Place::Reserved,
     admin_only: true,

@@ -17,6 +17,7 @@ use crate::writes;
 
 errors! {
     name_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
+    bound_type(bound: &str) = BadValue, "{bound} key must be an object";
     bound_missing(missing: &str, given: &str) = BadValue, "{missing} must be set if {given} is set";
 }
 
@@ -98,17 +99,23 @@ struct Range<'a> {
 
 impl<'a> Range<'a> {
     fn read(request: &Request<'a>) -> Result<Option<Self>> {
-        let doc = |name: &str| {
-            request.arg(name).and_then(|bound| bound.as_doc()).filter(|bound| !bound.is_empty())
+        // A bound counts as given whatever it is.
+        let given = |name: &str| {
+            request.args.iter().find(|arg| arg.name == name).map(|arg| arg.value.get())
         };
-        match (doc("min"), doc("max")) {
-            (None, None) => Ok(None),
-            (Some(_), None) => Err(bound_missing("max", "min")),
-            (None, Some(_)) => Err(bound_missing("min", "max")),
-            (Some(min), Some(max)) => {
-                Ok(Some(Range { key: doc("keyPattern").unwrap_or(Doc::EMPTY), min, max }))
-            }
+        let (min, max) = match (given("min"), given("max")) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => return Err(bound_missing("max", "min")),
+            (None, Some(_)) => return Err(bound_missing("min", "max")),
+            (Some(min), Some(max)) => (min, max),
+        };
+        let min = min.as_doc().ok_or_else(|| bound_type("min"))?;
+        let max = max.as_doc().ok_or_else(|| bound_type("max"))?;
+        if min.is_empty() && max.is_empty() {
+            return Ok(None);
         }
+        let key = request.arg("keyPattern").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
+        Ok(Some(Range { key, min, max }))
     }
 }
 

@@ -22,6 +22,7 @@ use crate::request::Request;
 pub(super) static COMMAND: Command = Command {
     name: "dbHash",
     aliases: &["dbhash"],
+    takes_after_cluster_time: false,
     help: "Returns a digest of each collection of a database, by which two databases can be compared.",
     auth: Auth::Database(&["dbHash"]),
     run,

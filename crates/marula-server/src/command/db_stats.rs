@@ -32,12 +32,12 @@ fn run(
     }
     let scale = match request.arg("scale") {
         None => 1.0,
-        Some(scale) => match scale.as_f64() {
+        // False is no scale.
+        Some(Value::Boolean(false)) => 1.0,
+        Some(scale) => match scale_of(scale) {
             None => return Ok(Outcome::Failed("scale has to be a number > 0".to_owned())),
-            Some(scale) if scale < 1.0 => {
-                return Ok(Outcome::Failed("scale has to be > 0".to_owned()));
-            }
-            Some(scale) => scale.trunc(),
+            Some(..1) => return Ok(Outcome::Failed("scale has to be > 0".to_owned())),
+            Some(scale) => f64::from(scale),
         },
     };
     let server = context.server;
@@ -94,6 +94,14 @@ fn run(
     #[allow(clippy::cast_precision_loss)]
     reply.append("fsUsedSize", used as f64 / scale).append("fsTotalSize", total as f64 / scale);
     Ok(Outcome::Done)
+}
+
+/// A scale as an int: one beyond its range counts as none that can be.
+fn scale_of(scale: Value<'_>) -> Option<i32> {
+    let number = scale.as_f64().filter(|_| scale.kind().is_number())?;
+    let is_int = number < f64::from(i32::MAX) + 1.0;
+    #[allow(clippy::cast_possible_truncation)]
+    Some(if is_int { number as i32 } else { 0 })
 }
 
 const EMPTY_NAMES: &[&str] = &[

@@ -39,16 +39,17 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "delete",
         fields: &[
-            Field::required("deletes", Types::Documents),
+            Field::required("deletes", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
             writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
-            Field::optional("runtimeConstants", Types::DOCUMENT),
+            fields::RUNTIME_CONSTANTS,
             Field::optional("stmtId", Types::INT),
-            Field::optional("stmtIds", Types::Documents),
+            Field::optional("stmtIds", Types::ARRAY),
             Field::optional("collectionUUID", Types::Uuid),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::IS_TIME_SERIES_NAMESPACE,
+            fields::ENCRYPTION_INFORMATION,
         ],
     },
     auth: Auth::Collection(&["remove"]),
@@ -68,6 +69,7 @@ const STATEMENT_FIELDS: &[Field] = &[
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
+    writes::check_names_buckets(request, &ns)?;
     writes::check_writable(&ns)?;
     let statements = request.documents("deletes").expect("the row requires deletes");
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;

@@ -29,6 +29,11 @@ errors! {
     pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
     /// A hint that is neither a name nor a key pattern.
     pub bad_hint() = FailedToParse, "Hint must be a string or an object";
+    /// A command that names the encrypted fields of its collection.
+    pub no_encrypted_schema() = 6_371_205, "Expected an object for schema in EncryptionInformation";
+    /// An element of an array that is of another type than the others.
+    pub element_type(place: &str, field: &str, at: usize, kind: &str, expected: &str) = TypeMismatch,
+        "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type '{expected}'";
     /// A field that is there twice.
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField,
         "BSON field '{place}.{field}' is a duplicate field";
@@ -74,6 +79,8 @@ pub struct Field {
     pub refusal: Option<fn(&str) -> Error>,
     /// What else is checked of a value of the right type as it is read.
     pub form: Option<fn(FeatureVersion, Value<'_>) -> Result<()>>,
+    /// The fields of a document that stands here, where they are checked with it.
+    pub within: &'static [Field],
 }
 
 impl Field {
@@ -86,6 +93,7 @@ impl Field {
             since: FeatureVersion::V6_0,
             refusal: None,
             form: None,
+            within: &[],
         }
     }
 
@@ -112,12 +120,40 @@ impl Field {
         self
     }
 
+    /// The field, whose document has these fields.
+    pub const fn of(mut self, within: &'static [Field]) -> Field {
+        self.within = within;
+        self
+    }
+
     /// The field, which a later release added.
     pub const fn since(mut self, version: FeatureVersion) -> Field {
         self.since = version;
         self
     }
 }
+
+/// `isTimeseriesNamespace`: a router has put the buckets' name in place of a time-series collection's.
+pub const IS_TIME_SERIES_NAMESPACE: Field = Field::optional("isTimeseriesNamespace", Types::Switch);
+
+/// `runtimeConstants`: what a router has computed for all members that it asks.
+pub const RUNTIME_CONSTANTS: Field = Field::optional("runtimeConstants", Types::DOCUMENT).of(&[
+    Field::required("localNow", Types::One(Type::DateTime)),
+    Field::required("clusterTime", Types::One(Type::Timestamp)),
+    Field::optional("jsScope", Types::DOCUMENT),
+    Field::optional("isMapReduce", Types::BOOLEAN),
+]);
+
+/// `encryptionInformation`: what a driver adds to a command on a collection with encrypted fields, of which there
+/// are none.
+pub const ENCRYPTION_INFORMATION: Field = Field::optional("encryptionInformation", Types::DOCUMENT)
+    .of(&[
+        Field::optional("type", Types::NUMBER),
+        Field::required("schema", Types::DOCUMENT),
+        Field::optional("deleteTokens", Types::DOCUMENT),
+        Field::optional("crudProcessed", Types::BOOLEAN),
+    ])
+    .checked(|_, _| Err(no_encrypted_schema()));
 
 /// The types that a field takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,8 +164,6 @@ pub enum Types {
     One(Type),
     /// Any of these; messages list them in this order.
     Of(&'static [Type]),
-    /// An array of documents, such as a pipeline: null is none.
-    Documents,
     /// A boolean and nothing else, null neither.
     Switch,
     /// A document and nothing else, null neither.
@@ -145,7 +179,7 @@ impl Types {
     pub const STRING: Types = Types::One(Type::String);
     /// A document.
     pub const DOCUMENT: Types = Types::One(Type::Document);
-    /// An array.
+    /// An array: null is none.
     pub const ARRAY: Types = Types::One(Type::Array);
     /// An int and nothing else.
     pub const INT: Types = Types::One(Type::Int32);
@@ -164,7 +198,6 @@ impl Types {
             Types::Any => true,
             Types::One(only) => only == kind,
             Types::Of(several) => several.contains(&kind),
-            Types::Documents => kind == Type::Array,
             Types::Switch => kind == Type::Boolean,
             Types::Object => kind == Type::Document,
             Types::Hint => matches!(kind, Type::String | Type::Document),
@@ -177,7 +210,6 @@ impl Types {
         match self {
             Types::Any => "any type".to_owned(),
             Types::One(only) => format!("type '{}'", only.alias()),
-            Types::Documents => Types::ARRAY.expected(),
             Types::Switch => Types::BOOLEAN.expected(),
             Types::Object => Types::DOCUMENT.expected(),
             Types::Hint => Types::Of(&[Type::String, Type::Document]).expected(),
@@ -212,6 +244,11 @@ pub fn check_read(
     let field = fields.iter().find(|field| name == field.name);
     if let (Some(Types::Uuid), Value::Binary(binary)) = (field.map(|field| field.types), value) {
         check_uuid(place, name, binary)?;
+    }
+    if let (Some(field), Some(inner)) = (field, value.as_doc())
+        && !field.within.is_empty()
+    {
+        check_doc_in(version, &format!("{place}.{name}"), field.within, inner)?;
     }
     match field.and_then(|field| field.form) {
         Some(form) if !value.is_nullish() => form(version, value),
@@ -258,7 +295,7 @@ pub fn check_in(
     }
     // Null and undefined stand for a field that is left out.
     let is_nullish = matches!(kind, Type::Null | Type::Undefined);
-    if is_nullish && field.types == Types::Documents {
+    if is_nullish && field.types == Types::ARRAY {
         return Err(expected_object(name));
     }
     if is_accepted || is_nullish {

@@ -7,11 +7,12 @@ use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::{Execution, Query, Shown, Wanted, Wording, choice, planner, query, refusal};
 use marula_query::context::Context as QueryContext;
+use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::{Policy, Projection};
 use marula_query::text;
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevels};
 use crate::collection_uuid;
 use crate::context::Context;
@@ -25,6 +26,8 @@ const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
+    to_return_beside() = BadValue, "'limit' or 'batchSize' fields can not be set with 'ntoreturn' field.";
+    no_to_return() = 5_746_102, "the ntoreturn find command parameter is not supported when FCV >= 5.1";
     tailable_single_batch() = BadValue, "cannot use tailable option with the 'singleBatch' option";
     tailable_sort() = BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}";
     tailable_not_capped(asked: &str) = BadValue, "{asked} tailable cursor requested on non capped collection";
@@ -56,7 +59,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("skip", Types::NUMBER),
             Field::optional("limit", Types::NUMBER),
             Field::optional("batchSize", Types::NUMBER),
-            Field::optional("ntoreturn", Types::NUMBER),
+            Field::optional("ntoreturn", Types::NUMBER).checked(check_to_return),
             Field::optional("singleBatch", Types::Switch),
             Field::optional("allowDiskUse", Types::Switch),
             Field::optional("min", Types::Object),
@@ -70,6 +73,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("awaitData", Types::Switch),
             Field::optional("allowPartialResults", Types::Switch),
             Field::optional("let", Types::DOCUMENT),
+            fields::RUNTIME_CONSTANTS,
             Field::optional("options", Types::DOCUMENT),
             Field::optional("term", Types::NUMBER),
             Field::optional("readOnce", Types::Switch),
@@ -79,7 +83,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("$_resumeAfter", Types::DOCUMENT),
             Field::optional("maxTimeMS", Types::NUMBER),
             Field::optional("collectionUUID", Types::Uuid),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::ENCRYPTION_INFORMATION,
         ],
     },
     named: Named::BY_UUID,
@@ -87,6 +91,11 @@ pub(super) static COMMAND: Command = Command {
     run,
     ..Command::DEFAULT
 };
+
+/// Checks `ntoreturn`, which messages of older clients had.
+fn check_to_return(_: FeatureVersion, count: Value<'_>) -> Result<()> {
+    query_args::count_or_zero("ntoreturn", Some(count)).map(drop)
+}
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = query_args::readable_namespace(request)?;
@@ -191,6 +200,10 @@ impl<'a> FindArgs<'a> {
             no_cursor_timeout: request.flag("noCursorTimeout"),
             tail,
         };
+        if request.arg("ntoreturn").is_some() {
+            let is_beside = request.arg("limit").or(request.arg("batchSize")).is_some();
+            return Err(if is_beside { to_return_beside() } else { no_to_return() });
+        }
         if args.tail != Tail::No {
             if args.single_batch {
                 return Err(tailable_single_batch());

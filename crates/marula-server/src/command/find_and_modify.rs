@@ -16,7 +16,7 @@ use marula_query::sort::SortPattern;
 use marula_query::text;
 use marula_query::update::{Update, UpdateOptions, check_array_filters};
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::find::parse_projection;
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::Check;
@@ -65,13 +65,13 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("bypassDocumentValidation", Types::FLAG),
             writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
-            Field::optional("runtimeConstants", Types::DOCUMENT),
+            fields::RUNTIME_CONSTANTS,
             Field::optional("stmtId", Types::INT),
             // Read, and of no meaning.
-            Field::optional("batchSize", Types::Any),
+            Field::optional("batchSize", Types::INT),
             Field::optional("singleBatch", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::ENCRYPTION_INFORMATION,
         ],
     },
     auth: Auth::Content(demands),

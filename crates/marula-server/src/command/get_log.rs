@@ -3,7 +3,8 @@
 use marula_bson::{ByteSlice, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, Fields, Outcome, Place, fields};
+use crate::auth::args;
 use crate::context::Context;
 use crate::request::Request;
 
@@ -17,6 +18,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Returns the last lines of the log, or the warnings of the start.",
     place: Place::Reserved,
     admin_only: true,
+    fields: Fields::Strict { place: "getLog", fields: &[] },
     auth: Auth::Cluster(&["getLog"]),
     run,
     ..Command::DEFAULT
@@ -30,8 +32,11 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let Value::String(name) = request.first.value.get() else {
-        return Err(wrong_type(request.first.value.kind().alias()));
+    let name = match request.first.value.get() {
+        Value::String(name) if name.contains(&0) => return Err(args::embedded_nul()),
+        Value::String(name) => name,
+        value if value.is_nullish() => return Err(fields::missing_field("getLog", "getLog")),
+        other => return Err(wrong_type(other.kind().alias())),
     };
     let log = &context.server.log;
     let (lines, total) = match name.as_bytes() {

@@ -7,14 +7,16 @@ use marula_db::Namespace;
 use marula_error::{Result, codes, errors};
 use marula_plan::tally::{self, Detail};
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::auth::access::Access;
 use crate::auth::check;
+use crate::cluster_fields;
 use crate::context::Context;
 use crate::cursor::{Filled, Parked};
 use crate::find_source::{FindSource, Tail};
 use crate::net::service::{Arm, Reason};
+use crate::pipeline_source::PipelineSource;
 use crate::query_args;
 use crate::request::Request;
 use crate::stable_api;
@@ -34,6 +36,7 @@ const EXECUTING: &str = "Executor error during getMore";
 
 pub(super) static COMMAND: Command = Command {
     name: "getMore",
+    takes_after_cluster_time: false,
     help: "Gives the next batch of a cursor that find, aggregate or a list command has opened.",
     place: Place::Pool,
     kind: Kind::GetMore,
@@ -48,7 +51,8 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("batchSize", Types::NUMBER),
             Field::optional("maxTimeMS", Types::NUMBER),
             Field::optional("term", Types::NUMBER),
-            Field::optional("lastKnownCommittedOpTime", Types::DOCUMENT),
+            Field::optional("lastKnownCommittedOpTime", Types::DOCUMENT)
+                .checked(|_, time| cluster_fields::check_op_time(time)),
         ],
     },
     auth: Auth::User,
@@ -58,13 +62,11 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let Value::Int64(id) = request.first.value.get() else {
+        if request.first.value.get().is_nullish() {
+            return Err(fields::missing_field("getMore", "getMore"));
+        }
         let kind: Type = request.first.value.kind();
-        return Err(super::fields::wrong_type(
-            "getMore",
-            "getMore".into(),
-            kind.alias(),
-            "type 'long'",
-        ));
+        return Err(fields::wrong_type("getMore", "getMore".into(), kind.alias(), "type 'long'"));
     };
     let collection = request.text("collection").unwrap_or_default().to_string();
     if collection.is_empty() {
@@ -114,8 +116,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Err(error) => {
             cursors.finish(id);
             return Err(match error.code() {
-                // What is read, or the place in it, is gone: that is said as it is.
-                codes::QueryPlanKilled => error,
+                // What a query reads, or the place in it, is gone: that is said as it is.
+                codes::QueryPlanKilled if is_query(&mut cursor) => error,
                 codes::CappedPositionLost if !tails_on => error,
                 _ => error.caused_by(EXECUTING),
             });
@@ -158,6 +160,12 @@ fn check_owner(id: i64, access: &Access, cursor: &Parked) -> Result<()> {
 fn tail_of(cursor: &mut Parked) -> Tail {
     let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
     source.map_or(Tail::No, |source| source.tail)
+}
+
+/// Whether what it reads is a query, and no longer pipeline.
+fn is_query(cursor: &mut Parked) -> bool {
+    let source: Option<&mut PipelineSource> = cursor.source.as_any().downcast_mut();
+    source.is_none_or(|source| source.is_query())
 }
 
 /// Whether it came to the end and looks behind it for more.

@@ -3,10 +3,15 @@
 use marula_bson::{DocWriter, Value};
 use marula_error::Result;
 
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::parameters::{self, ROWS, Refused};
 use crate::request::Request;
+
+/// How `getParameter` shows them.
+const HOW_FIELDS: &[Field] =
+    &[Field::optional("showDetails", Types::FLAG), Field::optional("allParameters", Types::FLAG)];
 
 pub(super) static GET: Command = Command {
     name: "getParameter",
@@ -37,6 +42,9 @@ fn get(
     let option = |name: &str| {
         how.as_doc().and_then(|how| how.get(name)).is_some_and(|value| value.is_truthy())
     };
+    if let Value::Document(how) = how {
+        fields::check_doc("getParameter", HOW_FIELDS, how)?;
+    }
     let shows_all = how == Value::String("*".into()) || option("allParameters");
     let shows_details = option("showDetails");
     let mut found = false;

@@ -14,7 +14,7 @@ use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 
 use super::build_info::DOCUMENT_BYTES_MAX;
-use super::fields::{self, Field, Fields, Types};
+use super::fields::{Field, Fields, Types};
 use super::{Auth, Command, Outcome, Place, sasl};
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
@@ -42,8 +42,10 @@ const APP_NAME_BYTES_MAX: usize = 128;
 const METADATA_BYTES_MAX: usize = 512;
 
 errors! {
+    mechs_type(kind: &str) = TypeMismatch, "BSON field 'hello.saslSupportedMechs' is the wrong type '{kind}', expected types '[string, object']";
     metadata_twice() = ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello";
-    metadata_type() = TypeMismatch, "The client metadata document must be a document";
+    /// Metadata of a client that is no document.
+    pub metadata_type() = TypeMismatch, "The client metadata document must be a document";
     metadata_too_large(max: usize) = ClientMetadataDocumentTooLarge, "The client metadata document must be less then or equal to {max} bytes";
     metadata_no_doc(field: &str) = ClientMetadataMissingField, "Missing required sub-document '{field}' in the client metadata document";
     metadata_no_field(field: &str) = ClientMetadataMissingField, "Missing required field '{field}' in the client metadata document";
@@ -66,10 +68,22 @@ const TOPOLOGY_COUNTER: i64 = 0;
 
 const FIELDS: &[Field] = &[
     Field::optional("compression", Types::ARRAY),
-    Field::optional("topologyVersion", Types::DOCUMENT),
-    Field::optional("maxAwaitTimeMS", Types::NUMBER),
-    Field::optional("saslSupportedMechs", Types::Of(&[Type::String, Type::Document])),
+    Field::optional("topologyVersion", Types::DOCUMENT).of(VERSION_FIELDS),
+    Field::optional("maxAwaitTimeMS", Types::NUMBER).checked(check_await),
+    Field::optional("saslSupportedMechs", Types::Of(&[Type::String, Type::Document]))
+        .or(mechs_type),
     Field::optional("speculativeAuthenticate", Types::DOCUMENT),
+    Field::optional("hostInfo", Types::STRING),
+    Field::optional("internalClient", Types::DOCUMENT).of(INTERNAL_FIELDS),
+    Field::optional("loadBalanced", Types::BOOLEAN),
+    Field::optional("helloOk", Types::FLAG),
+    Field::optional("hangUpOnStepDown", Types::FLAG),
+    Field::optional("forShell", Types::FLAG),
+];
+
+const INTERNAL_FIELDS: &[Field] = &[
+    Field::optional("minWireVersion", Types::NUMBER),
+    Field::required("maxWireVersion", Types::NUMBER),
 ];
 
 const VERSION_FIELDS: &[Field] = &[
@@ -156,6 +170,9 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     if let Some(compression) = request.arg("compression").and_then(|value| value.as_array()) {
         context.connection.compressors.clear();
         for element in compression {
+            if element.value.get().is_nullish() {
+                continue;
+            }
             let Value::String(name) = element.value.get() else {
                 let kind = element.value.kind().alias();
                 return Err(compressor_type(request.command.name, element.name, kind));
@@ -172,7 +189,8 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     Ok(())
 }
 
-fn check_metadata(metadata: Doc<'_>) -> Result<()> {
+/// Checks what a client says of itself.
+pub(crate) fn check_metadata(metadata: Doc<'_>) -> Result<()> {
     if metadata.as_bytes().len() > METADATA_BYTES_MAX && metadata.get("mongos").is_none() {
         // mongod cuts what is long in others' metadata; what must be there is small.
         tracing::debug!(bytes = metadata.as_bytes().len(), "long client metadata");
@@ -211,6 +229,15 @@ fn check_part(metadata: Doc<'_>, part: &str, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Checks how long a client wants to wait.
+fn check_await(_: FeatureVersion, wait: Value<'_>) -> Result<()> {
+    #[allow(clippy::cast_possible_truncation)]
+    match wait.as_f64().unwrap_or(0.0) as i64 {
+        negative @ ..0 => Err(await_negative(negative)),
+        _ => Ok(()),
+    }
+}
+
 /// How long the client wants to wait for a change, if it does.
 fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Duration>> {
     let version = request.arg("topologyVersion").and_then(|value| value.as_doc());
@@ -222,8 +249,6 @@ fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Durati
         (Some(_), None) => return Err(version_without_await()),
         (Some(version), Some(wait)) => (version, wait),
     };
-    let place = format!("{}.topologyVersion", request.command.name);
-    fields::check_doc(&place, VERSION_FIELDS, version)?;
     #[allow(clippy::cast_possible_truncation)]
     let wait_ms = wait as i64;
     let wait_ms_u64 = u64::try_from(wait_ms).map_err(|_| await_negative(wait_ms))?;

@@ -1,16 +1,18 @@
 //! `reIndex` and `setIndexCommitQuorum`: what concerns indexes as they are built.
 
-use marula_bson::{DocWriter, Type, Value};
+use marula_bson::{Doc, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 
-use super::fields::{Field, Types};
+use super::create_indexes;
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
 errors! {
     not_standalone(ns: &Namespace) = IllegalOperation, "reIndex is only allowed on a standalone mongod instance. Cannot reIndex '{ns}' while replication is active";
+    views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
     no_collection(ns: &Namespace) = NamespaceNotFound, "Collection '{ns}' was not found.";
     no_names(ns: &Namespace) = IndexNotFound, "Cannot set a new commit quorum on an index build in collection '{ns}' without providing any indexes.";
     no_build(ns: &Namespace) = IndexNotFound, "Cannot find an index build on collection '{ns}' with the provided index names";
@@ -19,8 +21,6 @@ errors! {
 pub(super) static REINDEX: Command = Command {
     name: "reIndex",
     help: "Would build a collection's indexes anew on a standalone server, which this is not.",
-    writes: true,
-    takes_write_concern: true,
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["reIndex"]),
     run: |_, request, _| Err(not_standalone(&request.namespace()?)),
@@ -31,7 +31,7 @@ pub(super) static SET_COMMIT_QUORUM: Command = Command {
     name: "setIndexCommitQuorum",
     help: "Changes how many members must have built an index; a build here ends within its command.",
     takes_write_concern: true,
-    fields: Fields::Strict {
+    fields: Fields::Known {
         place: "setIndexCommitQuorum",
         fields: &[
             Field::required("indexNames", Types::ARRAY),
@@ -58,11 +58,22 @@ fn set_commit_quorum(
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
+    let names = request.arg("indexNames").and_then(|names| names.as_array()).unwrap_or(Doc::EMPTY);
+    for (at, name) in names.values().enumerate() {
+        if !matches!(name, Value::String(_) | Value::Null | Value::Undefined) {
+            let (place, kind) = (request.command.name, name.kind().alias());
+            return Err(fields::element_type(place, "indexNames", at, kind, "string"));
+        }
+    }
+    create_indexes::check_quorum_form(request.arg("commitQuorum").unwrap_or(Value::Null))?;
+    if ns.collection() == "system.views" {
+        return Err(views_are_locked());
+    }
     if ctx.server.db.collection(&ns).is_none() {
         return Err(no_collection(&ns));
     }
-    match request.arg("indexNames") {
-        Some(Value::Array(names)) if names.is_empty() => Err(no_names(&ns)),
-        _ => Err(no_build(&ns)),
+    match names.values().all(|name| name.is_nullish()) {
+        true => Err(no_names(&ns)),
+        false => Err(no_build(&ns)),
     }
 }

@@ -5,7 +5,7 @@ use marula_db::Collection;
 use marula_db::write::InsertReport;
 use marula_error::{Error, Result, errors};
 
-use super::fields::{Field, Types};
+use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
@@ -31,15 +31,16 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "insert",
         fields: &[
-            Field::required("documents", Types::Documents),
+            Field::required("documents", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
             writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("stmtId", Types::INT),
-            Field::optional("stmtIds", Types::Documents),
+            Field::optional("stmtIds", Types::ARRAY),
             Field::optional("maxTimeMS", Types::NUMBER),
             Field::optional("collectionUUID", Types::Uuid),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::IS_TIME_SERIES_NAMESPACE,
+            fields::ENCRYPTION_INFORMATION,
         ],
     },
     auth: Auth::Content(demands),
@@ -58,6 +59,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     // An array of anything else than documents fails as a whole, before any is written.
     let documents: Vec<Doc<'_>> = documents.collect::<Result<_>>()?;
     write_reply::check_batch_size(documents.len())?;
+    writes::check_names_buckets(request, &ns)?;
     let is_inline = !ctx.may_wait();
     let bytes: usize = documents.iter().map(|doc| doc.as_bytes().len()).sum();
     let collection = ctx.server.db.collection(&ns);

@@ -21,7 +21,7 @@ pub(super) static COMMAND: Command = Command {
     in_api_v1: true,
     fields: Fields::Strict {
         place: "killCursors",
-        fields: &[Field::required("cursors", Types::Documents)],
+        fields: &[Field::required("cursors", Types::ARRAY)],
     },
     auth: Auth::User,
     run,
@@ -38,6 +38,7 @@ fn run(
     for element in request.arg("cursors").and_then(|ids| ids.as_array()).into_iter().flatten() {
         match element.value.get() {
             Value::Int64(id) => ids.push(id),
+            Value::Null | Value::Undefined => {}
             other => return Err(not_an_id(element.name, other.kind().alias())),
         }
     }

@@ -24,6 +24,7 @@ use crate::write_lock::WriteLock;
 errors! {
     code_type(field: &str) = BadValue, "'{field}' must be of string or code type";
     scope_type() = BadValue, "'scope' must be an object";
+    sort_empty() = 15_976, "The mapReduce sort option must have at least one sort key";
     limit_not_positive() = 15958, "The limit specified to mapReduce must be positive";
     out_type() = BadValue, "'out' must be either a string or an object";
     out_without_mode() = BadValue, "'out' requires 'replace', 'merge' or 'reduce'";
@@ -49,8 +50,8 @@ const EXECUTING: &str = "MapReduce internal error";
 pub(super) static COMMAND: Command = Command {
     name: "mapReduce",
     aliases: &["mapreduce"],
+    takes_after_cluster_time: false,
     help: "Gathers values by key with functions in JavaScript. Pipelines do the same faster.",
-    takes_write_concern: true,
     fields: Fields::Strict {
         place: "mapReduce",
         fields: &[
@@ -65,7 +66,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("scope", Types::Any),
             Field::optional("verbose", Types::BOOLEAN),
             Field::optional("jsMode", Types::BOOLEAN),
-            Field::optional("bypassDocumentValidation", Types::FLAG),
+            Field::optional("bypassDocumentValidation", Types::BOOLEAN),
             Field::optional("maxTimeMS", Types::NUMBER),
         ],
     },
@@ -95,12 +96,15 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         map: code(request, "map")?.ok_or_else(|| code_type("map"))?,
         reduce: code(request, "reduce")?.ok_or_else(|| code_type("reduce"))?,
         finalize: code(request, "finalize")?,
-        scope: match request.arg("scope") {
-            None => DocBuf::new(),
+        scope: match request.given("scope") {
+            None | Some(Value::Null) => DocBuf::new(),
             Some(Value::Document(scope)) => scope.to_buf(),
             Some(_) => return Err(scope_type()),
         },
     });
+    if request.arg("sort").and_then(|sort| sort.as_doc()).is_some_and(Doc::is_empty) {
+        return Err(sort_empty());
+    }
     let output = output(request)?;
     let limit = limit(request)?;
     let collection = ctx.server.db.collection(&ns);
@@ -154,8 +158,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 
 /// The text of a function.
 fn code(request: &Request<'_>, field: &str) -> Result<Option<String>> {
-    match request.arg(field) {
-        None => Ok(None),
+    match request.given(field) {
+        None | Some(Value::Null) => Ok(None),
         Some(Value::String(code) | Value::Code(code)) => Ok(Some(code.to_str_lossy().into_owned())),
         Some(_) => Err(code_type(field)),
     }

@@ -49,7 +49,7 @@ mod get_log;
 mod get_more;
 mod get_parameter;
 mod grant_to_user;
-mod hello;
+pub(crate) mod hello;
 mod host_info;
 mod index_builds;
 mod insert;
@@ -250,6 +250,8 @@ pub struct Command {
     pub takes_write_concern: bool,
     /// Which levels of `readConcern` it takes beside `local`.
     pub read_concern: ReadConcernLevels,
+    /// Whether it may be asked to see what was written until a time.
+    pub takes_after_cluster_time: bool,
     /// Whether `txnNumber` may number its statements, so that a retry is not done again.
     pub is_retryable_write: bool,
     /// Whether it may run inside a multi-document transaction.
@@ -294,6 +296,7 @@ impl Command {
         writes: false,
         takes_write_concern: false,
         read_concern: ReadConcernLevels::Local,
+        takes_after_cluster_time: true,
         is_retryable_write: false,
         in_transaction: false,
         in_api_v1: false,

@@ -9,6 +9,7 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "ping",
+    takes_after_cluster_time: false,
     help: "Answers at once; a driver uses it to see that the server is there.",
     place: Place::Inline,
     in_api_v1: true,

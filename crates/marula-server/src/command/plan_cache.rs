@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
+use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Collection;
 use marula_error::{Result, errors};
 use marula_plan::cache::{self, PlanCache};
@@ -136,7 +136,7 @@ fn set_filter(
             _ => return Err(index_type()),
         }
     }
-    if request.arg("query").is_none() {
+    if request.given("query").is_none() {
         return Err(query_missing());
     }
     if let Some((shape, asked)) = named_shape(ctx, request, &collection)? {
@@ -161,23 +161,27 @@ fn named_shape(
     collection: &Collection,
 ) -> Result<Option<(u64, DocBuf)>> {
     const OPTIONAL: [&str; 3] = ["sort", "projection", "collation"];
-    let filter = match request.arg("query") {
-        Some(Value::Document(filter)) => filter,
+    // An array is as good as a document; null is none.
+    let doc = |name: &str| match request.given(name) {
+        None => Ok(None),
+        Some(Value::Document(doc) | Value::Array(doc)) => Ok(Some(doc)),
+        Some(_) => Err(optional_type(name)),
+    };
+    let filter = match request.given("query") {
+        Some(Value::Document(filter) | Value::Array(filter)) => filter,
         Some(_) => return Err(query_type()),
-        None if OPTIONAL.iter().any(|field| request.arg(field).is_some()) => return Err(no_query()),
+        None if OPTIONAL.iter().any(|field| request.given(field).is_some()) => {
+            return Err(no_query());
+        }
         None => return Ok(None),
     };
-    for field in OPTIONAL {
-        if request.arg(field).is_some_and(|value| value.kind() != Type::Document) {
-            return Err(optional_type(field));
-        }
-    }
-    if request.arg("collation").and_then(|doc| doc.as_doc()).is_some_and(Doc::is_empty) {
+    let sort = doc("sort")?.unwrap_or(Doc::EMPTY);
+    let projection = doc("projection")?.unwrap_or(Doc::EMPTY);
+    let collation = doc("collation")?;
+    if collation.is_some_and(Doc::is_empty) {
         return Err(collation_empty());
     }
-    let doc = |name: &str| request.arg(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY);
-    let (sort, projection) = (doc("sort"), doc("projection"));
-    let collation = request.arg("collation");
+    let collation = collation.map(Value::Document);
     let context = query_args::query_context(ctx, Some(collection), collation, None)
         .map_err(|error| error.caused_by("unable to parse collation"))?;
     let mut query = query_args::parse_query(filter, context)?;

@@ -16,6 +16,7 @@ use crate::writes;
 errors! {
     users_stay() = IllegalOperation, "renaming system.users collection or renaming to system.users is not allowed";
     version_stays() = IllegalOperation, "renaming the server configuration collection (admin.system.version) is not allowed";
+    drop_target_type(kind: &str) = TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '{kind}', expected types '[bool, binData']";
     uuid_across_databases() = InvalidOptions, "Cannot provide an expected collection UUID when renaming between databases";
     invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
     bad_source(reason: &str) = IllegalOperation, "error with source namespace: {reason}";
@@ -35,9 +36,10 @@ pub(super) static COMMAND: Command = Command {
         place: "renameCollection",
         fields: &[
             Field::required("to", Types::STRING),
-            Field::optional("dropTarget", Types::Of(&[Type::Boolean, Type::Binary])),
+            Field::optional("dropTarget", Types::Of(&[Type::Boolean, Type::Binary]))
+                .or(drop_target_type),
             Field::optional("stayTemp", Types::BOOLEAN),
-            Field::optional("collectionUUID", Types::One(Type::Binary)),
+            Field::optional("collectionUUID", Types::Uuid),
         ],
     },
     auth: Auth::Content(demands),

@@ -7,12 +7,15 @@
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Error, Result, errors};
 
-use super::{Auth, Command, Outcome};
+use super::fields::{Field, Types};
+use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::replica_set::{self, Doing};
 use crate::request::Request;
 
 errors! {
+    commitment_type(kind: &str) = TypeMismatch, "Expected boolean or number type for field \"commitmentStatus\", found {kind}";
+    initial_sync_type(kind: &str) = TypeMismatch, "Expected boolean or number type for field \"initialSync\", found {kind}";
     no_replication() = NoReplicationEnabled, "not running with --replSet";
     no_replication_to_initiate() = NoReplicationEnabled, "This node was not started with replication enabled.";
     already_initialized() = AlreadyInitialized, "already initialized";
@@ -28,6 +31,10 @@ const BASE: Command =
 pub(super) static GET_STATUS: Command = Command {
     name: "replSetGetStatus",
     help: "Returns the state of the replica set as this member sees it.",
+    fields: Fields::Known {
+        place: "replSetGetStatus",
+        fields: &[Field::optional("initialSync", Types::FLAG).or(initial_sync_type)],
+    },
     auth: Auth::Cluster(&["replSetGetStatus"]),
     run: get_status,
     ..BASE
@@ -36,6 +43,10 @@ pub(super) static GET_STATUS: Command = Command {
 pub(super) static GET_CONFIG: Command = Command {
     name: "replSetGetConfig",
     help: "Returns the configuration of the replica set.",
+    fields: Fields::Known {
+        place: "replSetGetConfig",
+        fields: &[Field::optional("commitmentStatus", Types::FLAG).or(commitment_type)],
+    },
     auth: Auth::Cluster(&["replSetGetConfig"]),
     run: get_config,
     ..BASE

@@ -22,6 +22,7 @@ use crate::request::Request;
 
 errors! {
     not_enabled(mechanism: &str) = MechanismUnavailable, "Received authentication for mechanism {mechanism} which is not enabled";
+    no_mechanism() = BadValue, "Auth mechanism not specified";
     not_there(mechanism: &str, db: &str) = MechanismUnavailable, "Unsupported mechanism '{mechanism}' on authentication database '{db}'";
     no_conversation() = ProtocolError, "No SASL session state found";
     other_conversation() = ProtocolError, "sasl: Mismatched conversation id";
@@ -96,10 +97,10 @@ pub(super) static AUTHENTICATE: Command = Command {
         fields: &[
             Field::required("mechanism", Types::STRING),
             Field::optional("user", Types::STRING),
-            Field::optional("db", Types::STRING),
         ],
     },
     run: |_, request, _| match request.text("mechanism") {
+        Some(mechanism) if mechanism == "" => Err(no_mechanism()),
         Some(mechanism) if mechanism != "MONGODB-X509" => {
             let name = mechanism.to_string();
             let is_known = MECHANISMS.contains(&name.as_str());
@@ -204,8 +205,9 @@ fn go_on(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     // It is put back only when it goes on: a failure ends it.
-    let mut conversation = ctx.connection.conversation.take().ok_or_else(no_conversation)?;
-    let payload = Payload::parse(request.arg("payload"))?;
+    let conversation = ctx.connection.conversation.take();
+    let payload = Payload::parse(request.given("payload"))?;
+    let mut conversation = conversation.ok_or_else(no_conversation)?;
     if request.arg("conversationId") != Some(Value::Int32(CONVERSATION_ID)) {
         return Err(other_conversation());
     }

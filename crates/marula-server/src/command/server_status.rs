@@ -22,6 +22,7 @@ use crate::server::Server;
 
 pub(super) static COMMAND: Command = Command {
     name: "serverStatus",
+    takes_after_cluster_time: false,
     help: "Returns the server's numbers: operations, connections, memory, network, storage engine and more.",
     place: Place::Reserved,
     auth: Auth::Cluster(&["serverStatus"]),

@@ -84,8 +84,8 @@ const USER_FIELDS: &[Field] =
 const PATTERN_FIELDS: &[Field] = &[
     Field::optional("lsid", Types::DOCUMENT),
     Field::optional("uid", Types::One(Type::Binary)),
-    Field::optional("users", Types::Documents),
-    Field::optional("roles", Types::Documents),
+    Field::optional("users", Types::ARRAY),
+    Field::optional("roles", Types::ARRAY),
 ];
 
 const ROLE_FIELDS: &[Field] =

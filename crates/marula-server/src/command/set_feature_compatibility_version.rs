@@ -11,6 +11,7 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::args;
 use crate::context::Context;
 use crate::request::Request;
 
@@ -52,6 +53,7 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
     let name = match request.first.value.get() {
+        Value::String(name) if name.contains(&0) => return Err(args::embedded_nul()),
         Value::String(name) => name.to_string(),
         Value::Null | Value::Undefined => return Err(fields::missing_field(PLACE, PLACE)),
         other => return Err(version_type(other.kind().alias())),

@@ -3,10 +3,11 @@
 //!
 //! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
 
-use marula_bson::{DocWriter, Value, doc_fields};
+use marula_bson::{Doc, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 use marula_query::javascript;
 
+use super::fields::{self, Field};
 use super::{Auth, Command, Fields, Outcome, Place, Types};
 use crate::context::Context;
 use crate::request::Request;
@@ -14,6 +15,10 @@ use crate::request::Request;
 errors! {
     no_get_last_error() = 5_739_000, "getLastError command is not supported";
     log_name_type(kind: &str) = TypeMismatch, "BSON field 'logRotate.logRotate' is the wrong type '{kind}', expected types '[bool, string']";
+    host_empty(text: &str) = FailedToParse, "Empty host component parsing HostAndPort from \"{text}\"";
+    two_colons(text: &str) = FailedToParse, "More than one ':' detected. If this is an ipv6 address, it needs to be surrounded by '[' and ']'; {text}";
+    port_range(port: i32, text: &str) = FailedToParse, "Port number {port} out of range parsing HostAndPort from \"{text}\"";
+    port_no_number() = FailedToParse, "Did not consume whole string.";
     no_such_log() = NoSuchKey, "Log rotation failed due to one or more errors";
 }
 
@@ -23,6 +28,10 @@ const ADMIN: Command = Command { admin_only: true, ..INLINE };
 pub(super) static FEATURES: Command = Command {
     name: "features",
     help: "Returns which features this server was built with.",
+    fields: Fields::Strict {
+        place: "features",
+        fields: &[Field::optional("oidReset", Types::FLAG)],
+    },
     run: |context, _, reply| {
         if javascript::is_enabled() {
             doc_fields!(reply; "js": { "utf8": true });
@@ -77,7 +86,11 @@ pub(super) static CONN_POOL_SYNC: Command = Command {
 pub(super) static DROP_CONNECTIONS: Command = Command {
     name: "dropConnections",
     help: "Closes the connections that this server has opened to the named hosts, of which there are none.",
-    run: |_, _, _| Ok(Outcome::Done),
+    fields: Fields::Strict {
+        place: "dropConnections",
+        fields: &[Field::required("hostAndPort", Types::ARRAY)],
+    },
+    run: drop_connections,
     auth: Auth::Cluster(&["dropConnections"]),
     ..ADMIN
 };
@@ -96,9 +109,8 @@ pub(super) static DRIVER_OID_TEST: Command = Command {
     help: "Returns the ObjectId that it was sent, for drivers' tests.",
     run: |_, request, reply| {
         let id = request.first.value.get();
-        if let Value::ObjectId(oid) = id {
-            reply.append("oid", id).append("str", oid.to_string().as_str());
-        }
+        let Value::ObjectId(oid) = id else { return Ok(Outcome::Failed("not oid".to_owned())) };
+        reply.append("oid", id).append("str", oid.to_string().as_str());
         Ok(Outcome::Done)
     },
     ..INLINE
@@ -113,6 +125,45 @@ pub(super) static LOG_ROTATE: Command = Command {
     auth: Auth::Cluster(&["logRotate"]),
     ..ADMIN
 };
+
+fn drop_connections(
+    _: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let hosts = request.arg("hostAndPort").and_then(|hosts| hosts.as_array());
+    for (at, host) in hosts.unwrap_or(Doc::EMPTY).values().enumerate() {
+        match host {
+            Value::String(host) => check_host(&host.to_string())?,
+            Value::Null | Value::Undefined => {}
+            other => {
+                let (place, kind) = (request.command.name, other.kind().alias());
+                return Err(fields::element_type(place, "hostAndPort", at, kind, "string"));
+            }
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Checks that a text names a host, and a port if it has one.
+fn check_host(text: &str) -> Result<()> {
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => return Err(two_colons(text)),
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(host_empty(text));
+    }
+    match port.map(str::parse::<i32>) {
+        None | Some(Ok(1..=65_535)) => Ok(()),
+        Some(Ok(port)) => Err(port_range(port, text)),
+        Some(Err(_)) => Err(port_no_number()),
+    }
+}
 
 fn conn_pool_stats(
     _: &mut Context<'_>,

@@ -4,15 +4,20 @@
 
 use marula_error::{Result, errors};
 
+use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
 
 errors! {
     outside(name: &str) = CommandFailed, "{name} must be run within a transaction";
 }
 
+const FIELDS: &[Field] = &[Field::optional("recoveryToken", Types::DOCUMENT)
+    .of(&[Field::optional("recoveryShardId", Types::STRING)])];
+
 pub(super) static COMMIT: Command = Command {
     name: "commitTransaction",
     help: "Makes the writes of a session's transaction visible together.",
+    fields: Fields::Strict { place: "commitTransaction", fields: FIELDS },
     run: |_, _, _| refuse("commitTransaction"),
     ..END
 };
@@ -20,6 +25,7 @@ pub(super) static COMMIT: Command = Command {
 pub(super) static ABORT: Command = Command {
     name: "abortTransaction",
     help: "Forgets the writes of a session's transaction.",
+    fields: Fields::Strict { place: "abortTransaction", fields: FIELDS },
     run: |_, _, _| refuse("abortTransaction"),
     ..END
 };
@@ -30,7 +36,6 @@ const END: Command = Command {
     takes_write_concern: true,
     in_transaction: true,
     in_api_v1: true,
-    fields: Fields::Any,
     auth: Auth::User,
     ..Command::DEFAULT
 };

@@ -20,6 +20,7 @@ use crate::write_reply::{self, clamp};
 use crate::writes;
 
 errors! {
+    supplied_without_upsert() = FailedToParse, "cannot specify 'upsertSupplied: true' for a non-upsert operation";
     update_type() = FailedToParse, "Update argument must be either an object or an array";
     pub(super) sorted_multi() = FailedToParse, "a sort chooses the one document to change: it does not go with multi: true";
 }
@@ -37,16 +38,17 @@ pub(super) static COMMAND: Command = Command {
     fields: Fields::Strict {
         place: "update",
         fields: &[
-            Field::required("updates", Types::Documents),
+            Field::required("updates", Types::ARRAY),
             Field::optional("ordered", Types::BOOLEAN),
             Field::optional("bypassDocumentValidation", Types::FLAG),
             writes::BYPASS_EMPTY_TS_REPLACEMENT,
             Field::optional("let", Types::DOCUMENT),
-            Field::optional("runtimeConstants", Types::DOCUMENT),
+            fields::RUNTIME_CONSTANTS,
             Field::optional("stmtId", Types::INT),
-            Field::optional("stmtIds", Types::Documents),
+            Field::optional("stmtIds", Types::ARRAY),
             Field::optional("collectionUUID", Types::Uuid),
-            Field::optional("encryptionInformation", Types::DOCUMENT),
+            fields::IS_TIME_SERIES_NAMESPACE,
+            fields::ENCRYPTION_INFORMATION,
         ],
     },
     auth: Auth::Content(demands),
@@ -65,7 +67,7 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::optional("hint", Types::Hint),
     Field::optional("multi", Types::BOOLEAN),
     Field::optional("upsert", Types::BOOLEAN),
-    Field::optional("upsertSupplied", Types::BOOLEAN),
+    Field::optional("upsertSupplied", Types::Switch),
     Field::optional("collation", Types::DOCUMENT),
     Field::optional("sort", Types::DOCUMENT).since(FeatureVersion::V8_0),
 ];
@@ -102,6 +104,15 @@ pub(super) fn check_update(
     }
 }
 
+/// Checks that a router has supplied the document to insert only where one may be inserted.
+fn check_supplied(statement: &Doc<'_>) -> Result<()> {
+    let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
+    match flag("upsertSupplied") && !flag("upsert") {
+        true => Err(supplied_without_upsert()),
+        false => Ok(()),
+    }
+}
+
 /// Reads a statement whose form is checked.
 fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> Statement<'a> {
     let flag = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
@@ -123,6 +134,7 @@ fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> S
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
+    writes::check_names_buckets(request, &ns)?;
     writes::check_writable(&ns)?;
     let statements = request.documents("updates").expect("the row requires updates");
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
@@ -149,6 +161,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         |index, op| {
             let statement = read_statement(&statements[index], request, op.ids.at(index));
             let outcome = collection_uuid::check(ctx, request, &ns)
+                .and_then(|()| check_supplied(&statements[index]))
                 .and_then(|()| statement.run(ctx, &ns, op));
             if let Some(done) = &mut ctx.statements {
                 let counts = outcome.as_ref().map(|updated| counts(updated.as_ref()));

@@ -85,7 +85,11 @@ impl Asked {
 
 /// Whether a value is the number that asks for all of a database: one, and what is behind its point does not count.
 pub(super) fn is_one(value: Value<'_>) -> bool {
-    value.kind().is_number() && value.as_f64().is_some_and(|number| number.trunc() == 1.0)
+    let number = match value {
+        Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
+        _ => value.as_f64().filter(|_| value.kind().is_number()).map(f64::trunc),
+    };
+    number == Some(1.0)
 }
 
 /// What is shown of a user.

@@ -18,6 +18,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "validate",
+    takes_after_cluster_time: false,
     help: "Checks that every document is well formed, that every index has exactly its entries, and that the counters are exact.",
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["validate"]),

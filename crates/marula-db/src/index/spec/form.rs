@@ -88,7 +88,7 @@ const OPTIONS_OF_CLUSTERED: &[&str] =
     &["v", "unique", "key", "name", "clustered", "expireAfterSeconds"];
 
 /// The options of an index on `_id`.
-const OPTIONS_OF_ID: &[&str] = &["v", "key", "name", "ns", "collation", "background"];
+const OPTIONS_OF_ID: &[&str] = &["v", "key", "name", "ns", "collation"];
 
 /// The options that only one kind of index has: where those that are not known are passed over, so are these.
 const OPTIONS_OF_KINDS: &[(Plugin, &[&str])] = &[
@@ -213,6 +213,11 @@ impl<'s> Draft<'s> {
         self.spec.get("clustered").is_some()
     }
 
+    /// Whether it is of version 1.
+    fn is_old(&self) -> bool {
+        self.spec.get("v").and_then(|v| v.as_exact_i64()) == Some(1)
+    }
+
     /// Its name, as it is given.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -224,6 +229,8 @@ impl<'s> Draft<'s> {
     pub(super) fn collate(&mut self, default: Option<&Collation>) -> Result<()> {
         self.collation = match self.spec.get("collation") {
             Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
+            // Indexes of version 1 know no collation.
+            _ if self.is_old() => None,
             _ => default.cloned(),
         };
         Ok(())
@@ -254,8 +261,7 @@ impl<'s> Draft<'s> {
         if self.name.contains('\0') {
             return Err(name_nul());
         }
-        let is_old = spec.get("v").and_then(|v| v.as_exact_i64()) == Some(1);
-        if self.pattern.plugin == Plugin::Wildcard && is_old {
+        if self.pattern.plugin == Plugin::Wildcard && self.is_old() {
             return Err(wildcard_version(&self.key));
         }
         IndexKind::check_options(&self)?;
