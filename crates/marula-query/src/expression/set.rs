@@ -4,6 +4,9 @@ use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{Collator, Value, ValueBuf, order};
+use marula_error::Result;
+
+use crate::meter;
 
 /// Values that are kept, each once; 1, 1.0 and `NumberLong(1)` are one value.
 #[derive(Default)]
@@ -44,11 +47,11 @@ pub(crate) struct BorrowedSet<'a, 'c> {
 }
 
 impl<'a, 'c> BorrowedSet<'a, 'c> {
-    /// The set of these values.
+    /// The set of these values. Each is work that is counted, here and in what follows.
     pub(crate) fn new(
         values: impl IntoIterator<Item = Value<'a>>,
         collator: Option<&'c dyn Collator>,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut set = BorrowedSet {
             values: Vec::new(),
             table: HashTable::new(),
@@ -56,26 +59,55 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
             collator,
         };
         for value in values {
-            set.insert(value);
+            set.insert(value)?;
         }
-        set
+        Ok(set)
     }
 
     /// Adds a value; whether it is new.
-    pub(crate) fn insert(&mut self, value: Value<'a>) -> bool {
-        if self.contains(value) {
-            return false;
+    pub(crate) fn insert(&mut self, value: Value<'a>) -> Result<bool> {
+        let hash = self.hash(value)?;
+        if self.has(hash, value) {
+            return Ok(false);
         }
-        let hash = hash(&self.hashing, value, self.collator);
+        if self.values.len() == self.values.capacity() {
+            meter::ask(2 * self.values.len() * (size_of::<Value<'_>>() + size_of::<usize>()))?;
+        }
         let rehash = |&at: &usize| self::hash(&self.hashing, self.values[at], self.collator);
         self.table.insert_unique(hash, self.values.len(), rehash);
         self.values.push(value);
-        true
+        Ok(true)
     }
 
     /// Whether an equal value is in the set.
-    pub(crate) fn contains(&self, value: Value<'_>) -> bool {
-        let hash = hash(&self.hashing, value, self.collator);
+    pub(crate) fn contains(&self, value: Value<'_>) -> Result<bool> {
+        Ok(self.has(self.hash(value)?, value))
+    }
+
+    /// Whether all of these are in the set.
+    pub(crate) fn contains_all<'v>(
+        &self,
+        mut values: impl Iterator<Item = Value<'v>>,
+    ) -> Result<bool> {
+        loop {
+            match values.next() {
+                Some(value) if self.contains(value)? => {}
+                other => return Ok(other.is_none()),
+            }
+        }
+    }
+
+    fn hash(&self, value: Value<'_>) -> Result<u64> {
+        meter::spend(meter::CALL)?;
+        match value {
+            Value::String(text) => meter::spend_bytes(text.len())?,
+            Value::Document(doc) | Value::Array(doc) => meter::spend_bytes(doc.as_bytes().len())?,
+            _ => {}
+        }
+        Ok(hash(&self.hashing, value, self.collator))
+    }
+
+    fn has(&self, hash: u64, value: Value<'_>) -> bool {
         let same = |&at: &usize| order::equal(self.values[at], value, self.collator);
         self.table.find(hash, same).is_some()
     }

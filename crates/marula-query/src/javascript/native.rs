@@ -22,6 +22,7 @@ pub(super) fn functions<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let native = Object::new(ctx.clone())?;
     native.set("version", VERSION)?;
     native.set("heapMegabytes", HEAP_BYTES_MAX / (1024 * 1024))?;
+    native.set("check", Function::new(ctx.clone(), check)?)?;
     native.set("sleep", Function::new(ctx.clone(), sleep)?)?;
     native.set("md5", Function::new(ctx.clone(), md5_of)?)?;
     native.set("objectId", Function::new(ctx.clone(), object_id)?)?;
@@ -36,12 +37,15 @@ pub(super) fn functions<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     Ok(native)
 }
 
+/// Fails where the operation must end.
+fn check(ctx: Ctx<'_>) -> Result<()> {
+    if must_end() { Err(Exception::throw_internal(&ctx, "interrupted")) } else { Ok(()) }
+}
+
 fn sleep(ctx: Ctx<'_>, ms: f64) -> Result<()> {
     let mut rest = ms;
     while rest > 0.0 {
-        if must_end() {
-            return Err(Exception::throw_internal(&ctx, "interrupted"));
-        }
+        check(ctx.clone())?;
         let part = rest.min(SLEEP_MS);
         std::thread::sleep(Duration::from_secs_f64(part / 1000.0));
         rest -= part;

@@ -637,6 +637,24 @@
     const prototypeOf = Object.getPrototypeOf;
     const isArray = Array.isArray;
 
+    // Looks whether to end before a walk of many steps, so that many walks end in time.
+    const STEPS_MIN = 4096;
+    function checkBefore(steps) {
+        if (steps > STEPS_MIN) native.check();
+    }
+
+    // Puts `run`, which is given `this` and the arguments, in the place of a function of the language.
+    function guard(target, name, run) {
+        const {[name]: guarded} = {[name](...args) { return run(this, args); }};
+        Object.defineProperty(guarded, 'length', {value: target[name].length});
+        hide(target, {[name]: guarded});
+    }
+
+    function compareTexts(a, b) {
+        const [left, right] = [String(a), String(b)];
+        return left < right ? -1 : left > right ? 1 : 0;
+    }
+
     function checkLength(list) {
         if (list === null || list === undefined) return;
         if (!isArray(list) && typeof list === 'object') {
@@ -653,46 +671,111 @@
     for (const name of Object.getOwnPropertyNames(Array.prototype)) {
         const walk = Array.prototype[name];
         if (typeof walk !== 'function' || ['constructor', 'push', 'pop', 'at'].includes(name)) continue;
-        const {[name]: guarded} = {
-            [name](...args) {
-                checkLength(this);
-                return apply(walk, this, args);
-            },
-        };
-        Object.defineProperty(guarded, 'length', {value: walk.length});
-        hide(Array.prototype, {[name]: guarded});
+        guard(Array.prototype, name, (list, args) => {
+            checkLength(list);
+            if (list !== null && list !== undefined) checkBefore(list.length);
+            // Its own order compares texts that nobody sees.
+            if (name === 'sort' && args.length === 0) return apply(walk, list, [compareTexts]);
+            return apply(walk, list, args);
+        });
     }
     hide(Array.prototype, {[Symbol.iterator]: Array.prototype.values});
+    const typedArray = prototypeOf(Int8Array.prototype);
+    for (const name of ['fill', 'indexOf', 'lastIndexOf', 'includes', 'reverse', 'set', 'copyWithin', 'sort', 'join']) {
+        const walk = typedArray[name];
+        guard(typedArray, name, (list, args) => {
+            if (ArrayBuffer.isView(list)) checkBefore(list.length);
+            return apply(walk, list, args);
+        });
+    }
 
-    // Neither does it while it looks for one string in another, which may take as long as both are together long. Where
-    // that is much, it looks through a part of the text at a time, and takes memory for each.
-    const SEARCH_MAX = 2 ** 28;
+    // Neither does it while it looks for one string in another, which may take as many steps as both are long, multiplied.
+    // Where that is much, it looks for the other's front in one part of the text at a time; and where that front is
+    // found again and again, the text is walked once, by the automaton of Knuth, Morris and Pratt.
+    const SEARCH_MAX = 2 ** 20;
+    const HEAD_LENGTH = 16;
+    const STEP = SEARCH_MAX / HEAD_LENGTH;
     const indexOf = Function.prototype.call.bind(String.prototype.indexOf);
+    const lastIndexOf = Function.prototype.call.bind(String.prototype.lastIndexOf);
+    const startsWith = Function.prototype.call.bind(String.prototype.startsWith);
+    const codeAt = Function.prototype.call.bind(String.prototype.charCodeAt);
     const slice = Function.prototype.call.bind(String.prototype.slice);
     const isLong = (text, part) => typeof part === 'string' && text.length * part.length > SEARCH_MAX;
 
+    // Calls `see` with the places of `part`, which is not empty, from `from` on; it answers where to go on, if at all.
+    function search(text, part, from, see) {
+        const head = slice(part, 0, HEAD_LENGTH);
+        const last = text.length - part.length;
+        let compared = 0;
+        for (let begin = from; begin <= last; begin = Math.max(begin + STEP, from)) {
+            const piece = slice(text, begin, begin + STEP + head.length - 1);
+            for (let at = indexOf(piece, head, from - begin); at >= 0; at = indexOf(piece, head, from - begin)) {
+                const place = begin + at;
+                if (place > last) return;
+                if (head.length < part.length) {
+                    from = place + 1;
+                    compared += part.length;
+                    if (compared > text.length + SEARCH_MAX) return walk(text, part, place, see);
+                    checkBefore(part.length);
+                    if (!startsWith(text, part, place)) continue;
+                }
+                from = see(place);
+                if (from === undefined) return;
+            }
+        }
+    }
+
+    function walk(text, part, from, see) {
+        // How much of the front of `part` is also the end of what has matched so far.
+        const borders = new Int32Array(part.length);
+        for (let at = 1, border = 0; at < part.length; at++) {
+            while (border > 0 && codeAt(part, at) !== codeAt(part, border)) border = borders[border - 1];
+            if (codeAt(part, at) === codeAt(part, border)) border++;
+            borders[at] = border;
+        }
+        for (let at = from, matched = 0; at < text.length; at++) {
+            while (matched > 0 && codeAt(text, at) !== codeAt(part, matched)) matched = borders[matched - 1];
+            if (codeAt(text, at) === codeAt(part, matched)) matched++;
+            if (matched < part.length) continue;
+            const next = see(at + 1 - matched);
+            if (next === undefined) return;
+            matched = next > at ? 0 : borders[matched - 1];
+        }
+    }
+
     function find(text, part, from) {
         if (!isLong(text, part)) return indexOf(text, part, from);
-        const step = Math.max(1, Math.floor(SEARCH_MAX / part.length));
-        for (let at = from; at + part.length <= text.length; at += step) {
-            const found = indexOf(slice(text, at, at + step + part.length - 1), part);
-            if (found >= 0) return at + found;
-        }
-        return -1;
+        let found = -1;
+        search(text, part, from, place => { found = place; });
+        return found;
     }
 
     function findLast(text, part, from) {
         let last = -1;
-        for (let at = find(text, part, 0); at >= 0 && at <= from; at = find(text, part, at + 1)) last = at;
+        if (part.length > HEAD_LENGTH) {
+            search(text, part, 0, place => {
+                if (place > from) return undefined;
+                last = place;
+                return place + 1;
+            });
+            return last;
+        }
+        for (let end = Math.min(from, text.length - part.length) + 1; end > 0 && last < 0; end -= STEP) {
+            const begin = Math.max(0, end - STEP);
+            const found = lastIndexOf(slice(text, begin, end + part.length - 1), part);
+            if (found >= 0) last = begin + found;
+        }
         return last;
     }
 
-    function findAll(text, part, most) {
-        const places = [];
-        for (let at = find(text, part, 0); at >= 0 && places.length < most; at = find(text, part, at + part.length)) {
-            places[places.length] = at;
-        }
-        return places;
+    // Calls `see` with each place of `part`.
+    function findAll(text, part, most, see) {
+        let seen = 0;
+        search(text, part, 0, place => {
+            see(place);
+            seen++;
+            return seen < most ? place + part.length : undefined;
+        });
     }
 
     // What stands for `$&` and the like in a replacement.
@@ -712,20 +795,20 @@
     function substitute(text, part, replacement, most) {
         let out = '';
         let from = 0;
-        for (const at of findAll(text, part, most)) {
+        findAll(text, part, most, at => {
             out += slice(text, from, at) + expand(replacement, text, part, at);
             from = at + part.length;
-        }
+        });
         return out + slice(text, from);
     }
 
     function cut(text, part, limit) {
         const pieces = [];
         let from = 0;
-        for (const at of findAll(text, part, Infinity)) {
+        findAll(text, part, Infinity, at => {
             pieces[pieces.length] = slice(text, from, at);
             from = at + part.length;
-        }
+        });
         pieces[pieces.length] = slice(text, from);
         return limit === undefined ? pieces : pieces.slice(0, limit >>> 0);
     }
@@ -740,17 +823,21 @@
     };
     for (const name of Object.keys(patient)) {
         const swift = String.prototype[name];
-        const {[name]: guarded} = {
-            [name](...args) {
-                if (this === null || this === undefined) return apply(swift, this, args);
-                const text = typeof this === 'string' ? this : String(this);
-                const part = args[0];
-                if (typeof part === 'object' && part !== null && !(part instanceof RegExp)) args[0] = String(part);
-                return isLong(text, args[0]) ? patient[name](text, ...args) : apply(swift, text, args);
-            },
-        };
-        Object.defineProperty(guarded, 'length', {value: swift.length});
-        hide(String.prototype, {[name]: guarded});
+        guard(String.prototype, name, (self, args) => {
+            if (self === null || self === undefined) return apply(swift, self, args);
+            const text = typeof self === 'string' ? self : String(self);
+            const part = args[0];
+            if (typeof part === 'object' && part !== null && !(part instanceof RegExp)) args[0] = String(part);
+            checkBefore(text.length);
+            return isLong(text, args[0]) ? patient[name](text, ...args) : apply(swift, text, args);
+        });
+    }
+    for (const name of ['trim', 'trimStart', 'trimEnd', 'localeCompare', 'normalize', 'startsWith', 'endsWith']) {
+        const swift = String.prototype[name];
+        guard(String.prototype, name, (self, args) => {
+            if (typeof self === 'string') checkBefore(self.length);
+            return apply(swift, self, args);
+        });
     }
 
     // What this engine has and server-side JavaScript does not know.

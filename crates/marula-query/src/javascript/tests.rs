@@ -338,6 +338,13 @@ fn what_runs_long_is_ended() {
         "sleep(1e9)",
         "try { sleep(1e9) } catch (e) {} return 5",
         "/(a+)+$/.test('a'.repeat(64) + 'b')",
+        "for (;;) 'a'.repeat(1e5).indexOf('a'.repeat(5e4) + 'b')",
+        "for (;;) 'a'.repeat(1e5).lastIndexOf('b' + 'a'.repeat(5e4))",
+        "for (;;) 'a'.repeat(1e5).split('a'.repeat(5e4) + 'b')",
+        "for (;;) 'a'.repeat(2e6).replaceAll('a', 'bb')",
+        "var a = new Array(1e6).fill(1); for (;;) a.includes(2)",
+        "var a = new Uint8Array(1e7); for (;;) a.fill(1)",
+        "var a = ' '.repeat(1e7); for (;;) a.trim()",
     ] {
         let looks = AtomicU32::new(0);
         let interrupt = operation(move || match looks.fetch_add(1, Ordering::Relaxed) {
@@ -346,6 +353,34 @@ fn what_runs_long_is_ended() {
         });
         let error = call(source, Doc::EMPTY, Some(&interrupt)).expect_err(source);
         assert_eq!(error.code().number(), 50, "{source}");
+    }
+}
+
+/// What is looked for in long texts is found where it is.
+#[test]
+fn long_texts_are_searched_as_short_ones_are() {
+    for (source, want) in [
+        ("('a'.repeat(3e5) + 'b').indexOf('a'.repeat(100) + 'b')", 299_900.0),
+        ("('a'.repeat(2e4) + 'b').repeat(3).indexOf('a'.repeat(1e4) + 'b', 25000)", 30_001.0),
+        ("'a'.repeat(2e4).indexOf('a'.repeat(1e4) + 'b')", -1.0),
+        ("('ab'.repeat(1e5) + 'c').indexOf('bababababababababababc')", 199_979.0),
+        ("('x' + '-'.repeat(2e6)).lastIndexOf('x')", 0.0),
+        ("('x' + '-'.repeat(2e6)).lastIndexOf('-', 5)", 5.0),
+        ("('-'.repeat(4e5) + 'xyz').lastIndexOf('xyz')", 400_000.0),
+        ("('-'.repeat(4e5) + 'xyz' + '-'.repeat(70000)).lastIndexOf('xyz')", 400_000.0),
+        ("('xyz' + '-'.repeat(131072)).repeat(9).lastIndexOf('xyz-', 600000)", 524_300.0),
+        ("('x'.repeat(30) + '-'.repeat(9)).repeat(9e3).lastIndexOf('x'.repeat(20), 50)", 49.0),
+        ("('cd' + 'ab'.repeat(6e5)).replaceAll('c', '$&x').length", 1_200_003.0),
+        (
+            "('ab'.repeat(1e4) + '-'.repeat(1.1e6)).replaceAll('a', (m, at) => at % 4 ? 'xyz' : '').length",
+            1_125_000.0,
+        ),
+        ("('-'.repeat(1.1e6) + ',').split(',')[0].length", 1_100_000.0),
+        ("('a,'.repeat(1e4) + '-'.repeat(1.1e6)).split(',').length", 10_001.0),
+        ("('a,'.repeat(1e4) + '-'.repeat(1.1e6)).split(',', 3).length", 3.0),
+        ("[10, 9, 1, undefined, 'b'].sort().indexOf('b')", 3.0),
+    ] {
+        check(source, want);
     }
 }
 

@@ -79,8 +79,12 @@ fn set_difference<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Optio
     };
     let left = left.as_array().ok_or_else(|| difference_first(left.kind().alias()))?;
     let right = right.as_array().ok_or_else(|| difference_second(right.kind().alias()))?;
-    let mut seen = BorrowedSet::new(right.values(), frame.context.collator());
-    frame.arena.array(left.values().filter(|value| seen.insert(*value))).map(Some)
+    let mut seen = BorrowedSet::new(right.values(), frame.context.collator())?;
+    let others = seen.values().len();
+    for value in left.values() {
+        seen.insert(value)?;
+    }
+    frame.arena.array(seen.values()[others..].iter().copied()).map(Some)
 }
 
 fn parse_set_equals(
@@ -127,14 +131,14 @@ fn all_equal<'a>(
         let Some(Value::Array(items)) = value else {
             return Err(equals_not_array(at + 1, kind(value)));
         };
-        Ok(BorrowedSet::new(items.values(), collator))
+        BorrowedSet::new(items.values(), collator)
     };
     let first = set(0)?;
     // Behind a set that differs nothing is looked at.
     for at in ready.into_iter().chain((1..args.len()).filter(|&at| Some(at) != ready)) {
         let other = set(at)?;
         if first.values().len() != other.values().len()
-            || !other.values().iter().all(|value| first.contains(*value))
+            || !first.contains_all(other.values().iter().copied())?
         {
             return Ok(Some(false.into()));
         }
@@ -150,7 +154,7 @@ fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
             return Ok(Some(Value::Null));
         };
         let items = value.as_array().ok_or_else(|| intersection_not_array(value.kind().alias()))?;
-        let set = BorrowedSet::new(items.values(), collator);
+        let set = BorrowedSet::new(items.values(), collator)?;
         common = Some(match common {
             None => set,
             // Of values that are equal, those of the smaller set stay.
@@ -159,8 +163,13 @@ fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
                     true => (set, common),
                     false => (common, set),
                 };
-                let both = kept.values().iter().filter(|value| other.contains(**value));
-                BorrowedSet::new(both.copied(), collator)
+                let mut both = BorrowedSet::new([], collator)?;
+                for value in kept.values() {
+                    if other.contains(*value)? {
+                        both.insert(*value)?;
+                    }
+                }
+                both
             }
         });
     }
@@ -168,14 +177,14 @@ fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
 }
 
 fn set_union<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let mut union = BorrowedSet::new([], frame.context.collator());
+    let mut union = BorrowedSet::new([], frame.context.collator())?;
     for arg in args {
         let Some(value) = known(arg, frame)? else {
             return Ok(Some(Value::Null));
         };
         let items = value.as_array().ok_or_else(|| union_not_array(value.kind().alias()))?;
         for item in items.values() {
-            union.insert(item);
+            union.insert(item)?;
         }
     }
     sorted(union.values().to_vec(), frame)
@@ -222,6 +231,6 @@ fn subset<'a>(
     let Some(Value::Array(right)) = right else {
         return Err(subset_second(kind(right)));
     };
-    let set = BorrowedSet::new(right.values(), frame.context.collator());
-    Ok(Some(left.values().all(|value| set.contains(value)).into()))
+    let set = BorrowedSet::new(right.values(), frame.context.collator())?;
+    Ok(Some(set.contains_all(left.values())?.into()))
 }
