@@ -12,7 +12,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe python node rust crash writes bench diff lint setup
+.PHONY: help serve test build unit tidy probe python node rust crash writes updates bench diff lint setup
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -57,6 +57,10 @@ crash: build ## kill -9 under load, ROUNDS=100 times
 writes: build ## a million random writes over every kind of index, then validate and check (WRITES=1000000)
 	@MARULA_RANDOM_WRITES=$(or $(WRITES),1000000) "$$(tools/setup python)" -m pytest -q -s \
 	  tests/python/test_random_writes.py $(ARGS)
+
+updates: build ## random updates with `validate` after every one (UPDATES=100000)
+	@MARULA_VALIDATED_UPDATES=$(or $(UPDATES),100000) "$$(tools/setup python)" -m pytest -q -s \
+	  tests/python/test_validated_updates.py $(ARGS)
 
 bench: build ## server CPU per operation beside mongod's (ROWS=find,update RUNS=3)
 	@cargo build --release --quiet --package marula-bench

@@ -1,37 +1,62 @@
 //! Merging inputs that are in one order.
+//!
+//! Each input is asked for its next row ahead of the row's turn. The rows stand in a binary heap, which also says which
+//! of equal rows comes first: clients see that order.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use marula_bson::Doc;
-use marula_db::RecordKey;
+use marula_db::index::entry::Entry;
+use marula_db::{Index, RecordKey};
 use marula_error::Result;
+use marula_storage::store::Stamp;
 
 use super::work::{Env, Step};
 use super::{Emit, Found};
-use crate::plan::{SortMerge, Stats};
+use crate::plan::{Node, SortMerge, Stage, Stats};
 
 /// What a merge remembers while it runs.
 #[derive(Default)]
 pub(crate) struct Merging {
-    /// The next row of each input.
-    heads: Vec<Head>,
-    given: HashSet<RecordKey>,
+    /// The row that each input gave last.
+    rows: Vec<Row>,
+    /// The inputs whose next row is not known yet, in the order in which they are asked.
+    waiting: VecDeque<usize>,
+    /// The inputs whose row waits for its turn. See [`push`].
+    heap: Vec<usize>,
+    /// The records of all rows so far.
+    seen: HashSet<RecordKey>,
 }
 
-/// The next row of an input.
-enum Head {
-    /// It is not known yet.
-    Unknown,
-    Row(Row),
-    /// There is none.
-    End,
-}
-
+#[derive(Default)]
 struct Row {
+    /// What it is sorted by.
     key: Vec<u8>,
-    record: RecordKey,
+    record: Vec<u8>,
     doc: Vec<u8>,
     is_fetched: bool,
+    /// The entry that led to it, where its document has not been fetched.
+    key_string: Vec<u8>,
+    type_bits: Vec<u8>,
+    /// The newest commit when the run began that read it.
+    opened: Option<Stamp>,
+}
+
+impl Row {
+    fn set(&mut self, found: &Found<'_>, opened: Stamp) {
+        self.record.clear();
+        self.record.extend_from_slice(found.record);
+        self.doc.clear();
+        self.doc.extend_from_slice(found.doc.as_bytes());
+        self.is_fetched = found.is_fetched;
+        self.key_string.clear();
+        self.type_bits.clear();
+        if let Some((_, entry)) = &found.entry {
+            self.key_string.extend_from_slice(entry.key_string);
+            self.type_bits.extend_from_slice(entry.type_bits);
+        }
+        self.opened = Some(opened);
+    }
 }
 
 impl SortMerge {
@@ -41,60 +66,126 @@ impl SortMerge {
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let SortMerge { pattern, inputs, merging: Merging { heads, given } } = self;
-        heads.resize_with(inputs.len(), || Head::Unknown);
-        if let Some(number) = heads.iter().position(|head| matches!(head, Head::Unknown)) {
-            let head = &mut heads[number];
+        let SortMerge { pattern, inputs, merging: Merging { rows, waiting, heap, seen } } = self;
+        if rows.is_empty() {
+            rows.resize_with(inputs.len(), Row::default);
+            waiting.extend(0..inputs.len());
+        }
+        let opened = env.opened;
+        if let Some(&number) = waiting.front() {
+            let row = &mut rows[number];
+            let mut is_new = false;
             let step = inputs[number].work(env, &mut |found| {
-                let mut key = Vec::new();
-                pattern.write_key(found.doc, &mut key)?;
-                *head = Head::Row(Row {
-                    key,
-                    record: RecordKey::new(found.record),
-                    doc: found.doc.as_bytes().to_vec(),
-                    is_fetched: found.is_fetched,
-                });
+                stats.dups_tested += 1;
+                is_new = seen.insert(RecordKey::new(found.record));
+                if !is_new {
+                    stats.dups_dropped += 1;
+                    return Ok(Emit::Taken);
+                }
+                row.key.clear();
+                pattern.write_key(found.doc, &mut row.key)?;
+                row.set(&found, opened);
                 Ok(Emit::Taken)
             })?;
-            if step == Step::Eof {
-                *head = Head::End;
+            if is_new || step == Step::Eof {
+                waiting.pop_front();
+            }
+            if is_new {
+                heap.push(number);
+                push(heap, &|a, b| rows[a].key < rows[b].key);
             }
             return Ok(Step::NeedTime);
         }
-        let rows = heads.iter().enumerate().filter_map(|(number, head)| match head {
-            Head::Row(row) => Some((number, row)),
-            Head::Unknown | Head::End => None,
-        });
-        let Some((number, row)) = rows.min_by(|(_, a), (_, b)| a.key.cmp(&b.key)) else {
-            return Ok(Step::Eof);
-        };
-        stats.dups_tested += 1;
-        if given.contains(&row.record) {
-            stats.dups_dropped += 1;
-            heads[number] = Head::Unknown;
-            return Ok(Step::NeedTime);
-        }
-        let doc = Doc::trusted(&row.doc);
-        let record = row.record.as_bytes();
+        let Some(&number) = heap.first() else { return Ok(Step::Eof) };
+        let row = &rows[number];
+        let index = if row.is_fetched { None } else { index_of(&inputs[number]) };
+        let (key_string, type_bits) = (&*row.key_string, &*row.type_bits);
+        let entry = |index| (index, Entry { key_string, record: &row.record, type_bits });
         let answer = out(Found {
-            doc,
-            record,
-            entry: None,
+            doc: Doc::trusted(&row.doc),
+            record: &row.record,
+            entry: index.map(entry),
             is_fetched: row.is_fetched,
             ahead: None,
+            is_old: row.opened != Some(opened),
             score: None,
         })?;
-        if answer != Emit::Full
-            && let Head::Row(row) = std::mem::replace(&mut heads[number], Head::Unknown)
-        {
-            given.insert(row.record);
+        if answer != Emit::Full {
+            pop(heap, &|a, b| rows[a].key < rows[b].key);
+            waiting.push_back(number);
         }
         Ok(Step::Advanced(answer))
     }
 
     /// Whether every input has ended.
     pub(super) fn is_spent(&self) -> bool {
-        let heads = &self.merging.heads;
-        !heads.is_empty() && heads.iter().all(|head| matches!(head, Head::End))
+        let Merging { rows, waiting, heap, .. } = &self.merging;
+        !rows.is_empty() && waiting.is_empty() && heap.is_empty()
+    }
+}
+
+/// The index that an input walks.
+fn index_of(input: &Node) -> Option<&Index> {
+    match &input.stage {
+        Stage::Ixscan(scan) => Some(&scan.index),
+        _ => input.inputs().first().and_then(|input| index_of(input)),
+    }
+}
+
+/// Moves the last item of a heap to its place. An item goes before another only where `is_before` says so: equal ones
+/// keep to the places that they have.
+fn push(heap: &mut [usize], is_before: &dyn Fn(usize, usize) -> bool) {
+    let mut at = heap.len() - 1;
+    while at > 0 && is_before(heap[at], heap[(at - 1) / 2]) {
+        heap.swap(at, (at - 1) / 2);
+        at = (at - 1) / 2;
+    }
+}
+
+/// Removes the first item of a heap. Its place moves down to a leaf, the second of two equal items moving up; there the
+/// last item is put and moved up from.
+fn pop(heap: &mut Vec<usize>, is_before: &dyn Fn(usize, usize) -> bool) {
+    let Some(last) = heap.pop() else { return };
+    let mut at = 0;
+    while 2 * at + 1 < heap.len() {
+        let (first, second) = (2 * at + 1, 2 * at + 2);
+        let is_first = second >= heap.len() || is_before(heap[first], heap[second]);
+        let below = if is_first { first } else { second };
+        heap[at] = heap[below];
+        at = below;
+    }
+    if at < heap.len() {
+        heap[at] = last;
+        push(&mut heap[..=at], is_before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_gives_the_least_first() {
+        let (mut heap, mut given) = (Vec::new(), Vec::new());
+        for item in [5, 3, 8, 1, 9, 2, 7, 3, 6] {
+            heap.push(item);
+            push(&mut heap, &|a, b| a < b);
+        }
+        while let Some(&first) = heap.first() {
+            given.push(first);
+            pop(&mut heap, &|a, b| a < b);
+        }
+        assert_eq!(given, [1, 2, 3, 3, 5, 6, 7, 8, 9]);
+    }
+
+    /// As mongod gives the rows of five inputs whose first rows are all equal.
+    #[test]
+    fn equal_items_come_by_their_places() {
+        let (mut heap, mut given) = (vec![0, 1, 2, 3, 4], Vec::new());
+        for _ in 0..4 {
+            given.push(heap[0]);
+            pop(&mut heap, &|_, _| false);
+        }
+        assert_eq!(given, [0, 2, 4, 1]);
     }
 }

@@ -63,6 +63,8 @@ pub struct Found<'a> {
     pub is_fetched: bool,
     /// The record's document, where it has been read ahead for the stage that reads documents.
     pub(crate) ahead: Option<ReadAhead<'a>>,
+    /// Whether the entry was read in an earlier run, so that the document may have another by now.
+    pub(crate) is_old: bool,
     /// How well it meets a text search, where that was asked for.
     pub score: Option<f64>,
 }
@@ -78,7 +80,20 @@ pub(crate) struct ReadAhead<'a> {
 impl<'a> Found<'a> {
     /// A document that has been read from the collection.
     pub(crate) fn fetched(doc: Doc<'a>, record: &'a [u8]) -> Self {
-        Found { doc, record, entry: None, is_fetched: true, ahead: None, score: None }
+        Found {
+            doc,
+            record,
+            entry: None,
+            is_fetched: true,
+            ahead: None,
+            is_old: false,
+            score: None,
+        }
+    }
+
+    /// A document that has not been read.
+    pub(crate) fn unread(record: &'a [u8]) -> Self {
+        Found { is_fetched: false, ..Found::fetched(Doc::EMPTY, record) }
     }
 }
 
@@ -450,7 +465,7 @@ fn run_node(
             Step::NeedTime if root.stats.works > barren_works_max && root.stats.advanced == 0 => {
                 return Ok(None);
             }
-            Step::Advanced(Emit::Taken) if asks_first && root.is_spent() => {
+            Step::Advanced(Emit::Taken) | Step::NeedTime if asks_first && root.is_spent() => {
                 return Ok(Some(End::Exhausted));
             }
             Step::Advanced(Emit::Taken) | Step::NeedTime => {}

@@ -94,6 +94,11 @@ impl Standing {
             && (self.is_held || cursor.record() != record || cursor.advance()?))
     }
 
+    /// The start of a walk over a part of what this one was to walk over.
+    pub(crate) fn of_part(&self) -> Standing {
+        Standing { given: self.given.as_ref().map(|_| HashSet::new()), ..Standing::default() }
+    }
+
     pub(crate) fn remember(&mut self) {
         self.given.get_or_insert_default();
     }
@@ -148,14 +153,7 @@ impl IdHack {
         let record = record.as_bytes();
         let mut answer = None;
         if self.is_unread {
-            answer = Some(out(Found {
-                doc: Doc::EMPTY,
-                record,
-                entry: None,
-                is_fetched: false,
-                ahead: None,
-                score: None,
-            })?);
+            answer = Some(out(Found::unread(record))?);
         } else {
             let (mut result, size) = (Ok(()), env.size);
             env.collection.get(env.store, record, key, &mut |doc| match size
@@ -342,15 +340,7 @@ impl Ixscan {
                 self.standing.position = Position::End;
                 return Ok(Step::Eof);
             };
-            let (doc, record) = (Doc::EMPTY, record.as_bytes());
-            let answer = out(Found {
-                doc,
-                record,
-                entry: None,
-                is_fetched: false,
-                ahead: None,
-                score: None,
-            })?;
+            let answer = out(Found::unread(record.as_bytes()))?;
             if answer != Emit::Full {
                 stats.seeks += 1;
                 stats.keys += 1;
@@ -537,11 +527,9 @@ impl Ixscan {
 fn found_at<'a>(walk: &'a Walk<'_>, entry: Entry<'a>, doc: Doc<'a>) -> Found<'a> {
     Found {
         doc,
-        record: entry.record,
         entry: Some((walk.index(), entry)),
-        is_fetched: false,
         ahead: walk.document(),
-        score: None,
+        ..Found::unread(entry.record)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 
 use marula_bson::{Doc, FieldSet};
+use marula_db::index::entry::Entry;
+use marula_db::index::{KeyMaker, KeySet};
 use marula_db::storage_error::{ForClient, client_error};
-use marula_db::{Collection, Db, RecordKey, current};
+use marula_db::{Collection, Db, Index, RecordKey, current};
 use marula_error::{Error, Result};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
@@ -223,6 +225,18 @@ impl Fetch {
                     answer = Err(error);
                     return;
                 }
+                if found.is_old
+                    && let Some((index, entry)) = &found.entry
+                {
+                    match has_entry(doc, index, entry) {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        Err(error) => {
+                            answer = Err(error);
+                            return;
+                        }
+                    }
+                }
                 // What an index said may have been overtaken by a write since the walk began.
                 let filter = if is_overtaken { Some(whole) } else { filter.as_ref() };
                 answer = match filter.map_or(Ok(true), |filter| filter.matches(doc)) {
@@ -259,6 +273,13 @@ impl Fetch {
             other => other,
         })
     }
+}
+
+/// Whether a document still has an entry that has led to it.
+fn has_entry(doc: Doc<'_>, index: &Index, entry: &Entry<'_>) -> Result<bool> {
+    let mut keys = KeySet::default();
+    KeyMaker::default().make(index, doc, &mut keys)?;
+    Ok(keys.contains(entry.key_string))
 }
 
 impl Or {

@@ -123,6 +123,7 @@ fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>])
                     let bounds = ScanBounds { fields: Some(bounds), keys };
                     let mut walk = Ixscan::new(scan.index.clone(), bounds, direction);
                     walk.wildcard = scan.wildcard.clone();
+                    walk.standing = scan.standing.of_part();
                     Node::new(Stage::Ixscan(walk))
                 })
                 .collect();
