@@ -7,7 +7,8 @@ from pymongo.errors import OperationFailure
 
 LIMITS = {"internalQueryMaxBlockingSortMemoryUsageBytes": 100 << 20, "internalDocumentSourceGroupMaxMemoryBytes": 100 << 20,
           "internalDocumentSourceSetWindowFieldsMaxMemoryBytes": 100 << 20, "internalQueryMaxPushBytes": 100 << 20,
-          "internalQueryMaxAddToSetBytes": 100 << 20, "allowDiskUseByDefault": True}
+          "internalQueryMaxAddToSetBytes": 100 << 20, "internalQueryTopNAccumulatorBytes": 100 << 20,
+          "allowDiskUseByDefault": True}
 
 
 @contextlib.contextmanager
@@ -93,6 +94,31 @@ def test_limits_of_lists_and_partitions(client, full):
         assert code([{"$group": {"_id": None, "a": {"$push": "$s"}}}]) == 146
         assert code([{"$group": {"_id": None, "a": {"$addToSet": {"$concat": ["$s", {"$toString": "$_id"}]}}}}]) == 146
         assert code([{"$setWindowFields": {"sortBy": {"a": 1}, "output": {"n": {"$push": "$s"}}}}]) == 5414201
+
+
+@pytest.mark.parametrize("accumulator", [
+    {"$firstN": {"n": 900, "input": "$s"}}, {"$lastN": {"n": 900, "input": "$s"}},
+    {"$minN": {"n": 900, "input": "$s"}}, {"$maxN": {"n": 900, "input": "$s"}},
+    {"$topN": {"n": 900, "sortBy": {"s": 1}, "output": 1}}, {"$bottomN": {"n": 900, "sortBy": {"_id": 1}, "output": "$s"}},
+    {"$top": {"sortBy": {"_id": 1}, "output": ["$s"] * 60}}, {"$bottom": {"sortBy": {"_id": 1}, "output": ["$s"] * 60}},
+], ids=lambda accumulator: next(iter(accumulator)))
+def test_a_list_of_a_number_of_values_has_a_limit(client, db, accumulator):
+    """What one list holds cannot go to the disk."""
+    db.c.insert_many([{"_id": i, "s": "x" * 1000 + str(i)} for i in range(100)])
+    name = next(iter(accumulator))
+    with limits(client, internalQueryTopNAccumulatorBytes=50_000):
+        for stage in {"$group": {"_id": None, "x": accumulator}}, {
+                "$setWindowFields": {"sortBy": {"_id": 1}, "output": {"x": accumulator}}}:
+            with pytest.raises(OperationFailure) as failed:
+                list(db.c.aggregate([stage]))
+            assert failed.value.code == 146
+            assert failed.value.details["errmsg"].endswith(
+                f"{name} used too much memory and spilling to disk cannot reduce memory consumption any further."
+                " Memory limit: 50000 bytes")
+        if "n" in accumulator[name]:
+            # Fewer are kept, and what goes makes room for what comes.
+            few = {name: {**accumulator[name], "n": 10}}
+            list(db.c.aggregate([{"$group": {"_id": None, "x": few}}]))
 
 
 def test_explain_tells_of_the_disk(client, full):

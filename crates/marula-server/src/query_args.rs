@@ -102,6 +102,7 @@ pub fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
         window_bytes_max: bytes("internalDocumentSourceSetWindowFieldsMaxMemoryBytes"),
         push_bytes_max: bytes("internalQueryMaxPushBytes"),
         add_to_set_bytes_max: bytes("internalQueryMaxAddToSetBytes"),
+        list_bytes_max: bytes("internalQueryTopNAccumulatorBytes"),
         disk: may_use_disk.then(|| ctx.server.disk.clone()),
     }
 }

@@ -35,8 +35,8 @@ pub(super) static ROWS: &[Row] = &[
 const LOOKED_AT: usize = 32;
 
 errors! {
-    push_too_large(limit: usize, size: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {limit} bytes (used {size})";
-    add_to_set_too_large(limit: usize, size: usize) = ExceededMemoryLimit, "$addToSet used too much memory and cannot spill to disk. Memory limit: {limit} bytes (used {size})";
+    push_too_large(limit: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {limit} bytes";
+    add_to_set_too_large(limit: usize) = ExceededMemoryLimit, "$addToSet used too much memory and cannot spill to disk. Memory limit: {limit} bytes";
     merge_not_object(text: &str, kind: &str) = 40400, "$mergeObjects requires object inputs, but input {text} is of type {kind}";
 }
 
@@ -56,7 +56,7 @@ impl State for Push {
         self.size += size;
         let limit = frame.context.limits.push_bytes_max;
         if self.size > limit {
-            return Err(push_too_large(limit, self.size));
+            return Err(push_too_large(limit));
         }
         self.values.push(value);
         Ok(size)
@@ -82,7 +82,7 @@ impl State for AddToSet {
         self.size += size;
         let limit = frame.context.limits.add_to_set_bytes_max;
         if self.size > limit {
-            return Err(add_to_set_too_large(limit, self.size));
+            return Err(add_to_set_too_large(limit));
         }
         Ok(size)
     }

@@ -254,11 +254,13 @@ impl Accumulator {
             Settings::None => Ok((self.row.start)()),
             Settings::Count { count, keep } => {
                 let count = group_count(count, key, context)?;
-                Ok(n::state(*keep, count, ties))
+                Ok(n::state(self.row.name, *keep, count, ties))
             }
             Settings::Percentile(wanted) => Ok(percentile::start(wanted)),
             Settings::Script(functions) => functions.start(key, context),
-            Settings::Top(top) => top.start(group_count(top.count(), key, context)?, ties),
+            Settings::Top(top) => {
+                top.start(self.row.name, group_count(top.count(), key, context)?, ties)
+            }
         }
     }
 

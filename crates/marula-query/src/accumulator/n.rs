@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 use super::{Accumulator, Row, Settings, State, Ties};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
+use crate::meter;
 
 pub(super) static ROWS: &[Row] = &[
     Row {
@@ -44,6 +45,7 @@ errors! {
     missing_input() = 5787907, "Missing value for 'input'";
     count_wrong_type(text: &str) = 5787902, "Value for 'n' must be of integral type, but found {text}";
     count_not_integral(text: &str) = 5787903, "Value for 'n' must be of integral type, but found {text}";
+    list_too_large(name: &str, limit: usize) = ExceededMemoryLimit, "{name} used too much memory and spilling to disk cannot reduce memory consumption any further. Memory limit: {limit} bytes";
     count_not_positive(count: i64) = 5787908, "'n' must be greater than 0, found {count}";
 }
 
@@ -56,8 +58,12 @@ pub(crate) enum Keep {
     Greatest,
 }
 
+/// What a value takes beside its bytes: more than a group counts, so that the list is told to be too long before the
+/// group that it is alone in.
+const VALUE_BYTES: usize = 64;
+
 fn nothing() -> Box<dyn State> {
-    state(Keep::First, 0, Ties::Earliest)
+    state("$firstN", Keep::First, 0, Ties::Earliest)
 }
 
 /// Parses `{ n: <expression>, input: <expression> }`.
@@ -118,11 +124,47 @@ fn parse(
 }
 
 /// A state that keeps `count` values.
-pub(super) fn state(keep: Keep, count: usize, ties: Ties) -> Box<dyn State> {
-    Box::new(Kept { keep, count, ties, values: VecDeque::new(), is_over: false })
+pub(super) fn state(name: &'static str, keep: Keep, count: usize, ties: Ties) -> Box<dyn State> {
+    let room = Room::of(name);
+    Box::new(Kept { room, keep, count, ties, values: VecDeque::new(), is_over: false })
+}
+
+/// The memory that the list of one group takes.
+pub(super) struct Room {
+    name: &'static str,
+    taken: usize,
+}
+
+impl Room {
+    /// That of a list of the accumulator `name`.
+    pub(super) fn of(name: &'static str) -> Room {
+        Room { name, taken: 0 }
+    }
+
+    /// Takes room for a value. Fails where the list has no more.
+    pub(super) fn take(&mut self, bytes: usize, frame: &Frame<'_>) -> Result<()> {
+        self.taken += bytes + VALUE_BYTES;
+        let limit = frame.context.limits.list_bytes_max;
+        if self.taken > limit {
+            return Err(list_too_large(self.name, limit));
+        }
+        meter::spend_bytes(bytes)?;
+        meter::ask(bytes)
+    }
+
+    /// How many bytes are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Gives back that of a value.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.taken -= bytes + VALUE_BYTES;
+    }
 }
 
 struct Kept {
+    room: Room,
     keep: Keep,
     count: usize,
     ties: Ties,
@@ -132,48 +174,61 @@ struct Kept {
     is_over: bool,
 }
 
+fn size_of_value(value: &ValueBuf) -> usize {
+    value.as_raw().bytes().len()
+}
+
+impl Kept {
+    /// Where a value goes in the order of the result; `None` where those that are kept are before it.
+    fn place(&self, value: Value<'_>, is_full: bool, frame: &Frame<'_>) -> Option<usize> {
+        if matches!(self.keep, Keep::First | Keep::Last) {
+            return Some(self.values.len());
+        }
+        let collator = frame.context.collator();
+        let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
+        // Of equals the one that came first is the least; it is also the one that stays, but for a moving window.
+        let is_beyond = |least: &ValueBuf| match self.ties {
+            Ties::Earliest => compare(least).is_ge(),
+            Ties::Latest => compare(least).is_gt(),
+        };
+        if is_full && self.keep == Keep::Greatest && self.values.back().is_none_or(is_beyond) {
+            return None;
+        }
+        let at = self.values.partition_point(|kept| match self.keep {
+            Keep::Least => compare(kept).is_le(),
+            _ => compare(kept).is_gt(),
+        });
+        (at < self.count).then_some(at)
+    }
+}
+
 impl State for Kept {
     fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize> {
-        let full = self.values.len() >= self.count;
-        let size = |value: &ValueBuf| value.as_raw().bytes().len() + size_of::<ValueBuf>();
-        match self.keep {
-            Keep::First if full => {
+        let is_full = self.values.len() >= self.count;
+        let value = match self.keep {
+            Keep::First if is_full => {
                 self.is_over = true;
                 return Ok(0);
             }
-            Keep::First => self.values.push_back(value.unwrap_or(Value::Null).to_buf()),
-            Keep::Last => {
-                if full {
-                    self.values.pop_front();
-                }
-                self.values.push_back(value.unwrap_or(Value::Null).to_buf());
-            }
-            Keep::Least | Keep::Greatest => {
-                let Some(value) = value.filter(|value| !value.is_nullish()) else {
-                    return Ok(0);
-                };
-                let collator = frame.context.collator();
-                let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
-                // Of equals the one that came first is the least; it is also the one that stays, but for a moving window.
-                let is_beyond = |least: &ValueBuf| match self.ties {
-                    Ties::Earliest => compare(least).is_ge(),
-                    Ties::Latest => compare(least).is_gt(),
-                };
-                if full && self.keep == Keep::Greatest && self.values.back().is_none_or(is_beyond) {
-                    return Ok(0);
-                }
-                let at = self.values.partition_point(|kept| match self.keep {
-                    Keep::Least => compare(kept).is_le(),
-                    _ => compare(kept).is_gt(),
-                });
-                if at >= self.count {
-                    return Ok(0);
-                }
-                self.values.insert(at, value.to_buf());
-                self.values.truncate(self.count);
-            }
+            Keep::First | Keep::Last => value.unwrap_or(Value::Null),
+            Keep::Least | Keep::Greatest => match value {
+                Some(value) if !value.is_nullish() => value,
+                _ => return Ok(0),
+            },
+        };
+        let Some(at) = self.place(value, is_full, frame) else { return Ok(0) };
+        let before = self.room.taken();
+        if is_full {
+            let gone = match self.keep {
+                Keep::Last => self.values.pop_front(),
+                _ => self.values.pop_back(),
+            };
+            self.room.give_back(gone.map_or(0, |gone| size_of_value(&gone)));
         }
-        Ok(if full { 0 } else { self.values.back().map_or(0, size) })
+        let value = value.to_buf();
+        self.room.take(size_of_value(&value), frame)?;
+        self.values.insert(at.min(self.values.len()), value);
+        Ok(self.room.taken().saturating_sub(before))
     }
 
     fn is_full(&self) -> bool {

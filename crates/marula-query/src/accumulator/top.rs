@@ -3,6 +3,7 @@
 use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::n::Room;
 use super::{Accumulator, Row, Settings, State, Ties, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
@@ -38,7 +39,7 @@ pub(super) struct Top {
 }
 
 fn nothing() -> Box<dyn State> {
-    super::n::state(super::Keep::First, 0, Ties::Earliest)
+    super::n::state("$top", super::Keep::First, 0, Ties::Earliest)
 }
 
 fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
@@ -95,11 +96,17 @@ impl Top {
     }
 
     /// Starts a group that keeps `count` documents.
-    pub(super) fn start(&self, count: usize, ties: Ties) -> Result<Box<dyn State>> {
+    pub(super) fn start(
+        &self,
+        name: &'static str,
+        count: usize,
+        ties: Ties,
+    ) -> Result<Box<dyn State>> {
+        let room = Room::of(name);
         let (bottom, many) = (self.bottom, self.many);
         let sort_by = self.sort_by.clone();
         let (kept, key) = (Vec::new(), Vec::new());
-        Ok(Box::new(TopState { sort_by, bottom, many, count, ties, kept, key }))
+        Ok(Box::new(TopState { room, sort_by, bottom, many, count, ties, kept, key }))
     }
 
     /// The argument as `explain` shows it.
@@ -114,6 +121,7 @@ impl Top {
 }
 
 struct TopState {
+    room: Room,
     sort_by: ValuePattern,
     bottom: bool,
     many: bool,
@@ -139,18 +147,16 @@ impl State for TopState {
         if full && is_beyond {
             return Ok(0);
         }
+        let before = self.room.taken();
+        let size = |key: &[u8], value: &ValueBuf| key.len() + value.as_raw().bytes().len();
         let value = value.unwrap_or(Value::Null).to_buf();
-        let size = self.key.len() + value.as_raw().bytes().len() + 64;
+        self.room.take(size(&self.key, &value), frame)?;
         self.kept.insert(at, (self.key.as_slice().into(), value));
-        if !full {
-            return Ok(size);
+        if full {
+            let gone = if self.bottom { Some(self.kept.remove(0)) } else { self.kept.pop() };
+            self.room.give_back(gone.map_or(0, |(key, value)| size(&key, &value)));
         }
-        if self.bottom {
-            self.kept.remove(0);
-        } else {
-            self.kept.pop();
-        }
-        Ok(0)
+        Ok(self.room.taken().saturating_sub(before))
     }
 
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {

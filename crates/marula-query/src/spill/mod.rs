@@ -49,6 +49,8 @@ pub struct Limits {
     pub push_bytes_max: usize,
     /// Bytes of one set of `$addToSet`.
     pub add_to_set_bytes_max: usize,
+    /// Bytes of one list of an accumulator that keeps a number of values, such as `$topN`.
+    pub list_bytes_max: usize,
     /// Where more goes; `None` where the operation must not use the disk.
     pub disk: Option<Arc<dyn Disk>>,
 }
@@ -61,6 +63,7 @@ impl Default for Limits {
             window_bytes_max: BYTES_MAX,
             push_bytes_max: BYTES_MAX,
             add_to_set_bytes_max: BYTES_MAX,
+            list_bytes_max: BYTES_MAX,
             disk: None,
         }
     }
@@ -74,6 +77,7 @@ impl fmt::Debug for Limits {
             .field("window_bytes_max", &self.window_bytes_max)
             .field("push_bytes_max", &self.push_bytes_max)
             .field("add_to_set_bytes_max", &self.add_to_set_bytes_max)
+            .field("list_bytes_max", &self.list_bytes_max)
             .field("disk", &self.disk.is_some())
             .finish()
     }
