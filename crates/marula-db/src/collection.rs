@@ -493,6 +493,11 @@ impl RecordCursor<'_> {
         self.cursor.seek(&self.key).for_client()
     }
 
+    /// Whether the cursor stands on a document: not after an error.
+    pub fn is_on(&self) -> bool {
+        self.cursor.is_on()
+    }
+
     /// The record key of the document that the cursor stands on.
     #[inline]
     pub fn record(&self) -> &[u8] {
@@ -530,6 +535,11 @@ impl EntryCursor<'_> {
     /// Moves on by up to `count` entries that nobody looks at; answers by how many there were: see [`Cursor::pass`].
     pub fn pass(&mut self, count: u64) -> Result<u64> {
         self.cursor.pass(count).for_client()
+    }
+
+    /// Whether the cursor stands on an entry: not after an error.
+    pub fn is_on(&self) -> bool {
+        self.cursor.is_on()
     }
 
     /// The stored key of the entry, without the ident: where a parked cursor goes on.

@@ -2,6 +2,7 @@
 
 use marula_error::{Error, errors};
 use marula_storage::Error as StorageError;
+use tracing::error;
 
 errors! {
     write_conflict() = WriteConflict, "WriteConflict error: this operation conflicted with another operation. Please retry your operation or multi-document transaction.";
@@ -17,6 +18,10 @@ errors! {
 /// Turns a failure of the store into the error that the client sees.
 #[cold]
 pub fn client_error(error: StorageError) -> Error {
+    if let StorageError::Corrupt(what) = &error {
+        // Whoever looks after the server must learn of it, whatever the client does with the error.
+        error!("stored data is corrupt: {what}");
+    }
     match error {
         StorageError::Conflict => write_conflict(),
         StorageError::TooOld => snapshot_too_old(),

@@ -91,7 +91,8 @@ impl EmbeddedCursor<'_> {
 impl Cursor for EmbeddedCursor<'_> {
     fn advance(&mut self) -> Result<bool> {
         match (self.position, self.direction) {
-            (Position::Behind, _) => return Ok(false),
+            // Where an error has led here, it is told again.
+            (Position::Behind, _) => return self.settle_behind(),
             (Position::On, Direction::Forward) => self.iterator.next(),
             (Position::On, Direction::Backward) => self.iterator.prev(),
             (Position::Before, Direction::Forward) => self.iterator.seek(&self.range.start),
@@ -121,7 +122,8 @@ impl Cursor for EmbeddedCursor<'_> {
             }
             passed = 1;
         }
-        if self.position != Position::On {
+        if self.position == Position::Behind {
+            self.settle_behind()?;
             return Ok(passed);
         }
         while passed < count {
@@ -136,6 +138,10 @@ impl Cursor for EmbeddedCursor<'_> {
         }
         self.settle()?;
         Ok(passed)
+    }
+
+    fn is_on(&self) -> bool {
+        self.position == Position::On
     }
 
     #[allow(unsafe_code)]
@@ -161,6 +167,10 @@ impl Cursor for EmptyCursor {
 
     fn seek(&mut self, _key: &[u8]) -> Result<bool> {
         Ok(false)
+    }
+
+    fn is_on(&self) -> bool {
+        false
     }
 
     fn key(&self) -> &[u8] {

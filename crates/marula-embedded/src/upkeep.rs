@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use marula_storage::{Direction, Error, KeyRange, Result, Space};
 use rust_rocksdb::{
@@ -19,6 +20,9 @@ const INGEST_FILE_BYTES: u64 = 128 << 20;
 
 /// A compaction goes in steps of about this size, between which it may be told to stop.
 const COMPACT_STEP_BYTES: u64 = 256 << 20;
+
+/// How long a compaction waits for its turn before it asks whether it is still wanted.
+const TURN_WAIT: Duration = Duration::from_millis(20);
 
 /// The next key and value of what is ingested.
 type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>;
@@ -93,7 +97,8 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
         engine.health.files_version.fetch_add(1, Ordering::Relaxed);
     }
     let mut cursor = open_cursor(engine, ReadOptions::default(), space, range, Direction::Forward);
-    if !cursor.advance()? {
+    // What cannot be read can still be dropped.
+    if matches!(cursor.advance(), Ok(false)) {
         return Ok(());
     }
     drop(cursor);
@@ -138,7 +143,14 @@ pub(crate) fn compact(
     edges.extend(store.estimates.split_points(engine, space, range, steps)?);
     edges.push(range.end.clone());
     // One at a time: they share the option that makes them dense.
-    let _turn = engine.compaction.lock();
+    let _turn = loop {
+        if let Some(turn) = engine.compaction.try_lock_for(TURN_WAIT) {
+            break turn;
+        }
+        if !progress() {
+            return Ok(());
+        }
+    };
     let _dense = Dense::start(engine, space)?;
     let mut options = CompactOptions::default();
     options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
@@ -159,7 +171,9 @@ pub(crate) fn compact(
 }
 
 fn from_background(text: String) -> Error {
-    if crate::error::is_full(&text) {
+    if text.starts_with("Corruption") {
+        Error::Corrupt(text)
+    } else if crate::error::is_full(&text) {
         Error::Full(text)
     } else {
         Error::Io(std::io::Error::other(text))

@@ -5,21 +5,35 @@ use marula_db::{Collection, Db};
 use marula_error::Result;
 use marula_storage::Space;
 
-/// Bytes on disk of a collection's documents, approximately.
+/// The least that a collection or an index takes, and what its size is a multiple of: as with mongod, whose files are made of
+/// such pages.
+const PAGE_BYTES: i64 = 4096;
+
+/// What an index entry takes about, where nothing is known but how many documents there are.
+const ENTRY_BYTES: i64 = 24;
+
+/// Bytes on disk of a collection's documents, approximately. What is in memory alone is in the log, as it is.
 pub fn of_documents(db: &Db, collection: &Collection) -> Result<i64> {
-    of_range(db, Space::Records, collection.ident())
+    Ok(pages(of_range(db, Space::Records, collection.ident())?, collection.size_bytes()))
 }
 
-/// Bytes on disk of an index, approximately.
-pub fn of_index(db: &Db, index: &marula_db::Index) -> Result<i64> {
-    of_range(db, Space::Indexes, index.ident)
+/// Bytes on disk of an index of `collection`, approximately.
+pub fn of_index(db: &Db, collection: &Collection, index: &marula_db::Index) -> Result<i64> {
+    let entries = collection.count().saturating_mul(ENTRY_BYTES);
+    Ok(pages(of_range(db, Space::Indexes, index.ident)?, entries))
+}
+
+/// An estimate in whole pages, at least one. The store estimates little as nothing: then it is `otherwise`.
+fn pages(estimate: i64, otherwise: i64) -> i64 {
+    let bytes = if estimate > 0 { estimate } else { otherwise };
+    bytes.max(1).saturating_add(PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES
 }
 
 /// Bytes on disk of a collection's indexes, approximately.
 pub fn of_indexes(db: &Db, collection: &Collection) -> Result<i64> {
     let mut total = 0;
     for index in &collection.state().indexes {
-        total += of_index(db, index)?;
+        total += of_index(db, collection, index)?;
     }
     Ok(total)
 }

@@ -194,7 +194,8 @@ pub enum Looked<'v> {
 
 /// Walks a range in key order. Key and value stay where the engine holds them until the next move.
 pub trait Cursor {
-    /// Moves to the next key of the range; answers whether there is one. After `false` it stays `false`.
+    /// Moves to the next key of the range; answers whether there is one. After `false` it stays `false`, and after an error
+    /// an error: what lies behind it is never taken for nothing.
     fn advance(&mut self) -> Result<bool>;
 
     /// Moves to the first key at or behind `key` in the cursor's direction (forward: the least key ≥ `key`;
@@ -212,6 +213,9 @@ pub trait Cursor {
         }
         Ok(count)
     }
+
+    /// Whether the cursor stands on a key: not before the first move, at the end, or after an error.
+    fn is_on(&self) -> bool;
 
     /// The key that the cursor stands on. Panics when it stands on none.
     fn key(&self) -> &[u8];

@@ -203,7 +203,10 @@ impl Db {
         if let Some(target) = &target {
             remove_entry(&mut *txn, target, &mut dropped);
         }
-        put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &collection.state());
+        // What was made to be renamed, and dropped if it is not, now stays.
+        let mut state = State::clone(&collection.state());
+        state.options = state.options.lasting();
+        put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state);
         txn.commit().for_client()?;
         if let Some(target) = &target {
             self.catalog().remove(to);
@@ -211,6 +214,7 @@ impl Db {
         }
         self.catalog().remove(from);
         collection.set_namespace(to.clone());
+        collection.set_state(state);
         self.catalog().insert(collection.clone());
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())

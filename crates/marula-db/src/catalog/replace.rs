@@ -32,9 +32,8 @@ impl Db {
         let name = format!("tmp.agg_out.{}", uuid::text(&rand::random()));
         let ns = Namespace::new(target.db(), &name)?;
         let known = self.collection(target).map(|collection| collection.state());
-        let mut options = known.as_ref().map(|state| state.options.clone()).unwrap_or_default();
-        options.document.push(TEMPORARY, true);
-        let collection = self.create_collection(&ns, options)?;
+        let options = known.as_ref().map(|state| state.options.clone()).unwrap_or_default();
+        let collection = self.create_collection(&ns, options.temporary())?;
         let specs: Vec<IndexSpec> = known
             .iter()
             .flat_map(|state| &state.indexes)
@@ -57,7 +56,7 @@ impl Db {
         let collection = self.collection(temporary).ok_or_else(|| temporary_gone(temporary))?;
         let old = self.collection(target);
         let mut state = State::clone(&collection.state());
-        state.options.document = without_temporary(state.options.document.as_doc());
+        state.options = state.options.lasting();
         if let Some(old) = &old {
             check_unchanged(target, &state, &old.state())?;
         }
@@ -97,6 +96,22 @@ impl Db {
 
 fn is_temporary(options: &CollectionOptions) -> bool {
     options.document.as_doc().get(TEMPORARY).is_some_and(|temporary| temporary.is_truthy())
+}
+
+impl CollectionOptions {
+    /// Marks a collection that the next start drops, unless it has been given another name by then.
+    pub fn temporary(mut self) -> Self {
+        self.document.push(TEMPORARY, true);
+        self
+    }
+
+    /// The options of a collection that stays.
+    pub(super) fn lasting(&self) -> Self {
+        CollectionOptions {
+            document: without_temporary(self.document.as_doc()),
+            ..CollectionOptions::clone(self)
+        }
+    }
 }
 
 fn without_temporary(options: Doc<'_>) -> DocBuf {

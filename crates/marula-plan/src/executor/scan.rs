@@ -127,6 +127,9 @@ impl Standing {
             return;
         }
         match open {
+            // A walk that could not go on stands nowhere; who is told so does not run it again.
+            Open::Records(cursor) if !cursor.is_on() => {}
+            Open::Entries(walk) if !walk.is_on() => {}
             Open::Closed => {}
             Open::Records(cursor) => self.position = Position::At(cursor.record().to_vec()),
             Open::Entries(walk) => self.position = Position::At(walk.position().to_vec()),

@@ -346,6 +346,11 @@ impl<'r> Walk<'r> {
         }
     }
 
+    /// Whether the walk stands on an entry: not after an error.
+    pub(super) fn is_on(&self) -> bool {
+        self.batch.current().is_some() || self.cursor.is_on()
+    }
+
     /// The entry that the walk stands on.
     #[inline]
     pub(super) fn entry(&self) -> Result<Entry<'_>> {

@@ -62,7 +62,9 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         ns.db(),
         &format!("tmp{}.convertToCapped.{}", ctx.server.operations.next_id(), ns.collection()),
     )?;
-    let target = copy(ctx, &source, &temporary, size);
+    // A crash in the middle leaves the source as it is, and the copy goes at the next start.
+    let options = capped_options(&source, size)?.temporary();
+    let target = copy(ctx, &source, &temporary, options);
     let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
     if let Err(error) = renamed {
         // What stands in the temporary collection is of no use to anyone; that it may not be there is no matter.
@@ -91,7 +93,7 @@ fn clone(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) ->
     if ctx.server.db.collection(&to).is_some() {
         return Err(target_exists(&to, &from));
     }
-    copy(ctx, &source, &to, size)?;
+    copy(ctx, &source, &to, capped_options(&source, size)?)?;
     Ok(Outcome::Done)
 }
 
@@ -112,13 +114,8 @@ fn source(ctx: &Context<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
     Ok(collection)
 }
 
-/// Creates `to` with the source's options, capped, and copies the documents.
-fn copy(
-    ctx: &Context<'_>,
-    source: &Arc<Collection>,
-    to: &Namespace,
-    size: i64,
-) -> Result<Arc<Collection>> {
+/// The options of a collection like the source, capped.
+fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     let old = source.state().options.document.clone();
     let options = DocBuf::build(|out| {
         out.append("capped", true);
@@ -129,8 +126,17 @@ fn copy(
             out.append_raw(element.name, element.value);
         }
     });
-    let target =
-        ctx.server.db.create_collection(to, CollectionOptions::parse(options.as_doc())?)?;
+    CollectionOptions::parse(options.as_doc())
+}
+
+/// Creates `to` and copies the source's documents.
+fn copy(
+    ctx: &Context<'_>,
+    source: &Arc<Collection>,
+    to: &Namespace,
+    options: CollectionOptions,
+) -> Result<Arc<Collection>> {
+    let target = ctx.server.db.create_collection(to, options)?;
     let context = QueryContext::default();
     let query = Query::new(Filter::everything(&context), context);
     let plan = planner::plan(&source.state(), &query)?;

@@ -121,7 +121,7 @@ pub(crate) fn write_present(
     out.append("totalSize", Value::whole((storage + indexes) / scale));
     let mut sizes = out.begin_doc("indexSizes");
     for index in &state.indexes {
-        let size = storage_size::of_index(db, index)? / scale;
+        let size = storage_size::of_index(db, collection, index)? / scale;
         sizes.append(&index.spec.name, Value::whole(size));
     }
     drop(sizes);

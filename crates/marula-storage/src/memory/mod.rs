@@ -255,6 +255,10 @@ impl Cursor for MemoryCursor {
         Ok(self.stand(place))
     }
 
+    fn is_on(&self) -> bool {
+        matches!(self.position, Position::On(_))
+    }
+
     fn key(&self) -> &[u8] {
         self.place().key()
     }
