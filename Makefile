@@ -12,7 +12,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe python node rust crash writes updates bench diff lint setup
+.PHONY: help serve test build unit tidy probe sweep python node rust crash writes updates bench diff lint setup
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -22,7 +22,7 @@ serve: build ## build and start Marula on 127.0.0.1:27017 with its data in ./dat
 
 # One suite that fails does not hide the others.
 test: build ## every test
-	@$(MAKE) --keep-going unit tidy probe python node rust bench-smoke diff-smoke
+	@$(MAKE) --keep-going unit tidy probe sweep python node rust bench-smoke diff-smoke
 	@echo "make test: everything passed"
 
 build: setup ## the release build
@@ -41,6 +41,9 @@ tidy: setup ## arrows between crates, names, module docs, generated pages
 
 probe: build ## compare with mongod's recorded answers (URI=mongodb://… for a server that runs already)
 	@"$$(tools/setup python)" tests/surface/check.py $(if $(URI),--target "$(URI)") $(ARGS)
+
+sweep: build ## each field of each command with values of each type, as mongod answered (MONGOD=program for all, beside it)
+	@"$$(tools/setup python)" tests/surface/sweep.py $(if $(MONGOD),--mongod "$(MONGOD)") $(ARGS)
 
 python: build ## black box through pymongo, crash rounds included (ARGS="-k cursor")
 	@"$$(tools/setup python)" -m pytest -q tests/python tests/crash $(ARGS)

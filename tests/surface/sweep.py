@@ -69,7 +69,16 @@ KEPT = {("local", "oplog.rs"), ("local", "system.replset"), ("admin", "system.ve
         ("admin", "system.keys"), ("config", "transactions"), ("config", "image_collection")}
 
 # (commands, fields, values or None for all, why): patterns as of file names. docs/differences.md says the same in words.
-ACCEPTED = []
+OF_THE_SERVER = [repr(name) for name in (
+    "system.indexBuilds", "system.preimages", "system.views", "system.rollback.id", "startup_log", "system.profile",
+    "system.buckets.a", "system.sessions", "oplog.$main")]
+ACCEPTED = [
+    ("*", "* in admin", OF_THE_SERVER, "collections of its own that mongod keeps there"),
+    ("*", "* in config", OF_THE_SERVER, "collections of its own that mongod keeps there"),
+    ("*", "* in local", OF_THE_SERVER, "collections of its own that mongod keeps there"),
+    ("createRole", "authenticationRestrictions.0", ["document empty"], "restrictions of roles are checked as those of users"),
+    ("*", "writeConcern.wtimeout", ["long min"], "no wait, and none that is too short for it"),
+]
 
 GENERIC = ["lsid", "txnNumber", "autocommit", "startTransaction", "stmtId", "txnRetryCounter", "$db", "$readPreference",
            "$clusterTime", "comment", "maxTimeMS", "maxTimeMSOpOnly", "readConcern", "writeConcern", "apiVersion",
@@ -102,7 +111,7 @@ COMMANDS = {
     "authenticate": one('{"authenticate": 1, "mechanism": "MONGODB-X509"}', "mechanism", "user", "db"),
     "buildInfo": one('{"buildInfo": 1}'),
     "cloneCollectionAsCapped": one('{"cloneCollectionAsCapped": "c", "toCollection": "k", "size": 1000}', "toCollection",
-                                   "size", "temp"),
+                                   "size", "temp", before=[{"drop": "k"}]),
     "collMod": one('{"collMod": "c"}', "index", "index.name", "index.keyPattern", "index.expireAfterSeconds",
                    "index.hidden", "index.unique", "index.prepareUnique", "validator", "validationLevel",
                    "validationAction", "viewOn", "pipeline", "changeStreamPreAndPostImages",
@@ -339,7 +348,8 @@ def cases(name):
                 continue
             # The other database may exist on one of them alone: the case is about its collections.
             spoilt = planted(base, first if not nested else "explain." + next(iter(base[first])), text)
-            yield "%s in %s" % (first, other), repr(text[:30]), dict(spoilt, **{"$db": other})
+            label = repr(text) if len(text) < 30 else "%r, %d times" % (text[0], len(text))
+            yield "%s in %s" % (first, other), label, dict(spoilt, **{"$db": other})
 
 
 def is_accepted(name, field, label, outcomes):

@@ -15,19 +15,26 @@ errors! {
 
 /// Checks that the collection `ns` is the one that the request means, where it says so.
 pub(crate) fn check(ctx: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
-    let Some(Value::Binary(meant)) = request.arg("collectionUUID") else { return Ok(()) };
+    match request.arg("collectionUUID") {
+        Some(Value::Binary(meant)) => check_is(ctx, ns, meant.bytes),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the collection `ns` has this UUID.
+pub(crate) fn check_is(ctx: &Context<'_>, ns: &Namespace, meant: &[u8]) -> Result<()> {
     let catalog = ctx.server.db.catalog();
     let found = catalog.get(ns.db(), ns.collection());
-    if found.is_some_and(|collection| collection.uuid()[..] == *meant.bytes) {
+    if found.is_some_and(|collection| collection.uuid()[..] == *meant) {
         return Ok(());
     }
     let of_meant = catalog.collections(ns.db()).into_iter().find(|collection| {
-        collection.uuid()[..] == *meant.bytes && collection.state().options.view.is_none()
+        collection.uuid()[..] == *meant && collection.state().options.view.is_none()
     });
     let actual = of_meant.map(|collection| collection.namespace().collection().to_owned());
     let fields = DocBuf::build(|out| {
         out.append("db", ns.db());
-        out.append("collectionUUID", Binary { subtype: 4, bytes: meant.bytes });
+        out.append("collectionUUID", Binary { subtype: 4, bytes: meant });
         out.append("expectedCollection", ns.collection());
         match &actual {
             Some(name) => out.append("actualCollection", name.as_str()),

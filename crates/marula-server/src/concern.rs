@@ -295,8 +295,9 @@ impl W {
 fn parse_wtimeout(value: Value<'_>) -> Result<i32> {
     debug_assert_eq!(Type::Int32.alias(), "int");
     let Some(ms) = value.as_f64() else { return Ok(0) };
+    // One before now is none.
     #[allow(clippy::cast_possible_truncation)]
-    i32::try_from(ms as i64).map_err(|_| wtimeout_range())
+    i32::try_from((ms as i64).max(i64::from(i32::MIN))).map_err(|_| wtimeout_range())
 }
 
 #[cfg(test)]

@@ -318,7 +318,8 @@ impl Cursors {
 
     /// Closes what has been idle for too long.
     pub fn expire(&self, now_ms: i64) {
-        let before_ms = now_ms - self.timeout_ms.load(Ordering::Relaxed);
+        // A client may have set any time.
+        let before_ms = now_ms.saturating_sub(self.timeout_ms.load(Ordering::Relaxed));
         for shard in &self.shards {
             let mut expired = 0;
             shard.lock().retain(|_, entry| match entry {
@@ -438,6 +439,12 @@ mod tests {
         cursors.expire(TIMEOUT_MS + 1);
         let statistics = cursors.statistics();
         assert_eq!((statistics.open, statistics.timed_out, statistics.no_timeout), (1, 1, 1));
+        cursors.set_timeout_ms(i64::MIN);
+        cursors.open(parked(None), i64::MAX).unwrap();
+        cursors.expire(TIMEOUT_MS);
+        cursors.set_timeout_ms(i64::MAX);
+        cursors.expire(TIMEOUT_MS);
+        assert_eq!(cursors.statistics().open, 2);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod host;
 pub mod inline;
 pub mod listing;
 pub mod log;
+mod log_components;
 pub mod log_file;
 pub mod memory;
 pub mod net;

@@ -41,6 +41,8 @@ pub struct Operation {
     waits_for_lock: AtomicBool,
     started_us: AtomicI64,
     killed: AtomicI32,
+    /// Whether the server ends: then this operation does, and every other that begins yet.
+    is_ending: Arc<AtomicBool>,
     yields: AtomicU32,
     /// What has it go on, while it waits for an event.
     waiting: Mutex<Option<Wake>>,
@@ -194,6 +196,8 @@ impl Operation {
     #[inline]
     pub fn interruption(&self) -> Option<Error> {
         match self.killed.load(Ordering::Relaxed) {
+            // What has begun since all were told to end is told here.
+            0 if self.is_ending.load(Ordering::Relaxed) => Some(shutting_down()),
             0 => None,
             code if code == codes::InterruptedAtShutdown.number() => Some(shutting_down()),
             code if code == codes::CursorKilled.number() => Some(cursor_killed()),
@@ -239,6 +243,7 @@ impl Listener for Operation {
 #[derive(Default)]
 pub struct Operations {
     by_connection: Mutex<HashMap<u64, Arc<Operation>>>,
+    is_ending: Arc<AtomicBool>,
     last_id: AtomicU32,
 }
 
@@ -254,6 +259,7 @@ impl Operations {
             waits_for_lock: AtomicBool::new(false),
             started_us: AtomicI64::new(0),
             killed: AtomicI32::new(0),
+            is_ending: self.is_ending.clone(),
             yields: AtomicU32::new(0),
             waiting: Mutex::new(None),
             detail: Mutex::new(None),
@@ -293,8 +299,9 @@ impl Operations {
         found.is_some()
     }
 
-    /// Tells all operations to end, because the server does.
+    /// Tells all operations to end, because the server does: those that run, and those that come yet.
     pub fn end_all(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
         for operation in self.by_connection.lock().values() {
             operation.kill(codes::InterruptedAtShutdown.number());
         }
@@ -313,6 +320,30 @@ impl Operations {
             if lsid.is_some_and(|lsid| condemned(&lsid)) {
                 operation.kill(codes::Interrupted.number());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::service::Disconnected;
+
+    #[test]
+    fn what_begins_while_the_server_ends_is_told_too() {
+        let operations = Operations::default();
+        let peer = || Peer { remote: None, local: None, disconnected: Disconnected::default() };
+        let told = |operation: &Operation| operation.interruption().map(|error| error.code());
+        let early = operations.open(1, peer());
+        early.begin(operations.next_id(), 0, 0);
+        assert_eq!(told(&early), None);
+        operations.end_all();
+        assert_eq!(told(&early), Some(codes::InterruptedAtShutdown));
+        early.begin(operations.next_id(), 0, 0);
+        let late = operations.open(2, peer());
+        late.begin(operations.next_id(), 0, 0);
+        for operation in [&early, &late] {
+            assert_eq!(told(operation), Some(codes::InterruptedAtShutdown));
         }
     }
 }

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use marula_bson::{DocBuf, Type, Value, ValueBuf, doc};
+use marula_bson::{Doc, DocBuf, Value, ValueBuf, doc};
 use marula_error::{Error, Result, errors};
 use parking_lot::RwLock;
 
 use crate::auth::documents::array;
+use crate::log_components;
 use crate::server::Server;
 
 errors! {
@@ -18,6 +19,8 @@ errors! {
     not_a_number(name: &str) = BadValue, "Failed validating {name}: Unable to coerce value to floating point type";
     too_small(name: &str, value: i64, least: i64) = BadValue, "Invalid value for parameter {name}: {value} is not greater than or equal to {least}";
     too_large(name: &str, value: i64, most: i64) = BadValue, "Invalid value for parameter {name}: {value} is not less than or equal to {most}";
+    not_finite(name: &str) = BadValue, "Failed validating {name}: Unable to coerce NaN/Inf to integral type";
+    out_of_bounds(name: &str) = BadValue, "Failed validating {name}: Out of bounds coercing to integral value";
     bad_log_level(value: &Value<'_>) = BadValue, "Invalid value for logLevel: logLevel: {value}";
 }
 
@@ -63,6 +66,11 @@ const fn row(name: &'static str, default: Initial, settable: Settable) -> Row {
     Row { name, default, settable }
 }
 
+/// How much is said in the log.
+const LOG_LEVEL: &str = "logLevel";
+/// How much each part of the server says there.
+const LOG_COMPONENTS: &str = "logComponentVerbosity";
+
 const ANY_MIN: i64 = i64::MIN;
 const ANY_MAX: i64 = i64::MAX;
 const MEMORY: i32 = 100 * 1024 * 1024;
@@ -100,8 +108,8 @@ pub static ROWS: &[Row] = &[
         Int(crate::session::TIMEOUT_MINUTES, 1, ANY_MAX),
         AtStartup,
     ),
-    row("logComponentVerbosity", Made(log_components), Never),
-    row("logLevel", Int(0, 0, 5), Always),
+    row(LOG_COMPONENTS, Made(|| ValueBuf::from(&log_components::initial())), Always),
+    row(LOG_LEVEL, Int(0, 0, 5), Always),
     row("maxBSONDepth", Int(200, 1, ANY_MAX), Never),
     row("maxIndexBuildMemoryUsageMegabytes", Int(200, 50, ANY_MAX), Always),
     row("maxSessions", Int(1_000_000, 1, ANY_MAX), AtStartup),
@@ -124,10 +132,6 @@ fn mechanisms() -> ValueBuf {
             out.push(*name);
         });
     })
-}
-
-fn log_components() -> ValueBuf {
-    ValueBuf::from(&doc! { "verbosity": 0 })
 }
 
 /// The values that were set.
@@ -180,6 +184,9 @@ impl Parameters {
     }
 }
 
+/// What no long can be.
+const LONG_BOUND: f64 = 9_223_372_036_854_775_808.0;
+
 impl Row {
     /// The value as this parameter holds it.
     fn coerce(&self, value: Value<'_>) -> Result<ValueBuf> {
@@ -189,12 +196,16 @@ impl Row {
                 Value::Boolean(flag) => Some(f64::from(u8::from(flag))),
                 other => other.as_f64(),
             };
+            let number = number.ok_or_else(|| not_integral(self.name))?;
+            if !number.is_finite() {
+                return Err(not_finite(self.name));
+            }
+            if !(-LONG_BOUND..LONG_BOUND).contains(&number) {
+                return Err(out_of_bounds(self.name));
+            }
             #[allow(clippy::cast_possible_truncation)]
-            let number = number.ok_or_else(|| not_integral(self.name))? as i64;
+            let number = number as i64;
             match number {
-                _ if self.name == "logLevel" && !(least..=most).contains(&number) => {
-                    Err(bad_log_level(&value))
-                }
                 _ if number < least => Err(too_small(self.name, number, least)),
                 _ if number > most => Err(too_large(self.name, number, most)),
                 _ => Ok(number),
@@ -206,8 +217,10 @@ impl Row {
                 other => other.is_truthy(),
             })),
             Int(_, least, most) => {
-                if self.name == "logLevel" && value.kind() == Type::String {
-                    return Err(bad_log_level(&value));
+                if self.name == LOG_LEVEL {
+                    let level = log_components::level(value).filter(|level| *level >= 0);
+                    let level = level.ok_or_else(|| bad_log_level(&value))?;
+                    return Ok(ValueBuf::from(level.min(log_components::LEVEL_MAX)));
                 }
                 let number = whole(least.max(i64::from(i32::MIN)), most.min(i64::from(i32::MAX)))?;
                 Ok(ValueBuf::from(i32::try_from(number).expect("the bounds are those of an i32")))
@@ -262,9 +275,29 @@ impl Server {
 
     fn store_parameter(&self, row: &'static Row, value: Value<'_>) -> Result<ValueBuf> {
         let was = self.parameters.get(row);
-        let value = row.coerce(value)?;
-        self.parameters.set.write().insert(row.name, value);
+        let value = match row.name {
+            LOG_COMPONENTS => {
+                let current = was.get().as_doc().unwrap_or(Doc::EMPTY);
+                ValueBuf::from(&log_components::changed(current, value)?)
+            }
+            _ => row.coerce(value)?,
+        };
+        self.parameters.set.write().insert(row.name, value.clone());
         match row.name {
+            // The level of the log as a whole has two names.
+            LOG_LEVEL => {
+                let levels = find(LOG_COMPONENTS.as_bytes()).map(|row| self.parameters.get(row));
+                let levels = levels.unwrap_or_else(|| ValueBuf::from(&DocBuf::new()));
+                let current = levels.get().as_doc().unwrap_or(Doc::EMPTY);
+                let change = doc! { "verbosity": value.get() };
+                let levels = log_components::changed(current, Value::Document(change.as_doc()))?;
+                self.parameters.set.write().insert(LOG_COMPONENTS, ValueBuf::from(&levels));
+            }
+            LOG_COMPONENTS => {
+                let level = value.get().as_doc().and_then(|levels| levels.get("verbosity"));
+                let level = level.unwrap_or(Value::Int32(0)).to_buf();
+                self.parameters.set.write().insert(LOG_LEVEL, level);
+            }
             "cursorTimeoutMillis" => {
                 self.cursors.set_timeout_ms(self.parameters.number(row.name));
             }

@@ -34,6 +34,7 @@ errors! {
     max_time_negative(value: i64) = 51_024, "BSON field 'maxTimeMS' value must be >= 0, actual value '{value}'";
     max_time_range(value: i64) = BadValue, "{value} value for maxTimeMS is out of range";
     internal_max_time() = InvalidOptions, "Can not specify maxTimeMSOpOnly for non internal clients";
+    no_explained_concern() = FailedToParse, "Aggregation explain does not support the'writeConcern' option";
     no_write_concern() = InvalidOptions, "Command does not support writeConcern";
     api_version(version: &BStr) = APIVersionError, "Cannot accept API version {version}";
     api_without_version() = 4_886_600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion";
@@ -80,6 +81,11 @@ const SESSION_FIELDS: &[Field] = &[
     Field::optional("coordinator", Types::BOOLEAN),
 ];
 
+const CONCERNS: &[Field] = &[
+    Field::optional("readConcern", Types::DOCUMENT),
+    Field::optional("writeConcern", Types::DOCUMENT),
+];
+
 /// The version of the Stable API that a request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Api {
@@ -117,6 +123,8 @@ pub struct Request<'a> {
     pub names_max_time: bool,
     /// Whether it says what it knows of a sharded cluster.
     names_shard: bool,
+    /// Whether it stands inside another.
+    is_nested: bool,
     /// The session it belongs to.
     pub lsid: Option<Lsid>,
     /// The number of this write in its session.
@@ -176,6 +184,7 @@ impl<'a> Request<'a> {
             max_time: None,
             names_max_time: false,
             names_shard: false,
+            is_nested: false,
             lsid: None,
             txn_number: None,
             transaction: None,
@@ -283,6 +292,7 @@ impl<'a> Request<'a> {
                 self.max_time = parse_max_time(value.get(), self.command.name)?;
             }
             b"maxTimeMSOpOnly" => return Err(internal_max_time()),
+            b"readConcern" if self.is_nested => self.check_nested_concern(name, value.get())?,
             b"readConcern" => {
                 // The one command that checks the type as it checks its own fields.
                 if self.command.name == "aggregate" {
@@ -291,7 +301,12 @@ impl<'a> Request<'a> {
                 }
                 self.read_concern = ReadConcern::parse(value.get())?;
             }
-            b"writeConcern" => *write_concern = Some(value.get()),
+            b"writeConcern" => {
+                if self.is_nested {
+                    self.check_nested_concern(name, value.get())?;
+                }
+                *write_concern = Some(value.get());
+            }
             b"apiVersion" | b"apiStrict" | b"apiDeprecationErrors" => {
                 fields::check(API_PLACE, API_FIELDS, name, value.kind())?;
                 self.read_api(name, value.get())?;
@@ -299,6 +314,22 @@ impl<'a> Request<'a> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Checks a concern of a command inside another, as far as that one's kind looks at it: what is said counts for none.
+    fn check_nested_concern(&self, name: &BStr, value: Value<'a>) -> Result<()> {
+        let kind = value.kind();
+        match (self.command.name, name.as_bytes()) {
+            ("distinct", b"readConcern") if kind != Type::Document => {
+                Err(expected_type("readConcern", "object", kind.alias()))
+            }
+            ("find", b"readConcern") => fields::check("FindCommandRequest", CONCERNS, name, kind),
+            ("count" | "aggregate", b"readConcern")
+            | ("aggregate" | "findAndModify", b"writeConcern") => {
+                fields::check(self.command.name, CONCERNS, name, kind)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn read_api(&mut self, name: &BStr, value: Value<'a>) -> Result<()> {
@@ -379,6 +410,7 @@ impl<'a> Request<'a> {
             max_time: None,
             names_max_time: false,
             names_shard: false,
+            is_nested: true,
             lsid: self.lsid,
             txn_number: None,
             transaction: None,
@@ -401,6 +433,14 @@ impl<'a> Request<'a> {
             if !request.read_generic(element, &mut session, &mut write_concern)? {
                 request.args.push(element);
             }
+        }
+        if command.name == "aggregate"
+            && let Some(concern) = write_concern
+        {
+            if !concern.is_nullish() {
+                WriteConcern::parse(concern)?;
+            }
+            return Err(no_explained_concern());
         }
         request.check_fields()?;
         Ok(Some(request))

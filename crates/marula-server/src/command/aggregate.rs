@@ -101,29 +101,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let Some(Value::Document(cursor)) = request.arg("cursor") else {
         return Err(cursor_required());
     };
-    if let Some(other) = cursor.iter().find(|option| option.name != "batchSize") {
-        return Err(unknown_cursor_option(&other.name.to_string()));
-    }
     if request.arg("exchange").is_some() {
         return Err(no_exchange());
     }
-    let batch_size = match cursor.get("batchSize").filter(|size| !size.is_nullish()) {
-        None => None,
-        Some(size) if size.kind().is_number() => {
-            let size = query_args::count_or_zero("batchSize", Some(size))?;
-            Some(usize::try_from(size).unwrap_or(usize::MAX))
-        }
-        Some(other) => return Err(batch_size_type(other.kind().alias())),
-    };
-    let ns = match request.first.value.get() {
-        Value::String(_) => request.namespace()?,
-        value if value.as_exact_i64() == Some(1) => Namespace::new(request.db, "$cmd.aggregate")?,
-        value if value.kind().is_number() => return Err(bad_target()),
-        value => return Err(name_type(value.kind().alias())),
-    };
-    if request.first.value.kind() == Type::String && ns.collection() == "$cmd.aggregate" {
-        return Err(reserved_name(&ns));
-    }
+    let batch_size = batch_size(cursor)?;
+    let ns = target(request)?;
     if request.arg("needsMerge").is_some() && request.arg("fromMongos").is_none() {
         return Err(merge_without_router());
     }
@@ -169,6 +151,40 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let source = PipelineSource::start(ctx, &ns, pipeline, context, options)?;
     reply_cursor(ctx, request, &ns, Box::new(source), batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
+}
+
+/// Checks the `cursor` of a pipeline that is explained.
+pub(super) fn check_cursor(request: &Request<'_>) -> Result<()> {
+    let cursor = request.arg("cursor").and_then(|cursor| cursor.as_doc()).unwrap_or(Doc::EMPTY);
+    batch_size(cursor).map(drop)
+}
+
+/// How many documents the first batch is to have.
+fn batch_size(cursor: Doc<'_>) -> Result<Option<usize>> {
+    if let Some(other) = cursor.iter().find(|option| option.name != "batchSize") {
+        return Err(unknown_cursor_option(&other.name.to_string()));
+    }
+    match cursor.get("batchSize").filter(|size| !size.is_nullish()) {
+        None => Ok(None),
+        Some(size) if size.kind().is_number() => {
+            let size = query_args::count_or_zero("batchSize", Some(size))?;
+            Ok(Some(usize::try_from(size).unwrap_or(usize::MAX)))
+        }
+        Some(other) => Err(batch_size_type(other.kind().alias())),
+    }
+}
+
+/// What the pipeline runs on: a collection, or nothing, which has a name of its own.
+pub(super) fn target(request: &Request<'_>) -> Result<Namespace> {
+    let ns = match request.first.value.get() {
+        Value::String(_) => request.namespace()?,
+        value if value.as_exact_i64() == Some(1) => {
+            return Namespace::new(request.db, "$cmd.aggregate");
+        }
+        value if value.kind().is_number() => return Err(bad_target()),
+        value => return Err(name_type(value.kind().alias())),
+    };
+    if ns.collection() == "$cmd.aggregate" { Err(reserved_name(&ns)) } else { Ok(ns) }
 }
 
 /// The code of the error for a stage that may only stand first.

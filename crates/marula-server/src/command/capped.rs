@@ -22,6 +22,7 @@ use crate::writes;
 errors! {
     source_not_found(ns: &Namespace) = NamespaceNotFound, "source collection {ns} does not exist";
     target_exists(to: &Namespace, from: &Namespace) = NamespaceExists, "cloneCollectionAsCapped failed - destination collection {to} already exists. source collection: {from}";
+    source_type() = TypeMismatch, "'cloneCollectionAsCapped' must be of type String";
     target_type() = TypeMismatch, "'toCollection' must be of type String";
     invalid_name(which: &str, name: &str) = InvalidNamespace, "Invalid {which} collection name: {name}";
     size_negative() = BadValue, "size has to be >= 0";
@@ -75,24 +76,33 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
 }
 
 fn clone(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
-    let from = request.collection_name()?;
+    let from = match request.first.value.get() {
+        Value::String(from) => from.to_str_lossy().into_owned(),
+        _ => return Err(source_type()),
+    };
     let to = match request.arg("toCollection") {
         Some(Value::String(to)) => to.to_str_lossy().into_owned(),
         _ => return Err(target_type()),
     };
-    for (which, name) in [("source", from), ("target", &to)] {
-        if name.is_empty() {
+    for (which, name) in [("source", &from), ("target", &to)] {
+        if name.is_empty() || name.contains('$') {
             return Err(invalid_name(which, name));
         }
     }
-    let Some(size) = size(request)? else {
+    let size_given = request.arg("size").and_then(|size| size.as_f64());
+    if size_given.is_some_and(f64::is_nan) {
+        return Err(size_negative());
+    }
+    if size_given.is_none_or(|size| size == 0.0) {
         return Ok(Outcome::Failed("invalid command spec".to_owned()));
-    };
-    let (from, to) = (Namespace::new(request.db, from)?, Namespace::new(request.db, &to)?);
+    }
+    let (from, to) = (Namespace::new(request.db, &from)?, Namespace::new(request.db, &to)?);
     let source = source(ctx, &from)?;
     if ctx.server.db.collection(&to).is_some() {
         return Err(target_exists(&to, &from));
     }
+    // What is more than nothing, and less than a byte, is as little as there can be.
+    let size = size(request)?.unwrap_or(1);
     copy(ctx, &source, &to, capped_options(&source, size)?)?;
     Ok(Outcome::Done)
 }

@@ -73,7 +73,7 @@ const FIELDS: &[Field] = &[
     Field::optional("pipeline", Types::ARRAY).checked(check_pipeline),
     Field::optional("collation", Types::DOCUMENT),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
-    Field::optional("timeseries", Types::DOCUMENT),
+    Field::optional("timeseries", Types::DOCUMENT).checked(check_granularity),
     Field::optional("clusteredIndex", CLUSTERED_TYPES).or(clustered_type),
     Field::optional("expireAfterSeconds", Types::NUMBER),
     Field::optional("encryptedFields", Types::DOCUMENT).of(ENCRYPTED_FIELDS),
@@ -388,6 +388,18 @@ fn check_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
         size @ ..1 => Err(number_too_small("size", 1, size)),
         size if size > CAPPED_BYTES_MAX => {
             Err(number_too_large("size", "<=", CAPPED_BYTES_MAX, size))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the name of a time series' granularity, before what else it says.
+fn check_granularity(_: FeatureVersion, time_series: Value<'_>) -> Result<()> {
+    match time_series.as_doc().and_then(|options| options.get("granularity")) {
+        Some(Value::String(name))
+            if ["seconds", "minutes", "hours"].iter().all(|known| name != *known) =>
+        {
+            Err(bad_enumeration(&name.to_string(), "create.timeseries.granularity"))
         }
         _ => Ok(()),
     }

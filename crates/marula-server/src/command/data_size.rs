@@ -33,10 +33,18 @@ pub(super) static COMMAND: Command = Command {
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let started = Instant::now();
     let name = match request.first.value.get() {
-        Value::String(name) => name.to_string(),
+        Value::String(name) | Value::Symbol(name) => name.to_string(),
         other => return Err(name_type(other.kind().alias())),
     };
-    let ns = Namespace::parse(&name)?;
+    let ns = match Namespace::parse(&name) {
+        Ok(ns) => ns,
+        // Of a name that no collection can have, there is none.
+        Err(_) if names_both(&name) => {
+            reply.append("size", 0).append("numObjects", 0).append("millis", 0);
+            return Ok(Outcome::Done);
+        }
+        Err(error) => return Err(error),
+    };
     let range = Range::read(request)?;
     let mut total = Total::default();
     let collection = ctx.server.db.collection(&ns);
@@ -82,6 +90,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Value::whole(i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX)),
     );
     Ok(Outcome::Done)
+}
+
+/// Whether a name has the part of a database and that of a collection.
+fn names_both(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(db, collection)| !db.is_empty() && !collection.is_empty())
 }
 
 #[derive(Default, PartialEq)]

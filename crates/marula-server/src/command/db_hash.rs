@@ -9,15 +9,19 @@ use std::time::Instant;
 
 use marula_bson::{Binary, ByteSlice, DocWriter, Value, hex};
 use marula_db::Collection;
-use marula_error::Result;
+use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, Hint, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use md5::{Digest, Md5};
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, Outcome, db_stats};
 use crate::context::Context;
 use crate::request::Request;
+
+errors! {
+    no_test_commands() = InvalidOptions, "The '$_internalReadAtClusterTime' option is only supported when testing commands are enabled";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "dbHash",
@@ -31,6 +35,12 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let started = Instant::now();
+    if let Value::String(name) = request.first.value.get() {
+        return Err(db_stats::invalid_name(request.db, name));
+    }
+    if request.given("$_internalReadAtClusterTime").is_some() {
+        return Err(no_test_commands());
+    }
     let mut wanted = Vec::new();
     for name in request.arg("collections").and_then(|names| names.as_array()).into_iter().flatten()
     {

@@ -9,7 +9,8 @@ use crate::request::Request;
 use crate::{host, storage_size};
 
 errors! {
-    invalid_name(db: &str, name: &BStr) = InvalidNamespace, "Invalid db name: {db}.{name}";
+    /// A name where none belongs.
+    pub(super) invalid_name(db: &str, name: &BStr) = InvalidNamespace, "Invalid db name: {db}.{name}";
 }
 
 pub(super) static COMMAND: Command = Command {

@@ -67,6 +67,11 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::optional("collation", Types::DOCUMENT),
 ];
 
+/// Checks the form of a statement.
+pub(super) fn check_statement(statement: Doc<'_>) -> Result<()> {
+    fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, statement)
+}
+
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
     writes::check_names_buckets(request, &ns)?;
@@ -76,7 +81,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     write_reply::check_batch_size(statements.len())?;
     let mut multi = Vec::with_capacity(statements.len());
     for statement in &statements {
-        fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, *statement)?;
+        check_statement(*statement)?;
         multi.push(is_multi(statement.get("limit").unwrap_or(Value::Null))?);
     }
     if !ctx.may_wait() && statements.len() > 1 {

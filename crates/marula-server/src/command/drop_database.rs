@@ -1,6 +1,6 @@
 //! `dropDatabase`: removes every collection of a database.
 
-use marula_bson::DocWriter;
+use marula_bson::{DocWriter, Value};
 use marula_error::{Result, errors};
 
 use super::fields::{self, Types};
@@ -34,7 +34,14 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         first.name,
         first.value.kind(),
     )?;
-    if first.value.get().as_f64() != Some(1.0) {
+    if first.value.get().is_nullish() {
+        return Err(fields::missing_field("dropDatabase", "dropDatabase"));
+    }
+    let number = match first.value.get() {
+        value @ Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
+        value => value.as_f64().map(f64::trunc),
+    };
+    if number != Some(1.0) {
         return Err(not_one());
     }
     match request.db {

@@ -6,7 +6,7 @@
 mod answer;
 mod asked;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, doc, doc_fields};
+use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
@@ -23,10 +23,14 @@ use crate::pipeline_source::{
 };
 use crate::query_args;
 use crate::request::{self, Request};
-use crate::{host, time_series, view};
+use crate::{host, time_series, view, writes};
 use asked::Asked;
 
 errors! {
+    no_stages() = InvalidNamespace, "{{aggregate: 1}} is not valid for an empty pipeline.";
+    views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
+    no_system_update(ns: &Namespace) = 10_156, "cannot update a system namespace: {ns}";
+    no_system_delete() = 12_050, "cannot delete from system namespace";
     unknown(name: &str) = CommandNotFound, "Explain failed due to unknown command: {name}";
     explains_itself() = IllegalOperation, "Explain cannot explain itself.";
     other_db(db: &str, inner: &Value<'_>) = InvalidNamespace, "Mismatched $db in explain command. Expected {db} but got {inner}";
@@ -100,6 +104,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         if inner.arg("cursor").is_none() {
             return Err(cursor_required());
         }
+        super::aggregate::check_cursor(&inner)?;
     }
     explain(ctx, &inner, verbosity, reply)?;
     Ok(Outcome::Done)
@@ -120,7 +125,17 @@ fn explain(
     verbosity: Verbosity,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
-    let ns = request.namespace()?;
+    let ns = match request.command.name {
+        "aggregate" => super::aggregate::target(request)?,
+        _ => request.namespace()?,
+    };
+    if request.command.name == "aggregate" && request.first.value.kind() != Type::String {
+        let stages = request.arg("pipeline").and_then(|stages| stages.as_array());
+        if stages.is_none_or(Doc::is_empty) {
+            return Err(no_stages());
+        }
+    }
+    check_target(request, &ns)?;
     reply.append("explainVersion", "1");
     let is_view = ctx.server.db.collection(&ns).is_some_and(|it| it.state().options.view.is_some());
     let stages = match request.command.name {
@@ -151,6 +166,25 @@ fn explain(
     reply.append("command", &command);
     server_info(ctx, reply);
     Ok(())
+}
+
+/// Checks that an explained command could write to its collection, in the words of each.
+fn check_target(request: &Request<'_>, ns: &Namespace) -> Result<()> {
+    let name = request.command.name;
+    if name == "findAndModify" {
+        return writes::check_writable(ns);
+    }
+    if !matches!(name, "update" | "delete") || !ns.collection().starts_with("system.") {
+        return Ok(());
+    }
+    if ns.collection() == "system.views" {
+        return Err(views_are_locked());
+    }
+    match writes::check_writable(ns) {
+        Ok(()) => Ok(()),
+        Err(_) if name == "update" => Err(no_system_update(ns)),
+        Err(_) => Err(no_system_delete()),
+    }
 }
 
 /// What a command asks of the collection that a view stands on, in the order in which mongod shows it.

@@ -40,7 +40,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         None => None,
         Some(rate) => {
             let number = rate.as_f64().ok_or_else(|| wrong_type("sampleRate", rate))?;
-            if number < 0.0 || number > 1.0 {
+            if !number.is_nan() && !(0.0..=1.0).contains(&number) {
                 return Err(bad_sample_rate());
             }
             Some(number)

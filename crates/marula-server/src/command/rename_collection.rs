@@ -1,6 +1,6 @@
 //! `renameCollection`: gives a collection another name, in the same database or another.
 
-use marula_bson::{DocWriter, Type};
+use marula_bson::{Binary, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_error::{Error, Result, errors};
@@ -11,6 +11,7 @@ use crate::auth::check::{Check, Target};
 use crate::collection_uuid;
 use crate::context::Context;
 use crate::request::Request;
+use crate::session;
 use crate::writes;
 
 errors! {
@@ -48,7 +49,7 @@ pub(super) static COMMAND: Command = Command {
 };
 
 fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
-    let from = Namespace::parse(request.collection_name()?)?;
+    let from = source(request)?;
     let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
     let to = Namespace::parse(&to).map_err(|_| invalid_target(&to))?;
     if [&from, &to].iter().any(|ns| ns.collection() == "system.users") {
@@ -64,6 +65,13 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         return Err(uuid_across_databases());
     }
     collection_uuid::check(context, request, &from)?;
+    if let Some(Value::Binary(uuid)) = request.arg("dropTarget") {
+        let uuid: [u8; 16] = match uuid {
+            Binary { subtype: 4, bytes } => bytes.try_into().map_err(|_| session::bad_uuid())?,
+            _ => return Err(session::bad_uuid()),
+        };
+        collection_uuid::check_is(context, &to, &uuid)?;
+    }
     let db = &context.server.db;
     let is_view = |ns: &Namespace| {
         db.collection(ns).is_some_and(|collection| collection.state().options.view.is_some())
@@ -86,9 +94,20 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
+/// The collection that is to have another name.
+fn source(request: &Request<'_>) -> Result<Namespace> {
+    let name = request.collection_name()?;
+    Namespace::parse(name).map_err(|error| match name.split_once('.') {
+        Some((db, collection)) if !db.is_empty() && !collection.is_empty() => {
+            bad_source(error.message())
+        }
+        _ => error,
+    })
+}
+
 /// What a user needs to give a collection another name.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
-    let from = Namespace::parse(request.collection_name()?)?;
+    let from = source(request)?;
     let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
     let to = Namespace::parse(&to).map_err(|_| invalid_target(&to))?;
     let target = |ns: &Namespace| Target::collection(ns.db(), ns.collection());

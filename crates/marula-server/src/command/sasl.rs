@@ -100,7 +100,7 @@ pub(super) static AUTHENTICATE: Command = Command {
         ],
     },
     run: |_, request, _| match request.text("mechanism") {
-        Some(mechanism) if mechanism == "" => Err(no_mechanism()),
+        Some(mechanism) if mechanism.is_empty() => Err(no_mechanism()),
         Some(mechanism) if mechanism != "MONGODB-X509" => {
             let name = mechanism.to_string();
             let is_known = MECHANISMS.contains(&name.as_str());

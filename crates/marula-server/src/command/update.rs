@@ -73,7 +73,7 @@ const STATEMENT_FIELDS: &[Field] = &[
 ];
 
 /// Checks the form of a statement. What is wrong in it fails the whole command before anything is written.
-fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
+pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     if statement.get("u") == Some(Value::Null) {
         return Err(update_type());
     }

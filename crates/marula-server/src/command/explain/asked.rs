@@ -6,6 +6,7 @@ use marula_error::{Result, errors};
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
 use marula_plan::{Node, Plan, Query, Shown, Stage, Wanted, WordedCollation, Wording, planner};
+use marula_query::expression::path::Path;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -13,8 +14,8 @@ use marula_query::update::{Update, UpdateOptions};
 
 use super::Verbosity;
 use super::answer::{Answer, Found, Trials};
-use crate::command::update::sorted_multi;
-use crate::command::{distinct, find, find_and_modify};
+use crate::command::update::{self, sorted_multi};
+use crate::command::{delete, distinct, find, find_and_modify};
 use crate::context::Context;
 use crate::query_args;
 use crate::request::Request;
@@ -126,6 +127,10 @@ impl<'a> Asked<'a> {
                 let statements = list.into_iter().flatten().collect::<Result<Vec<_>>>()?;
                 write_reply::check_batch_size(statements.len())?;
                 let [statement] = statements[..] else { return Err(one_statement()) };
+                match is_update {
+                    true => update::check_statement(statement, request.version)?,
+                    false => delete::check_statement(statement)?,
+                }
                 let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
                 change = statement
                     .get("u")
@@ -208,6 +213,9 @@ impl<'a> Asked<'a> {
                     query.wanted = Wanted::Key;
                 }
                 query.shows_record_id = request.flag("showRecordId") && query.wanted != Wanted::Key;
+                if let Some(key) = request.text("key") {
+                    Path::parse(key)?;
+                }
                 key = request.text("key").map(FieldPath::new);
             }
             Verb::Count { .. } => query.wanted = Wanted::Count,

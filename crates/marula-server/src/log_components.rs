@@ -1,0 +1,196 @@
+//! `logComponentVerbosity`: how much each part of mongod is to say in the log, and what is in its place here.
+//!
+//! The levels are kept and shown as mongod does; this server's log has one level for all its parts.
+//! Source: manual "Log Messages"; components and errors recorded from mongod 6.0.
+
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
+use marula_error::{Result, errors};
+
+errors! {
+    /// It is set to something else than a document.
+    pub not_a_document(value: &Value<'_>) = TypeMismatch, "log component verbosity is not a BSON object: logComponentVerbosity: {value}";
+    level_type(place: &str, kind: &str) = BadValue, "Expected {place}.verbosity to be a number, but found {kind}";
+    part_type(kind: &str, place: &str, name: &str) = BadValue, "Invalid type {kind}for component {place}.{name}";
+    unknown_part(place: &str, name: &str) = BadValue, "Invalid component name {place}.{name}";
+}
+
+/// The most that can be said.
+pub(crate) const LEVEL_MAX: i32 = 5;
+
+/// A component and its own.
+struct Component {
+    name: &'static str,
+    parts: &'static [Component],
+}
+
+const fn one(name: &'static str) -> Component {
+    of(name, &[])
+}
+
+const fn of(name: &'static str, parts: &'static [Component]) -> Component {
+    Component { name, parts }
+}
+
+/// The whole log; messages call it so.
+const ROOT: Component = of(
+    "default",
+    &[
+        one("accessControl"),
+        one("assert"),
+        one("command"),
+        one("control"),
+        one("executor"),
+        one("geo"),
+        one("index"),
+        of("network", &[one("asio"), one("bridge"), one("connectionPool")]),
+        one("processHealth"),
+        one("query"),
+        one("queryStats"),
+        of(
+            "replication",
+            &[one("election"), one("heartbeats"), one("initialSync"), one("rollback")],
+        ),
+        of(
+            "sharding",
+            &[
+                one("rangeDeleter"),
+                one("shardingCatalogRefresh"),
+                one("migration"),
+                one("reshard"),
+                one("migrationPerf"),
+            ],
+        ),
+        of(
+            "storage",
+            &[
+                one("recovery"),
+                one("journal"),
+                of(
+                    "wt",
+                    &[
+                        one("wtBackup"),
+                        one("wtCheckpoint"),
+                        one("wtCompact"),
+                        one("wtEviction"),
+                        one("wtHS"),
+                        one("wtRecovery"),
+                        one("wtRTS"),
+                        one("wtSalvage"),
+                        one("wtTiered"),
+                        one("wtTimestamp"),
+                        one("wtTransaction"),
+                        one("wtVerify"),
+                        one("wtWriteLog"),
+                    ],
+                ),
+            ],
+        ),
+        one("write"),
+        one("ftdc"),
+        one("tracking"),
+        one("transaction"),
+        one("tenantMigration"),
+        one("test"),
+    ],
+);
+
+/// The levels before any is set.
+pub(crate) fn initial() -> DocBuf {
+    DocBuf::build(|out| ROOT.write(Doc::EMPTY, Doc::EMPTY, "", out))
+}
+
+/// The levels that stand after `change`.
+///
+/// Errors: this module's rows.
+pub(crate) fn changed(current: Doc<'_>, change: Value<'_>) -> Result<DocBuf> {
+    let (Value::Document(change) | Value::Array(change)) = change else {
+        return Err(not_a_document(&change));
+    };
+    ROOT.check(change, ROOT.name)?;
+    Ok(DocBuf::build(|out| ROOT.write(current, change, "", out)))
+}
+
+/// A level as an int, as mongod reads one: of a long the lower half, of what has no place in an int the least.
+pub(crate) fn level(number: Value<'_>) -> Option<i32> {
+    #[allow(clippy::cast_possible_truncation)]
+    match number {
+        Value::Int32(number) => Some(number),
+        Value::Int64(number) => Some(number as i32),
+        _ if !number.kind().is_number() => None,
+        _ => {
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            let is_int = number.abs() < f64::from(i32::MAX);
+            Some(if is_int { number as i32 } else { i32::MIN })
+        }
+    }
+}
+
+impl Component {
+    fn check(&self, change: Doc<'_>, place: &str) -> Result<()> {
+        for element in change {
+            let value = element.value.get();
+            if element.name == "verbosity" {
+                if !value.kind().is_number() {
+                    return Err(level_type(place, value.kind().alias()));
+                }
+                continue;
+            }
+            let name = element.name.to_str_lossy();
+            let part = self.parts.iter().find(|part| part.name == name);
+            let part = part.ok_or_else(|| unknown_part(place, &name))?;
+            match value {
+                Value::Document(inner) if place == ROOT.name => part.check(inner, part.name)?,
+                Value::Document(inner) => part.check(inner, &format!("{place}.{name}"))?,
+                number if number.kind().is_number() => {}
+                other => return Err(part_type(other.kind().alias(), place, &name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, current: Doc<'_>, change: Doc<'_>, name: &str, out: &mut DocWriter<'_>) {
+        // The log as a whole has a level; its parts may go with what they are part of.
+        let least = if name.is_empty() { 0 } else { -1 };
+        let new = change.get("verbosity").and_then(level);
+        let level = match new {
+            Some(level) => level.clamp(least, LEVEL_MAX),
+            None => current.get("verbosity").and_then(level).unwrap_or(least),
+        };
+        out.append("verbosity", level);
+        for part in self.parts {
+            let inner = |of: Doc<'_>| of.get(part.name).map(|value| value.to_buf());
+            let current = inner(current);
+            let current = current.as_ref().and_then(|it| it.get().as_doc()).unwrap_or(Doc::EMPTY);
+            let change = match inner(change).as_ref().map(|value| value.get()) {
+                Some(Value::Document(change)) => change.to_buf(),
+                Some(number) => marula_bson::doc! { "verbosity": number },
+                None => DocBuf::new(),
+            };
+            part.write(current, change.as_doc(), part.name, &mut out.begin_doc(part.name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_changed_where_they_are_named() {
+        let whole = changed(initial().as_doc(), Value::Document(
+            doc! { "verbosity": 9, "query": { "verbosity": -7 }, "storage": { "journal": 2.9 } }.as_doc(),
+        ));
+        let whole = whole.unwrap();
+        let whole = whole.as_doc();
+        let of = |name: &str| whole.get(name).unwrap().as_doc().unwrap();
+        assert_eq!(whole.get("verbosity"), Some(Value::Int32(5)));
+        assert_eq!(of("query").get("verbosity"), Some(Value::Int32(-1)));
+        let journal = of("storage").get("journal").unwrap().as_doc().unwrap();
+        assert_eq!(journal.get("verbosity"), Some(Value::Int32(2)));
+        let wrong = doc! { "storage": { "x": 1 } };
+        let error = changed(whole, Value::Document(wrong.as_doc())).unwrap_err();
+        assert_eq!(error.message(), "Invalid component name storage.x");
+    }
+}
