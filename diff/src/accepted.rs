@@ -451,10 +451,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         words: "A number in an index's path is a place in an array alone",
         applies: |case, difference| {
             let mut asks_for_none = count(&case.command, &|name| name == "$exists") > 0;
-            case.command.walk(&mut |_, value| asks_for_none |= value.kind() == Type::Null);
+            case.command.walk(&mut |_, value| {
+                asks_for_none |= matches!(value.kind(), Type::Null | Type::MinKey | Type::MaxKey);
+            });
+            let shown = case.command.get("projection");
+            let shows_place = shown.is_some_and(|shown| count(shown, &names_a_place) > 0);
             case.kind == "indexed"
                 && difference.class == "results"
-                && asks_for_none
+                && (asks_for_none || shows_place)
                 && case.indexes.iter().any(|index| count(index, &names_a_place) > 0)
         },
     },

@@ -20,7 +20,7 @@ pub(crate) struct Case {
     pub(crate) documents: Rc<Vec<Tree>>,
     /// What `$lookup` and its like find in the collection `other`.
     pub(crate) others: Rc<Vec<Tree>>,
-    /// Key patterns of indexes on the collection `c`.
+    /// Indexes on the collection `c`: key patterns, or specifications with a `key` and options.
     pub(crate) indexes: Rc<Vec<Tree>>,
     /// The stages of the view `v` of the collection `c`; none, and there is no view.
     pub(crate) view: Rc<Vec<Tree>>,
@@ -68,7 +68,7 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
                 aggregate(Tree::of("c"), pipeline)
             }
             "aggregate" => pipeline(maker, !view.is_empty()),
-            "indexed" => find(maker, true),
+            "indexed" => find_indexed(maker, &indexes),
             _ => find(maker, false),
         },
     };
@@ -153,6 +153,32 @@ fn find(maker: &mut Maker, unordered: bool) -> Tree {
     Tree::Doc(fields)
 }
 
+/// A `find` that often names an index, or asks for nothing but fields of one.
+fn find_indexed(maker: &mut Maker, indexes: &[Tree]) -> Tree {
+    let mut command = find(maker, true);
+    let number = maker.random.below(indexes.len());
+    let paths: Vec<String> =
+        key_of(&indexes[number]).fields().iter().map(|(path, _)| path.clone()).collect();
+    let Tree::Doc(fields) = &mut command else { return command };
+    if maker.random.percent(12) {
+        let count = maker.random.between(1, paths.len());
+        let mut shown: Vec<_> =
+            paths[..count].iter().map(|path| (path.clone(), Tree::of(1))).collect();
+        shown.insert(0, ("_id".to_owned(), Tree::of(0)));
+        let (path, condition) = match maker.place() {
+            (path, value) if path == paths[0] => (path, maker.operators(&value, 1)),
+            _ => (paths[0].clone(), tree! { "$gte" => maker.extreme() }),
+        };
+        fields.retain(|(name, _)| name != "projection" && name != "filter");
+        fields.push(("filter".to_owned(), Tree::field(path, condition)));
+        fields.push(("projection".to_owned(), Tree::Doc(shown)));
+    }
+    if maker.random.percent(12) {
+        fields.push(("hint".to_owned(), Tree::of(format!("i{number}").as_str())));
+    }
+    command
+}
+
 fn find_and_modify(maker: &mut Maker) -> Tree {
     let mut fields = vec![("findAndModify".to_owned(), Tree::of("c"))];
     let query = maker.filter(1);
@@ -221,11 +247,66 @@ fn indexes(maker: &mut Maker) -> Vec<Tree> {
                 key.push((path, Tree::of(if maker.random.percent(70) { 1 } else { -1 })));
             }
         }
-        if !indexes.contains(&Tree::Doc(key.clone())) {
-            indexes.push(Tree::Doc(key));
+        if maker.random.percent(20)
+            && let Some((path, _)) = key.first().cloned()
+        {
+            // Wherever the path leads, what is below it, or what it holds in a field that is indexed too.
+            let more = match maker.random.below(3) {
+                0 => (format!("{path}.a"), Tree::of(1)),
+                1 => (path.split('.').next().unwrap_or("a").to_owned(), Tree::of(-1)),
+                _ => (format!("{path}.a.b"), Tree::of(1)),
+            };
+            if key.iter().all(|(other, _)| *other != more.0) {
+                key.push(more);
+            }
+        }
+        let index = with_options(maker, key);
+        if !indexes.contains(&index) {
+            indexes.push(index);
         }
     }
     indexes
+}
+
+/// An index of a kind that few are of, or with options, or just its key.
+fn with_options(maker: &mut Maker, mut key: Vec<(String, Tree)>) -> Tree {
+    let option = match maker.random.below(30) {
+        0 => ("sparse", Tree::of(true)),
+        1 => ("unique", Tree::of(true)),
+        2 => {
+            let (path, value) = maker.place();
+            let condition = match maker.random.below(3) {
+                0 => tree! { "$exists" => 1 },
+                1 => tree! { "$gt" => value },
+                _ => value,
+            };
+            ("partialFilterExpression", Tree::field(path, condition))
+        }
+        3 => {
+            key.truncate(1);
+            key[0].0.push_str(".$**");
+            return tree! { "key" => Tree::Doc(key) };
+        }
+        4 => {
+            key.truncate(1);
+            key[0].1 = Tree::of("hashed");
+            return tree! { "key" => Tree::Doc(key) };
+        }
+        5 => {
+            key.truncate(1);
+            ("expireAfterSeconds", Tree::of(i32::MAX))
+        }
+        6 => ("collation", tree! { "locale" => "en", "strength" => 2 }),
+        _ => return Tree::Doc(key),
+    };
+    let mut spec = vec![("key".to_owned(), Tree::Doc(key))];
+    spec.push((option.0.to_owned(), option.1));
+    Tree::Doc(spec)
+}
+
+/// The key pattern of an index.
+pub(crate) fn key_of(index: &Tree) -> &Tree {
+    index.get("key").unwrap_or(index)
 }
 
 impl Case {
@@ -251,11 +332,16 @@ impl Case {
                 commands.push(tree! { "dropIndexes" => name, "index" => "*" });
             }
             if fresh && name == "c" && !self.indexes.is_empty() {
-                let spec = |(number, key): (usize, &Tree)| {
-                    tree! { "key" => key.clone(), "name" => format!("i{number}").as_str() }
-                };
-                let specs = self.indexes.iter().enumerate().map(spec).collect();
-                commands.push(tree! { "createIndexes" => name, "indexes" => Tree::Array(specs) });
+                for (number, index) in self.indexes.iter().enumerate() {
+                    let mut spec = match index.get("key") {
+                        Some(_) => index.fields().to_vec(),
+                        None => vec![("key".to_owned(), index.clone())],
+                    };
+                    spec.push(("name".to_owned(), Tree::of(format!("i{number}").as_str())));
+                    let specs = Tree::Array(vec![Tree::Doc(spec)]);
+                    // One by one: what is refused does not keep the others away.
+                    commands.push(tree! { "createIndexes" => name, "indexes" => specs });
+                }
             }
             if !documents.is_empty() {
                 commands.push(tree! {
@@ -278,16 +364,22 @@ impl Case {
         if self.writes() {
             commands.push(tree! { "find" => "c", "batchSize" => 1000 }.to_doc());
             // Each index must hold what the documents do, their missing fields too.
-            for (number, key) in self.indexes.iter().enumerate() {
+            for (number, index) in self.indexes.iter().enumerate() {
                 let hint = format!("i{number}");
-                let missing =
-                    key.fields().iter().map(|(path, _)| Tree::field(path, Tree::of(Value::Null)));
+                let missing = key_of(index)
+                    .fields()
+                    .iter()
+                    .filter(|(path, _)| !path.contains('$'))
+                    .map(|(path, _)| Tree::field(path, Tree::of(Value::Null)));
                 for filter in std::iter::once(Tree::Doc(Vec::new())).chain(missing) {
                     let find = tree! {
                         "find" => "c", "filter" => filter, "hint" => hint.as_str(), "batchSize" => 1000
                     };
                     commands.push(find.to_doc());
                 }
+            }
+            if !self.indexes.is_empty() {
+                commands.push(tree! { "validate" => "c" }.to_doc());
             }
         }
         commands

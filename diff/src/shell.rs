@@ -11,8 +11,15 @@ use crate::tree::Tree;
 /// What a person pastes to see the difference.
 pub(crate) fn text(case: &Case) -> String {
     let mut out = String::from("db.c.drop(); db.other.drop();\n");
-    for key in case.indexes.iter() {
-        let _ = writeln!(out, "db.c.createIndex({});", value(key));
+    for index in case.indexes.iter() {
+        let options: Vec<_> =
+            index.fields().iter().filter(|(name, _)| name != "key").cloned().collect();
+        let _ = match index.get("key") {
+            Some(key) => {
+                writeln!(out, "db.c.createIndex({}, {});", value(key), value(&Tree::Doc(options)))
+            }
+            None => writeln!(out, "db.c.createIndex({});", value(index)),
+        };
     }
     for (name, documents) in [("c", &case.documents), ("other", &case.others)] {
         if !documents.is_empty() {

@@ -13,6 +13,9 @@ pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "x"];
 /// Names of fields below the top; numbers are names here and indexes in arrays.
 const INNER_NAMES: [&str; 6] = ["a", "b", "c", "x", "0", "1"];
 
+/// Names that few applications give to fields.
+const ODD_NAMES: [&str; 9] = ["", "$a", "00", "-1", "é", "a.b", " ", "_id", "2147483648"];
+
 const INTS: [i32; 16] = [0, 1, -1, 2, 3, 4, 5, 7, -3, 10, 64, 100, 1000, -100, i32::MAX, i32::MIN];
 const LONGS: [i64; 15] = [
     0,
@@ -247,7 +250,7 @@ impl Maker {
         }
         let mut fields: Vec<(String, Tree)> = Vec::new();
         for _ in 0..self.random.below(4) {
-            let name = *self.random.pick(&INNER_NAMES);
+            let name = self.inner_name();
             if fields.iter().all(|(field, _)| field != name) {
                 let value = self.value(depth);
                 fields.push((name.to_owned(), value));
@@ -373,9 +376,16 @@ impl Maker {
         let mut path = (*self.random.pick(&NAMES)).to_owned();
         while self.random.percent(35) {
             path.push('.');
-            path.push_str(self.random.pick::<&str>(&INNER_NAMES));
+            path.push_str(self.inner_name());
         }
         path
+    }
+
+    fn inner_name(&mut self) -> &'static str {
+        if self.random.percent(2) {
+            return self.random.pick::<&str>(&ODD_NAMES);
+        }
+        self.random.pick::<&str>(&INNER_NAMES)
     }
 }
 

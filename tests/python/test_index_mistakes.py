@@ -202,3 +202,46 @@ def test_a_field_is_in_an_index_once(c, second):
     key = bson.raw_bson.RawBSONDocument((len(fields) + 5).to_bytes(4, "little") + fields + b"\0")
     code, text = refuse(c, {"key": key, "name": "n"})
     assert (code, "The field 'v' appears multiple times in the index key pattern" in text) == (2, True)
+
+
+def insert(c, document):
+    with pytest.raises(OperationFailure) as refused:
+        c.insert_one(document)
+    return refused.value.code, refused.value.details["errmsg"]
+
+
+@pytest.mark.parametrize("keys, document, names", [
+    (["a", "b"], {"a": [], "b": [1]}, "[b] [a]"),
+    (["x", "d.c"], {"d": [], "x": [{}]}, "[d] [x]"),
+    (["p.q.r", "s.t"], {"p": {"q": []}, "s": {"t": []}}, "[t] [q]"),
+    (["p.q.r", "p.s.t"], {"p": [{"q": [1], "s": [2]}]}, "[s] [q]"),
+    (["p.0.r", "s.t"], {"p": [{"r": [1]}], "s": {"t": [2]}}, "[t] [p]"),
+])
+def test_parallel_arrays_are_told_by_the_fields_that_hold_them(c, keys, document, names):
+    c.create_index([(key, 1) for key in keys])
+    assert insert(c, document) == (171, "cannot index parallel arrays " + names)
+
+
+def test_a_key_that_an_earlier_index_has_is_told_before_what_a_later_one_refuses(c):
+    c.create_index([("u", 1)], unique=True)
+    c.create_index([("a", 1), ("b", 1)])
+    c.create_index([("h", "hashed")])
+    c.insert_many([{"_id": 1, "u": 1}, {"_id": 2, "u": 2}])
+    assert insert(c, {"_id": 1, "a": [], "b": []})[0] == 11000
+    assert insert(c, {"_id": 3, "u": 1, "h": []})[0] == 11000
+    assert insert(c, {"_id": 3, "u": 3, "h": []})[0] == 16766
+    for update, code in (({"u": 1, "h": []}, 11000), ({"u": 2, "h": []}, 16766), ({"u": 3, "a": [], "b": []}, 171)):
+        with pytest.raises(OperationFailure) as refused:
+            c.update_one({"_id": 2}, {"$set": update})
+        assert refused.value.code == code, update
+    with pytest.raises(OperationFailure) as refused:
+        c.update_one({"_id": 1, "x": 1}, {"$set": {"u": 5, "h": []}}, upsert=True)
+    assert refused.value.code == 11000
+
+
+def test_a_clustered_collection_tells_its_key_first(c):
+    c.database.create_collection(c.name, clusteredIndex={"key": {"_id": 1}, "unique": True})
+    c.create_index([("a", 1), ("b", 1)])
+    c.insert_one({"_id": 1})
+    assert insert(c, {"_id": 1, "a": [], "b": []})[0] == 11000
+    assert insert(c, {"_id": 2, "a": [], "b": []})[0] == 171

@@ -263,7 +263,8 @@ impl KeyMaker {
         keys: &mut KeySet,
     ) -> Result<()> {
         let mut moved = Vec::with_capacity(places.len());
-        let mut array: Option<(usize, Doc<'a>)> = None;
+        // The array, and the name that it stands at.
+        let mut array: Option<(&[u8], Doc<'a>)> = None;
         // The paths that stand in front of that array and enter it, a bit each.
         let mut entering = 0_u32;
         let mut goes_on = false;
@@ -271,13 +272,11 @@ impl KeyMaker {
             let part = &spec.parts[part_index];
             let place = walk(part, *place);
             if let Place::Going { value: Value::Array(found), next } = place {
-                let (first, known) = *array.get_or_insert((part_index, found));
+                let name = &*part.path.parts()[next - 1];
+                let (first, known) = *array.get_or_insert((name, found));
                 let is_same = is_same_array(known, found);
                 if !is_same && !spec.parallel_arrays {
-                    return Err(parallel_arrays(
-                        BStr::new(&part.path.to_string()),
-                        BStr::new(&spec.parts[first].path.to_string()),
-                    ));
+                    return Err(parallel_arrays(BStr::new(name), BStr::new(first)));
                 }
                 // A component that is an index of the array does not multiply.
                 if let Some(chosen) = chosen_by(part, found, next)? {

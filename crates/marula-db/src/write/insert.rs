@@ -11,7 +11,7 @@ use marula_query::update::EmptyTimestamps;
 use marula_storage::Space;
 use parking_lot::Mutex;
 
-use super::{WriteOp, capped, document, duplicate, is_key_taken};
+use super::{WriteOp, capped, document, duplicate, find_taken, is_key_taken};
 use crate::collection::{Collection, Shape, State};
 use crate::current;
 use crate::index::entry;
@@ -70,6 +70,8 @@ struct Chunk {
     documents: Vec<Pending>,
     /// For each document and each index, in that order, its keys.
     keys: Vec<KeySet>,
+    /// Of the document that cannot come into the chunk: which index has refused it.
+    refused_by: Option<usize>,
 }
 
 struct Pending {
@@ -109,6 +111,16 @@ impl Chunk {
     fn clear(&mut self) {
         self.bytes.clear();
         self.documents.clear();
+        self.refused_by = None;
+    }
+
+    /// Makes room for the keys of one more document in so many indexes; answers where it is.
+    fn next_keys(&mut self, indexes: usize) -> std::ops::Range<usize> {
+        let first = self.documents.len() * indexes;
+        if self.keys.len() < first + indexes {
+            self.keys.resize_with(first + indexes, KeySet::default);
+        }
+        first..first + indexes
     }
 }
 
@@ -161,8 +173,9 @@ impl WriteOp<'_> {
             let before = report.errors.len();
             self.insert_chunk(collection, &state, &chunk, ordered, report)?;
             drop(shared);
-            if let Some(failed) = failed {
-                report.errors.push(failed);
+            if let Some((position, error)) = failed {
+                let error = self.first_refusal(collection, &state, &mut chunk, error)?;
+                report.errors.push((position, error));
             }
             if ordered && report.errors.len() > before {
                 // An error within the chunk comes before the one that ended it.
@@ -196,7 +209,11 @@ impl WriteOp<'_> {
         let state = collection.state();
         let mut chunk = Chunk::default();
         // Where the document came of a replacement, that has filled its empty timestamps.
-        self.prepare(collection, &state, doc, EmptyTimestamps::Kept, 0, &mut chunk)?;
+        if let Err(error) =
+            self.prepare(collection, &state, doc, EmptyTimestamps::Kept, 0, &mut chunk)
+        {
+            return Err(self.first_refusal(collection, &state, &mut chunk, error)?);
+        }
         let statements = Statements::Of(statements);
         let (_, errors) =
             self.retrying(|op| op.try_insert_chunk(collection, &state, &chunk, true, statements))?;
@@ -244,13 +261,14 @@ impl WriteOp<'_> {
             buffers.notes.add(state, &[], None, Some(prepared))?;
             buffers.notes.clear();
         }
-        let first_key = chunk.documents.len() * state.indexes.len();
-        if chunk.keys.len() < first_key + state.indexes.len() {
-            chunk.keys.resize_with(first_key + state.indexes.len(), KeySet::default);
-        }
+        let places = chunk.next_keys(state.indexes.len());
         let mut key_count = 0;
-        for (index, keys) in state.indexes.iter().zip(&mut chunk.keys[first_key..]) {
-            buffers.key_maker.make(index, prepared, keys)?;
+        for (number, (index, keys)) in state.indexes.iter().zip(&mut chunk.keys[places]).enumerate()
+        {
+            if let Err(error) = buffers.key_maker.make(index, prepared, keys) {
+                chunk.refused_by = Some(number);
+                return Err(error);
+            }
             limits.check_keys(&mut key_count, keys)?;
         }
         let record = match collection.shape() {
@@ -270,6 +288,32 @@ impl WriteOp<'_> {
         write_record(prepared, &mut chunk.bytes);
         chunk.documents.push(Pending { position, start, end: chunk.bytes.len(), record });
         Ok(())
+    }
+
+    /// What is told of a document that could not be prepared for a reason: that one, or that an index before the one which
+    /// refused it has its key already.
+    fn first_refusal(
+        &self,
+        collection: &Collection,
+        state: &State,
+        chunk: &mut Chunk,
+        error: Error,
+    ) -> Result<Error> {
+        let Some(number) = chunk.refused_by else { return Ok(error) };
+        if collection.shape() == Shape::Clustered {
+            let doc = Doc::trusted(&self.buffers.document);
+            let id = doc.get("_id").expect("a prepared document has an _id");
+            let record = collection.find_id(self.db.store(), id, &mut Vec::new())?;
+            let record = record.as_ref().map_or(&[][..], RecordKey::as_bytes);
+            if collection.get(self.db.store(), record, &mut Vec::new(), &mut |_| ())? {
+                return Ok(duplicate::clustered_error(&collection.namespace(), doc));
+            }
+        }
+        let places = chunk.next_keys(state.indexes.len());
+        let keys = &chunk.keys[places];
+        let indexes = &state.indexes[..number];
+        let taken = find_taken(self.db, collection, indexes, keys, &[])?;
+        Ok(taken.unwrap_or(error))
     }
 
     fn insert_chunk(

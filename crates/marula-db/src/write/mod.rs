@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_bson::Doc;
-use marula_error::{Result, codes, errors};
+use marula_error::{Error, Result, codes, errors};
 use marula_query::update::{EmptyTimestamps, Touched};
 use marula_storage::{Direction, KeyRange, Space, Txn};
 
@@ -294,6 +294,30 @@ impl<'a> WriteOp<'a> {
             }
         }
     }
+}
+
+/// The error of the first of these indexes that has a key of a document already, where it is unique.
+///
+/// Indexes are written one after the other: where a later one refuses a document, an earlier one may have found its key
+/// taken, and that is what is told. `before` are the keys of the document that it replaces.
+fn find_taken(
+    db: &Db,
+    collection: &Collection,
+    indexes: &[Arc<Index>],
+    keys: &[KeySet],
+    before: &[KeySet],
+) -> Result<Option<Error>> {
+    for (number, (index, keys)) in indexes.iter().zip(keys).enumerate() {
+        let had = |key: &[u8]| before.get(number).is_some_and(|before| before.contains(key));
+        for (key_string, type_bits) in keys.iter().filter(|(key, _)| !had(key)) {
+            let store_key = [&index.ident.bytes()[..], key_string].concat();
+            if index.spec.unique && is_key_taken(db, collection, index, &store_key, None)? {
+                let entry = entry::Entry { key_string, record: &[], type_bits };
+                return Ok(Some(duplicate::error(&collection.namespace(), index, &entry)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Whether another document than `own` has the key in `index` that `store_key` is: the index's ident and the key string.

@@ -7,7 +7,8 @@ use marula_query::update::Touched;
 use marula_storage::{Space, Txn};
 
 use super::{
-    Change, INLINE_PATIENCE, WAIT_STEP, WriteOp, Written, document, duplicate, is_key_taken,
+    Change, INLINE_PATIENCE, WAIT_STEP, WriteOp, Written, document, duplicate, find_taken,
+    is_key_taken,
 };
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
@@ -141,7 +142,12 @@ impl WriteOp<'_> {
             if concerns(index, &touched) {
                 buffers.key_maker.make(index, old, before)?;
                 limits.check_keys(&mut key_count, before)?;
-                buffers.key_maker.make(index, new, after)?;
+                if let Err(error) = buffers.key_maker.make(index, new, after) {
+                    let (before, after) = (&*buffers.old_keys, &*buffers.new_keys);
+                    let indexes = &state.indexes[..position];
+                    let taken = find_taken(self.db, collection, indexes, after, before)?;
+                    return Err(taken.unwrap_or(error));
+                }
                 limits.check_keys(&mut key_count, after)?;
             } else {
                 before.forget();

@@ -1,6 +1,6 @@
 //! `validate`: checks a collection's documents, indexes and counters.
 
-use marula_bson::DocWriter;
+use marula_bson::{DocWriter, Value};
 use marula_db::{Namespace, validate};
 use marula_error::{Result, errors};
 
@@ -48,13 +48,14 @@ fn run(
     let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
     reply.append("ns", ns.as_str());
     if !request.flag("metadata") {
-        reply.append("nInvalidDocuments", report.invalid_documents);
-        reply.append("nNonCompliantDocuments", 0_i64);
-        reply.append("nrecords", report.records);
+        // Each count is an int, or a long where an int is too small.
+        reply.append("nInvalidDocuments", Value::whole(report.invalid_documents));
+        reply.append("nNonCompliantDocuments", 0);
+        reply.append("nrecords", Value::whole(report.records));
         reply.append("nIndexes", number(i64::try_from(report.keys_per_index.len()).unwrap_or(0)));
         let mut keys = reply.begin_doc("keysPerIndex");
         for (name, count) in &report.keys_per_index {
-            keys.append(name, *count);
+            keys.append(name, Value::whole(*count));
         }
         drop(keys);
         let mut details = reply.begin_doc("indexDetails");
