@@ -40,7 +40,8 @@ def test_a_flipped_bit_is_told_or_harms_nothing(tmp_path):
         flipped[at] ^= 1 << bit
         with open(name, "wb") as f:
             f.write(flipped)
-        done = subprocess.run([server.serve_command()[0], "check", "--dbpath", path], capture_output=True, text=True)
+        done = subprocess.run([server.serve_command()[0], "check", "--dbpath", path], capture_output=True, text=True,
+                              timeout=120)
         with open(name, "wb") as f:
             f.write(content)
         said = "%s, bit %d of byte %d, seed %d: %s%s" % (name, bit, at, SEED, done.stdout, done.stderr)

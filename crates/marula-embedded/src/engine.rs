@@ -68,6 +68,7 @@ impl Embedded {
             true => Folder::open_to_read(&options.path)?,
             false => Folder::open(&options.path)?,
         };
+        crate::manifest::check(&folder.store())?;
         let loss = crate::loss::look(&folder, &options)?;
         let health = Arc::new(Health::default());
         let cache = options.cache();

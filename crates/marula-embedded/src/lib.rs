@@ -14,6 +14,7 @@ mod folder;
 mod health;
 mod log_scan;
 mod loss;
+mod manifest;
 mod many;
 mod opened;
 mod options;

@@ -15,13 +15,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-const BLOCK_BYTES: usize = 32 << 10;
-const HEADER_BYTES: usize = 7;
+pub(crate) const BLOCK_BYTES: usize = 32 << 10;
+pub(crate) const HEADER_BYTES: usize = 7;
 
-const WHOLE: u8 = 1;
+pub(crate) const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
-const LAST: u8 = 4;
+pub(crate) const LAST: u8 = 4;
 
 /// The end of a log that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,7 +186,7 @@ impl<'s> Reader<'s> {
 }
 
 /// The kind and payload of the record at the start of `bytes`, if it is whole.
-fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
+pub(crate) fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
     let stored = u32::from_le_bytes(header[..4].try_into().ok()?);
     let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
