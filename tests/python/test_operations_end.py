@@ -1,0 +1,115 @@
+"""Commands that change or look through collections end in time, and when they are killed, as they wait and as they work."""
+import threading
+import time
+
+import pymongo
+import pytest
+import server
+from pymongo.errors import OperationFailure
+
+MAX_TIME_EXPIRED, INTERRUPTED = 50, 11601
+#: Enough documents that each of the commands takes far longer than it may.
+COUNT, MAX_TIME_MS = 40_000, 40
+
+
+@pytest.fixture(scope="module")
+def own():
+    with server.Server() as own:
+        with pymongo.MongoClient(own.uri) as client:
+            for start in range(0, COUNT, 5000):
+                client.t.large.insert_many([{"_id": i, "many": [i * 31 + k for k in range(30)], "pad": "x" * 300}
+                                            for i in range(start, start + 5000)])
+        yield own
+
+
+@pytest.fixture
+def client(own):
+    with pymongo.MongoClient(own.uri) as client:
+        yield client
+
+
+BUILD = {"createIndexes": "large", "indexes": [{"key": {"many": 1}, "name": "many"}]}
+WORK = {
+    "createIndexes": BUILD,
+    "validate": {"validate": "large", "full": True},
+    "convertToCapped": {"convertToCapped": "large", "size": 1 << 28},
+    "$out": {"aggregate": "large", "pipeline": [{"$out": "copied"}], "cursor": {}},
+    "$merge": {"aggregate": "large", "pipeline": [{"$merge": "merged"}], "cursor": {}},
+}
+
+
+def is_whole(client):
+    assert client.t.large.estimated_document_count() == COUNT
+    assert list(client.t.large.index_information()) == ["_id_"]
+    assert "capped" not in client.t.large.options()
+    left = [name for name in client.t.list_collection_names() if name.startswith("tmp")]
+    # mongod leaves what a conversion has made so far until its next start.
+    assert not left or server.is_mongod()
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_work_ends_in_time(name, client):
+    with pytest.raises(OperationFailure) as error:
+        client.t.command({**WORK[name], "maxTimeMS": MAX_TIME_MS})
+    assert error.value.code == MAX_TIME_EXPIRED, error.value
+    is_whole(client)
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_work_ends_when_it_is_killed(name, client):
+    errors = kill(client, WORK[name])
+    assert [error.code for error in errors] == [INTERRUPTED], errors
+    is_whole(client)
+
+
+def kill(client, command):
+    """Begins a command, kills it, and answers its errors."""
+    errors = []
+    comment = "to be killed"
+
+    def run():
+        try:
+            client.t.command({**command, "comment": comment})
+        except OperationFailure as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until = time.monotonic() + 60
+    while thread.is_alive():
+        assert time.monotonic() < until
+        found = client.admin.command({"currentOp": 1, "command.comment": comment, "active": True})["inprog"]
+        for operation in found:
+            client.admin.command("killOp", op=operation["opid"])
+    thread.join()
+    return errors
+
+
+WAITING = {
+    "create": {"create": "new"},
+    "drop": {"drop": "other"},
+    "dropIndexes": {"dropIndexes": "other", "index": "a"},
+    "createIndexes": {"createIndexes": "other", "indexes": [{"key": {"b": 1}, "name": "b"}]},
+    "renameCollection": {"renameCollection": "t.other", "to": "t.renamed"},
+    "convertToCapped": {"convertToCapped": "other", "size": 1 << 20},
+    "collMod": {"collMod": "other", "validationLevel": "moderate"},
+    "dropDatabase": {"dropDatabase": 1},
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_who_waits_for_fsync_ends_in_time(name, client):
+    client.t.other.insert_one({"a": 1})
+    client.t.other.create_index("a", name="a")
+    database = client.admin if name == "renameCollection" else client.t
+    client.admin.command("fsync", lock=True)
+    try:
+        with pytest.raises(OperationFailure) as error:
+            database.command({**WAITING[name], "maxTimeMS": MAX_TIME_MS})
+        assert error.value.code == MAX_TIME_EXPIRED, error.value
+    finally:
+        client.admin.command("fsyncUnlock")
+    names = client.t.list_collection_names()
+    assert {"large", "other"} <= set(names) and not {"new", "renamed"} & set(names)
+    assert set(client.t.other.index_information()) == {"_id_", "a"}
+    client.t.other.drop()
