@@ -127,7 +127,28 @@ pub(crate) fn logger() -> InfoLogger {
     })
 }
 
-/// Whether a warning says that recovery cut something off the log.
+/// Whether a warning says that recovery cut something off the log. What background work meets is told as its error.
 fn is_loss(text: &str) -> bool {
+    let is_background = text.contains("ompaction") || text.contains("error_handler");
+    !is_background && says_loss(text)
+}
+
+fn says_loss(text: &str) -> bool {
     text.contains("dropping") || text.contains("Corruption") || text.contains("corrupt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_of_the_log_are_told_from_failures_of_background_work() {
+        assert!(is_loss(
+            "[db/db_impl/db_impl_open.cc:1] 000004.log: dropping 12 bytes; Corruption"
+        ));
+        assert!(!is_loss("[db_impl_compaction_flush.cc:1] Compaction error: Corruption: block"));
+        assert!(!is_loss(
+            "[db/error_handler.cc:449] Background IO error Corruption: block checksum"
+        ));
+    }
 }
