@@ -343,9 +343,12 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         words: "A symbol is sorted and indexed under a collation",
         applies: |case, difference| {
             let is_asked = difference.class.ends_with(" for 201") || difference.class == "results";
+            let is_sorted =
+                count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
+                    && count(&case.command, &|name| name == "collation") > 0;
+            let is_indexed = case.indexes.iter().any(|index| index.get("collation").is_some());
             is_asked
-                && count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
-                && count(&case.command, &|name| name == "collation") > 0
+                && (is_sorted || is_indexed)
                 && holds(case, &|value| matches!(value, Value::Symbol(_)))
         },
     },
@@ -445,6 +448,16 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         words: "An upsert whose `$push` cuts `_id` to no elements fails with 53, not 54",
         applies: |case, difference| {
             difference.class == "code 53 for 54" && case.operators().contains("$slice")
+        },
+    },
+    Accepted {
+        words: "Why a wildcard index that is hinted cannot be walked",
+        applies: |case, difference| {
+            let is_wildcard =
+                |index: &Tree| count(index, &|name| name == "$**" || name.ends_with(".$**")) > 0;
+            matches!(&*difference.class, "message 291" | "code 0 for 291")
+                && case.command.get("hint").is_some()
+                && case.indexes.iter().any(is_wildcard)
         },
     },
     Accepted {

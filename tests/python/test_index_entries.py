@@ -152,3 +152,12 @@ def test_the_key_that_led_to_a_document_is_shown_also_by_id(db, c):
         for more in ({}, {"projection": {"k": 1}}):
             reply = db.command({"find": "c", "filter": filter, "returnKey": True, **more})
             assert reply["cursor"]["firstBatch"] == [key], (filter, more)
+
+
+def test_validate_counts_the_paths_on_which_a_wildcard_index_meets_arrays(c):
+    c.create_index([("$**", 1)], name="i")
+    c.insert_one({"_id": 1, "x": {"y": [1], "z": [{"w": []}]}})
+    keys = c.database.command("validate", c.name)["keysPerIndex"]
+    assert (keys, {type(count) for count in keys.values()}) == ({"_id_": 1, "i": 5}, {int})
+    c.delete_many({})
+    assert c.database.command("validate", c.name)["keysPerIndex"] == {"_id_": 0, "i": 3}

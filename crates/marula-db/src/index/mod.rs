@@ -110,6 +110,11 @@ impl Index {
         self.marks.path(path)
     }
 
+    /// Of a wildcard index: how many paths documents have, or had, arrays on.
+    pub(crate) fn array_path_count(&self) -> usize {
+        self.marks.path_count()
+    }
+
     /// Notes that a document has arrays at `found`: for readers at once, in the store with `txn`. After the commit
     /// comes [`Index::note_marks_stored`]. A transaction that fails leaves readers with a mark that is only less
     /// precise, and the next write stores it. Marks are blind writes of keys of their own, so writers never conflict over them.

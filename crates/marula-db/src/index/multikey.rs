@@ -127,6 +127,12 @@ impl Marks {
         Marks { parts, paths: RwLock::default() }
     }
 
+    /// Of a wildcard index: how many paths have been stored as those on which documents have arrays.
+    pub(super) fn path_count(&self) -> usize {
+        let paths = self.paths.read();
+        paths.iter().filter(|(path, is_stored)| **is_stored && !path.contains(&NESTED)).count()
+    }
+
     /// Adds a mark as the store has it: what follows the index's ident.
     pub(super) fn load(&self, mark: &[u8]) {
         match *mark {
