@@ -161,3 +161,18 @@ def test_validate_counts_the_paths_on_which_a_wildcard_index_meets_arrays(c):
     assert (keys, {type(count) for count in keys.values()}) == ({"_id_": 1, "i": 5}, {int})
     c.delete_many({})
     assert c.database.command("validate", c.name)["keysPerIndex"] == {"_id_": 0, "i": 3}
+def test_distinct_of_a_path_beside_its_front(db):
+    """An index on a field and on what is in it: the field's own key is what is shown."""
+    for index in [("a.b.c", 1), ("a.b", 1)], [("a.b", 1), ("a.b.c", 1)], [("x", 1), ("a.b.c", 1), ("a", 1)]:
+        db.c.drop()
+        db.c.insert_many([{"x": 1, "a": [{"b": 0}]}, {"x": 1, "a": {"b": {"c": 1}}}, {"x": 1, "a": {"b": [{"c": 2}, {"c": [3]}]}}])
+        db.c.create_index(index)
+        assert db.c.distinct("a.b.c", {"x": {"$gte": 0}} if index[0][0] == "x" else {}) == [1, 2, 3], index
+
+
+def test_distinct_of_a_field_that_is_named_like_an_operator(db):
+    db.c.insert_many([{"a": [{"b": 1}], "x": 1}, {"a": {"$": 3}}])
+    assert db.c.distinct("a.$") == [3] and db.c.distinct("a.b.$") == []
+    with pytest.raises(OperationFailure) as failed:
+        db.c.distinct("a.$.b")
+    assert failed.value.code == 31394

@@ -16,6 +16,7 @@ use marula_error::{Result, errors};
 use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
 use marula_query::feature_version::FeatureVersion;
+use marula_query::projection::positional_in_the_middle;
 use marula_query::values_at_path;
 
 use super::fields::{Field, Types};
@@ -65,9 +66,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if key.contains(&0) {
         return Err(key_with_nul());
     }
-    Path::parse(key.as_bytes())?;
-    let path = FieldPath::new(key.as_bytes());
     let collection = ctx.server.db.collection(&ns);
+    let has_view = collection.as_ref().is_some_and(|found| found.state().options.view.is_some());
+    check_key(key.as_bytes(), has_view)?;
+    let path = FieldPath::new(key.as_bytes());
     let context =
         query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
@@ -92,7 +94,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let outcome =
                 execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
                     match field {
-                        Some(field) => values.add_key(&found, field)?,
+                        Some(field) => values.add_key(&path, &found, field)?,
                         None => values.add(&path, found.doc)?,
                     }
                     Ok(Emit::Taken)
@@ -123,6 +125,20 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     values.write(&mut reply.begin_array("values"));
     ctx.append_snapshot_time(request, reply);
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
+}
+
+/// Checks the path whose values are wanted. It is a projection's, which may end in `$`: here that is a field's name. Of a
+/// view it is an expression's too, which may not.
+fn check_key(key: &[u8], is_of_view: bool) -> Result<()> {
+    let (front, is_positional) = match key.strip_suffix(b".$") {
+        Some(front) => (front, true),
+        None => (key, false),
+    };
+    let mut middle = front.split(|&byte| byte == b'.').skip(1);
+    if middle.any(|part| part == b"$") {
+        return Err(positional_in_the_middle());
+    }
+    Path::parse(if is_positional && !is_of_view { front } else { key }).map(drop)
 }
 
 /// The projection that shows a field alone.
@@ -156,7 +172,7 @@ const UNWOUND: &str = "_internalUnwoundArray";
 pub(super) fn stages_of_distinct(request: &Request<'_>) -> Result<DocBuf> {
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let key = request.text("key").unwrap_or_default();
-    Path::parse(key.as_bytes())?;
+    check_key(key.as_bytes(), true)?;
     let unwound = format!("${UNWOUND}");
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
@@ -210,9 +226,20 @@ impl<'c> Values<'c> {
     }
 
     /// Adds the value that the entry of an index has in this field. What documents without the field have there is
-    /// null, which is among the values then.
-    fn add_key(&mut self, found: &Found<'_>, field: usize) -> Result<()> {
+    /// null, which is among the values then. Of an index on `a.b` and `a` the value is what that of `a` holds.
+    fn add_key(&mut self, path: &FieldPath, found: &Found<'_>, field: usize) -> Result<()> {
         let Some((index, entry)) = found.entry else { return Ok(()) };
+        let depth = |at: usize| index.spec.parts.get(at).map_or(0, |part| part.path.parts().len());
+        let is_around = |at: &usize| {
+            let around = index.spec.parts.get(*at).map_or(&[][..], |part| part.path.parts());
+            around.len() < path.parts().len() && path.parts().starts_with(around)
+        };
+        let parts = match index.spec.kind {
+            IndexKind::Wildcard(_) => 0..0,
+            _ => 0..index.spec.parts.len(),
+        };
+        let around = parts.filter(is_around).min_by_key(|&at| depth(at));
+        let field = around.unwrap_or(field);
         let mut reader =
             KeyStringReader::new(entry.key_string, entry.type_bits).ok_or_else(damaged_entry)?;
         let mut directions = index.spec.entry_directions();
@@ -221,6 +248,12 @@ impl<'c> Values<'c> {
         }
         let descending = directions.next().ok_or_else(damaged_entry)?;
         let value = reader.read(descending).ok_or_else(damaged_entry)?;
+        if around.is_some() {
+            let mut held = Vec::new();
+            values_at_path::find(path, depth(field), value.get(), &mut held);
+            held.into_iter().for_each(|value| self.push(value));
+            return if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) };
+        }
         match value.get() {
             Value::Array(array) => array.values().for_each(|value| self.push(value)),
             value => self.push(value),
