@@ -245,3 +245,13 @@ def test_a_clustered_collection_tells_its_key_first(c):
     c.insert_one({"_id": 1})
     assert insert(c, {"_id": 1, "a": [], "b": []})[0] == 11000
     assert insert(c, {"_id": 2, "a": [], "b": []})[0] == 171
+
+
+def test_a_key_pattern_has_two_kilobytes(c):
+    # Its length, its end, and of the field: type, end of the name, and an int.
+    longest = 2048 - 4 - 1 - 1 - 1 - 4
+    c.create_index("x" * longest, name="fits")
+    with pytest.raises(OperationFailure) as caught:
+        c.create_index("y" * (longest + 1), name="too long")
+    assert caught.value.code == 67
+    assert caught.value.details["errmsg"].endswith("Index key pattern too large.")

@@ -11,7 +11,11 @@ use marula_query::feature_version::FeatureVersion;
 use super::form::{Draft, with_version};
 use super::{IndexSpec, expire_seconds};
 
+/// The longest key pattern of a new index, as BSON.
+const KEY_BYTES_MAX: usize = 2048;
+
 errors! {
+    key_too_large() = CannotCreateIndex, "Index key pattern too large.";
     ttl_negative(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option cannot be less than 0. Index spec: {spec}";
     ttl_too_large(spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number. Index spec: {spec}";
     ttl_type(kind: &str, spec: &Doc<'_>) = CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{kind}'. Index spec: {spec}";
@@ -60,6 +64,9 @@ impl Asked<'_> {
 
     fn read<'s>(&self, spec: Doc<'s>) -> Result<Draft<'s>> {
         let draft = Draft::read(spec, self.version).map_err(|error| within(error, spec))?;
+        if draft.key.as_bytes().len() > KEY_BYTES_MAX {
+            return Err(within(key_too_large(), spec));
+        }
         if draft.is_on_id() {
             if !self.is_clustered_again(&draft) {
                 draft.check_id()?;
