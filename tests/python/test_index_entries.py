@@ -161,6 +161,8 @@ def test_validate_counts_the_paths_on_which_a_wildcard_index_meets_arrays(c):
     assert (keys, {type(count) for count in keys.values()}) == ({"_id_": 1, "i": 5}, {int})
     c.delete_many({})
     assert c.database.command("validate", c.name)["keysPerIndex"] == {"_id_": 0, "i": 3}
+
+
 def test_distinct_of_a_path_beside_its_front(db):
     """An index on a field and on what is in it: the field's own key is what is shown."""
     for index in [("a.b.c", 1), ("a.b", 1)], [("a.b", 1), ("a.b.c", 1)], [("x", 1), ("a.b.c", 1), ("a", 1)]:
