@@ -37,6 +37,8 @@ pub struct Context {
     pub limits: Limits,
     /// Whether documents come with the score of a text search.
     pub has_text_score: bool,
+    /// Whether documents come with how far they are from where was searched.
+    pub has_distance: bool,
     /// Whether calls stay as they are written, as in a filter and an update: elsewhere mongod replaces some by others
     /// that are made for constants, and whose errors have codes of their own.
     pub keeps_calls: bool,
@@ -109,6 +111,16 @@ impl Context {
     /// The database that a command's pipeline runs in; empty where there is none.
     pub fn database(&self) -> &str {
         self.subject.as_ref().map_or("", |subject| &subject.database)
+    }
+
+    /// The context of a pipeline inside another, which runs on `collection`; `None` where it makes its own documents.
+    #[must_use]
+    pub(crate) fn within(mut self, collection: Option<&str>) -> Context {
+        if let (Some(subject), Some(collection)) = (&self.subject, collection) {
+            let (database, collection) = (subject.database.clone(), Some(collection.to_owned()));
+            self.subject = Some(Arc::new(Subject { database, collection }));
+        }
+        self
     }
 
     /// The collation as the order of BSON values takes it.

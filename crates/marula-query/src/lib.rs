@@ -17,6 +17,7 @@ pub mod geo;
 pub mod hashed_key;
 pub mod javascript;
 mod json_schema;
+pub mod known;
 pub mod meter;
 pub mod projection;
 pub mod quick;

@@ -200,6 +200,9 @@ fn merge<T: Copy>(
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
     use std::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
 
     use marula_error::{Error, codes};
@@ -225,6 +228,57 @@ pub(crate) mod tests {
                 _ => Ok(()),
             }
         }
+    }
+
+    /// How late the question is that comes latest, of an operation that may go on for `RUN_MS`.
+    #[derive(Clone)]
+    pub(crate) struct Gaps(Arc<Mutex<GapsSoFar>>);
+
+    struct GapsSoFar {
+        began: Instant,
+        last: Instant,
+        longest: Duration,
+    }
+
+    /// How long an operation whose questions are timed may go on.
+    const RUN_MS: u64 = 30;
+    /// How late an operation may be at its end.
+    const LATE_MS: u64 = 100;
+
+    impl Gaps {
+        fn note(&self) -> bool {
+            let mut gaps = self.0.lock().unwrap();
+            let now = Instant::now();
+            gaps.longest = gaps.longest.max(now - gaps.last);
+            gaps.last = now;
+            now - gaps.began > Duration::from_millis(RUN_MS)
+        }
+    }
+
+    impl Check for Gaps {
+        fn check(&self) -> Result<()> {
+            match self.note() {
+                true => Err(Error::new(codes::Interrupted, "operation was interrupted")),
+                false => Ok(()),
+            }
+        }
+    }
+
+    /// Whether `run` is asked so often that it ends in time wherever its limit lies: in the best of three runs, as the
+    /// machine may do something else in between.
+    pub(crate) fn is_in_time(mut run: impl FnMut()) -> bool {
+        (0..3).any(|_| {
+            let began = Instant::now();
+            let gaps = GapsSoFar { began, last: began, longest: Duration::ZERO };
+            let gaps = Gaps(Arc::new(Mutex::new(gaps)));
+            {
+                let _metered = begin(Interrupt::new(gaps.clone()));
+                run();
+            }
+            gaps.note();
+            let longest = gaps.0.lock().unwrap().longest;
+            longest < Duration::from_millis(LATE_MS)
+        })
     }
 
     #[test]

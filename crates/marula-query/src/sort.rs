@@ -19,6 +19,7 @@ use marula_error::{Result, errors};
 use crate::collation::Collation;
 use crate::context::Context;
 use crate::expression::Path;
+use crate::expression::operators::meta::no_near_distance;
 
 /// How many parts a pattern may have, as in an index.
 const PARTS_MAX: usize = 32;
@@ -64,15 +65,8 @@ pub enum SortMeta {
     TextScore,
     /// A random number.
     RandVal,
-    /// The distance that `$geoNear` computed, nearest first.
+    /// The distance of a search by distance, farthest first.
     GeoNearDistance,
-}
-
-impl SortMeta {
-    /// Whether greater values come first.
-    pub const fn is_descending(self) -> bool {
-        !matches!(self, SortMeta::GeoNearDistance)
-    }
 }
 
 /// What is known of a document beside its fields, for [`SortPart::Meta`].
@@ -124,10 +118,21 @@ impl SortPattern {
         Ok(SortPattern { parts, collation: context.collation.clone() })
     }
 
-    /// Checks that there is a score where the order is by one.
+    /// Checks that there is a score or a distance where the order is by one.
     pub(crate) fn check_score(&self, context: &Context) -> Result<()> {
-        let is_there = context.has_text_score || !self.is_by_score();
-        if is_there { Ok(()) } else { Err(no_text_score()) }
+        if self.is_by_score() && !context.has_text_score {
+            return Err(no_text_score());
+        }
+        if self.is_by_distance() && !context.has_distance {
+            return Err(no_near_distance());
+        }
+        Ok(())
+    }
+
+    /// Whether some part of the order is how far a document is from where was searched.
+    #[must_use]
+    pub fn is_by_distance(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, SortPart::Meta(SortMeta::GeoNearDistance)))
     }
 
     /// Whether some part of the order is the score of a text search.
@@ -272,7 +277,7 @@ impl SortPattern {
         meta: &DocMeta,
     ) -> Option<(Value<'a>, bool)> {
         match part {
-            SortPart::Meta(name) => Some((meta.get(*name), name.is_descending())),
+            SortPart::Meta(name) => Some((meta.get(*name), true)),
             // By `_id` alone an array is one value, as it is in the index on `_id`.
             SortPart::Path { path, descending }
                 if self.parts.len() == 1 && path.is_single() && path.first() == b"_id" =>
@@ -304,16 +309,14 @@ fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>
 }
 
 fn parse_part(name: &BStr, value: Value<'_>) -> Result<SortPart> {
-    // The rules for paths are those of aggregations, with their errors.
     match value {
-        Value::Document(doc) => {
-            let meta = parse_meta(doc)?;
-            Path::parse(name)?;
-            Ok(SortPart::Meta(meta))
-        }
+        // Metadata is at no path: the name is not looked at.
+        Value::Document(doc) => Ok(SortPart::Meta(parse_meta(doc)?)),
         value if value.kind().is_number() => {
+            let descending = parse_direction(value)?;
+            // The rules for paths are those of aggregations, with their errors.
             Path::parse(name)?;
-            Ok(SortPart::Path { path: FieldPath::new(name), descending: parse_direction(value)? })
+            Ok(SortPart::Path { path: FieldPath::new(name), descending })
         }
         _ => Err(illegal_key(&format!("{name}: {value}"))),
     }
@@ -321,8 +324,9 @@ fn parse_part(name: &BStr, value: Value<'_>) -> Result<SortPart> {
 
 fn parse_direction(value: Value<'_>) -> Result<bool> {
     let direction = match value {
-        // A fraction is cut from a double, and not from a decimal.
+        // A fraction is cut from a double. A decimal is the double next to it, of which no fraction is cut.
         Value::Double(number) => exact_i64_of_double(number.trunc()),
+        Value::Decimal128(number) => exact_i64_of_double(number.to_f64()),
         other => other.as_exact_i64(),
     };
     match direction {

@@ -225,7 +225,9 @@ impl Shown<'_> {
         else {
             return Ok(None);
         };
-        let known = DocMeta { text_score: found.score, ..DocMeta::default() };
+        let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
+        let geo_near_distance = nearest.map(|(distance, _)| distance);
+        let known = DocMeta { text_score: found.score, geo_near_distance, ..DocMeta::default() };
         let values = sort.values(found.doc, &known)?;
         let mut list = ArrayWriter::new(out);
         for value in values {

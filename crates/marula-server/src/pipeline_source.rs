@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
+use marula_db::index::entry;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
 use marula_plan::{
@@ -12,6 +13,7 @@ use marula_plan::{
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
+use marula_query::known::Known;
 use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
 use marula_query::stage::source::{Documents, check_result};
@@ -359,7 +361,9 @@ fn start_front(
     let (plan, query) = plan_of_front(&surroundings, &collection, query, &rest)?;
     let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
     let execution = Execution::new(collection, plan, query);
-    Ok((CollectionSource::new(execution, surroundings, search), rest))
+    let mut source = CollectionSource::new(execution, surroundings, search);
+    source.wants_key = asks_for(&rest, "indexKey");
+    Ok((source, rest))
 }
 
 /// Runs a pipeline on a collection, but writes nothing. Answers how many documents the query at its front has given, and
@@ -443,17 +447,16 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     }
     let (_, rest) = pipeline.split_at(taken);
     rest.check_needs()?;
-    let asks_for_score =
-        |stage: &Arc<dyn Stage>| stage.print().get().as_doc().is_some_and(text::asks_for_score);
     let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
-        && (sort.as_ref().is_some_and(SortPattern::is_by_score)
-            || rest.stages().iter().any(asks_for_score));
+        && (sort.as_ref().is_some_and(SortPattern::is_by_score) || asks_for(&rest, "textScore"));
+    let wants_key = asks_for(&rest, "indexKey");
     let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.sort = sort;
     query.wants_score = wants_score;
     query.skip = part.skip;
     query.limit = part.limit;
-    if let Some(needed) = rest.needs().filter(|_| query.filter.text().is_none()) {
+    // The keys of index entries come with whole documents alone.
+    if let Some(needed) = rest.needs().filter(|_| query.filter.text().is_none() && !wants_key) {
         let is_all = query.sort.is_none() && part.is_all();
         let projection = front_projection(&rest, query.sort.is_some());
         match projection {
@@ -465,7 +468,7 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
         }
         query.fields = Some(needed.fields);
     }
-    let first = rest.stages().first().filter(|_| part.is_all());
+    let first = rest.stages().first().filter(|_| part.is_all() && !wants_key);
     query.first_of_each =
         first.and_then(|stage| Arc::clone(stage).first_of_each()).map(|first| first.field);
     Ok((query, rest))
@@ -477,6 +480,14 @@ pub fn of_first_of_each(rest: Pipeline) -> Pipeline {
         Some(first) => rest.with_first(first.stage),
         None => rest,
     }
+}
+
+/// Whether some stage asks for metadata of this name.
+fn asks_for(pipeline: &Pipeline, name: &str) -> bool {
+    let asks = |stage: &Arc<dyn Stage>| {
+        stage.print().get().as_doc().is_some_and(|stage| text::asks_for(stage, name))
+    };
+    pipeline.stages().iter().any(asks)
 }
 
 /// The filter of a query that has none.
@@ -552,8 +563,10 @@ struct CollectionSource {
     bytes: Vec<u8>,
     /// Where each document read ahead ends in `bytes`.
     ends: Vec<usize>,
-    /// The score of each in a text search, where that is asked for.
-    scores: Vec<Option<f64>>,
+    /// What is known of those at the front beside their fields; of the others nothing is.
+    known: Vec<Option<Known>>,
+    /// Whether the keys are wanted of the index entries that lead to documents.
+    wants_key: bool,
     next: usize,
     is_exhausted: bool,
 }
@@ -567,7 +580,8 @@ impl CollectionSource {
             surroundings,
             bytes: Vec::new(),
             ends: Vec::new(),
-            scores: Vec::new(),
+            known: Vec::new(),
+            wants_key: false,
             next: 0,
             is_exhausted: false,
         }
@@ -576,22 +590,32 @@ impl CollectionSource {
     fn read_ahead(&mut self) -> Result<()> {
         self.bytes.clear();
         self.ends.clear();
-        self.scores.clear();
+        self.known.clear();
         self.next = 0;
-        let (bytes, ends, scores) = (&mut self.bytes, &mut self.ends, &mut self.scores);
+        let (bytes, ends, known) = (&mut self.bytes, &mut self.ends, &mut self.known);
+        let wants_key = self.wants_key;
         let (search, fields) = (&self.search, &self.fields);
         let surroundings = &self.surroundings;
         let end = self.execution.run(
             &surroundings.db,
             &mut || surroundings.check_interrupt(),
             &mut |found| {
+                let mut nearest = None;
                 match (search, fields) {
-                    (Some(search), _) => search.write(found.doc, bytes),
+                    (Some(search), _) => nearest = search.write(found.doc, bytes),
                     (None, Some(fields)) => fields.copy(found.doc, bytes),
                     (None, None) => bytes.extend_from_slice(found.doc.as_bytes()),
                 }
+                let index_key = found.entry.filter(|_| wants_key).and_then(|(index, entry)| {
+                    let mut key = Vec::new();
+                    entry::decode_values(index, &entry, &mut key)?;
+                    Some(DocBuf::trusted(key))
+                });
+                if found.score.is_some() || nearest.is_some() || index_key.is_some() {
+                    known.resize(ends.len(), None);
+                    known.push(Some(Known { text_score: found.score, nearest, index_key }));
+                }
                 ends.push(bytes.len());
-                scores.push(found.score);
                 Ok(if bytes.len() < READ_AHEAD_BYTES { Emit::Taken } else { Emit::Enough })
             },
         )?;
@@ -624,7 +648,7 @@ impl Source for CollectionSource {
         self.execution.query().sort.as_ref()
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.scores.get(self.next.checked_sub(1)?).copied().flatten()
+    fn known(&self) -> Option<&Known> {
+        self.known.get(self.next.checked_sub(1)?)?.as_ref()
     }
 }

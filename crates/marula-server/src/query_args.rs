@@ -62,6 +62,7 @@ pub fn query_context(
         interrupt: Some(QueryInterrupt::new(Watch::new(ctx))),
         limits: Limits::default(),
         has_text_score: false,
+        has_distance: false,
         keeps_calls: false,
         subject: None,
     };

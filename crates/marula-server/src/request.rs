@@ -10,6 +10,7 @@ use std::time::Duration;
 use marula_bson::{BStr, Binary, ByteSlice, Doc, DocBuf, Element, RawValue, Type, Value, uuid};
 use marula_db::{Db, Namespace};
 use marula_error::{Error, Result, codes, errors};
+use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Message, message::Docs};
 use smallvec::SmallVec;
@@ -696,13 +697,17 @@ fn parse_max_time(value: Value<'_>, command: &str) -> Result<Option<Duration>> {
     let ms = match value {
         #[allow(clippy::cast_possible_truncation)]
         Value::Decimal128(_) => value.as_f64().unwrap_or(0.0).round_ties_even() as i64,
-        _ => value.as_exact_i64().ok_or_else(max_time_not_integral)?,
+        _ => saturated_long(value).unwrap_or_default(),
     };
     if ms < 0 && command == "aggregate" {
         return Err(max_time_negative(ms));
     }
     if !(0..=i64::from(i32::MAX)).contains(&ms) {
         return Err(max_time_range(ms));
+    }
+    // Of a double what lies beyond the bounds is told before its fraction.
+    if matches!(value, Value::Double(_)) && value.as_exact_i64().is_none() {
+        return Err(max_time_not_integral());
     }
     // Zero is no limit.
     Ok(u64::try_from(ms).ok().filter(|&ms| ms > 0).map(Duration::from_millis))

@@ -109,6 +109,7 @@ impl Statement<'_> {
             self.let_variables,
         )?;
         context.has_text_score = self.sort.is_some() && text::has_search(self.query);
+        context.has_distance = self.sort.is_some() && text::has_near(self.query);
         let options = UpdateOptions {
             array_filters: self.array_filters,
             constants: self.constants,
@@ -253,7 +254,7 @@ impl Job<'_> {
         query.hint = query_args::parse_hint(statement.hint)?;
         if let Some(sort) = statement.sort {
             query_args::apply_sort(&mut query, sort)?;
-            query.wants_score = text::asks_for_score(sort);
+            query.wants_score = text::asks_for(sort, "textScore");
         }
         let mut interrupt = || ctx.check_interrupt();
         let wording = Wording {

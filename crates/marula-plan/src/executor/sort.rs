@@ -1,9 +1,10 @@
 //! Sorting what no index gives in order: all of it, or only the first so many.
 
-use marula_bson::{Doc, FieldSet};
+use marula_bson::{Doc, FieldPath, FieldSet};
 use marula_db::index::entry;
 use marula_error::Result;
 use marula_query::context::Context;
+use marula_query::filter::NearTest;
 use marula_query::sort::{DocMeta, SortPart, SortPattern};
 use marula_query::spill::{ExternalSort, Rows};
 
@@ -14,6 +15,8 @@ use super::{Emit, End, Found};
 /// Documents on their way into order. Equal keys keep the order in which they came.
 pub(super) struct Sorter {
     pattern: SortPattern,
+    /// What tells a document's distance, where the order is by that.
+    near: Option<(FieldPath, NearTest)>,
     wanted: Option<u64>,
     /// Whether a row holds the values of the index entry in place of the document: nothing where no index led to it.
     gives_keys: bool,
@@ -75,10 +78,14 @@ impl Sorter {
         pattern: SortPattern,
         wanted: Option<u64>,
         gives_keys: bool,
+        near: Option<(&FieldPath, &NearTest)>,
         context: &Context,
     ) -> Self {
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, wanted);
+        let is_by_distance = pattern.is_by_distance();
+        let near = near.filter(|_| is_by_distance);
         Sorter {
+            near: near.map(|(path, test)| (path.clone(), test.clone())),
             pattern,
             wanted,
             gives_keys,
@@ -118,7 +125,11 @@ impl Sorter {
             self.lengthen()?;
         }
         let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
-        let meta = DocMeta { text_score: found.score, ..DocMeta::default() };
+        let geo_near_distance = self
+            .near
+            .as_ref()
+            .and_then(|(path, test)| test.measure(path, found.doc).map(|(distance, _)| distance));
+        let meta = DocMeta { text_score: found.score, geo_near_distance, ..DocMeta::default() };
         let greatest = sort.greatest_head();
         if !self.pattern.write_key_up_to(greatest, found.doc, &meta, &mut self.key)?
             || !sort.wants(&self.key)

@@ -328,7 +328,8 @@ impl Sort {
         let Sorting { sorter, unseen, is_tried, was_overtaken } = &mut self.sorting;
         let sorter = sorter.get_or_insert_with(|| {
             let (pattern, context) = (self.pattern.clone(), env.context);
-            let mut sorter = Sorter::new(pattern, self.limit, self.gives_keys, context);
+            let mut sorter =
+                Sorter::new(pattern, self.limit, self.gives_keys, env.filter.near(), context);
             if !*was_overtaken && self.is_simple && may_begin_anew(&self.input) {
                 sorter.fetch_late(self.limit, *unseen, self.bytes_max);
             }

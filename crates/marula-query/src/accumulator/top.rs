@@ -76,6 +76,7 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
         many,
     };
     let argument = Expression::parse(output, scope)?;
+    top.sort_by.check(scope)?;
     Ok(Accumulator { row, argument, settings: Settings::Top(top) })
 }
 

@@ -8,6 +8,7 @@ use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Value};
 use marula_error::{Error, Result, errors};
 
 use crate::context::Context;
+use crate::known::Known;
 use crate::meter;
 
 /// How much memory one evaluation may use for the values it computes: the limit mongod documents for
@@ -296,21 +297,21 @@ pub struct Frame<'a> {
     pub arena: &'a Arena,
     /// Collation, time and the like.
     pub context: &'a Context,
-    /// How well the document at hand meets a text search.
-    pub text_score: Option<f64>,
+    /// What is known of the document at hand beside its fields.
+    pub known: Option<&'a Known>,
     bindings: Option<&'a Binding<'a>>,
 }
 
 impl<'a> Frame<'a> {
     /// A frame for `root` with no variables bound.
     pub fn new(root: Doc<'a>, arena: &'a Arena, context: &'a Context) -> Self {
-        Frame { root, arena, context, text_score: None, bindings: None }
+        Frame { root, arena, context, known: None, bindings: None }
     }
 
-    /// The frame of a document that has this score.
+    /// The frame of a document of which this is known.
     #[must_use]
-    pub fn with_text_score(self, text_score: Option<f64>) -> Self {
-        Frame { text_score, ..self }
+    pub fn with_known(self, known: Option<&'a Known>) -> Self {
+        Frame { known, ..self }
     }
 
     /// The frame with one more variable: the counterpart of [`Scope::bind`](crate::expression::Scope::bind).

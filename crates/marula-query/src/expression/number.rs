@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 
 use dec::Decimal128 as Dec;
 use marula_bson::decimal128::Parts;
+use marula_bson::value::exact_i64_of_double;
 use marula_bson::{Decimal128, Value};
 use marula_error::{Result, errors};
 
@@ -392,6 +393,14 @@ pub fn saturated_long(value: Value<'_>) -> Option<i64> {
         Value::Decimal128(number) => Some(whole_of_decimal(number)),
         #[allow(clippy::cast_possible_truncation)]
         number => number.as_exact_i64().or_else(|| number.as_f64().map(|number| number as i64)),
+    }
+}
+
+/// The whole number that a constant of a stage is, such as a sort's direction; a decimal is the double next to it.
+pub(crate) fn whole_number(value: Value<'_>) -> Option<i64> {
+    match value {
+        Value::Decimal128(number) => exact_i64_of_double(number.to_f64()),
+        number => number.as_exact_i64(),
     }
 }
 

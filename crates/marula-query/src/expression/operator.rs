@@ -15,7 +15,7 @@ errors! {
     /// An operator with a range of arguments gets too few or too many.
     count_out_of_range(name: &str, min: usize, max: usize, count: usize) = 28667, "Expression {name} takes at least {min} arguments, and at most {max}, but {count} were passed in.";
     /// There is no operator of this name.
-    unknown_operator(name: &str) = InvalidPipelineOperator, "Unrecognized expression '{name}'";
+    pub(crate) unknown_operator(name: &str) = InvalidPipelineOperator, "Unrecognized expression '{name}'";
 }
 
 /// Computes an operator from its arguments, which it evaluates itself, in the order it needs them.

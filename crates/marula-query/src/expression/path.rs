@@ -32,8 +32,17 @@ pub struct Path {
 }
 
 impl Path {
+    /// As [`parse`](Path::parse), of a path that an expression reads: the variable that it is read from is a part, too.
+    pub(crate) fn parse_of_expression(text: &[u8]) -> Result<Path> {
+        Path::parse_up_to(text, PARTS_MAX - 1)
+    }
+
     /// Splits and checks `text`, as mongod checks a path of an aggregation.
     pub fn parse(text: &[u8]) -> Result<Path> {
+        Path::parse_up_to(text, PARTS_MAX)
+    }
+
+    fn parse_up_to(text: &[u8], parts_max: usize) -> Result<Path> {
         if text.is_empty() {
             return Err(path_empty());
         }
@@ -41,7 +50,7 @@ impl Path {
             return Err(path_ends_with_dot());
         }
         let parts: Box<[Box<[u8]>]> = text.split(|&byte| byte == b'.').map(Into::into).collect();
-        if parts.len() > PARTS_MAX {
+        if parts.len() > parts_max {
             return Err(path_too_long());
         }
         parts.iter().try_for_each(|part| check_field_name(part))?;

@@ -76,7 +76,7 @@ impl<'c> Scope<'c> {
 
     /// The expression that the field path `text` (without its `$`) stands for here.
     pub(crate) fn field(&self, text: &[u8]) -> Result<Expression> {
-        let path = Path::parse(text)?;
+        let path = Path::parse_of_expression(text)?;
         match self.find("CURRENT") {
             Some(variable) => Ok(Expression::Variable(variable, path)),
             None if self.is_let("CURRENT") => self.let_variable("CURRENT", &path),
@@ -95,7 +95,7 @@ impl<'c> Scope<'c> {
         let path = match path {
             // The whole text names the path in mongod's errors, so a trailing dot is its own error.
             Some(b"") => return Err(Path::parse(b"x.").expect_err("a path may not end with a dot")),
-            Some(path) => Path::parse(path)?,
+            Some(path) => Path::parse_of_expression(path)?,
             None => Path::default(),
         };
         if let Some(variable) = self.find(name) {

@@ -41,7 +41,8 @@ impl ValueSet {
 /// A set of borrowed values.
 pub(crate) struct BorrowedSet<'a, 'c> {
     values: Vec<Value<'a>>,
-    table: HashTable<usize>,
+    /// Where each value stands, with its hash: where the table grows, none is computed anew.
+    table: HashTable<(u64, usize)>,
     hashing: DefaultHashBuilder,
     collator: Option<&'c dyn Collator>,
 }
@@ -71,10 +72,11 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
             return Ok(false);
         }
         if self.values.len() == self.values.capacity() {
-            meter::ask(2 * self.values.len() * (size_of::<Value<'_>>() + size_of::<usize>()))?;
+            meter::ask(
+                2 * self.values.len() * (size_of::<Value<'_>>() + size_of::<(u64, usize)>()),
+            )?;
         }
-        let rehash = |&at: &usize| self::hash(&self.hashing, self.values[at], self.collator);
-        self.table.insert_unique(hash, self.values.len(), rehash);
+        self.table.insert_unique(hash, (hash, self.values.len()), |&(hash, _)| hash);
         self.values.push(value);
         Ok(true)
     }
@@ -108,7 +110,7 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
     }
 
     fn has(&self, hash: u64, value: Value<'_>) -> bool {
-        let same = |&at: &usize| order::equal(self.values[at], value, self.collator);
+        let same = |&(_, at): &(u64, usize)| order::equal(self.values[at], value, self.collator);
         self.table.find(hash, same).is_some()
     }
 

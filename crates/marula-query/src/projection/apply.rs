@@ -30,7 +30,8 @@ pub(super) fn apply(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let arena = Arena::new();
-    let frame = Frame::new(doc, &arena, context).with_text_score(metadata.text_score);
+    let known = metadata.to_known();
+    let frame = Frame::new(doc, &arena, context).with_known(known.as_ref());
     let walk = Walk { inclusion: projection.inclusion, position, metadata, frame };
     let place = Place { positional: projection.positional.as_deref(), slices: true };
     let root = &projection.root;

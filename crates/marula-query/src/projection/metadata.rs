@@ -2,6 +2,8 @@
 
 use marula_bson::{Doc, Value};
 
+use crate::known::Known;
+
 /// The kinds of metadata that `$meta` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -68,6 +70,17 @@ pub struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
+    /// The same as expressions read it; `None` where they would find nothing.
+    pub(crate) fn to_known(&self) -> Option<Known> {
+        let nearest = self.geo_near_distance.zip(self.geo_near_point);
+        let known = Known {
+            text_score: self.text_score,
+            nearest: nearest.map(|(distance, place)| (distance, place.to_buf())),
+            index_key: self.index_key.map(|key| key.to_buf()),
+        };
+        (known != Known::default()).then_some(known)
+    }
+
     /// The value of one kind, if it is known.
     pub fn get(&self, meta: Meta) -> Option<Value<'a>> {
         match meta {

@@ -9,6 +9,7 @@ use super::metadata::Meta;
 use super::slice::{Mismatch, Slice};
 use super::tree::{Child, Collision, Computed, Node};
 use crate::context::Context;
+use crate::expression::operators::meta::{no_near_distance, no_near_point};
 use crate::expression::path::is_of_reference;
 use crate::expression::{Expression, Operator, Path, Scope};
 use crate::filter::{Filter, Purpose};
@@ -246,6 +247,13 @@ impl Parser<'_> {
                 let meta = parse_meta(operand)?;
                 if meta == Meta::TextScore && !self.context.has_text_score {
                     return Err(no_text_score());
+                }
+                if self.policy == Policy::Aggregate && !self.context.has_distance {
+                    match meta {
+                        Meta::GeoNearDistance => return Err(no_near_distance()),
+                        Meta::GeoNearPoint => return Err(no_near_point()),
+                        _ => {}
+                    }
                 }
                 self.metadata.push(meta);
                 self.add(at, Child::Computed(Computed::Meta(meta)))

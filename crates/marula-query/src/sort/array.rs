@@ -130,7 +130,7 @@ impl<'d> Least<'_, 'd> {
         for (slot, part) in slots.iter().zip(&self.pattern.parts) {
             let descending = match part {
                 SortPart::Path { descending, .. } => *descending,
-                SortPart::Meta(name) => name.is_descending(),
+                SortPart::Meta(_) => true,
             };
             if let Slot::Found(value) = slot {
                 encode_part(*value, descending, self.pattern.collator(), &mut self.next);

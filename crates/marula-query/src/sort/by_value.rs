@@ -10,7 +10,8 @@ use marula_error::Result;
 use super::array::parallel_arrays;
 use super::{DocMeta, SortPart, SortPattern, without_arrays};
 use crate::context::Context;
-use crate::expression::{Frame, Path};
+use crate::expression::{Frame, Path, Scope};
+use crate::known::Known;
 
 /// A sort pattern whose paths are expressions.
 #[derive(Clone, Debug)]
@@ -21,15 +22,28 @@ pub(crate) struct ValuePattern {
 }
 
 impl ValuePattern {
-    /// As [`SortPattern::parse`].
+    /// As [`SortPattern::parse`]; the paths are not looked at before [`check`](ValuePattern::check).
     pub(crate) fn parse(doc: Doc<'_>, context: &Context) -> Result<ValuePattern> {
         let pattern = SortPattern::parse(doc, context)?;
         let path = |part: &SortPart| match part {
-            SortPart::Path { path, .. } => Path::parse(&path.parts().join(&b'.')),
-            SortPart::Meta(_) => Ok(Path::default()),
+            SortPart::Path { path, .. } => Path::split(&path.parts().join(&b'.')),
+            SortPart::Meta(_) => Path::default(),
         };
-        let paths = pattern.parts.iter().map(path).collect::<Result<_>>()?;
+        let paths = pattern.parts.iter().map(path).collect();
         Ok(ValuePattern { pattern, paths })
+    }
+
+    /// Checks that each path can be read as an expression reads it: behind a dollar sign, with which `$id` at its front is
+    /// a variable.
+    pub(crate) fn check(&self, scope: &Scope<'_>) -> Result<()> {
+        for path in self.paths.iter().filter(|path| !path.is_empty()) {
+            let text = path.text();
+            match text.strip_prefix(b"$".as_slice()) {
+                Some(variable) => scope.variable(variable).map(|_| ())?,
+                None => Path::parse_of_expression(&text).map(|_| ())?,
+            }
+        }
+        Ok(())
     }
 
     /// The pattern as a sort has it.
@@ -46,7 +60,10 @@ impl ValuePattern {
         let mut has_array = false;
         for (part, path) in self.pattern.parts.iter().zip(&self.paths) {
             let (value, descending) = match part {
-                SortPart::Meta(name) => (DocMeta::default().get(*name), name.is_descending()),
+                SortPart::Meta(name) => {
+                    let meta = frame.known.map_or_else(DocMeta::default, Known::sort_meta);
+                    (meta.get(*name), true)
+                }
                 SortPart::Path { path: plain, descending } => {
                     let value = match without_arrays(plain, frame.root) {
                         Some(value) => value.get(),

@@ -15,7 +15,7 @@ use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
-use crate::expression::number::double_text;
+use crate::expression::number::short_double_text;
 use crate::expression::{Arena, Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
@@ -93,8 +93,8 @@ fn read_buckets(value: Value<'_>) -> Result<usize> {
     }
     let count = value.as_exact_i64().and_then(|count| i32::try_from(count).ok());
     let shown = || match value {
-        Value::Double(number) => double_text(number),
-        Value::Decimal128(number) => double_text(number.to_f64()),
+        Value::Double(number) => short_double_text(number),
+        Value::Decimal128(number) => short_double_text(number.to_f64()),
         value => print::element(value),
     };
     let count = count.ok_or_else(|| buckets_not_int(&shown()))?;

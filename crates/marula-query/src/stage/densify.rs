@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bstr::ByteSlice;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
 use super::sort::Sort;
@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::expression::Path;
 use crate::expression::calendar::{Civil, Unit, add_units};
 use crate::expression::number::{Number, Pair, decimal_remainder};
+use crate::expression::operator::unknown_operator;
 use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
 use crate::meter;
@@ -83,6 +84,8 @@ impl Bounds {
 struct Densify {
     field: Path,
     partition_by: Vec<Path>,
+    /// Why the partitions cannot be told from each other.
+    unreadable: Option<Error>,
     step: ValueBuf,
     unit: Option<Unit>,
     bounds: Bounds,
@@ -140,8 +143,29 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let order = pattern.clone();
     parser.push(Sort::new(pattern, sort));
     let range = range.to_buf();
-    parser.push(Densify { field: path, partition_by, step, unit, bounds, range, order });
+    let unreadable = partition_by.iter().find_map(|path| unreadable(path, parser));
+    parser.push(Densify {
+        field: path,
+        partition_by,
+        unreadable,
+        step,
+        unit,
+        bounds,
+        range,
+        order,
+    });
     Ok(())
+}
+
+/// Why a path of `partitionByFields` cannot be read. mongod makes an expression of each when it has a value of the field:
+/// there a part of a reference to another document is an operator, or at the front a variable.
+fn unreadable(path: &Path, parser: &Parser<'_>) -> Option<Error> {
+    let at = path.parts().iter().position(|part| part.starts_with(b"$"))?;
+    let text = path.text();
+    match at {
+        0 => parser.scope().variable(&text[1..]).err(),
+        _ => Some(unknown_operator(&path.parts()[at].to_str_lossy())),
+    }
 }
 
 fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>, Bounds)> {
@@ -476,6 +500,9 @@ impl Densifying {
             _ => return Ok(None),
         };
         stage.check_value(value)?;
+        if let Some(failure) = &stage.unreadable {
+            return Err(failure.clone());
+        }
         let fields = stage.partition_of(document);
         let known = self.partitions.find(fields.as_doc(), &self.context);
         let start = match &stage.bounds {

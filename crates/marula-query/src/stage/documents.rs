@@ -30,6 +30,7 @@ pub(super) struct DocumentsStage {
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if let Some(Subject { collection: Some(_), .. }) = parser.context.subject.as_deref()
         && parser.is_outermost()
+        && parser.is_empty()
     {
         return Err(has_collection());
     }

@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 use crate::meter;
 
 pub(super) const ROW: Row =
@@ -159,6 +160,10 @@ impl Source for Reader {
     fn doc(&self) -> Doc<'_> {
         self.at.checked_sub(1).map_or(Doc::EMPTY, |at| self.batch.doc(at))
     }
+
+    fn known(&self) -> Option<&Known> {
+        self.batch.known(self.at.checked_sub(1)?)
+    }
 }
 
 struct Output {
@@ -185,6 +190,7 @@ impl Faceting {
             match self.input.advance()? {
                 Step::Document => {
                     batch.push(self.input.doc());
+                    batch.note(self.input.known());
                     if batch.bytes.len() >= BATCH_BYTES {
                         break Step::Document;
                     }

@@ -37,6 +37,7 @@ errors! {
     depth_negative(depth: i64) = 40101, "maxDepth requires a nonnegative argument, found: {depth}";
     depth_not_integer(depth: i64) = 40102, "maxDepth could not be represented as a long long: {depth}";
     not_string(name: &str, kind: &str) = 40103, "expected string as argument for {name}, found: {kind}";
+    object_not_string(name: &str) = 13111, "wrong type for field ({name}) object != string";
     unknown_argument(name: &str) = 40104, "Unknown argument to $graphLookup: {name}";
     missing_argument() = 40105, "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified.";
     not_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
@@ -89,26 +90,36 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 from = Some(name.to_string());
             }
             name @ (b"as" | b"connectFromField" | b"connectToField" | b"depthField") => {
-                let text = value.as_str();
-                let text = text.ok_or_else(|| not_string(&name.to_str_lossy(), kind))?;
-                let path = Some(Path::parse(text)?);
+                let text = match value {
+                    Value::String(text) => text,
+                    Value::Document(_) => return Err(object_not_string(&name.to_str_lossy())),
+                    _ => return Err(not_string(&name.to_str_lossy(), kind)),
+                };
                 match name {
-                    b"as" => to = path,
-                    b"connectFromField" => connect_from = path,
-                    b"connectToField" => connect_to = path,
-                    _ => depth_field = path,
+                    b"depthField" => depth_field = Some(Path::parse(text)?),
+                    // What is empty counts as left out.
+                    _ if text.is_empty() => {}
+                    b"as" => to = Some(text),
+                    b"connectFromField" => connect_from = Some(text),
+                    _ => connect_to = Some(text),
                 }
             }
             name => return Err(unknown_argument(&name.to_str_lossy())),
         }
     }
     let from = from.ok_or_else(|| missing_from(&print::document(spec)))?;
+    // What is missing is told before what is wrong with a path.
+    let (Some(to), Some(start_with), Some(connect_from), Some(connect_to)) =
+        (to, start_with, connect_from, connect_to)
+    else {
+        return Err(missing_argument());
+    };
     let stage = GraphLookup {
         from,
-        to: to.ok_or_else(missing_argument)?,
-        start_with: start_with.ok_or_else(missing_argument)?,
-        connect_from: connect_from.ok_or_else(missing_argument)?,
-        connect_to: connect_to.ok_or_else(missing_argument)?,
+        to: Path::parse(to)?,
+        start_with,
+        connect_from: Path::parse(connect_from)?,
+        connect_to: Path::parse(connect_to)?,
         depth_field,
         depth_max,
         restrict,

@@ -185,8 +185,8 @@ impl Grouping {
         loop {
             match self.input.advance()? {
                 Step::Document => {
-                    let text_score = self.input.text_score();
-                    table.take_in(self.input.doc(), text_score, &mut self.arena)?;
+                    let known = self.input.known();
+                    table.take_in(self.input.doc(), known, &mut self.arena)?;
                     if self.is_in_order && table.is_worth_settling() {
                         match table.settle() {
                             Some(settled) => {

@@ -9,6 +9,7 @@ use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 
 pub(super) const ROW: Row =
     Row { name: "$limit", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -93,7 +94,7 @@ impl Source for Limited {
         self.input.doc()
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

@@ -28,6 +28,7 @@ use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
+use crate::known::Known;
 use joining::Joining;
 
 pub(super) const ROW: Row =
@@ -47,7 +48,7 @@ errors! {
     let_not_object(text: &str, kind: &str) = FailedToParse, "$lookup argument 'let: {text}' must be an object, is type {kind}";
     no_as() = FailedToParse, "must specify 'as' field for a $lookup";
     no_from() = FailedToParse, "must specify 'pipeline' when 'from' is empty";
-    no_from_nor_documents() = FailedToParse, "$lookup stage without explicit collection must have a pipeline with $documents as first stage";
+    pub(super) no_from_nor_documents() = FailedToParse, "$lookup stage without explicit collection must have a pipeline with $documents as first stage";
     no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
     let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";
     result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes";
@@ -127,7 +128,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(let_without_pipeline());
     }
     let variables = variables.unwrap_or_default();
-    let context = with_unknown_variables(parser.context, &variables);
+    let context = with_unknown_variables(parser.context, &variables).within(from.as_deref());
     let pipeline = parser.nested(stages.unwrap_or(Doc::EMPTY), &context, Inside::Lookup)?;
     if from.is_none() && !pipeline.is_origin() {
         return Err(no_from_nor_documents());
@@ -385,7 +386,7 @@ impl Source for LookingUp {
         Doc::trusted(&self.out)
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

@@ -14,6 +14,7 @@ use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::filter::{Filter, Purpose};
+use crate::known::Known;
 use crate::validation::allowed::near_not_allowed;
 
 pub(super) const ROW: Row =
@@ -127,7 +128,7 @@ impl Source for Matching {
         self.input.doc()
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

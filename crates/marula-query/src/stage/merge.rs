@@ -167,6 +167,8 @@ fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"whenMatched" => {
                 when_matched = WhenMatched::parse(value, parser.context.version)?;
             }
+            // As where they are left out.
+            b"whenNotMatched" | b"let" if value.is_nullish() => {}
             b"whenNotMatched" => when_not_matched = WhenNotMatched::parse(value)?,
             b"let" => {
                 let doc = value.as_doc();

@@ -38,6 +38,7 @@ pub mod needs;
 mod optimize;
 mod out;
 mod outer;
+mod outline;
 pub mod passage;
 mod project;
 mod redact;

@@ -9,7 +9,7 @@ use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::source::{Counted, Step};
-use super::{Env, Kind, Place, Row, STAGES, Source, Stage, optimize};
+use super::{Env, Kind, Place, Row, STAGES, Source, Stage, optimize, outline};
 use crate::context::Context;
 use crate::expression::Scope;
 use crate::feature_version::FeatureVersion;
@@ -18,14 +18,14 @@ use crate::text;
 /// How many stages a pipeline may have, as mongod 6.0 bounds it.
 const STAGES_MAX: usize = 1000;
 /// How deep pipelines nest inside `$lookup`, `$facet` and `$unionWith`.
-const DEPTH_MAX: usize = 20;
+pub(super) const DEPTH_MAX: usize = 20;
 
 errors! {
     stage_not_object() = TypeMismatch, "Each element of the 'pipeline' array must be an object";
     stage_not_one_field() = 40323, "A pipeline stage specification object must contain exactly one field.";
     unknown_stage(name: &str) = 40324, "Unrecognized pipeline stage name: '{name}'";
     too_many_stages() = 7749501, "Pipeline length must be no longer than {STAGES_MAX} stages";
-    too_deep() = MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}";
+    pub(super) too_deep() = MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}";
     must_be_first(name: &str) = 40602, "{name} is only valid as the first stage in a pipeline";
     must_be_last(name: &str) = 40601, "{name} can only be the final stage in the pipeline";
     not_in_lookup(name: &str) = 51047, "{name} is not allowed within a $lookup's sub-pipeline";
@@ -77,7 +77,8 @@ impl Pipeline {
         context: &Context,
         before: impl FnOnce() -> Result<()>,
     ) -> Result<Pipeline> {
-        let context = with_text_score(array, context, Inside::Nothing);
+        outline::check(array, context)?;
+        let context = with_known(array, context, Inside::Nothing);
         let mut parser = Parser::new(&context, Inside::Nothing, 0);
         parser.parse_all(array)?;
         before()?;
@@ -105,7 +106,7 @@ impl Pipeline {
         context: &Context,
         inside: Inside,
     ) -> Result<Pipeline> {
-        let context = with_text_score(array, context, inside);
+        let context = with_known(array, context, inside);
         let mut parser = Parser::new(&context, inside, 1);
         parser.parse_all(array)?;
         parser.finish()
@@ -225,20 +226,20 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// The context of a pipeline, which says whether its documents come with the score of a text search.
-fn with_text_score<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'c, Context> {
-    let has_text_score = match inside {
-        Inside::Facet => context.has_text_score,
-        _ => array
-            .values()
-            .next()
-            .and_then(|stage| stage.as_doc()?.get("$match")?.as_doc())
-            .is_some_and(text::has_search),
-    };
-    if has_text_score == context.has_text_score {
+/// The context of a pipeline, which says what is known of its documents beside their fields: the score of a text search, how
+/// far they are from where was searched.
+fn with_known<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'c, Context> {
+    if inside == Inside::Facet {
         return Cow::Borrowed(context);
     }
-    Cow::Owned(Context { has_text_score, ..context.clone() })
+    let first = array.values().next().and_then(|stage| stage.as_doc());
+    let filter = first.and_then(|stage| stage.get("$match")?.as_doc());
+    let has_text_score = filter.is_some_and(text::has_search);
+    let has_distance = first.is_some_and(|stage| stage.get("$geoNear").is_some());
+    if (has_text_score, has_distance) == (context.has_text_score, context.has_distance) {
+        return Cow::Borrowed(context);
+    }
+    Cow::Owned(Context { has_text_score, has_distance, ..context.clone() })
 }
 
 impl<'c> Parser<'c> {
@@ -257,7 +258,7 @@ impl<'c> Parser<'c> {
         if self.depth >= DEPTH_MAX {
             return Err(too_deep());
         }
-        let context = with_text_score(array, context, inside);
+        let context = with_known(array, context, inside);
         let mut parser = Parser::new(&context, inside, self.depth + 1);
         parser.is_in_facet |= self.is_in_facet;
         parser.parse_all(array)?;
@@ -268,6 +269,11 @@ impl<'c> Parser<'c> {
     /// Whether the pipeline stands in no other stage.
     pub fn is_outermost(&self) -> bool {
         self.inside == Inside::Nothing
+    }
+
+    /// Whether no stage stands before.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stages.is_empty()
     }
 
     /// The scope for an expression of a stage.
@@ -320,7 +326,10 @@ impl<'c> Parser<'c> {
 }
 
 /// The row of a stage that a release has, and its argument.
-fn find_row(item: Value<'_>, version: FeatureVersion) -> Result<(&'static Row, Value<'_>)> {
+pub(super) fn find_row(
+    item: Value<'_>,
+    version: FeatureVersion,
+) -> Result<(&'static Row, Value<'_>)> {
     let Value::Document(doc) = item else {
         return Err(stage_not_object());
     };

@@ -12,6 +12,7 @@ use super::{Env, Kind, Parser, Place, Row, Source, Stage};
 use crate::context::Context;
 use crate::expression::Frame;
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 use crate::projection::{Metadata, Policy, Projection};
 
 pub(super) const ROW: Row =
@@ -103,7 +104,7 @@ impl Stage for Project {
 impl Transform for Project {
     fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
-        let metadata = Metadata { text_score: frame.text_score, ..Metadata::default() };
+        let metadata = frame.known.map_or_else(Metadata::default, Known::metadata);
         self.projection.apply(frame.root, None, &metadata, frame.context, out)
     }
 }

@@ -9,6 +9,7 @@ use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 
 pub(super) const ROW: Row =
     Row { name: "$redact", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -75,8 +76,7 @@ impl Source for Redacting {
             }
             self.arena.reset();
             let doc = self.input.doc();
-            let frame = Frame::new(doc, &self.arena, &self.context)
-                .with_text_score(self.input.text_score());
+            let frame = Frame::new(doc, &self.arena, &self.context).with_known(self.input.known());
             self.out.clear();
             let expression = &self.stage.expression;
             match decide(expression, doc, &frame)? {
@@ -96,8 +96,8 @@ impl Source for Redacting {
         Doc::trusted(&self.out)
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }
 

@@ -10,6 +10,7 @@ use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 
 pub(super) const ROW: Row =
     Row { name: "$skip", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -70,7 +71,7 @@ impl Source for Skipping {
         self.input.doc()
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

@@ -9,6 +9,7 @@ use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 use crate::sort::{DocMeta, SortPart, SortPattern};
 use crate::spill::{ExternalSort, Rows};
 
@@ -112,16 +113,24 @@ impl Stage for Sort {
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let context = &env.context;
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, self.limit);
-        Ok(Box::new(Sorting { input, stage: self, rows: Rows::Coming(sort), key: Vec::new() }))
+        Ok(Box::new(Sorting {
+            input,
+            stage: self,
+            rows: Rows::Coming(sort),
+            key: Vec::new(),
+            known: None,
+        }))
     }
 }
 
 struct Sorting {
     input: Box<dyn Source>,
     stage: Arc<Sort>,
-    /// The score of a text search (8 bytes, not a number where there is none), the document.
+    /// What is known of the document, as a document of its own; the document.
     rows: Rows,
     key: Vec<u8>,
+    /// What is known of the document at hand.
+    known: Option<Known>,
 }
 
 impl Sorting {
@@ -134,17 +143,19 @@ impl Sorting {
             }
             let doc = self.input.doc();
             let (pattern, greatest) = (&self.stage.pattern, sort.greatest_head());
+            let known = self.input.known();
             let mut meta = DocMeta::default();
             if pattern.parts().iter().any(|part| matches!(part, SortPart::Meta(_))) {
-                meta.text_score = self.input.text_score();
+                meta = known.map_or(meta, Known::sort_meta);
             }
             if !pattern.write_key_up_to(greatest, doc, &meta, &mut self.key)?
                 || !sort.wants(&self.key)
             {
                 continue;
             }
-            let score = self.input.text_score().unwrap_or(f64::NAN).to_le_bytes();
-            sort.push(&self.key, &[&score, doc.as_bytes()])?;
+            let known = known.map(Known::to_doc);
+            let head = known.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
+            sort.push(&self.key, &[head.as_bytes(), doc.as_bytes()])?;
         }
     }
 }
@@ -155,12 +166,18 @@ impl Source for Sorting {
             return Ok(Step::Pause);
         }
         self.rows.settle(Ok)?;
-        Ok(if self.rows.advance()? { Step::Document } else { Step::End })
+        if !self.rows.advance()? {
+            return Ok(Step::End);
+        }
+        if let Rows::Sorted(sorted) = &self.rows {
+            self.known = Known::from_doc(Doc::trusted(split_head(sorted.value()).0));
+        }
+        Ok(Step::Document)
     }
 
     fn doc(&self) -> Doc<'_> {
         match &self.rows {
-            Rows::Sorted(sorted) => Doc::trusted(&sorted.value()[size_of::<f64>()..]),
+            Rows::Sorted(sorted) => Doc::trusted(split_head(sorted.value()).1),
             _ => Doc::EMPTY,
         }
     }
@@ -169,9 +186,13 @@ impl Source for Sorting {
         Some(&self.stage.pattern)
     }
 
-    fn text_score(&self) -> Option<f64> {
-        let Rows::Sorted(sorted) = &self.rows else { return None };
-        let (score, _) = sorted.value().split_first_chunk()?;
-        Some(f64::from_le_bytes(*score)).filter(|score| !score.is_nan())
+    fn known(&self) -> Option<&Known> {
+        self.known.as_ref()
     }
+}
+
+/// A row's parts: what is known of the document, and the document.
+fn split_head(row: &[u8]) -> (&[u8], &[u8]) {
+    let (length, _) = row.split_first_chunk().expect("a row begins with a document");
+    row.split_at(u32::from_le_bytes(*length) as usize)
 }

@@ -9,6 +9,7 @@ use marula_error::{Result, errors};
 use super::Env;
 use crate::context::Context;
 use crate::expression::{Arena, Frame};
+use crate::known::Known;
 use crate::meter;
 use crate::sort::SortPattern;
 
@@ -59,8 +60,8 @@ pub trait Source: Send {
         None
     }
 
-    /// How well that document meets the text search at the front of the pipeline.
-    fn text_score(&self) -> Option<f64> {
+    /// What is known of that document beside its fields; `None` where that is nothing.
+    fn known(&self) -> Option<&Known> {
         None
     }
 }
@@ -96,8 +97,8 @@ impl Source for Counted {
         self.input.order()
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }
 
@@ -131,8 +132,8 @@ impl<T: Transform> Source for Map<T> {
             step => return Ok(step),
         }
         self.arena.reset();
-        let frame = Frame::new(self.input.doc(), &self.arena, &self.context)
-            .with_text_score(self.input.text_score());
+        let frame =
+            Frame::new(self.input.doc(), &self.arena, &self.context).with_known(self.input.known());
         self.transform.write(&frame, &mut self.out)?;
         check_size(self.out.len())?;
         Ok(Step::Document)
@@ -142,8 +143,8 @@ impl<T: Transform> Source for Map<T> {
         Doc::trusted(&self.out)
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }
 
@@ -169,12 +170,26 @@ pub(super) struct Batch {
     pub bytes: Vec<u8>,
     /// Where each ends.
     pub ends: Vec<usize>,
+    /// What is known of those at the front beside their fields; of the others nothing is.
+    known: Vec<Option<Known>>,
 }
 
 impl Batch {
     pub(super) fn push(&mut self, document: Doc<'_>) {
         self.bytes.extend_from_slice(document.as_bytes());
         self.ends.push(self.bytes.len());
+    }
+
+    /// Notes what is known of the document pushed last.
+    pub(super) fn note(&mut self, known: Option<&Known>) {
+        if let Some(known) = known {
+            self.known.resize(self.ends.len() - 1, None);
+            self.known.push(Some(known.clone()));
+        }
+    }
+
+    pub(super) fn known(&self, at: usize) -> Option<&Known> {
+        self.known.get(at)?.as_ref()
     }
 
     pub(super) fn doc(&self, at: usize) -> Doc<'_> {

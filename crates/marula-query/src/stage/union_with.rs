@@ -17,7 +17,7 @@ pub(super) const ROW: Row =
 
 errors! {
     wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";
-    no_collection() = FailedToParse, "$unionWith stage without explicit collection must have a pipeline with $documents as first stage";
+    pub(super) no_collection() = FailedToParse, "$unionWith stage without explicit collection must have a pipeline with $documents as first stage";
     coll_not_string(kind: &str) = TypeMismatch, "BSON field '$unionWith.coll' is the wrong type '{kind}', expected type 'string'";
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$unionWith.{name}' is an unknown field.";
     pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
@@ -51,7 +51,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         }
         _ => return Err(wrong_type(value.kind().alias())),
     }
-    let pipeline = parser.nested(stages, parser.context, Inside::UnionWith)?;
+    let context = parser.context.clone().within(collection.as_deref());
+    let pipeline = parser.nested(stages, &context, Inside::UnionWith)?;
     if collection.is_none() && !pipeline.is_origin() {
         return Err(no_collection());
     }

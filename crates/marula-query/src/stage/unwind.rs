@@ -14,6 +14,7 @@ use super::source::check_size;
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::Path;
 use crate::feature_version::FeatureVersion;
+use crate::known::Known;
 
 pub(super) const ROW: Row =
     Row { name: "$unwind", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
@@ -316,7 +317,7 @@ impl Source for Unwinding {
         if self.is_unchanged { self.input.doc() } else { Doc::trusted(&self.out) }
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

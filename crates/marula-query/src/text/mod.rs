@@ -39,20 +39,35 @@ pub fn has_search(filter: Doc<'_>) -> bool {
     })
 }
 
-/// Whether a document asks for the score of a text search, however deep: `{ $meta: "textScore" }`, or the same as
-/// `explain` prints it.
-pub fn asks_for_score(doc: Doc<'_>) -> bool {
-    doc.iter().any(|element| match element.value.get() {
-        value if *element.name == *b"$meta" => names_score(value),
-        Value::Document(inner) | Value::Array(inner) => asks_for_score(inner),
+/// Whether a filter searches by distance.
+pub fn has_near(filter: Doc<'_>) -> bool {
+    filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
+        (b"$and", Value::Array(branches)) => {
+            branches.values().filter_map(|branch| branch.as_doc()).any(has_near)
+        }
+        (_, Value::Document(operators)) => {
+            ["$near", "$nearSphere", "$geoNear"].iter().any(|name| operators.get(name).is_some())
+        }
         _ => false,
     })
 }
 
-fn names_score(value: Value<'_>) -> bool {
+/// Whether a document asks for metadata of this name, however deep: `{ $meta: "textScore" }`, or the same as `explain`
+/// prints it.
+pub fn asks_for(doc: Doc<'_>, name: &str) -> bool {
+    doc.iter().any(|element| match element.value.get() {
+        value if *element.name == *b"$meta" => names(value, name),
+        Value::Document(inner) | Value::Array(inner) => asks_for(inner, name),
+        _ => false,
+    })
+}
+
+fn names(value: Value<'_>, wanted: &str) -> bool {
     match value {
-        Value::String(name) => *name == *b"textScore",
-        Value::Document(inner) | Value::Array(inner) => inner.values().any(names_score),
+        Value::String(name) => *name == *wanted.as_bytes(),
+        Value::Document(inner) | Value::Array(inner) => {
+            inner.values().any(|value| names(value, wanted))
+        }
         _ => false,
     }
 }

@@ -62,7 +62,7 @@ impl SortBy {
             return Ok(None);
         };
         let descending = field.value.get().as_f64().is_some_and(|order| order < 0.0);
-        Ok(Some(SortBy { path: Path::parse(field.name)?, descending }))
+        Ok(Some(SortBy { path: Path::parse_of_expression(field.name)?, descending }))
     }
 }
 

@@ -10,7 +10,7 @@ use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
 use super::kept;
 use super::{Partition, SortBy};
 use crate::context::Context;
-use crate::expression::number::{DecContext, Number, decimal_with, int_or_long};
+use crate::expression::number::{DecContext, Number, decimal_with, int_or_long, whole_number};
 use crate::expression::{Expression, Scope};
 use crate::meter;
 use crate::stage::needs::Needs;
@@ -81,7 +81,7 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
 fn count(value: Value<'_>) -> Result<i64> {
     let number = value.as_f64().ok_or_else(|| n_not_number(value.kind().alias()))?;
     #[allow(clippy::cast_possible_truncation)]
-    let n = match value.as_exact_i64() {
+    let n = match whole_number(value) {
         // mongod calls no decimal a whole number that is not above zero.
         Some(n) if n <= 0 && value.kind() == Type::Decimal128 => {
             return Err(n_not_integer(&shown("N", value)));

@@ -7,6 +7,7 @@ use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Result, errors};
 use marula_plan::{End, Execution, Patience, Query, Wording, choice, planner, query};
+use marula_query::expression::short_double_text;
 use marula_query::filter::Filter;
 
 use super::fields::{self, Field, Types};
@@ -23,7 +24,7 @@ use crate::write_reply::{self, clamp};
 use crate::writes::{self, multi_not_retryable};
 
 errors! {
-    bad_limit(limit: &Value<'_>) = FailedToParse, "The limit field in delete objects must be 0 or 1. Got {limit}";
+    bad_limit(limit: &str) = FailedToParse, "The limit field in delete objects must be 0 or 1. Got {limit}";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -136,7 +137,10 @@ fn is_multi(limit: Value<'_>) -> Result<bool> {
         None => Ok(true),
         Some(0.0) => Ok(true),
         Some(1.0) => Ok(false),
-        Some(_) => Err(bad_limit(&limit)),
+        Some(number) => Err(bad_limit(&match limit {
+            Value::Double(_) => short_double_text(number),
+            other => other.to_string(),
+        })),
     }
 }
 

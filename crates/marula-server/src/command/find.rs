@@ -235,6 +235,7 @@ impl<'a> FindArgs<'a> {
     /// Reads filter, projection and sort in mongod's order: of several mistakes, the first is told.
     fn parse_query(&self, mut context: QueryContext) -> Result<(Query, Option<Projection>)> {
         context.has_text_score = text::has_search(self.filter);
+        context.has_distance = text::has_near(self.filter);
         let hint = query_args::parse_hint(self.hint)?;
         let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
         let mut projection = draft_projection(self.projection, &context)?;
@@ -299,7 +300,7 @@ impl<'a> FindArgs<'a> {
             return Err(near_natural());
         }
         query.wants_score =
-            text::asks_for_score(self.projection) || text::asks_for_score(self.sort);
+            text::asks_for(self.projection, "textScore") || text::asks_for(self.sort, "textScore");
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = request

@@ -185,6 +185,7 @@ impl<'a> Args<'a> {
             self.let_variables,
         )?;
         context.has_text_score = text::has_search(self.query);
+        context.has_distance = text::has_near(self.query);
         // In the order in which mongod reads them: of several mistakes, the first is told.
         let hint = query_args::parse_hint(self.hint)?;
         let options = UpdateOptions {
@@ -306,7 +307,7 @@ impl Job<'_> {
         let mut query = Query::new(self.filter.clone(), self.context.clone());
         query.hint = self.hint.clone();
         query.sort = self.sort.clone();
-        query.wants_score = text::asks_for_score(self.args.sort);
+        query.wants_score = text::asks_for(self.args.sort, "textScore");
         let mut interrupt = || ctx.check_interrupt();
         let Args { query: filter, collation, .. } = *self.args;
         let wording = match self.update {

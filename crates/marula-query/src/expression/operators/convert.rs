@@ -396,19 +396,55 @@ fn parse_integer(text: &str, min: i64, max: i64) -> Result<i64> {
     }
 }
 
-/// A whole hexadecimal number that is not refused as such, since a sign or a capital X stands before its digits.
-fn signed_hexadecimal(text: &str) -> Option<f64> {
-    let (sign, rest) = match text.strip_prefix('-') {
+/// Reads at the front of `text` what C's `strtod` knows beside plain numbers: hexadecimal digits behind a sign, perhaps with
+/// a point and a power of two, `inf`, and `nan`, perhaps with something in brackets. Answers the number and what is behind.
+fn uncommon_double(text: &str) -> Option<(f64, &str)> {
+    let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
     };
-    let digits = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"))?;
-    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    let starts = |word: &str| {
+        unsigned.get(..word.len()).is_some_and(|front| front.eq_ignore_ascii_case(word))
+    };
+    if starts("nan") {
+        let rest = &unsigned[3..];
+        let is_inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let bracket = rest.strip_prefix('(').map(|inner| inner.trim_start_matches(is_inside));
+        return Some((f64::NAN, bracket.and_then(|end| end.strip_prefix(')')).unwrap_or(rest)));
+    }
+    if let Some(word) = ["infinity", "inf"].into_iter().find(|word| starts(word)) {
+        return Some((sign * f64::INFINITY, &unsigned[word.len()..]));
+    }
+    let digits = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X"))?;
+    let behind = |text| str::trim_start_matches(text, |c: char| c.is_ascii_hexdigit());
+    let mut rest = behind(digits);
+    let whole = &digits[..digits.len() - rest.len()];
+    let mut fraction = "";
+    if let Some(behind_point) = rest.strip_prefix('.') {
+        let end = behind(behind_point);
+        fraction = &behind_point[..behind_point.len() - end.len()];
+        rest = end;
+    }
+    if whole.is_empty() && fraction.is_empty() {
         return None;
     }
     let digit =
         |number: f64, digit: char| number.mul_add(16.0, digit.to_digit(16).map_or(0.0, f64::from));
-    Some(sign * digits.chars().fold(0.0, digit))
+    let mantissa = whole.chars().chain(fraction.chars()).fold(0.0, digit);
+    let mut power = -4 * i32::try_from(fraction.len()).unwrap_or(i32::MAX / 8);
+    if let Some(exponent) = rest.strip_prefix(['p', 'P']) {
+        let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        let end = unsigned.trim_start_matches(|c: char| c.is_ascii_digit());
+        let written = &exponent[..exponent.len() - end.len()];
+        if end.len() < unsigned.len() {
+            let far = if written.starts_with('-') { i32::MIN / 2 } else { i32::MAX / 2 };
+            power = power.saturating_add(written.parse().unwrap_or(far));
+            rest = end;
+        }
+    }
+    // In two steps, so that a small number is not lost on the way.
+    let half = power / 2;
+    Some((sign * mantissa * 2.0_f64.powi(half) * 2.0_f64.powi(power - half), rest))
 }
 
 fn parse_double(text: &str) -> Result<f64> {
@@ -421,8 +457,15 @@ fn parse_double(text: &str) -> Result<f64> {
     if text.starts_with(|c: char| c.is_ascii_whitespace()) {
         return Err(bad_number(text, "Leading whitespace"));
     }
-    if let Some(number) = signed_hexadecimal(text) {
-        return Ok(number);
+    match uncommon_double(text) {
+        Some((_, rest)) if !rest.is_empty() => {
+            return Err(bad_number(text, "Did not consume whole string."));
+        }
+        Some((number, _)) if number.is_infinite() && text.contains(['x', 'X']) => {
+            return Err(bad_number(text, "Out of range"));
+        }
+        Some((number, _)) => return Ok(number),
+        None => {}
     }
     let Ok(number) = text.parse::<f64>() else {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -436,10 +479,9 @@ fn parse_double(text: &str) -> Result<f64> {
             },
         ));
     };
-    let names_infinity = text.bytes().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
     let has_digit = mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
-    if number.is_infinite() && !names_infinity || number == 0.0 && has_digit {
+    if number.is_infinite() || number == 0.0 && has_digit {
         return Err(bad_number(text, "Out of range"));
     }
     Ok(number)

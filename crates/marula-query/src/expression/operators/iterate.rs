@@ -7,6 +7,7 @@ use marula_bson::{Collator, Value, order};
 use marula_error::{Result, errors};
 
 use super::known;
+use crate::expression::number::whole_number;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Expression, Frame, Operator, Path, Scope, print};
 use crate::meter;
@@ -48,6 +49,8 @@ errors! {
     sort_missing_sort_by() = 2942503, "$sortArray requires 'sortBy' to be specified";
     sort_not_array(kind: &str) = 2942504, "The input argument to $sortArray must be an array, but was of type: {kind}";
     sort_empty_part(name: &BStr) = 2942505, "BadValue: The sort field is a dotted field but has an empty part: {name}";
+    sort_bad_direction() = 2942506, "The $sort element value must be either 1 or -1";
+    sort_not_pattern() = 2942507, "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields";
     sort_bad_pattern(why: &str) = 2942505, "BadValue: {why}";
     zip_not_object(kind: &str) = 34460, "$zip only supports an object as an argument, found {kind}";
     zip_inputs_not_array(kind: &str) = 34461, "inputs must be an array of expressions, found {kind}";
@@ -248,7 +251,7 @@ fn parse_sort_array(
 }
 
 fn check_pattern(sort_by: Value<'_>) -> Result<()> {
-    let is_direction = |value: Value<'_>| matches!(value.as_exact_i64(), Some(1 | -1));
+    let is_direction = |value: Value<'_>| matches!(whole_number(value), Some(1 | -1));
     match sort_by {
         Value::Document(doc) if doc.is_empty() => {
             Err(sort_bad_pattern("The sort pattern is empty when it should be a set of fields."))
@@ -269,10 +272,8 @@ fn check_pattern(sort_by: Value<'_>) -> Result<()> {
             Ok(())
         }
         value if is_direction(value) => Ok(()),
-        value if value.kind().is_number() => {
-            Err(sort_bad_pattern("The sort element value must be either 1 or -1"))
-        }
-        _ => Err(sort_bad_pattern("The sort must be a number or an object")),
+        value if value.kind().is_number() => Err(sort_bad_direction()),
+        _ => Err(sort_not_pattern()),
     }
 }
 

@@ -4,6 +4,7 @@ use marula_bson::Value;
 use marula_error::{Result, errors};
 
 use crate::expression::{Expression, Frame, Operator, Scope};
+use crate::projection::Meta;
 
 pub(super) static OPERATORS: &[Operator] =
     &[Operator::special("$meta", parse_meta, meta).not_foldable()];
@@ -28,9 +29,11 @@ fn parse_meta(
     };
     match &**name {
         b"textScore" if !scope.context.has_text_score => Err(no_text_score()),
-        b"geoNearDistance" => Err(no_near_distance()),
-        b"geoNearPoint" => Err(no_near_point()),
+        b"geoNearDistance" if !scope.context.has_distance => Err(no_near_distance()),
+        b"geoNearPoint" if !scope.context.has_distance => Err(no_near_point()),
         b"textScore"
+        | b"geoNearDistance"
+        | b"geoNearPoint"
         | b"randVal"
         | b"searchScore"
         | b"searchHighlights"
@@ -46,11 +49,9 @@ fn parse_meta(
 
 fn meta<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let name = args[0].as_constant().and_then(|name| name.as_str());
-    if name.is_some_and(|name| **name == *b"textScore") {
-        return Ok(frame.text_score.map(Value::Double));
-    }
     if name.is_some_and(|name| **name == *b"sortKey") {
         return frame.arena.array([]).map(Some);
     }
-    Ok(None)
+    let meta = name.and_then(|name| Meta::from_name(name));
+    Ok(frame.known.zip(meta).and_then(|(known, meta)| known.metadata().get(meta)))
 }

@@ -7,6 +7,7 @@ use marula_error::Result;
 
 use super::GraphLookup;
 use crate::expression::Arena;
+use crate::known::Known;
 use crate::stage::needs::{Gives, Needs};
 use crate::stage::passage::Passage;
 use crate::stage::pipeline::printed;
@@ -105,7 +106,7 @@ impl Source for Unwinding {
         Doc::trusted(&self.out)
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

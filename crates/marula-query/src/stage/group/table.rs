@@ -21,6 +21,7 @@ use crate::accumulator::State;
 use crate::context::Context;
 use crate::expression::set::hash;
 use crate::expression::{Arena, Expression, Frame};
+use crate::known::Known;
 use crate::meter;
 use crate::spill::stream::{Reader, SpillFile, Stream, Writer};
 use crate::stage::source::check_size;
@@ -199,12 +200,12 @@ impl Table {
     pub(super) fn take_in(
         &mut self,
         document: Doc<'_>,
-        text_score: Option<f64>,
+        known: Option<&Known>,
         arena: &mut Arena,
     ) -> Result<()> {
         arena.reset();
         let Table { stage, inputs, context, held } = self;
-        let frame = Frame::new(document, arena, context).with_text_score(text_score);
+        let frame = Frame::new(document, arena, context).with_known(known);
         let mut found = [None; SLOTS];
         inputs.find(document, &mut found);
         let known = match (inputs.key(), &stage.key) {

@@ -14,6 +14,7 @@ use super::joining::{Found, Joining};
 use crate::context::Context;
 use crate::expression::Arena;
 use crate::filter::{Filter, Node, PathNode, Predicate};
+use crate::known::Known;
 use crate::stage::r#match::Match;
 use crate::stage::needs::{Gives, Needs};
 use crate::stage::passage::Passage;
@@ -188,7 +189,7 @@ impl Source for Unwinding {
         Doc::trusted(&self.out)
     }
 
-    fn text_score(&self) -> Option<f64> {
-        self.input.text_score()
+    fn known(&self) -> Option<&Known> {
+        self.input.known()
     }
 }

@@ -8,7 +8,6 @@ use marula_error::{Result, codes};
 use super::super::world::STAGE_BYTES_MAX;
 use super::super::{Env, Pipeline, Replacement, STAGES, Source, Step, World};
 use super::env;
-use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::meter::tests::EndsAfter;
 use crate::update::EmptyTimestamps;
@@ -166,27 +165,28 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("$vectorSearch", "refused: there are no search indexes"),
 ];
 
-/// The code with which the pipeline ends, once its operation must after a few questions.
-fn end_of(name: &str, argument: &str) -> i32 {
+/// Runs a pipeline of one stage to its end.
+fn run(name: &str, argument: &str) -> Result<()> {
     let text = format!(r#"{{"p": [{{"{name}": {argument}}}]}}"#);
     let spec = ext_json::parse(&text).unwrap();
     let env = Env { world: std::sync::Arc::new(EndlessWorld), ..env(STAGE_BYTES_MAX) };
     let stages = spec.as_doc().get("p").and_then(|stages| stages.as_array()).unwrap();
-    let run = || -> Result<()> {
-        let pipeline = Pipeline::parse(stages, &env.context)?.rearranged(&env.context);
-        let _metered = meter::begin(EndsAfter::questions(3));
-        let mut source = pipeline.run(Endless::boxed(), &env)?;
-        while source.advance()? != Step::End {}
-        Ok(())
-    };
-    run().expect_err(name).code().number()
+    let pipeline = Pipeline::parse(stages, &env.context)?.rearranged(&env.context);
+    let mut source = pipeline.run(Endless::boxed(), &env)?;
+    while source.advance()? != Step::End {}
+    Ok(())
+}
+
+/// The code with which the pipeline ends, once its operation must after a few questions.
+fn end_of(name: &str, argument: &str) -> i32 {
+    let _metered = meter::begin(EndsAfter::questions(3));
+    run(name, argument).expect_err(name).code().number()
 }
 
 #[test]
 fn every_stage_has_its_place_in_the_table() {
     let rows = STAGES.iter().flat_map(|rows| rows.iter());
-    let rows = rows.filter(|row| row.since <= FeatureVersion::V6_0).map(|row| row.name);
-    let rows: BTreeSet<&str> = rows.collect();
+    let rows: BTreeSet<&str> = rows.map(|row| row.name).collect();
     let known = ARGUMENTS.iter().chain(NEVER_RUN).map(|(name, _)| *name);
     let known: BTreeSet<&str> = known.collect();
     let missing: Vec<_> = rows.difference(&known).collect();
@@ -203,4 +203,19 @@ fn every_stage_ends_when_its_operation_must() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn every_stage_ends_soon_after_its_limit() {
+    let late: Vec<&str> = ARGUMENTS
+        .iter()
+        .filter(|(name, argument)| {
+            !meter::tests::is_in_time(|| {
+                let ended = run(name, argument).expect_err(name);
+                assert_eq!(ended.code(), codes::Interrupted, "{name}");
+            })
+        })
+        .map(|(name, _)| *name)
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
 }

@@ -167,6 +167,7 @@ impl<'a> Asked<'a> {
         let mut context =
             query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
         context.has_text_score = text::has_search(filter);
+        context.has_distance = text::has_near(filter);
         let update = match change {
             Some((update, (array_filters, constants))) => {
                 let options = UpdateOptions {
@@ -192,7 +193,7 @@ impl<'a> Asked<'a> {
         query.hint = query_args::parse_hint(hint)?;
         query_args::apply_sort(&mut query, sort)?;
         query.context.limits = query_args::limits(ctx, request);
-        query.wants_score = text::asks_for_score(sort);
+        query.wants_score = text::asks_for(sort, "textScore");
         let mut projection = Doc::EMPTY;
         let mut key = None;
         match verb {
@@ -205,7 +206,7 @@ impl<'a> Asked<'a> {
                 };
                 (query.min, query.max) = (bound("min"), bound("max"));
                 projection = doc("projection")?;
-                query.wants_score |= text::asks_for_score(projection);
+                query.wants_score |= text::asks_for(projection, "textScore");
                 if let Some(parsed) = find::parse_projection(projection, &query.context)? {
                     query.shown = Some(Shown::of(&parsed, projection));
                 }

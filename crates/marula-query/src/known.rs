@@ -1,0 +1,66 @@
+//! What a pipeline knows of a document beside its fields, for `$meta`.
+//!
+//! It goes with the document from stage to stage, and through sorts as bytes.
+
+use marula_bson::{Doc, DocBuf, ValueBuf};
+
+use crate::projection::Metadata;
+use crate::sort::DocMeta;
+
+/// What is known of one document. Of most nothing is, and there is none of this.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Known {
+    /// How well it meets the text search at the front.
+    pub text_score: Option<f64>,
+    /// How far it is from where `$geoNear` searched, and the place that was measured to.
+    pub nearest: Option<(f64, ValueBuf)>,
+    /// The index entry that led to it, with field names.
+    pub index_key: Option<DocBuf>,
+}
+
+impl Known {
+    /// The same for a projection.
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata {
+            text_score: self.text_score,
+            geo_near_distance: self.nearest.as_ref().map(|(distance, _)| *distance),
+            geo_near_point: self.nearest.as_ref().map(|(_, place)| place.get()),
+            index_key: self.index_key.as_ref().map(DocBuf::as_doc),
+            ..Metadata::default()
+        }
+    }
+
+    /// The same for a sort.
+    pub(crate) fn sort_meta(&self) -> DocMeta {
+        let geo_near_distance = self.nearest.as_ref().map(|(distance, _)| *distance);
+        DocMeta { text_score: self.text_score, geo_near_distance, ..DocMeta::default() }
+    }
+
+    /// The same as a document, to be kept beside a document that waits.
+    pub(crate) fn to_doc(&self) -> DocBuf {
+        DocBuf::build(|out| {
+            if let Some(score) = self.text_score {
+                out.append("score", score);
+            }
+            if let Some((distance, place)) = &self.nearest {
+                out.append("distance", *distance).append_raw("place", place.as_raw());
+            }
+            if let Some(key) = &self.index_key {
+                out.append("key", key);
+            }
+        })
+    }
+
+    /// Reads what [`to_doc`](Known::to_doc) wrote; `None` where nothing is known.
+    pub(crate) fn from_doc(doc: Doc<'_>) -> Option<Known> {
+        if doc.is_empty() {
+            return None;
+        }
+        let distance = doc.get("distance").and_then(|distance| distance.as_f64());
+        Some(Known {
+            text_score: doc.get("score").and_then(|score| score.as_f64()),
+            nearest: distance.zip(doc.get("place").map(|place| place.to_buf())),
+            index_key: doc.get("key").and_then(|key| key.as_doc()).map(|key| key.to_buf()),
+        })
+    }
+}
