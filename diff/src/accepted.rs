@@ -4,7 +4,7 @@
 
 use marula_bson::{Type, Value};
 
-use crate::case::{Case, failure};
+use crate::case::{Case, failure, key_of};
 use crate::compare::Difference;
 use crate::shell;
 use crate::tree::Tree;
@@ -347,8 +347,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
                     && count(&case.command, &|name| name == "collation") > 0;
             let is_indexed = case.indexes.iter().any(|index| index.get("collation").is_some());
-            is_asked
-                && (is_sorted || is_indexed)
+            (is_asked && is_sorted || is_indexed)
                 && holds(case, &|value| matches!(value, Value::Symbol(_)))
         },
     },
@@ -448,6 +447,23 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         words: "An upsert whose `$push` cuts `_id` to no elements fails with 53, not 54",
         applies: |case, difference| {
             difference.class == "code 53 for 54" && case.operators().contains("$slice")
+        },
+    },
+    Accepted {
+        words: "Of an index on a field and on a part of it",
+        applies: |case, difference| {
+            let has_part = |index: &Tree| {
+                let paths = || key_of(index).fields().iter().map(|(path, _)| path.as_str());
+                paths().any(|path| {
+                    paths().any(|other| {
+                        other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+                    })
+                })
+            };
+            case.kind == "indexed"
+                && difference.class == "results"
+                && case.command.get("projection").is_some()
+                && case.indexes.iter().any(has_part)
         },
     },
     Accepted {

@@ -195,3 +195,34 @@ def test_large_names_are_told_whole(client):
             client.test.command(command)
         assert len(caught.value.details["errmsg"]) > len(large)
     assert client.admin.command("ping")["ok"] == 1
+
+
+@pytest.mark.parametrize("command, code", [
+    ({"findAndModify": "n", "update": {"$foo": 1}, "upsert": True}, 9),
+    ({"findAndModify": "n", "query": {"$bad": 1}, "update": {"$set": {"a": 1}}, "upsert": True}, 2),
+    ({"findAndModify": "n", "update": {"$set": {"a": 1}}, "sort": {"a": 7}, "upsert": True}, 15975),
+    ({"insert": "n", "documents": [{"_id": [1]}]}, 53),
+    ({"insert": "n", "documents": [{"_id": [1]}, {"_id": 2}]}, 53),
+    ({"insert": "n", "documents": [{"_id": [1]}, {"_id": {"$a": 1}}], "ordered": False}, 53),
+])
+def test_a_write_that_cannot_be_leaves_no_collection(c, command, code):
+    reply = c.database.command(command, check=False) if "insert" in command else refused_with(c, command)
+    assert (reply["writeErrors"][0]["code"] if "writeErrors" in reply else reply["code"]) == code
+    assert "n" not in c.database.list_collection_names()
+
+
+@pytest.mark.parametrize("command, code", [
+    ({"findAndModify": "n", "query": {"_id": [1]}, "update": {"$set": {"a": 1}}, "upsert": True}, 53),
+    ({"findAndModify": "n", "update": {"$set": {"a": 1}}, "fields": {"a": 1, "b": 0}, "upsert": True}, 31254),
+    ({"insert": "n", "documents": [{"_id": [1]}, {"_id": 2}], "ordered": False}, 53),
+])
+def test_a_write_that_fails_later_leaves_one(c, command, code):
+    reply = c.database.command(command, check=False) if "insert" in command else refused_with(c, command)
+    assert (reply["writeErrors"][0]["code"] if "writeErrors" in reply else reply["code"]) == code
+    assert "n" in c.database.list_collection_names()
+
+
+def refused_with(c, command):
+    with pytest.raises(OperationFailure) as refused:
+        c.database.command(command)
+    return refused.value.details

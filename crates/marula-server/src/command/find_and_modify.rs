@@ -170,13 +170,9 @@ impl<'a> Args<'a> {
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
         let mut collection = ctx.server.db.collection(ns);
-        if self.upsert && collection.is_none() {
-            // The collection is there even when the command then fails.
-            if !op.may_wait {
-                return Ok(None);
-            }
-            op.user_writes.check(ns.db()).map_err(executor_error)?;
-            collection = Some(ctx.server.db.collection_or_create(ns)?);
+        let is_made = self.upsert && collection.is_none();
+        if is_made && !op.may_wait {
+            return Ok(None);
         }
         let mut context = query_args::query_context(
             ctx,
@@ -202,7 +198,14 @@ impl<'a> Args<'a> {
         // What one `_id` finds is not sorted, nor is anything read of a collection that is not there: then the rest
         // is not looked at.
         let (sort, fields) = match &collection {
-            None if is_found_by_id => (Doc::EMPTY, Doc::EMPTY),
+            None if is_found_by_id && !is_made => (Doc::EMPTY, Doc::EMPTY),
+            None if is_found_by_id
+                && self.fields.is_empty()
+                && hint.is_none()
+                && context.collation.is_none() =>
+            {
+                (Doc::EMPTY, self.fields)
+            }
             Some(collection)
                 if is_found_by_id
                     && self.fields.is_empty()
@@ -217,6 +220,11 @@ impl<'a> Args<'a> {
         ordered.hint = hint;
         query_args::apply_sort(&mut ordered, sort)?;
         let filter = draft.finish_for_positions(&context)?;
+        if is_made {
+            // From here on the collection is there even when the command then fails.
+            op.user_writes.check(ns.db()).map_err(executor_error)?;
+            collection = Some(ctx.server.db.collection_or_create(ns)?);
+        }
         let projection = parse_projection(fields, &context)?;
         if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
             return Err(sort_key_shown());

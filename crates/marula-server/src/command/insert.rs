@@ -2,7 +2,7 @@
 
 use marula_bson::{Doc, DocWriter};
 use marula_db::Collection;
-use marula_db::write::InsertReport;
+use marula_db::write::{InsertReport, check_id};
 use marula_error::{Error, Result, errors};
 
 use super::fields::{self, Field, Types};
@@ -78,7 +78,18 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let collection = match collection {
         Some(collection) => collection,
-        None => ctx.server.db.collection_or_create(&ns)?,
+        None => {
+            // Nothing is made where no document can go in.
+            let errors = refused_by_id(&documents, ordered);
+            if errors.len() == documents.len() || ordered && !errors.is_empty() {
+                ctx.server.counters.insert.add(documents.len() as u64);
+                reply.append("n", 0);
+                ctx.append_op_time(reply);
+                write_reply::write_errors(&errors, reply);
+                return Ok(Outcome::Done);
+            }
+            ctx.server.db.collection_or_create(&ns)?
+        }
     };
     if let Some(buckets) = ctx.server.db.buckets_of(&collection)? {
         return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
@@ -111,6 +122,16 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
+}
+
+/// The documents whose `_id` cannot be one; of an ordered insert the first alone, for those behind it are not looked at.
+fn refused_by_id(documents: &[Doc<'_>], ordered: bool) -> Vec<(usize, Error)> {
+    let first = if ordered { 1 } else { documents.len() };
+    let failure = |(index, doc): (usize, &Doc<'_>)| {
+        let error = check_id(doc.get("_id")?).err()?;
+        Some((index, error))
+    };
+    documents.iter().take(first).enumerate().filter_map(failure).collect()
 }
 
 /// Answers that each document has failed on its own.
