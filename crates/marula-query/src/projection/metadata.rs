@@ -71,7 +71,7 @@ pub struct Metadata<'a> {
 
 impl<'a> Metadata<'a> {
     /// The same as expressions read it; `None` where they would find nothing.
-    pub(crate) fn to_known(&self) -> Option<Known> {
+    pub(crate) fn to_known(self) -> Option<Known> {
         let nearest = self.geo_near_distance.zip(self.geo_near_point);
         let known = Known {
             text_score: self.text_score,
