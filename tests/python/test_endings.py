@@ -57,6 +57,24 @@ def test_a_time_limit_ends_it(endless, name):
     assert failed.value.code == 50, failed.value
 
 
+LONG = {
+    "or": {"$or": [{"a": i, "b": {"$gt": i}} for i in range(40_000)]},
+    "or of fields": {"$or": [{"f%d" % (i % 9): i, "b": {"$gt": i}} for i in range(40_000)]},
+    "and": {"$and": [{"a": {"$gt": i}} for i in range(40_000)]},
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_time_limit_ends_the_search_for_a_plan(db, name):
+    """A statement of so many conditions takes minutes to plan."""
+    db.c.insert_many([{"a": i} for i in range(10)])
+    db.c.create_indexes([pymongo.IndexModel(keys) for keys in (
+        *([("f%d" % i, 1)] for i in range(9)), [("a", 1)], [("a", 1), ("b", 1)], [("b", 1)])])
+    with pytest.raises(OperationFailure) as failed:
+        db.command("find", "c", filter=LONG[name], maxTimeMS=50)
+    assert failed.value.code == 50, str(failed.value)[:300]
+
+
 def running(client, db):
     ops = client.admin.aggregate([{"$currentOp": {}}, {"$match": {"ns": db.name + ".c", "op": "command"}}])
     return [op["opid"] for op in ops if "aggregate" in op.get("command", {})]

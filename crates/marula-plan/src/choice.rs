@@ -46,7 +46,7 @@ pub fn choose(
     if let Some(plan) = first_of_each(&state, &query) {
         return Ok(may_wait.then_some((plan, query)));
     }
-    if let Some(branches) = subplan::branches(&state, &query) {
+    if let Some(branches) = subplan::branches(&state, &query)? {
         let memory = Memory { cache: &cache, wording, may_wait };
         match choose_branches(db, collection, branches, &query, Some(&memory), interrupt)? {
             Chosen::Plan(plan) => return Ok(admit(*plan, query, None, patience, (&cache, &state))),
@@ -163,7 +163,7 @@ fn choose_branches(
         }
         numbers.push(number);
     }
-    let plan = subplan::join(&state, query, &numbers);
+    let plan = subplan::join(&state, query, &numbers)?;
     Ok(plan.map_or(Chosen::Whole, |plan| Chosen::Plan(Box::new(plan))))
 }
 
@@ -340,7 +340,7 @@ pub fn explain(
     if let Some(plan) = first_of_each(&state, query) {
         return Ok(Choice::only(plan));
     }
-    if let Some(branches) = subplan::branches(&state, query)
+    if let Some(branches) = subplan::branches(&state, query)?
         && let Chosen::Plan(plan) =
             choose_branches(db, collection, branches, query, None, interrupt)?
     {

@@ -9,6 +9,7 @@ use std::cmp::{Ordering, Reverse};
 
 use marula_db::collection::State;
 use marula_query::filter::{CompareOp, Filter, Node as FilterNode, PathNode, Predicate};
+use marula_query::meter;
 
 use super::assign::{Assignment, assignments};
 use super::{IndexView, partial, text, wildcard};
@@ -109,6 +110,9 @@ pub(super) fn join_branches(
     Finder::new(state, views, query).join((0, &branches), &[], ways, &[query.filter.root()])
 }
 
+/// What it costs to look at an index for conditions.
+const INDEX_WORK: usize = 32;
+
 /// An index that may serve a conjunction, with the ways to use it.
 struct Candidate<'a> {
     number: usize,
@@ -200,6 +204,10 @@ impl<'a> Finder<'a> {
         outer: &[&FilterNode],
         depth: usize,
     ) -> Vec<Option<Access>> {
+        // What is found once the operation must end is not used: whoever asks for plans recalls it.
+        if meter::spend(INDEX_WORK * (1 + self.views.len())).is_err() {
+            return Vec::new();
+        }
         if own.iter().any(|node| matches!(node, FilterNode::Text(_))) {
             // No other index answers a text search.
             return self.text(own).into_iter().map(Some).collect();
@@ -498,6 +506,9 @@ impl<'a> Finder<'a> {
     /// Adds a walk to those of an `$or`. One over the same part of an index as another is one with it, whatever
     /// is checked of its documents.
     fn add_walk(&self, node: Node, inputs: &mut Vec<Node>) {
+        if meter::spend(inputs.len()).is_err() {
+            return;
+        }
         let same = inputs.iter_mut().find_map(|known| match (scan_of(known), scan_of(&node)) {
             (Some(ours), Some(theirs)) if ours.walks_as(theirs) => Some(known),
             _ => None,

@@ -1,6 +1,7 @@
 //! Which conditions bound which fields of an index.
 
 use marula_query::filter::Node;
+use marula_query::meter;
 
 use super::conditions::{self, Condition};
 use super::{IndexView, wildcard};
@@ -27,6 +28,10 @@ pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assi
     let Some(first) = view.parts.get(view.lead()) else { return Vec::new() };
     let mut ways: Vec<Assignment> = Vec::new();
     for condition in conditions.iter().filter(|condition| *condition.path == *first.path) {
+        // What is found once the operation must end is not used.
+        if meter::spend(ways.len()).is_err() {
+            break;
+        }
         let Some(way) = assign(view, &conditions, condition) else { continue };
         let is_known = |known: &Assignment| known.bounds == way.bounds && known.used == way.used;
         if !ways.iter().any(is_known) {
@@ -57,6 +62,9 @@ fn assign<'q>(
             let goes_with = |&(other, at): &(&Condition<'_>, usize)| {
                 conditions::may_combine((condition, part), (other, &view.parts[at]))
             };
+            if meter::spend(meter::ELEMENT + chosen.len()).is_err() {
+                return None;
+            }
             if !chosen.iter().all(goes_with) {
                 continue;
             }

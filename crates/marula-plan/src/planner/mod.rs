@@ -31,6 +31,7 @@ use marula_db::index::IndexKind;
 use marula_db::index::spec::same_pattern;
 use marula_error::{Result, errors};
 use marula_query::filter::{Filter, Node as FilterNode};
+use marula_query::meter;
 use marula_storage::Direction;
 
 use crate::bounds::places::is_asked_for_places;
@@ -182,7 +183,9 @@ pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
 /// [`plans`], once [`check`] has found nothing.
 pub(crate) fn plans_of_checked(state: &State, query: &Query) -> Result<Vec<Plan>> {
     let is_subplan = is_subplan(query);
-    let plans = plans_inner(state, query)?;
+    let plans = plans_inner(state, query);
+    meter::recall()?;
+    let plans = plans?;
     Ok(plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
 }
 

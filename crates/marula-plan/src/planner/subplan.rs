@@ -5,12 +5,19 @@
 //! the whole is planned at once. Source: the plans and the cache entries that mongod 6.0 shows for such queries.
 
 use marula_db::collection::State;
+use marula_error::Result;
 use marula_query::filter::{Filter, Node as FilterNode};
+use marula_query::meter;
 
 use super::access::{self, Access};
 use super::{IndexView, finish, is_subplan, ordered, useful};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
+
+/// What it costs to finish a plan.
+const WAY_WORK: usize = 64;
+/// What a plan takes in memory, about.
+const WAY_BYTES: usize = 2048;
 
 /// What there is to choose for the branches of an `$or`.
 pub(crate) enum Branches {
@@ -31,41 +38,57 @@ pub(crate) struct Branch {
 }
 
 /// The branches of `query`; `None` where it is planned as a whole.
-pub(crate) fn branches(state: &State, query: &Query) -> Option<Branches> {
-    let FilterNode::Or(nodes) = query.filter.root() else { return None };
+///
+/// Errors: those of an operation that must end, or has no memory left.
+pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>> {
+    let FilterNode::Or(nodes) = query.filter.root() else { return Ok(None) };
     if !is_subplan(query) || query.filter.text().is_some() || query.filter.near().is_some() {
-        return None;
+        return Ok(None);
     }
     let views = useful(state, query);
     let mut all: Vec<Vec<Access>> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let ways = access::branch_ways(state, &views, query, node);
+        meter::recall()?;
         if ways.is_empty() {
-            return None;
+            return Ok(None);
         }
+        meter::ask(ways.len() * WAY_BYTES)?;
         all.push(ways);
     }
     if query.sort.is_none() && all.iter().all(|ways| ways.len() == 1) {
         let ways = all.into_iter().flatten().collect();
-        return Some(Branches::Joined(Box::new(join_ways(state, &views, query, ways))));
+        let plan = join_ways(state, &views, query, ways);
+        meter::recall()?;
+        return Ok(Some(Branches::Joined(Box::new(plan))));
     }
-    let planned = nodes.iter().zip(all).map(|(node, ways)| plan_branch(&views, query, node, ways));
-    Some(Branches::Several(planned.collect()))
+    let mut planned = Vec::with_capacity(all.len());
+    for (node, ways) in nodes.iter().zip(all) {
+        meter::spend(WAY_WORK * ways.len())?;
+        meter::ask(ways.len() * WAY_BYTES)?;
+        planned.push(plan_branch(&views, query, node, ways));
+    }
+    Ok(Some(Branches::Several(planned)))
 }
 
 /// The plan that goes, for each branch of `query`, the way with this number; `None` where one cannot be joined.
-pub(crate) fn join(state: &State, query: &Query, chosen: &[usize]) -> Option<Plan> {
-    let FilterNode::Or(nodes) = query.filter.root() else { return None };
+///
+/// Errors: as of [`branches`].
+pub(crate) fn join(state: &State, query: &Query, chosen: &[usize]) -> Result<Option<Plan>> {
+    let FilterNode::Or(nodes) = query.filter.root() else { return Ok(None) };
     let views = useful(state, query);
     let mut ways = Vec::with_capacity(nodes.len());
     for (node, &number) in nodes.iter().zip(chosen) {
         let mut found = access::branch_ways(state, &views, query, node);
+        meter::recall()?;
         if number >= found.len() {
-            return None;
+            return Ok(None);
         }
         ways.push(found.swap_remove(number));
     }
-    Some(join_ways(state, &views, query, ways))
+    let plan = join_ways(state, &views, query, ways);
+    meter::recall()?;
+    Ok(Some(plan))
 }
 
 fn join_ways(state: &State, views: &[IndexView<'_>], query: &Query, ways: Vec<Access>) -> Plan {

@@ -13,6 +13,7 @@ use super::number::{parse_i64, parse_non_negative_i32};
 use super::{Purpose, array, bits, expr, geo, in_list, modulo, text, types};
 use crate::context::Context;
 use crate::javascript;
+use crate::meter;
 use crate::regex::Regex;
 
 errors! {
@@ -214,6 +215,7 @@ impl<'c> Parser<'c> {
     }
 
     fn field(&self, element: Element<'_>, children: &mut Vec<Node>) -> Result<()> {
+        meter::spend(meter::CALL)?;
         let Element { name, value } = element;
         if name.starts_with(b"$") && !is_dbref_name(name) {
             let Some(operator) = TOP_OPERATORS.iter().find(|row| name == row.name) else {
