@@ -5,6 +5,7 @@
 use marula_bson::order::canonical_class;
 use marula_bson::{Binary, Doc, ObjectId, Type, Value, key_string::successor};
 use marula_query::filter::{Compare, CompareOp, InList, Predicate, TypeSet};
+use marula_query::meter;
 
 use super::interval::{Interval, complement, intersect, union};
 use super::kind::{Bounds, Exactness, PartView};
@@ -153,10 +154,15 @@ fn nullish() -> Vec<Interval> {
     vec![Interval::point(Value::Undefined), Interval::point(Value::Null)]
 }
 
+/// What it costs to make an interval, and to join it with others.
+const INTERVAL_WORK: usize = 32;
+
 fn in_list(list: &InList, part: &PartView<'_>) -> Option<Bounds> {
     let mut intervals = Vec::with_capacity(list.values().len());
     let mut exactness = Exactness::Exact;
     for value in list.values() {
+        // Without bounds there is no way, and none is needed once the operation must end.
+        meter::spend(INTERVAL_WORK).ok()?;
         let found = comparison(&Compare { op: CompareOp::Eq, value: value.clone() }, part)?;
         intervals.extend(found.intervals);
         exactness = exactness.max(found.exactness);

@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 
 use super::node::{Compare, CompareOp, Predicate};
 use super::parse::Parser;
+use crate::meter;
 use crate::regex::Regex;
 
 errors! {
@@ -71,6 +72,9 @@ impl InList {
     }
 }
 
+/// What it costs to keep a value, and to put it into its place among many.
+const VALUE_WORK: usize = 16;
+
 /// Parses the list of `$in` or `$nin`.
 pub(super) fn parse(parser: &Parser<'_>, name: &str, operand: RawValue<'_>) -> Result<Predicate> {
     let Value::Array(array) = operand.get() else {
@@ -78,8 +82,12 @@ pub(super) fn parse(parser: &Parser<'_>, name: &str, operand: RawValue<'_>) -> R
     };
     let (mut values, mut regexes) = (Vec::new(), Vec::new());
     for element in array {
+        meter::spend(VALUE_WORK)?;
         match element.value.get() {
-            Value::Regex { pattern, options } => regexes.push(Regex::new(pattern, options)?),
+            Value::Regex { pattern, options } => {
+                meter::spend(meter::MATCH)?;
+                regexes.push(Regex::new(pattern, options)?);
+            }
             Value::Undefined => return Err(in_undefined()),
             Value::Document(doc) if super::parse::begins_with_operator(doc) => {
                 return Err(in_nested_operator());
