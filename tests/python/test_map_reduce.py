@@ -1,5 +1,6 @@
 """`mapReduce`: what JavaScript emits by key comes back reduced, in the reply or in a collection."""
 import pytest
+from bson import Code
 from pymongo.errors import OperationFailure
 
 MAP = "function() { emit(this.k, this.v) }"
@@ -53,3 +54,19 @@ def test_what_is_refused(source, options, code):
     with pytest.raises(OperationFailure) as failed:
         map_reduce(source, **{"out": {"inline": 1}, **options})
     assert failed.value.code == code
+
+
+def test_values_are_reduced_as_many_at_once_as_a_document_may_hold(db):
+    db.c.insert_many([{"_id": i} for i in range(17)])
+
+    def lengths(size, **more):
+        reply = db.command("mapReduce", "c", map=Code("function() { emit(1, 'x'.repeat(%d)) }" % size),
+                           reduce=Code("function(k, v) { return v.length }"), out={"inline": 1}, **more)
+        return [one["value"] for one in reply["results"]]
+    assert lengths(100_000) == [17]
+    # Sixteen, then what they became with the last.
+    assert lengths(1_000_000) == [2]
+    assert lengths(5_000_000, limit=8) == [3]
+    with pytest.raises(OperationFailure) as failed:
+        lengths(8_400_000, limit=2)
+    assert failed.value.code == 31392

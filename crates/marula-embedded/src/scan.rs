@@ -116,8 +116,8 @@ impl Cursor for EmbeddedCursor<'_> {
 
     fn pass(&mut self, count: u64) -> Result<u64> {
         let mut passed = 0;
-        if count > 0 && self.position == Position::Before {
-            if !self.advance()? {
+        if self.position == Position::Before {
+            if count == 0 || !self.advance()? {
                 return Ok(0);
             }
             passed = 1;

@@ -64,6 +64,12 @@ pub trait Check: Any + Send + Sync {
     fn ask(&self, _bytes: usize) -> Result<()> {
         Ok(())
     }
+
+    /// What the operation's database keeps for the code of `$where` and of `mapReduce`: functions and other values, each
+    /// under the name of its global variable.
+    fn stored_code(&self) -> Result<DocBuf> {
+        Ok(DocBuf::new())
+    }
 }
 
 /// Tells code that runs long when its operation must end. Clones belong to one operation and are equal.
@@ -84,6 +90,11 @@ impl Interrupt {
     /// Fails where so many bytes more are not to be had.
     pub fn ask(&self, bytes: usize) -> Result<()> {
         self.0.ask(bytes)
+    }
+
+    /// What the database keeps for code.
+    pub fn stored_code(&self) -> Result<DocBuf> {
+        self.0.stored_code()
     }
 
     /// What it was made of, where that is a `T`.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::{ByteSlice, DocBuf, DocWriter, ObjectId, Value};
+use marula_db::Db;
 use marula_error::{Result, errors};
 use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ use crate::operation::{self, Operation};
 use crate::request::Request;
 use crate::server::Server;
 use crate::session::Lsid;
+use crate::stored_code;
 
 errors! {
     time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
@@ -161,12 +163,14 @@ impl Interrupt {
 pub struct Watch {
     interrupt: Mutex<Interrupt>,
     memory: Memory,
+    db: Arc<Db>,
 }
 
 impl Watch {
     /// The operation ends with the command.
     pub fn new(ctx: &Context<'_>) -> Self {
-        Watch { interrupt: Mutex::new(ctx.interrupt()), memory: Memory::of(ctx.server) }
+        let (memory, db) = (Memory::of(ctx.server), ctx.server.db.clone());
+        Watch { interrupt: Mutex::new(ctx.interrupt()), memory, db }
     }
 
     /// The operation goes on in another command, and ends with that.
@@ -186,6 +190,12 @@ impl Check for Watch {
 
     fn ask(&self, bytes: usize) -> Result<()> {
         self.memory.ask(bytes)
+    }
+
+    fn stored_code(&self) -> Result<DocBuf> {
+        let ns = self.interrupt.lock().operation.namespace();
+        let database = ns.as_deref().and_then(|ns| ns.split('.').next());
+        database.map_or_else(|| Ok(DocBuf::new()), |name| stored_code::read(&self.db, name))
     }
 }
 

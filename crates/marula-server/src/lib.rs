@@ -43,6 +43,7 @@ pub mod shown_command;
 pub mod stable_api;
 pub mod statements;
 pub mod storage_size;
+mod stored_code;
 pub mod temp_files;
 pub mod time_series;
 pub mod ttl;

@@ -156,6 +156,11 @@ impl Operation {
             Some(Detail { command, ns, body, lsid, plan_summary: None, progress: None });
     }
 
+    /// The namespace, or the database, of the command that runs, where it is described.
+    pub fn namespace(&self) -> Option<String> {
+        self.detail.lock().as_ref().map(|detail| detail.ns.clone())
+    }
+
     /// Notes how far the work is.
     pub fn set_progress(&self, progress: Progress) {
         if let Some(detail) = &mut *self.detail.lock() {

@@ -16,7 +16,7 @@ use super::{Accumulator, Row, Settings, State};
 use crate::context::{Context, Interrupt};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
-use crate::javascript;
+use crate::javascript::{self, Globals};
 
 pub(super) static ROWS: &[Row] = &[Row {
     name: "$accumulator",
@@ -105,7 +105,7 @@ impl Functions {
             Some(Value::Array(args)) => args,
             other => return Err(init_args_not_array(&print::optional(other))),
         };
-        let state = javascript::call(&self.init, args, context.interrupt.as_ref())?;
+        let state = javascript::call(&self.init, args, Globals::Own, context.interrupt.as_ref())?;
         Ok(Box::new(Script {
             accumulate: self.accumulate.clone(),
             finalize: self.finalize.clone(),
@@ -184,7 +184,8 @@ impl State for Script {
         let args = DocBuf::build(|out| {
             out.append("0", &gathered.state);
         });
-        let result = javascript::call(finalize, args.as_doc(), self.interrupt.as_ref())?;
+        let result =
+            javascript::call(finalize, args.as_doc(), Globals::Own, self.interrupt.as_ref())?;
         arena.keep(result.get())
     }
 }

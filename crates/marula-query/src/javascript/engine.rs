@@ -87,6 +87,15 @@ struct Engine {
     runtime: Runtime,
 }
 
+/// Which globals code sees beside those of the language and its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Globals {
+    /// None.
+    Own,
+    /// What the database keeps for code.
+    Stored,
+}
+
 /// Functions by their source.
 type Functions = RefCell<Vec<(Arc<str>, Persistent<Function<'static>>)>>;
 
@@ -95,13 +104,16 @@ struct Realm {
     /// Whose realm it is.
     interrupt: Option<Interrupt>,
     functions: Functions,
+    /// Whether what the database keeps for code is among its globals.
+    has_stored: Cell<bool>,
     kit: Persistent<Object<'static>>,
     context: Context,
 }
 
-/// Runs `work` in the realm of the operation that `interrupt` belongs to.
+/// Runs `work` in the realm of the operation that `interrupt` belongs to, with these globals beside its own.
 pub(super) fn enter<R>(
     interrupt: Option<&Interrupt>,
+    globals: Globals,
     work: impl FnOnce(&Call<'_, '_>) -> Result<R>,
 ) -> Result<R> {
     if !super::is_enabled() {
@@ -119,7 +131,15 @@ pub(super) fn enter<R>(
     let outcome = engine.realm(interrupt).and_then(|realm| {
         realm.context.with(|ctx| {
             let kit = Kit::restore(&ctx, realm)?;
-            work(&Call::new(&ctx, &realm.functions, kit))
+            let call = Call::new(&ctx, &realm.functions, kit);
+            if globals == Globals::Stored
+                && !realm.has_stored.get()
+                && let Some(interrupt) = interrupt
+            {
+                call.share(interrupt.stored_code()?.as_doc());
+                realm.has_stored.set(true);
+            }
+            work(&call)
         })
     });
     let ended = WATCH.take().error;
@@ -164,7 +184,13 @@ impl Realm {
             };
             start().catch(&ctx).map_err(|error| no_engine(&error.to_string()))
         })?;
-        Ok(Realm { interrupt: interrupt.cloned(), functions: RefCell::default(), kit, context })
+        Ok(Realm {
+            interrupt: interrupt.cloned(),
+            functions: RefCell::default(),
+            has_stored: Cell::new(false),
+            kit,
+            context,
+        })
     }
 }
 
@@ -281,6 +307,19 @@ impl<'c, 'js> Call<'c, 'js> {
             return from_js::returned(self, &result, originals[place]);
         }
         from_js::value(self, &result)
+    }
+
+    /// Makes each field of a document a global variable, as far as it can be one: code that does not compile is not
+    /// missed before it is called.
+    fn share(&self, stored: Doc<'_>) {
+        for element in stored {
+            if let Ok(value) = to_js::value(self, element.value.get(), to_js::Integers::Note) {
+                // A global that cannot be written stays what it is.
+                let _ = self.ctx.globals().set(element.name.to_string(), value);
+            }
+            // What it threw is not the code's that runs now.
+            self.ctx.catch();
+        }
     }
 
     /// Makes each field of a document a global variable.

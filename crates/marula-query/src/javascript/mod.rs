@@ -21,6 +21,8 @@ mod source;
 mod tests;
 mod to_js;
 
+pub(crate) use engine::Globals;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use marula_bson::{Doc, Value, ValueBuf};
@@ -53,7 +55,7 @@ pub(crate) fn check(source: &str, interrupt: Option<&Interrupt>) -> Result<()> {
     if !is_enabled() {
         return Err(disabled_where());
     }
-    engine::enter(interrupt, |call| call.function(source).map(drop))
+    engine::enter(interrupt, Globals::Stored, |call| call.function(source).map(drop))
 }
 
 /// Whether `source` is true of a document, which it sees as `this` and `obj`.
@@ -62,17 +64,22 @@ pub(crate) fn is_true_of(
     doc: Doc<'_>,
     interrupt: Option<&Interrupt>,
 ) -> Result<bool> {
-    engine::enter(interrupt, |call| call.truth(source, doc))
+    engine::enter(interrupt, Globals::Stored, |call| call.truth(source, doc))
 }
 
 /// Calls the function of `source` with the elements of an array.
-pub(crate) fn call(source: &str, args: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<ValueBuf> {
-    engine::enter(interrupt, |call| call.call(source, args.values()))
+pub(crate) fn call(
+    source: &str,
+    args: Doc<'_>,
+    globals: Globals,
+    interrupt: Option<&Interrupt>,
+) -> Result<ValueBuf> {
+    engine::enter(interrupt, globals, |call| call.call(source, args.values()))
 }
 
 /// Makes each field of a document a global variable of the operation's code.
 pub(crate) fn declare(scope: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<()> {
-    engine::enter(interrupt, |call| call.declare(scope))
+    engine::enter(interrupt, Globals::Own, |call| call.declare(scope))
 }
 
 /// Calls the function of `source` with each document as `this`; `take` is shown each key and value that it emits.
@@ -82,7 +89,7 @@ pub(crate) fn emit<'a>(
     interrupt: Option<&Interrupt>,
     take: &mut dyn FnMut(ValueBuf, ValueBuf) -> Result<()>,
 ) -> Result<()> {
-    engine::enter(interrupt, |call| call.emit(source, documents, take))
+    engine::enter(interrupt, Globals::Stored, |call| call.emit(source, documents, take))
 }
 
 /// Calls the function of `source` once for each list of arguments, each time with the result of the call
@@ -93,5 +100,5 @@ pub(crate) fn fold<'a>(
     lists: impl Iterator<Item = Doc<'a>>,
     interrupt: Option<&Interrupt>,
 ) -> Result<ValueBuf> {
-    engine::enter(interrupt, |call| call.fold(source, state, lists))
+    engine::enter(interrupt, Globals::Own, |call| call.fold(source, state, lists))
 }

@@ -15,6 +15,11 @@ impl<F: Fn() -> Result<()> + Send + Sync + 'static> Check for When<F> {
     }
 }
 
+/// The result of `source`, as one of `$function`.
+fn call(source: &str, args: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<ValueBuf> {
+    super::call(source, args, Globals::Own, interrupt)
+}
+
 /// An operation that `check` ends.
 fn operation(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Interrupt {
     Interrupt::new(When(check))

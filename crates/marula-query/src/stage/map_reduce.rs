@@ -14,9 +14,14 @@ use super::source::check_result;
 use super::{Env, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::set::hash;
-use crate::javascript;
+use crate::javascript::{self, Globals};
+
+/// What a list of values may take, and each of them beside its bytes.
+const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+const VALUE_BYTES: usize = 16;
 
 errors! {
+    value_too_large() = 31392, "Value too large to reduce";
     too_much_memory(limit: usize) = ExceededMemoryLimit, "mapReduce used too much memory and cannot spill to disk. Memory limit: {limit} bytes";
 }
 
@@ -157,18 +162,53 @@ impl Reducing {
 }
 
 impl MapReduce {
+    /// Reduces values to one: as many at once as a document may hold, then what they became with those that follow.
     fn reduce(&self, key: Value<'_>, values: &[ValueBuf], context: &Context) -> Result<ValueBuf> {
+        let size = |value: &ValueBuf| value.as_raw().bytes().len() + VALUE_BYTES;
+        let mut rest = values;
+        let mut reduced: Option<ValueBuf> = None;
+        loop {
+            let mut taken = reduced.as_ref().map_or(0, size);
+            let fits = |value: &&ValueBuf| {
+                taken += size(value);
+                taken <= DOCUMENT_BYTES_MAX
+            };
+            let count = rest.iter().take_while(fits).count();
+            if count == rest.len() {
+                return self.reduce_list(key, reduced.as_ref(), rest, context);
+            }
+            if count + usize::from(reduced.is_some()) < 2 {
+                return Err(value_too_large());
+            }
+            let (now, later) = rest.split_at(count);
+            reduced = Some(self.reduce_list(key, reduced.as_ref(), now, context)?);
+            rest = later;
+        }
+    }
+
+    fn reduce_list(
+        &self,
+        key: Value<'_>,
+        first: Option<&ValueBuf>,
+        values: &[ValueBuf],
+        context: &Context,
+    ) -> Result<ValueBuf> {
         let mut bytes = Vec::new();
         let mut args = ArrayWriter::new(&mut bytes);
         args.push(key);
         let mut list = args.begin_array();
         // The value emitted last comes first, as in mongod.
-        for value in values.iter().rev() {
+        for value in first.into_iter().chain(values).rev() {
             list.push(value);
         }
         list.finish();
         args.finish();
-        javascript::call(&self.reduce, Doc::trusted(&bytes), context.interrupt.as_ref())
+        javascript::call(
+            &self.reduce,
+            Doc::trusted(&bytes),
+            Globals::Stored,
+            context.interrupt.as_ref(),
+        )
     }
 
     fn finalize(&self, key: Value<'_>, value: ValueBuf, context: &Context) -> Result<ValueBuf> {
@@ -177,7 +217,12 @@ impl MapReduce {
         let mut args = ArrayWriter::new(&mut bytes);
         args.push(key).push(&value);
         args.finish();
-        javascript::call(finalize, Doc::trusted(&bytes), context.interrupt.as_ref())
+        javascript::call(
+            finalize,
+            Doc::trusted(&bytes),
+            Globals::Stored,
+            context.interrupt.as_ref(),
+        )
     }
 }
 

@@ -413,10 +413,13 @@ fn check_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     }
 }
 
-/// A number without its fraction.
+/// A number without its fraction: as in mongod a decimal is rounded, a double cut.
 #[allow(clippy::cast_possible_truncation)]
 fn whole(number: Value<'_>) -> i64 {
-    number.as_f64().unwrap_or(0.0) as i64
+    match number {
+        Value::Decimal128(number) => number.to_f64().round_ties_even() as i64,
+        number => number.as_f64().unwrap_or(0.0) as i64,
+    }
 }
 
 fn is_id_key(key: Doc<'_>) -> bool {

@@ -7,7 +7,7 @@ use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use crate::expression::{Expression, Frame, Operator, Scope};
-use crate::javascript;
+use crate::javascript::{self, Globals};
 
 pub(super) static OPERATORS: &[Operator] =
     &[Operator::special("$function", parse, function).printed(print).not_foldable()];
@@ -49,7 +49,12 @@ fn function<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
         return Err(body_wrong_type());
     };
     let Some(Value::Array(args)) = args.eval(frame)? else { return Err(args_not_an_array()) };
-    let result = javascript::call(&body.to_str_lossy(), args, frame.context.interrupt.as_ref())?;
+    let result = javascript::call(
+        &body.to_str_lossy(),
+        args,
+        Globals::Own,
+        frame.context.interrupt.as_ref(),
+    )?;
     frame.arena.keep(result.get()).map(Some)
 }
 

@@ -1,0 +1,35 @@
+//! What a database keeps for the JavaScript of `$where` and `mapReduce`: the documents of its `system.js`.
+
+use marula_bson::{DocBuf, DocWriter, Type, Value};
+use marula_db::{Db, Namespace};
+use marula_error::{Result, errors};
+use marula_storage::Direction;
+
+errors! {
+    name_not_text(id: &Value<'_>) = 10_209, "name has to be a string: _id: {id}";
+    no_value() = 10_210, "value has to be set";
+    code_with_scope(name: &str) = 4_546_000, "BSON type 'CodeWithScope' not supported in system.js scripts. As an alternative use 'Code'. Script _id value: '{name}'";
+}
+
+/// The values by their names.
+///
+/// Errors: of documents that are not of such a form.
+pub(crate) fn read(db: &Db, database: &str) -> Result<DocBuf> {
+    let ns = Namespace::new(database, "system.js")?;
+    let Some(collection) = db.collection(&ns) else { return Ok(DocBuf::new()) };
+    let mut bytes = Vec::new();
+    let mut found = DocWriter::new(&mut bytes);
+    let mut cursor = collection.scan(db.store(), Direction::Forward)?;
+    while cursor.advance()? {
+        let doc = cursor.doc();
+        let id = doc.get("_id").unwrap_or(Value::Null);
+        let name = id.as_str().ok_or_else(|| name_not_text(&id))?.to_string();
+        let value = doc.get_raw(b"value").ok_or_else(no_value)?;
+        if value.kind() == Type::CodeWithScope {
+            return Err(code_with_scope(&name));
+        }
+        found.append_raw(name, value);
+    }
+    found.finish();
+    Ok(DocBuf::trusted(bytes))
+}
