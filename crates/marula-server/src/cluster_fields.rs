@@ -9,7 +9,6 @@ use marula_error::{Result, errors};
 use crate::command::fields::{self, Field, Types};
 
 errors! {
-    expected_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
     /// A version of what a shard holds is sent to a server that is none.
     pub no_shard() = NoShardingEnabled, "Cannot accept sharding commands if not started with --shardsvr";
     version_empty() = BadValue, "Unexpected empty version array";
@@ -57,7 +56,7 @@ pub(crate) fn check_database_version(value: Value<'_>) -> Result<()> {
         Value::Document(version) | Value::Array(version) => {
             check_known("DatabaseVersion", DATABASE_VERSION_FIELDS, version)
         }
-        _ => Err(expected_object("databaseVersion")),
+        _ => Err(fields::expected_object("databaseVersion".into())),
     }
 }
 
@@ -69,7 +68,7 @@ pub(crate) fn check_shard_version(value: Value<'_>) -> Result<()> {
         }
         Value::Document(version) => check_known("_parse60Format", SHARD_VERSION_FIELDS, version),
         Value::Array(parts) => check_parts(parts),
-        _ => Err(expected_object("shardVersion")),
+        _ => Err(fields::expected_object("shardVersion".into())),
     }
 }
 
@@ -96,8 +95,5 @@ fn check_known(place: &str, known: &'static [Field], doc: Doc<'_>) -> Result<()>
     for element in doc.iter().filter(|element| is_known(element.name)) {
         fields::check(place, known, element.name, element.value.kind())?;
     }
-    match known.iter().find(|field| field.is_required && field.is_missing(doc.get(field.name))) {
-        Some(field) => Err(fields::missing_field(place, field.name)),
-        None => Ok(()),
-    }
+    fields::check_required(place, known, doc)
 }

@@ -42,7 +42,6 @@ errors! {
     api_strict(name: &str) = APIStrictError, "Provided apiStrict:true, but the command {name} is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://dochub.mongodb.org/core/manual-versioned-api";
     read_preference_type(kind: &str) = TypeMismatch, "$readPreference has incorrect type: expected object but got {kind}";
     read_preference_mode(mode: &BStr) = BadValue, "Could not parse $readPreference mode '{mode}'. Only the modes 'primary', 'primaryPreferred', 'secondary', 'secondaryPreferred', and 'nearest' are supported. :: caused by :: Enumeration value '{mode}' for field 'mode' is not a valid value.";
-    expected_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
     txn_number_without_session() = InvalidOptions, "Transaction number requires a session ID to also be specified";
     txn_number_negative() = InvalidOptions, "Transaction number cannot be negative";
     autocommit_without_number() = InvalidOptions, "'autocommit' field requires a transaction number to also be specified";
@@ -249,7 +248,7 @@ impl<'a> Request<'a> {
                 Value::Document(time) | Value::Array(time) => {
                     time.get_raw(b"clusterTime").ok_or_else(|| missing_expected("clusterTime"))?;
                 }
-                _ => return Err(expected_object("$clusterTime")),
+                _ => return Err(fields::expected_object("$clusterTime".into())),
             },
             b"clientOperationKey" => match value.get() {
                 Value::Binary(Binary { subtype: 4, bytes }) if bytes.len() == 16 => {}

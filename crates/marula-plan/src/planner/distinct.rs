@@ -16,14 +16,23 @@ use crate::executor::Standing;
 use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage};
 use crate::query::{Hint, Query};
 
-/// The plan that gives one entry of an index for each value that `key` has in documents that match, and which field
-/// of the index tells the value, or `None` for it where the documents that the entries lead to must be asked; `None` for both
+/// Where an entry tells what a path leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// The number of the entry's field.
+    pub field: usize,
+    /// How many parts of the path lead to that field; the others lead on within it.
+    pub depth: usize,
+}
+
+/// The plan that gives one entry of an index for each value that `key` has in documents that match, and where the
+/// entry tells the value, or `None` for it where the documents that the entries lead to must be asked; `None` for both
 /// where no index can.
 pub fn plan_distinct(
     state: &State,
     query: &Query,
     key: &FieldPath,
-) -> Option<(Plan, Option<usize>)> {
+) -> Option<(Plan, Option<Told>)> {
     if query.hint.is_some() {
         return None;
     }
@@ -50,7 +59,7 @@ pub fn plan_distinct(
         }
         let scan = Node::new(Stage::Ixscan(scan));
         Some(match is_told {
-            true => (Plan::new(Node::project(scan, covering(key))), Some(field)),
+            true => (Plan::new(Node::project(scan, covering(key))), Some(told(view, field, key))),
             false => (Plan::new(Node::fetch(scan, None)), None),
         })
     })
@@ -58,7 +67,7 @@ pub fn plan_distinct(
 
 /// The walk over a whole index of the fewest fields that `key` leads. The elements of arrays, be these the field itself or on
 /// the way to it, are what the entries hold and what `distinct` asks for.
-fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Option<usize>)> {
+fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Option<Told>)> {
     let is_suitable = |view: &&IndexView<'_>| {
         let (part, spec) = (&view.parts[0], &view.index.spec);
         part.is_on(key)
@@ -76,7 +85,7 @@ fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Opt
     let scan = Node::new(Stage::Ixscan(scan));
     // Neither the keys of strings nor a number in a path tell what documents have there.
     Some(match part.order.is_none() && !part.names_places {
-        true => (Plan::new(Node::project(scan, covering(key))), Some(0)),
+        true => (Plan::new(Node::project(scan, covering(key))), Some(told(view, 0, key))),
         false => {
             let kind = match up_to_number(key).is_single() {
                 true => ProjectionKind::Simple,
@@ -85,6 +94,20 @@ fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Opt
             (Plan::new(Node::project(Node::fetch(scan, None), kind)), None)
         }
     })
+}
+
+/// Where the entries of an index whose part `field` is on `key` tell its values. Of an index on `a.b` and `a` the value is
+/// what that of `a` holds, as in a projection that such an index covers.
+fn told(view: &IndexView<'_>, field: usize, key: &FieldPath) -> Told {
+    let parts = if view.wildcard.is_none() { &view.index.spec.parts[..] } else { &[] };
+    let fronts = parts.iter().enumerate().map(|(field, part)| (field, part.path.parts()));
+    let around = fronts
+        .filter(|(_, front)| front.len() < key.parts().len() && key.parts().starts_with(front))
+        .min_by_key(|(_, front)| front.len());
+    match around {
+        Some((field, front)) => Told { field, depth: front.len() },
+        None => Told { field, depth: key.parts().len() },
+    }
 }
 
 /// How entries that tell the values of `key` are shown.

@@ -43,7 +43,7 @@ use crate::query::{Hint, Query, Wanted};
 use access::Access;
 pub(crate) use access::Rank;
 pub(crate) use distinct::plan_first_of_each;
-pub use distinct::{is_led_to, plan_distinct, up_to_number};
+pub use distinct::{Told, is_led_to, plan_distinct, up_to_number};
 pub use text::prepare as prepare_search;
 use wildcard::Expanded;
 

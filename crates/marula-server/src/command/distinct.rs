@@ -13,6 +13,7 @@ use marula_db::Index;
 use marula_db::collection::State;
 use marula_db::index::IndexKind;
 use marula_error::{Result, errors};
+use marula_plan::planner::Told;
 use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
 use marula_query::feature_version::FeatureVersion;
@@ -87,14 +88,14 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let mut add = |doc: Doc<'_>| values.add(&path, doc);
             let options = PipelineOptions { hint: query.hint, ..PipelineOptions::default() };
             super::aggregate::scan(ctx, &ns, &stages, context.clone(), options, &mut add)?;
-        } else if let Some((plan, field)) =
+        } else if let Some((plan, told)) =
             planner::plan_distinct(&collection.state(), &query, &path)
         {
             let mut execution = Execution::new(collection, plan, query);
             let outcome =
                 execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
-                    match field {
-                        Some(field) => values.add_key(&path, &found, field)?,
+                    match told {
+                        Some(told) => values.add_key(&path, &found, told)?,
                         None => values.add(&path, found.doc)?,
                     }
                     Ok(Emit::Taken)
@@ -225,39 +226,21 @@ impl<'c> Values<'c> {
         if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
     }
 
-    /// Adds the value that the entry of an index has in this field. What documents without the field have there is
-    /// null, which is among the values then. Of an index on `a.b` and `a` the value is what that of `a` holds.
-    fn add_key(&mut self, path: &FieldPath, found: &Found<'_>, field: usize) -> Result<()> {
+    /// Adds the values that the entry of an index tells. What documents without the field have there is null, which is among
+    /// the values then.
+    fn add_key(&mut self, path: &FieldPath, found: &Found<'_>, told: Told) -> Result<()> {
         let Some((index, entry)) = found.entry else { return Ok(()) };
-        let depth = |at: usize| index.spec.parts.get(at).map_or(0, |part| part.path.parts().len());
-        let is_around = |at: &usize| {
-            let around = index.spec.parts.get(*at).map_or(&[][..], |part| part.path.parts());
-            around.len() < path.parts().len() && path.parts().starts_with(around)
-        };
-        let parts = match index.spec.kind {
-            IndexKind::Wildcard(_) => 0..0,
-            _ => 0..index.spec.parts.len(),
-        };
-        let around = parts.filter(is_around).min_by_key(|&at| depth(at));
-        let field = around.unwrap_or(field);
         let mut reader =
             KeyStringReader::new(entry.key_string, entry.type_bits).ok_or_else(damaged_entry)?;
         let mut directions = index.spec.entry_directions();
-        for descending in directions.by_ref().take(field) {
+        for descending in directions.by_ref().take(told.field) {
             reader.skip(descending).ok_or_else(damaged_entry)?;
         }
         let descending = directions.next().ok_or_else(damaged_entry)?;
         let value = reader.read(descending).ok_or_else(damaged_entry)?;
-        if around.is_some() {
-            let mut held = Vec::new();
-            values_at_path::find(path, depth(field), value.get(), &mut held);
-            held.into_iter().for_each(|value| self.push(value));
-            return if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) };
-        }
-        match value.get() {
-            Value::Array(array) => array.values().for_each(|value| self.push(value)),
-            value => self.push(value),
-        }
+        let mut held = Vec::new();
+        values_at_path::find(path, told.depth, value.get(), &mut held);
+        held.into_iter().for_each(|value| self.push(value));
         if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
     }
 

@@ -227,7 +227,7 @@ impl Types {
 ///
 /// Errors: `unknown_field`, `wrong_type`.
 pub fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<()> {
-    check_in(FeatureVersion::V6_0, place, fields, name, kind)
+    check_in(FeatureVersion::V6_0, place, fields, name, kind).map(drop)
 }
 
 /// Checks one field of a command as it is read: its type, and what its form is to be.
@@ -240,17 +240,14 @@ pub fn check_read(
     name: &BStr,
     value: Value<'_>,
 ) -> Result<()> {
-    check_in(version, place, fields, name, value.kind())?;
-    let field = fields.iter().find(|field| name == field.name);
-    if let (Some(Types::Uuid), Value::Binary(binary)) = (field.map(|field| field.types), value) {
+    let field = check_in(version, place, fields, name, value.kind())?;
+    if let (Types::Uuid, Value::Binary(binary)) = (field.types, value) {
         check_uuid(place, name, binary)?;
     }
-    if let (Some(field), Some(inner)) = (field, value.as_doc())
-        && !field.within.is_empty()
-    {
+    if let Some(inner) = value.as_doc().filter(|_| !field.within.is_empty()) {
         check_doc_in(version, &format!("{place}.{name}"), field.within, inner)?;
     }
-    match field.and_then(|field| field.form) {
+    match field.form {
         Some(form) if !value.is_nullish() => form(version, value),
         _ => Ok(()),
     }
@@ -269,16 +266,16 @@ pub fn check_uuid(place: &str, field: &BStr, binary: Binary<'_>) -> Result<()> {
     }
 }
 
-/// Checks one field of `place` against the fields that may stand there in a release.
+/// Checks one field of `place` against the fields that may stand there in a release; answers which it is.
 ///
 /// Errors: as [`check`].
-pub fn check_in(
+fn check_in<'f>(
     version: FeatureVersion,
     place: &str,
-    fields: &[Field],
+    fields: &'f [Field],
     name: &BStr,
     kind: Type,
-) -> Result<()> {
+) -> Result<&'f Field> {
     let known = fields.iter().find(|field| name == field.name && field.since <= version);
     let Some(field) = known else {
         return Err(unknown_field(place, name));
@@ -299,7 +296,7 @@ pub fn check_in(
         return Err(expected_object(name));
     }
     if is_accepted || is_nullish {
-        return Ok(());
+        return Ok(field);
     }
     Err(wrong_type(place, name, kind.alias(), &field.types.expected()))
 }
@@ -326,12 +323,18 @@ pub fn check_doc_in(
             return Err(duplicate_field(place, element.name));
         }
     }
-    for field in fields.iter().filter(|field| field.is_required) {
-        if field.is_missing(doc.get(field.name)) {
-            return Err(missing_field(place, field.name));
-        }
+    check_required(place, fields, doc)
+}
+
+/// Checks that no field is missing that must be there.
+///
+/// Errors: `missing_field`.
+pub fn check_required(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
+    let is_missing = |field: &&Field| field.is_required && field.is_missing(doc.get(field.name));
+    match fields.iter().find(is_missing) {
+        Some(field) => Err(missing_field(place, field.name)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
