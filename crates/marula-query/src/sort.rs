@@ -19,6 +19,7 @@ use marula_error::{Result, errors};
 use crate::collation::Collation;
 use crate::context::Context;
 use crate::expression::Path;
+use crate::expression::number::whole_number;
 use crate::expression::operators::meta::no_near_distance;
 
 /// How many parts a pattern may have, as in an index.
@@ -326,8 +327,7 @@ fn parse_direction(value: Value<'_>) -> Result<bool> {
     let direction = match value {
         // A fraction is cut from a double. A decimal is the double next to it, of which no fraction is cut.
         Value::Double(number) => exact_i64_of_double(number.trunc()),
-        Value::Decimal128(number) => exact_i64_of_double(number.to_f64()),
-        other => other.as_exact_i64(),
+        other => whole_number(other),
     };
     match direction {
         Some(1) => Ok(false),

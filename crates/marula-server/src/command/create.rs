@@ -5,6 +5,7 @@ use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Error, Result, errors};
 use marula_query::collation::Collation;
+use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
@@ -413,13 +414,9 @@ fn check_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     }
 }
 
-/// A number without its fraction: as in mongod a decimal is rounded, a double cut.
-#[allow(clippy::cast_possible_truncation)]
+/// A number without its fraction.
 fn whole(number: Value<'_>) -> i64 {
-    match number {
-        Value::Decimal128(number) => number.to_f64().round_ties_even() as i64,
-        number => number.as_f64().unwrap_or(0.0) as i64,
-    }
+    saturated_long(number).unwrap_or(0)
 }
 
 fn is_id_key(key: Doc<'_>) -> bool {
