@@ -45,7 +45,7 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
-        self.create_collection_as(ns, options, uuid::generate())
+        self.create_new(ns, options, None)
     }
 
     /// Creates a collection that is to have this UUID, as that of another server which it is a copy of.
@@ -57,16 +57,29 @@ impl Db {
         options: CollectionOptions,
         uuid: Uuid,
     ) -> Result<Arc<Collection>> {
+        self.create_new(ns, options, Some(uuid))
+    }
+
+    /// Creates a collection with this UUID; with a new one, which no other has, where none is given.
+    fn create_new(
+        &self,
+        ns: &Namespace,
+        options: CollectionOptions,
+        uuid: Option<Uuid>,
+    ) -> Result<Arc<Collection>> {
         let mut next_ident = self.lock_catalog()?;
         let is_view = options.view.is_some();
         if let Some(known) = self.collection(ns) {
             let is_shown_already = is_view && known.state().options.view.is_some();
             return Err(if is_shown_already { view_exists() } else { exists(&known) });
         }
-        let has_uuid = |other: &Arc<Collection>| *other.uuid() == uuid;
-        if self.catalog().collections(ns.db()).iter().any(has_uuid) {
+        let has_uuid = |uuid: Uuid| {
+            self.catalog().collections(ns.db()).iter().any(|other| *other.uuid() == uuid)
+        };
+        if let Some(uuid) = uuid.filter(|&uuid| has_uuid(uuid)) {
             return Err(uuid_taken(&uuid::text(&uuid)));
         }
+        let uuid = uuid.unwrap_or_else(uuid::generate);
         let collection = self.create_locked_as(&mut next_ident, ns, options, uuid)?;
         if is_view {
             self.show_view(&mut next_ident, ns)?;

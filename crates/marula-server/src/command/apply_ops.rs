@@ -342,7 +342,7 @@ impl<'r> Job<'r> {
             // What is restored may keep the UUID that it had.
             ("create", Some(Value::Binary(uuid))) if uuid.bytes.len() == 16 => {
                 let uuid = uuid.bytes.try_into().expect("its length is that of a UUID");
-                create::create(ctx, &nested, uuid, out)
+                create::create(ctx, &nested, Some(uuid), out)
             }
             _ => (nested.command.run)(ctx, &nested, out),
         };

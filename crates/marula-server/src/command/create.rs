@@ -1,6 +1,6 @@
 //! `create`: makes a collection or a view.
 
-use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, uuid};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Error, Result, errors};
@@ -115,14 +115,14 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    create(context, request, uuid::generate(), reply)
+    create(context, request, None, reply)
 }
 
-/// Creates the collection that `request` asks for, with this UUID.
+/// Creates the collection that `request` asks for, with this UUID where one is given.
 pub(super) fn create(
     context: &Context<'_>,
     request: &Request<'_>,
-    uuid: [u8; 16],
+    uuid: Option<[u8; 16]>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
@@ -145,7 +145,10 @@ pub(super) fn create(
     let options =
         CollectionOptions::parse_new(options.as_doc(), context.server.db.feature_version())?;
     check_user_writes(context, &ns)?;
-    context.server.db.create_collection_as(&ns, options, uuid)?;
+    match uuid {
+        Some(uuid) => context.server.db.create_collection_as(&ns, options, uuid)?,
+        None => context.server.db.create_collection(&ns, options)?,
+    };
     if request.arg("autoIndexId").is_some() {
         reply.append(
             "note",
