@@ -4,6 +4,7 @@
 
 use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
+use marula_query::expression::saturated_long;
 
 use crate::command::fields::{self, Field, Types};
 use crate::command::{Command, ReadConcernLevels};
@@ -276,12 +277,7 @@ impl W {
                 Ok(W::Tags(tags.to_buf()))
             }
             number => {
-                let Some(w) = number.as_f64() else { return Err(w_type(number.kind().alias())) };
-                #[allow(clippy::cast_possible_truncation)]
-                let w = match number {
-                    Value::Decimal128(_) => w.round_ties_even() as i64,
-                    _ => w as i64,
-                };
+                let w = saturated_long(number).ok_or_else(|| w_type(number.kind().alias()))?;
                 match w {
                     0..=NODES_MAX => Ok(W::Nodes(w)),
                     _ => Err(w_range(w)),

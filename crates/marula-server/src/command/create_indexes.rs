@@ -8,6 +8,7 @@ use marula_db::catalog::indexes::check_new;
 use marula_db::index::spec::Asked;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
+use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
@@ -23,7 +24,7 @@ use crate::writes;
 const LOG_EVERY: Duration = Duration::from_secs(3);
 
 /// The most members that `commitQuorum` may ask for: as many as a set may have.
-const QUORUM_MAX: f64 = 50.0;
+const QUORUM_MAX: i64 = 50;
 
 errors! {
     no_indexes() = BadValue, "Must specify at least one index to create";
@@ -185,7 +186,7 @@ fn check_quorum(quorum: Value<'_>) -> Result<()> {
             Err(quorum_mode(&mode.to_string()))
         }
         Value::String(_) => Ok(()),
-        number if count_of(number) > 1.0 => Err(quorum_unsatisfiable()),
+        number if count_of(number) > 1 => Err(quorum_unsatisfiable()),
         _ => Ok(()),
     }
 }
@@ -195,18 +196,14 @@ pub(super) fn check_quorum_form(quorum: Value<'_>) -> Result<()> {
     match quorum {
         Value::String(mode) if mode.is_empty() => Err(quorum_empty()),
         Value::String(_) => Ok(()),
-        number if !(0.0..=QUORUM_MAX).contains(&count_of(number)) => Err(quorum_range()),
+        number if !(0..=QUORUM_MAX).contains(&count_of(number)) => Err(quorum_range()),
         _ => Ok(()),
     }
 }
 
-/// A quorum that is a number: a whole one, as mongod reads it. None at all is 0.
-fn count_of(quorum: Value<'_>) -> f64 {
-    let number = quorum.as_f64().filter(|number| !number.is_nan()).unwrap_or(0.0);
-    match quorum {
-        Value::Decimal128(_) => number.round_ties_even(),
-        _ => number.trunc(),
-    }
+/// A quorum that is a number, made whole. None at all is 0.
+fn count_of(quorum: Value<'_>) -> i64 {
+    saturated_long(quorum).unwrap_or(0)
 }
 
 fn specs(

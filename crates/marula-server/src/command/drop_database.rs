@@ -1,9 +1,10 @@
 //! `dropDatabase`: removes every collection of a database.
 
-use marula_bson::{DocWriter, Value};
+use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
 use super::fields::{self, Types};
+use super::users_info::is_one;
 use super::{Auth, Command, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
@@ -37,11 +38,7 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     if first.value.get().is_nullish() {
         return Err(fields::missing_field("dropDatabase", "dropDatabase"));
     }
-    let number = match first.value.get() {
-        value @ Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
-        value => value.as_f64().map(f64::trunc),
-    };
-    if number != Some(1.0) {
+    if !is_one(first.value.get()) {
         return Err(not_one());
     }
     match request.db {
