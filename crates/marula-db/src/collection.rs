@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use marula_bson::{Doc, Value, key_string};
 use marula_error::{Result, errors};
-use marula_storage::{Cursor, Direction, KeyRange, Looked, Read, Space, Values};
+use marula_storage::{Cursor, Direction, KeyRange, Looked, Space, Values, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::build::Build;
@@ -186,7 +186,7 @@ impl Collection {
         uuid: Uuid,
         namespace: Namespace,
         state: State,
-        store: &dyn Read,
+        store: &dyn View,
     ) -> Result<Self> {
         let collection = Collection::new(ident, uuid, namespace, state);
         collection.count.store(counter(store, &keys::count(ident))?, Ordering::Relaxed);
@@ -269,7 +269,7 @@ impl Collection {
     #[inline]
     pub fn get(
         &self,
-        store: &dyn Read,
+        store: &dyn View,
         record: &[u8],
         scratch: &mut Vec<u8>,
         visit: &mut dyn FnMut(Doc<'_>),
@@ -281,7 +281,7 @@ impl Collection {
     /// Reads the documents of several records at once.
     pub fn get_many<'r, 'k>(
         &self,
-        store: &'r dyn Read,
+        store: &'r dyn View,
         records: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<Documents<'r>> {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
@@ -297,7 +297,7 @@ impl Collection {
     /// The record key of the document with this `_id`.
     pub fn find_id(
         &self,
-        store: &dyn Read,
+        store: &dyn View,
         id: Value<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<Option<RecordKey>> {
@@ -319,7 +319,7 @@ impl Collection {
     }
 
     /// The record key that a unique index's entry at this store key leads to.
-    pub fn find_unique(&self, store: &dyn Read, key: &[u8]) -> Result<Option<RecordKey>> {
+    pub fn find_unique(&self, store: &dyn View, key: &[u8]) -> Result<Option<RecordKey>> {
         let mut found = None;
         let shape = self.shape;
         let mut read = |value: &[u8]| found = entry::record_of_unique(shape, value);
@@ -328,7 +328,7 @@ impl Collection {
     }
 
     /// Walks the documents in record order.
-    pub fn scan<'r>(&self, store: &'r dyn Read, direction: Direction) -> Result<RecordCursor<'r>> {
+    pub fn scan<'r>(&self, store: &'r dyn View, direction: Direction) -> Result<RecordCursor<'r>> {
         let cursor = store.cursor(Space::Records, &self.ident.range(), direction).for_client()?;
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
@@ -336,7 +336,7 @@ impl Collection {
     /// Walks the documents whose record keys lie in `range`.
     pub fn scan_between<'r>(
         &self,
-        store: &'r dyn Read,
+        store: &'r dyn View,
         range: &KeyRange,
         direction: Direction,
     ) -> Result<RecordCursor<'r>> {
@@ -361,7 +361,7 @@ impl Collection {
     /// Errors: `index_dropped`.
     pub fn scan_index<'r>(
         &self,
-        store: &'r dyn Read,
+        store: &'r dyn View,
         index: Arc<Index>,
         range: &KeyRange,
         direction: Direction,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
-use marula_storage::{Direction, KeyRange, Space, Store};
+use marula_storage::{Direction, KeyRange, Space, Store, View};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Catalog, entry};
@@ -113,10 +113,15 @@ impl Db {
         current::lock(&self.ddl)
     }
 
-    /// The store.
+    /// The store, as its newest state too.
     #[inline]
-    pub fn store(&self) -> &dyn Store {
+    pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// A view of this moment.
+    pub(crate) fn view(&self) -> marula_storage::Result<Arc<dyn View>> {
+        self.store.clone().view()
     }
 
     /// The catalogue.
@@ -149,7 +154,7 @@ impl Db {
     /// The newest timestamp given out, in the second of `now_ms` or later: a new one where something has been written
     /// since it was last asked for.
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
-        let stamp = self.store.newest_stamp().0;
+        let stamp = self.store.moment().version;
         if self.told.swap(stamp, Ordering::Relaxed) != stamp {
             self.next_timestamp(now_ms);
         }

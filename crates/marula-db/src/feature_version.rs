@@ -57,6 +57,7 @@ mod tests {
 
     use marula_storage::memory::Memory;
 
+    use crate::unit::Unit;
     use crate::write::WriteOp;
 
     use super::*;
@@ -93,7 +94,7 @@ mod tests {
             let db = Db::open(store.clone()).unwrap();
             let namespace = Namespace::new(DATABASE, COLLECTION).unwrap();
             let collection = db.collection_or_create(&namespace).unwrap();
-            WriteOp::new(&db, 0).upsert(&collection, document.as_doc(), None).unwrap();
+            WriteOp::new(Unit::new(&db), 0).upsert(&collection, document.as_doc(), None).unwrap();
             drop((collection, db));
             let db = Db::open(store).unwrap();
             assert_eq!(db.feature_version(), FeatureVersion::V6_0, "{document:?}");

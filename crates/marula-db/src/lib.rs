@@ -1,10 +1,11 @@
 //! Collections over a store: catalogue, documents, indexes, session records.
 //!
 //! Nouns: a [`Db`] is a store opened as a set of databases; a [`Collection`] holds documents by
-//! [`RecordKey`] and keeps its [`Index`]es in step; a [`WriteOp`] is what one client write brings along.
+//! [`RecordKey`] and keeps its [`Index`]es in step; a [`Unit`] is what one operation reads and writes, a [`WriteOp`] what
+//! one client write brings along.
 //! How documents are *searched* is not known here: that is `marula-plan`'s.
 //!
-//! Start with [`db`], then [`collection`], [`write`], [`index`]. Key layouts are in [`keys`].
+//! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. Key layouts are in [`keys`].
 
 pub mod build;
 pub mod catalog;
@@ -13,7 +14,6 @@ pub mod current;
 pub mod db;
 pub mod feature_version;
 pub mod index;
-pub mod key_changes;
 pub mod keys;
 pub mod latencies;
 pub mod namespace;
@@ -22,6 +22,8 @@ pub mod storage_error;
 mod stored_document;
 pub mod time_series;
 pub mod ttl;
+pub mod unit;
+mod upkeep;
 pub mod usage;
 pub mod validate;
 pub mod validator;
@@ -33,4 +35,5 @@ pub use db::Db;
 pub use index::{Index, IndexSpec};
 pub use keys::RecordKey;
 pub use namespace::Namespace;
+pub use unit::Unit;
 pub use write::{Change, WriteOp};

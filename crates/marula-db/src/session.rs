@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
-use marula_storage::{Direction, KeyRange, Read, Space, Store, Txn};
+use marula_storage::{Direction, KeyRange, Space, Store, Txn, View};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
 use crate::current;
@@ -111,7 +111,7 @@ impl Sessions {
     /// Errors: `txn_too_old`.
     pub fn begin(
         &self,
-        store: &dyn Read,
+        store: &dyn View,
         lsid: &[u8],
         number: i64,
         now_ms: i64,
@@ -124,7 +124,7 @@ impl Sessions {
     /// Like [`Sessions::begin`], but answers `None` where it would wait.
     pub fn try_begin(
         &self,
-        store: &dyn Read,
+        store: &dyn View,
         lsid: &[u8],
         number: i64,
         now_ms: i64,
@@ -134,7 +134,7 @@ impl Sessions {
     }
 
     /// The number of the newest write of the session `lsid`; of the one before while that runs, for this does not wait.
-    pub fn newest_number(&self, store: &dyn Read, lsid: &[u8]) -> Result<Option<i64>> {
+    pub fn newest_number(&self, store: &dyn View, lsid: &[u8]) -> Result<Option<i64>> {
         let record = self.records.lock().get(lsid).cloned();
         let known = record.and_then(|record| record.try_lock().and_then(|held| held.txn_number));
         if known.is_some() {
@@ -152,7 +152,7 @@ impl Sessions {
 
     fn begin_locked(
         mut record: ArcMutexGuard<RawMutex, SessionRecord>,
-        store: &dyn Read,
+        store: &dyn View,
         lsid: &[u8],
         number: i64,
         now_ms: i64,

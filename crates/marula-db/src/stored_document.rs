@@ -6,6 +6,7 @@ use marula_query::update::Touched;
 
 use crate::db::Db;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 use crate::write::{Change, InsertReport, WriteOp, Written};
 
 impl Db {
@@ -25,7 +26,7 @@ impl Db {
     /// Stores a document in the place of the one with the same `_id`, a string, or as a new one.
     pub fn store_document(&self, ns: &Namespace, document: Doc<'_>, now_ms: i64) -> Result<()> {
         let collection = self.collection_or_create(ns)?;
-        let mut op = WriteOp::new(self, now_ms);
+        let mut op = WriteOp::new(Unit::new(self), now_ms);
         op.bypass_validation = true;
         let id = document.get("_id").unwrap_or(Value::Null);
         let mut scratch = Vec::new();
@@ -49,7 +50,12 @@ impl Db {
         let mut scratch = Vec::new();
         let found = collection.find_id(self.store(), Value::from(id), &mut scratch)?;
         if let Some(record) = found {
-            WriteOp::new(self, now_ms).delete(&collection, &record, &mut |_| Ok(true), None)?;
+            WriteOp::new(Unit::new(self), now_ms).delete(
+                &collection,
+                &record,
+                &mut |_| Ok(true),
+                None,
+            )?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::db::Db;
 use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::RecordKey;
 use crate::time_series::TimeSeries;
+use crate::unit::Unit;
 use crate::write::WriteOp;
 
 /// Documents that one transaction removes: few enough that who waits for one of them does not wait long.
@@ -141,7 +142,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn run(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
-        let mut op = WriteOp::new(self.db, self.now_ms);
+        let mut op = WriteOp::new(Unit::new(self.db), self.now_ms);
         let mut key_maker = KeyMaker::default();
         let mut keys = KeySet::default();
         let mut deleted = 0;

@@ -4,9 +4,10 @@
 use marula_bson::directory;
 use marula_bson::validate::{Limits, validate as validate_bson};
 use marula_error::Result;
-use marula_storage::{Direction, KeyRange, Read, Space, Store};
+use marula_storage::{Direction, KeyRange, Space, View};
 
 use crate::collection::Collection;
+use crate::db::Db;
 use crate::index::entry::{self, Entry};
 use crate::index::{KeyMaker, KeySet};
 use crate::keys::{self, Ident};
@@ -51,14 +52,14 @@ impl Report {
 /// Checks `collection` as it is at one moment. `go_on` is asked every few hundred documents and ends the
 /// check with its error.
 pub fn check(
-    store: &dyn Store,
+    db: &Db,
     collection: &Collection,
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Report> {
     // Shared only until the snapshot stands: state and data are then of one moment, and writers go on.
     let shared = collection.change()?;
     let state = collection.state();
-    let snapshot = store.snapshot().for_client()?;
+    let snapshot = db.view().for_client()?;
     drop(shared);
     let snapshot = &*snapshot;
 
@@ -139,7 +140,7 @@ pub fn check(
 }
 
 fn count_keys(
-    store: &dyn Read,
+    store: &dyn View,
     space: Space,
     ident: Ident,
     go_on: &mut dyn FnMut() -> Result<()>,
@@ -157,7 +158,7 @@ fn count_keys(
 }
 
 /// The value of a counter in the store.
-pub(crate) fn counter(store: &dyn Read, key: &[u8]) -> Result<i64> {
+pub(crate) fn counter(store: &dyn View, key: &[u8]) -> Result<i64> {
     let mut value = 0;
     let mut read = |bytes: &[u8]| value = bytes.try_into().map_or(0, i64::from_le_bytes);
     store.get(Space::Catalog, key, &mut read).for_client()?;

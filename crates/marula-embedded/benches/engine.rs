@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::contract::Folder;
-use marula_storage::{Direction, KeyRange, Looked, Read, Space, Store};
+use marula_storage::{Direction, KeyRange, Looked, Space, Store, View};
 
 /// How much is measured.
 struct Scale {
@@ -19,7 +20,7 @@ struct Scale {
 }
 
 /// A measurement: its name, and what it does in an empty store.
-const MEASUREMENTS: [(&str, fn(&Embedded, &Scale)); 4] = [
+const MEASUREMENTS: [(&str, fn(&Arc<Embedded>, &Scale)); 4] = [
     ("load and scan", load_and_scan),
     ("get through an index", get_through_an_index),
     ("small commits", small_commits),
@@ -37,7 +38,8 @@ fn main() {
     for (name, measure) in MEASUREMENTS {
         if chosen.is_none_or(|chosen| name.contains(chosen.as_str())) {
             let folder = Folder::new();
-            let store = Embedded::open(EmbeddedOptions::new(folder.path())).expect("it opens");
+            let store =
+                Arc::new(Embedded::open(EmbeddedOptions::new(folder.path())).expect("it opens"));
             measure(&store, &scale);
         }
     }
@@ -95,7 +97,7 @@ fn index_key(id: u64) -> [u8; 16] {
 }
 
 /// Loads documents with an index entry each, and one counter per batch.
-fn load(store: &Embedded, count: u64, size: usize) {
+fn load(store: &Arc<Embedded>, count: u64, size: usize) {
     let mut value = Vec::new();
     let mut id = 0;
     while id < count {
@@ -112,7 +114,7 @@ fn load(store: &Embedded, count: u64, size: usize) {
     }
 }
 
-fn load_and_scan(store: &Embedded, scale: &Scale) {
+fn load_and_scan(store: &Arc<Embedded>, scale: &Scale) {
     const SIZE: usize = 2600;
     timed("making 2.6 KB documents (to subtract)", scale.documents, || {
         let mut value = Vec::new();
@@ -159,14 +161,14 @@ fn load_and_scan(store: &Embedded, scale: &Scale) {
     });
     timed("snapshot, opened and closed", scale.operations, || {
         for _ in 0..scale.operations {
-            black_box(store.snapshot().expect("it opens"));
+            black_box(store.clone().view().expect("it opens"));
         }
     });
 }
 
-fn get_through_an_index(store: &Embedded, scale: &Scale) {
+fn get_through_an_index(store: &Arc<Embedded>, scale: &Scale) {
     load(store, scale.records, 300);
-    let gets = |read: &dyn Read| {
+    let gets = |read: &dyn View| {
         for n in 0..scale.operations {
             let key = index_key(scatter(n) % scale.records);
             let mut id = [0; 8];
@@ -179,13 +181,13 @@ fn get_through_an_index(store: &Embedded, scale: &Scale) {
             assert!(found.expect("it reads"), "the record is there");
         }
     };
-    timed("two gets, as loaded", scale.operations, || gets(store));
+    timed("two gets, as loaded", scale.operations, || gets(&**store));
     for space in [Space::Indexes, Space::Records] {
         store.compact(space, &KeyRange::prefix(&[0]), &mut || true).expect("it compacts");
     }
-    gets(store);
-    timed("two gets, compacted and warm", scale.operations, || gets(store));
-    let snapshot = store.snapshot().expect("it opens");
+    gets(&**store);
+    timed("two gets, compacted and warm", scale.operations, || gets(&**store));
+    let snapshot = store.clone().view().expect("it opens");
     timed("two gets of a snapshot", scale.operations, || gets(&*snapshot));
     timed("gets of what is not there", scale.operations, || {
         for n in 0..scale.operations {
@@ -206,7 +208,7 @@ fn get_through_an_index(store: &Embedded, scale: &Scale) {
 }
 
 /// Looks up `count` records at once.
-fn get_many(store: &Embedded, count: u64, id: impl Fn(u64) -> u64) {
+fn get_many(store: &Arc<Embedded>, count: u64, id: impl Fn(u64) -> u64) {
     let keys: Vec<[u8; 12]> = (0..count).map(|n| record_key(id(n))).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     let values = store.get_many(Space::Records, &keys).expect("it reads");
@@ -215,7 +217,7 @@ fn get_many(store: &Embedded, count: u64, id: impl Fn(u64) -> u64) {
     }
 }
 
-fn small_commits(store: &Embedded, scale: &Scale) {
+fn small_commits(store: &Arc<Embedded>, scale: &Scale) {
     let mut value = Vec::new();
     fill(&mut value, 600, 1);
     timed("commit of one key, 600 bytes", scale.operations, || {
@@ -250,7 +252,7 @@ fn small_commits(store: &Embedded, scale: &Scale) {
     });
 }
 
-fn updates(store: &Embedded, scale: &Scale) {
+fn updates(store: &Arc<Embedded>, scale: &Scale) {
     load(store, scale.records, 300);
     let update = |id: u64| {
         let key = record_key(id);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use marula_storage::latch::Latches;
 use marula_storage::{
-    Caps, Cursor, Direction, KeyRange, RangeStats, Read, Result, Space, Stamp, Store, Txn, Values,
+    Caps, Cursor, Direction, KeyRange, RangeStats, Result, Space, Stamp, Store, Txn, Values, View,
 };
 use parking_lot::Mutex;
 use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions, properties};
@@ -13,6 +13,7 @@ use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions, 
 use crate::check;
 use crate::error::{closed, from_rocksdb};
 use crate::estimate::Estimates;
+use crate::fixed_view::{FixedView, OpenViews};
 use crate::folder::Folder;
 use crate::health::Health;
 use crate::log_scan::Synced;
@@ -21,7 +22,7 @@ use crate::many;
 use crate::opened::Opened;
 use crate::options::EmbeddedOptions;
 use crate::record_cache::{Asked, RecordCache};
-use crate::scan::{OwnedView, View, open_cursor};
+use crate::scan::open_cursor;
 use crate::statistics;
 use crate::sync::Sync;
 use crate::txn::EmbeddedTxn;
@@ -50,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) spaces: [Options; Space::ALL.len()],
     /// Whose turn it is to compact a range on demand.
     pub(crate) compaction: Mutex<()>,
+    /// Views of single moments that are open, and what was dropped under them.
+    pub(crate) views: Mutex<OpenViews>,
     // Behind the database: the folder is locked until the database is closed.
     pub(crate) folder: Folder,
     /// What the log had lost when the store was opened.
@@ -98,6 +101,7 @@ impl Embedded {
             write_options: WriteOptions::default(),
             spaces,
             compaction: Mutex::default(),
+            views: Mutex::default(),
             folder,
             loss,
             synced,
@@ -190,7 +194,15 @@ pub(crate) fn get_with(
     Ok(found.is_some())
 }
 
-impl Read for Embedded {
+impl View for Embedded {
+    fn moment(&self) -> Stamp {
+        Stamp::of_version(self.engine.db.latest_sequence_number())
+    }
+
+    fn is_fixed(&self) -> bool {
+        false
+    }
+
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.check_open()?;
         get_newest(&self.engine, space, key, visit)
@@ -217,18 +229,17 @@ impl Store for Embedded {
         &self.caps
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Read + '_>> {
+    fn view(self: Arc<Self>) -> Result<Arc<dyn View>> {
         self.check_open()?;
-        Ok(Box::new(View::new(&self.engine)))
-    }
-
-    fn snapshot_owned(self: Arc<Self>) -> Result<Box<dyn Read>> {
-        self.check_open()?;
-        Ok(Box::new(OwnedView::new(self)))
+        Ok(Arc::new(FixedView::new(self)))
     }
 
     fn begin(&self) -> Box<dyn Txn + '_> {
-        Box::new(EmbeddedTxn::new(self, self.latches.hold()))
+        Box::new(EmbeddedTxn::new(self, None, self.latches.hold()))
+    }
+
+    fn begin_since<'s>(&'s self, view: &'s dyn View) -> Box<dyn Txn + 's> {
+        Box::new(EmbeddedTxn::new(self, Some(view), self.latches.hold()))
     }
 
     fn sync(&self, stamp: Stamp) -> Result<()> {
@@ -237,10 +248,6 @@ impl Store for Embedded {
 
     fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>) {
         self.sync.on_sync(stamp, done);
-    }
-
-    fn newest_stamp(&self) -> Stamp {
-        Stamp(self.engine.db.latest_sequence_number())
     }
 
     fn ingest(

@@ -10,6 +10,7 @@ mod check;
 mod engine;
 mod error;
 mod estimate;
+mod fixed_view;
 mod folder;
 mod health;
 mod log_scan;

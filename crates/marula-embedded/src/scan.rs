@@ -1,16 +1,12 @@
-//! Cursors and snapshots.
+//! Cursors.
 //!
-//! A cursor is a RocksDB iterator bounded to its range; key and value stay in the pinned block. A [`View`] is
-//! a RocksDB snapshot with the read options that name it.
+//! A cursor is a RocksDB iterator bounded to its range; key and value stay in the pinned block.
 
-use std::sync::Arc;
+use marula_storage::{Cursor, Direction, KeyRange, Result, Space};
+use rust_rocksdb::{DBRawIterator, ReadOptions};
 
-use marula_storage::{Cursor, Direction, KeyRange, Read, Result, Space, Values};
-use rust_rocksdb::{DBRawIterator, ReadOptions, Snapshot};
-
-use crate::engine::{Embedded, Engine, get_with};
+use crate::engine::Engine;
 use crate::error::from_rocksdb;
-use crate::many;
 use crate::prefetch;
 
 /// A cursor over one range.
@@ -179,90 +175,5 @@ impl Cursor for EmptyCursor {
 
     fn value(&self) -> &[u8] {
         panic!("the cursor stands on no value")
-    }
-}
-
-/// The view of one moment.
-pub(crate) struct View<'s> {
-    engine: &'s Engine,
-    /// Names `snapshot`, which outlives it.
-    options: ReadOptions,
-    snapshot: Snapshot<'s>,
-    /// The sequence number of the snapshot.
-    moment: u64,
-}
-
-impl<'s> View<'s> {
-    pub(crate) fn new(engine: &'s Engine) -> Self {
-        let snapshot = engine.db.snapshot();
-        let mut options = many::read_options();
-        options.set_snapshot(&snapshot);
-        // Without a number nothing is old enough to come from the cache of records.
-        let moment = snapshot.sequence_number().unwrap_or(0);
-        View { engine, options, snapshot, moment }
-    }
-}
-
-impl Read for View<'_> {
-    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        if space == Space::Records
-            && let Some(bytes) = self.engine.records.at(key, self.moment)
-        {
-            visit(&bytes);
-            return Ok(true);
-        }
-        get_with(self.engine, &self.options, space, key, visit)
-    }
-
-    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
-        many::get_many_at(self.engine, (self.moment, &self.options), space, keys)
-    }
-
-    fn cursor<'r>(
-        &'r self,
-        space: Space,
-        range: &KeyRange,
-        direction: Direction,
-    ) -> Result<Box<dyn Cursor + 'r>> {
-        let mut options = ReadOptions::default();
-        options.set_snapshot(&self.snapshot);
-        Ok(open_cursor(self.engine, options, space, range, direction))
-    }
-}
-
-/// A view that keeps its store alive.
-pub(crate) struct OwnedView {
-    /// Borrows from `_store`; declared first, so that it is dropped first.
-    view: View<'static>,
-    _store: Arc<Embedded>,
-}
-
-impl OwnedView {
-    #[allow(unsafe_code)]
-    pub(crate) fn new(store: Arc<Embedded>) -> Self {
-        let engine: &Engine = &store.engine;
-        // SAFETY: the engine lives in an `Arc` that `store` owns and never replaces, and `store` is kept beside the
-        // view and dropped after it; the 'static lifetime does not leave this type.
-        let engine: &'static Engine = unsafe { &*std::ptr::from_ref(engine) };
-        OwnedView { view: View::new(engine), _store: store }
-    }
-}
-
-impl Read for OwnedView {
-    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.view.get(space, key, visit)
-    }
-
-    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
-        self.view.get_many(space, keys)
-    }
-
-    fn cursor<'r>(
-        &'r self,
-        space: Space,
-        range: &KeyRange,
-        direction: Direction,
-    ) -> Result<Box<dyn Cursor + 'r>> {
-        self.view.cursor(space, range, direction)
     }
 }

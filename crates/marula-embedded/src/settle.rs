@@ -71,7 +71,7 @@ mod tests {
     use std::thread;
 
     use marula_storage::contract::Folder;
-    use marula_storage::{Read, Store};
+    use marula_storage::{Store, View};
 
     use super::*;
     use crate::{Embedded, EmbeddedOptions};

@@ -62,7 +62,7 @@ impl Sync {
     /// Calls `done` when everything up to `stamp` is synced.
     pub(crate) fn on_sync(&self, stamp: Stamp, done: Done) {
         let mut state = self.shared.state.lock();
-        let outcome = if stamp.0 <= state.synced {
+        let outcome = if stamp.version <= state.synced {
             Ok(())
         } else if state.is_stopping {
             Err(closed())
@@ -97,7 +97,7 @@ impl Sync {
     /// Syncs a last time and ends the thread; answers how the last sync went.
     pub(crate) fn stop(&self) -> Result<()> {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
-        let newest = Stamp(self.shared.engine.db.latest_sequence_number());
+        let newest = Stamp::of_version(self.shared.engine.db.latest_sequence_number());
         let outcome = self.wait(newest);
         self.shared.state.lock().is_stopping = true;
         self.shared.wake.notify_one();

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use marula_storage::latch::Held;
-use marula_storage::{Error, KeyRange, Result, Space, Stamp, Txn};
+use marula_storage::{Error, KeyRange, Result, Space, Stamp, Store, Txn, View};
 use rust_rocksdb::WriteBatch;
 
 use crate::engine::Embedded;
@@ -29,6 +29,8 @@ thread_local! {
 
 pub(crate) struct EmbeddedTxn<'s> {
     store: &'s Embedded,
+    /// What it decides by, where that is not the newest state.
+    since: Option<&'s dyn View>,
     batch: WriteBatch,
     /// The records that are written, as far as a cache could have them, and the ranges of records that are cleared.
     names: Vec<Name>,
@@ -38,11 +40,11 @@ pub(crate) struct EmbeddedTxn<'s> {
 }
 
 impl<'s> EmbeddedTxn<'s> {
-    pub(crate) fn new(store: &'s Embedded, held: Held<'s>) -> Self {
+    pub(crate) fn new(store: &'s Embedded, since: Option<&'s dyn View>, held: Held<'s>) -> Self {
         let kept = BATCHES.with_borrow_mut(Vec::pop);
         let (batch, names) =
             kept.unwrap_or_else(|| (WriteBatch::with_capacity_bytes(4096), Vec::new()));
-        EmbeddedTxn { store, batch, names, cleared: Vec::new(), held }
+        EmbeddedTxn { store, since, batch, names, cleared: Vec::new(), held }
     }
 
     /// Notes that a key is written.
@@ -55,8 +57,16 @@ impl<'s> EmbeddedTxn<'s> {
 }
 
 impl Txn for EmbeddedTxn<'_> {
+    fn view(&self) -> &dyn View {
+        self.since.unwrap_or(self.store)
+    }
+
     fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.held.take(keys, patience)
+        self.held.take(keys, patience)?;
+        match self.since {
+            Some(view) => self.store.check_unchanged(keys, view),
+            None => Ok(()),
+        }
     }
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
@@ -102,7 +112,7 @@ impl Txn for EmbeddedTxn<'_> {
         })?;
         drop(overtaken);
         // At least this batch's number, at most that of the newest commit that is visible now.
-        Ok(Stamp(engine.db.latest_sequence_number()))
+        Ok(Stamp::of_version(engine.db.latest_sequence_number()))
     }
 }
 

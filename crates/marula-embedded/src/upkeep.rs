@@ -82,7 +82,8 @@ impl Drop for SortedFiles {
     }
 }
 
-/// Removes a range: whole files at once, the rest by a range tombstone that compactions carry out.
+/// Removes a range: whole files at once unless views of earlier moments show them, the rest by a range tombstone that
+/// compactions carry out.
 pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Result<()> {
     if range.start >= range.end {
         return Ok(());
@@ -92,7 +93,14 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
     }
     let column = engine.column(space);
     let last = below(&range.end);
-    if range.start < last {
+    let is_viewed = {
+        let mut views = engine.views.lock();
+        if views.count > 0 {
+            views.dropped.push((space, range.clone()));
+        }
+        views.count > 0
+    };
+    if !is_viewed && range.start < last {
         engine.db.delete_file_in_range_cf(column, &range.start, &last).map_err(from_rocksdb)?;
         engine.health.files_version.fetch_add(1, Ordering::Relaxed);
     }

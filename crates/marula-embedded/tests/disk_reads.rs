@@ -4,7 +4,7 @@ use std::fs;
 
 use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::contract::Folder;
-use marula_storage::{Read, Space, Store};
+use marula_storage::{Space, Store, View};
 
 const CACHE_BYTES: usize = 3 << 20;
 const VALUE_BYTES: usize = 1_000;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::contract::Folder;
-use marula_storage::{Direction, KeyRange, Looked, Read, Result, Space, Store};
+use marula_storage::{Direction, KeyRange, Looked, Result, Space, Store, View};
 
 /// The numbers of all keys that are written; some are removed again.
 const NUMBERS: std::ops::Range<u8> = 0..24;

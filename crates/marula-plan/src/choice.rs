@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use marula_bson::Doc;
 use marula_db::collection::State;
-use marula_db::{Collection, Db};
+use marula_db::{Collection, Unit};
 use marula_error::{Result, errors};
 
 use crate::cache::PlanCache;
@@ -31,7 +31,7 @@ errors! {
 ///
 /// Errors: as of [`planner::plan`] and [`trial::run`].
 pub fn choose(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     mut query: Query,
     wording: &Wording<'_>,
@@ -48,13 +48,13 @@ pub fn choose(
     }
     if let Some(branches) = subplan::branches(&state, &query)? {
         let memory = Memory { cache: &cache, wording, may_wait };
-        match choose_branches(db, collection, branches, &query, Some(&memory), interrupt)? {
+        match choose_branches(unit, collection, branches, &query, Some(&memory), interrupt)? {
             Chosen::Plan(plan) => return Ok(admit(*plan, query, None, patience, (&cache, &state))),
             Chosen::Unknown => return Ok(None),
             Chosen::Whole => {}
         }
     }
-    let mut plans = plans_of(db, collection, &query, wording)?;
+    let mut plans = plans_of(unit, collection, &query, wording)?;
     let short = plans.iter().position(Plan::is_short);
     if plans.len() == 1 || short.is_some() {
         let plan = plans.swap_remove(short.unwrap_or(0));
@@ -69,7 +69,7 @@ pub fn choose(
         Some((number, cached)) => Plan { cached: Some(cached), ..plans.swap_remove(number) },
         None if !may_wait => return Ok(None),
         None => {
-            let number = try_all(db, collection, &query, shape, Some(wording), plans, interrupt)?;
+            let number = try_all(unit, collection, &query, shape, Some(wording), plans, interrupt)?;
             // Those that were tried stand somewhere in the middle.
             let plan = planner::plans_of_checked(&state, &query)?.swap_remove(number);
             Plan { has_won: true, ..plan }
@@ -129,7 +129,7 @@ enum Chosen {
 ///
 /// Errors: as of [`trial::run`].
 fn choose_branches(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     branches: Branches,
     query: &Query,
@@ -153,7 +153,7 @@ fn choose_branches(
         }
         let number = match plans.len() {
             1 => 0,
-            _ => match choose_branch(db, collection, &branch, plans, memory, interrupt)? {
+            _ => match choose_branch(unit, collection, &branch, plans, memory, interrupt)? {
                 Some(number) => number,
                 None => return Ok(Chosen::Unknown),
             },
@@ -169,7 +169,7 @@ fn choose_branches(
 
 /// Chooses one of several plans of a branch; `None` where it takes a trial for which there is no time.
 fn choose_branch(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     branch: &Query,
     plans: Vec<Plan>,
@@ -177,7 +177,7 @@ fn choose_branch(
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<usize>> {
     let Some(Memory { cache, wording, may_wait }) = memory else {
-        return Ok(Some(trial::run(db, collection, branch, plans, interrupt)?.winner));
+        return Ok(Some(trial::run(unit, collection, branch, plans, interrupt)?.winner));
     };
     if let Some(short) = plans.iter().position(Plan::is_short) {
         return Ok(Some(short));
@@ -190,7 +190,7 @@ fn choose_branch(
     if known.is_some() || !may_wait {
         return Ok(known);
     }
-    let trial = trial::run(db, collection, branch, plans, interrupt)?;
+    let trial = trial::run(unit, collection, branch, plans, interrupt)?;
     // One of several that did as well is not worth remembering for a branch.
     if trial.is_clear() {
         let signature = signature(&trial.tried[trial.winner].plan);
@@ -204,7 +204,7 @@ fn choose_branch(
 ///
 /// Errors: as of [`choose`].
 pub(crate) fn replan(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     shape: Shape,
@@ -216,14 +216,14 @@ pub(crate) fn replan(
     let has_won = plans.len() > 1;
     let number = match has_won {
         false => 0,
-        true => try_all(db, collection, query, shape, None, plans, interrupt)?,
+        true => try_all(unit, collection, query, shape, None, plans, interrupt)?,
     };
     Ok(Plan { has_won, ..planner::plans(&state, query)?.swap_remove(number) })
 }
 
 /// Tries `plans` and notes how that ended; answers which one has won.
 fn try_all(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     shape: Shape,
@@ -232,7 +232,7 @@ fn try_all(
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<usize> {
     let state = collection.state();
-    let trial = trial::run(db, collection, query, plans, interrupt)?;
+    let trial = trial::run(unit, collection, query, plans, interrupt)?;
     let signature = signature(&trial.tried[trial.winner].plan);
     PlanCache::of(collection).record(shape, &state, query, wording, &trial, signature);
     Ok(trial.winner)
@@ -242,14 +242,14 @@ fn try_all(
 ///
 /// Errors: as of [`planner::plans`], with what was asked, of `check_ways`, `no_indexed_plan` and [`clustered::check_direction`].
 fn plans_of(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     wording: &Wording<'_>,
 ) -> Result<Vec<Plan>> {
     let state = collection.state();
     planner::check(&state, query)?;
-    let must_use_indexes = must_use_indexes(db, collection, query, wording);
+    let must_use_indexes = must_use_indexes(unit, collection, query, wording);
     let is_allowed = if must_use_indexes { check_ways(query, wording) } else { Ok(()) };
     let plans = is_allowed.and_then(|()| planner::plans_of_checked(&state, query));
     let plans = plans.and_then(|plans| {
@@ -267,12 +267,12 @@ fn plans_of(
 
 /// Whether it is not allowed that the filter is tried on every document. What the server keeps for itself may be walked.
 fn must_use_indexes(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     wording: &Wording<'_>,
 ) -> bool {
-    if !db.must_use_indexes() {
+    if !unit.db().must_use_indexes() {
         return false;
     }
     let says_nothing = wording.filter.map_or(query.filter.is_always_true(), Doc::is_empty);
@@ -326,7 +326,7 @@ impl Choice {
 ///
 /// Errors: as of [`choose`].
 pub fn explain(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &mut Query,
     wording: &Wording<'_>,
@@ -342,16 +342,16 @@ pub fn explain(
     }
     if let Some(branches) = subplan::branches(&state, query)?
         && let Chosen::Plan(plan) =
-            choose_branches(db, collection, branches, query, None, interrupt)?
+            choose_branches(unit, collection, branches, query, None, interrupt)?
     {
         return Ok(Choice::only(*plan));
     }
-    let mut plans = plans_of(db, collection, query, wording)?;
+    let mut plans = plans_of(unit, collection, query, wording)?;
     if plans.len() == 1 {
         return Ok(Choice::only(plans.remove(0)));
     }
     let trial::Trial { winner, tried } =
-        trial::run_seen(db, collection, query, plans, see, interrupt)?;
+        trial::run_seen(unit, collection, query, plans, see, interrupt)?;
     let (trial::Tried { plan, score, .. }, rejected) = winner_and_rejected(winner, tried);
     Ok(Choice { plan, score: Some(score), rejected, number: winner })
 }

@@ -19,7 +19,7 @@ pub mod planner;
 pub mod query;
 pub mod refusal;
 pub mod shape;
-pub mod tally;
+mod tally;
 mod tie_break;
 pub mod trial;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Value, ValueBuf, doc};
 use marula_db::collection::Collection;
 use marula_db::write::InsertReport;
-use marula_db::{CollectionOptions, Db, IndexSpec, Namespace, WriteOp};
+use marula_db::{CollectionOptions, Db, IndexSpec, Namespace, Unit, WriteOp};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_query::projection::{Metadata, Policy, Projection};
@@ -223,7 +223,7 @@ fn collection(db: &Db, name: &str, docs: &[DocBuf], indexes: &[DocBuf]) -> Arc<C
     db.create_indexes(&collection, specs.collect(), &mut || Ok(())).unwrap();
     let mut report = InsertReport::default();
     let mut each = docs.iter().map(DocBuf::as_doc);
-    WriteOp::new(db, 0).insert(&collection, &mut each, true, &mut report).unwrap();
+    WriteOp::new(Unit::new(db), 0).insert(&collection, &mut each, true, &mut report).unwrap();
     assert!(report.errors.is_empty(), "a generated document was refused");
     collection
 }
@@ -246,7 +246,7 @@ fn carry_out(
             _ => {}
         }
         let end = execution
-            .run(db, &mut || Ok(()), &mut |document| {
+            .run(Unit::new(db), &mut || Ok(()), &mut |document| {
                 if room == 0 {
                     return Ok(Emit::Full);
                 }
@@ -275,7 +275,7 @@ fn counted(
     execution.expect(expected);
     let mut given = 0;
     execution
-        .run(db, &mut || Ok(()), &mut |_| {
+        .run(Unit::new(db), &mut || Ok(()), &mut |_| {
             given += 1;
             Ok(if given < count { Emit::Taken } else { Emit::Enough })
         })
@@ -506,14 +506,18 @@ fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usi
             wanted: Wanted::Count,
             ..Query::new(asked.filter.clone(), asked.context.clone())
         };
-        let chosen =
-            choice::choose(db, collection, asked, &Wording::default(), Patience::Long, &mut || {
-                Ok(())
-            })
-            .unwrap();
+        let chosen = choice::choose(
+            Unit::new(db),
+            collection,
+            asked,
+            &Wording::default(),
+            Patience::Long,
+            &mut || Ok(()),
+        )
+        .unwrap();
         let (plan, asked) = chosen.expect("who may wait gets a plan");
         let mut execution = Execution::new(collection.clone(), plan, asked);
-        let count = execution.count(db, u64::MAX, &mut || Ok(())).unwrap();
+        let count = execution.count(Unit::new(db), u64::MAX, &mut || Ok(())).unwrap();
         assert_eq!(count, Some(wanted as u64), "counted, {what}");
         query = Some(again);
     }
@@ -624,13 +628,19 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
         // stand in another order; here what an index build leaves is cleared meanwhile. So beside a write it is tried anew.
         let chosen = names.by_ref().find_map(|name| {
             let collection = collection(&db, &name, &docs, &indexes);
-            let stamp = db.store().newest_stamp();
+            let stamp = db.moment();
             let context = Context::default();
             let query = Query::new(Filter::parse(filter.as_doc(), &context).unwrap(), context);
             let wording = Wording::default();
-            let chosen =
-                choice::choose(&db, &collection, query, &wording, Patience::Long, &mut || Ok(()));
-            (db.store().newest_stamp() == stamp).then_some(chosen)
+            let chosen = choice::choose(
+                Unit::new(&db),
+                &collection,
+                query,
+                &wording,
+                Patience::Long,
+                &mut || Ok(()),
+            );
+            (db.moment() == stamp).then_some(chosen)
         });
         let chosen = chosen.expect("there are always more names");
         match (chosen, wanted) {

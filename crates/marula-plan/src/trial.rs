@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 use marula_bson::Doc;
-use marula_db::{Collection, Db};
+use marula_db::{Collection, Unit};
 use marula_error::{Error, Result, codes};
 use marula_query::projection::Metadata;
 
@@ -60,20 +60,20 @@ pub struct Tried {
 /// Errors: what a plan runs into, with mongod's prefix, and that of `interrupt`. A plan that only takes more memory
 /// than it may is out of the race, as long as another is in it.
 pub fn run(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     plans: Vec<Plan>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Trial> {
-    run_seen(db, collection, query, plans, &mut |_, _| (), interrupt)
+    run_seen(unit, collection, query, plans, &mut |_, _| (), interrupt)
 }
 
 /// As [`run`]; `see` is told of each document, and of the plan that gave it. The winner can go on from where it stands.
 ///
 /// Errors: as of [`run`].
 pub(crate) fn run_seen(
-    db: &Db,
+    unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     plans: Vec<Plan>,
@@ -91,7 +91,7 @@ pub(crate) fn run_seen(
         .map(|tried| {
             let place_count = number_places(&mut tried.plan.root);
             take_one_by_one(&mut tried.plan.root);
-            Env::new(db, collection, query, &size, place_count)
+            Env::new(unit, collection, query, &size, place_count)
         })
         .collect();
     let mut shown = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::{ByteSlice, DocBuf, DocWriter, ObjectId, Value};
-use marula_db::Db;
+use marula_db::{Db, Unit};
 use marula_error::{Result, errors};
 use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
@@ -32,6 +32,8 @@ errors! {
 pub struct Context<'a> {
     /// What all connections share.
     pub server: &'a Arc<Server>,
+    /// What its operation reads and writes.
+    pub unit: Unit<'a>,
     /// The connection that the command came on.
     pub connection: &'a mut Connection,
     /// Where and why it runs.
@@ -156,6 +158,25 @@ impl Interrupt {
             return Err(disconnected());
         }
         Ok(())
+    }
+}
+
+/// What a command reads and writes, for work that outlives the borrow of its [`Context`].
+#[derive(Clone)]
+pub struct Work {
+    db: Arc<Db>,
+    operation: Arc<Operation>,
+}
+
+impl Work {
+    /// That of a command.
+    pub fn of(ctx: &Context<'_>) -> Self {
+        Work { db: ctx.server.db.clone(), operation: ctx.connection.operation.clone() }
+    }
+
+    /// The unit of work.
+    pub fn unit(&self) -> Unit<'_> {
+        Unit::new(&self.db).tallied(&self.operation.tally)
     }
 }
 

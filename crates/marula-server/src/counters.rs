@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use marula_plan::executor::Examined;
+use marula_db::unit::Examined;
 
 use marula_db::latencies::Latencies;
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, ByteSlice, DocWriter, Value};
+use marula_db::unit::Detail;
 use marula_db::usage::Use;
-use marula_db::{current, key_changes};
+use marula_db::{Unit, current};
 use marula_error::{Error, codes, errors};
-use marula_plan::tally::{self, Detail};
 use marula_query::context::Interrupt as QueryInterrupt;
 use marula_query::meter;
 use marula_query::quick::Cost;
@@ -221,16 +221,13 @@ fn run(
         describe(connection, request);
     }
     let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
-    let stamp_before = command.takes_write_concern.then(|| server.db.store().newest_stamp());
+    let stamp_before = command.takes_write_concern.then(|| server.db.moment());
     let operation = connection.operation.clone();
     // A call that goes on after a wait took its time from here.
     let began = if is_first(call) { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
-    tally::start(detail(request, on_pool, is_profiled));
-    key_changes::take();
-    if on_pool {
-        tally::announce_to(operation.clone());
-    }
+    operation.tally.start(detail(request, on_pool, is_profiled));
+    let unit = Unit::new(&server.db).tallied(&operation.tally);
     let interrupt = on_pool.then(|| {
         let disconnected = connection.peer.disconnected.clone();
         QueryInterrupt::new(Interrupt::new(operation.clone(), deadline, disconnected))
@@ -242,6 +239,7 @@ fn run(
     let needs = Vec::new();
     let mut context = Context {
         server,
+        unit,
         connection,
         call,
         deadline,
@@ -314,20 +312,20 @@ fn run(
     };
     let Context { connection, statements, origin, .. } = context;
     if !matches!(step, Step::ToPool(_) | Step::Retry(..)) {
-        let mut examined = tally::examined();
+        let mut examined = operation.tally.examined();
         if let Some(statements) = &statements {
-            examined.keys += statements.examined().keys;
-            examined.docs += statements.examined().docs;
+            examined += statements.examined();
         }
         server.counters.examined(examined);
         let spent = began.elapsed();
         if server.profiling.concerns(spent)
             && let Some(written) = reply.written()
         {
-            let told = tally::take_told();
+            let told = operation.tally.take_told();
             let now_ms = server.now_ms();
             let (took, reply) = (spent, written);
-            let changed = statements.as_ref().map_or_else(key_changes::take, Statements::changed);
+            let changed =
+                statements.as_ref().map_or_else(|| operation.tally.changed(), Statements::changed);
             let ended = Ended {
                 server,
                 connection,
@@ -396,7 +394,7 @@ fn refuse_transaction(server: &Server, request: &Request<'_>, transaction: Trans
     if transaction == Transaction::Starts {
         return no_transactions();
     }
-    match server.db.sessions().newest_number(server.db.store(), lsid.key()) {
+    match server.db.sessions().newest_number(Unit::new(&server.db).view(), lsid.key()) {
         Ok(newest) => no_such_transaction(number, newest.unwrap_or(-1))
             .with_label("TransientTransactionError"),
         Err(error) => error,
@@ -418,7 +416,7 @@ fn finish(
     }
     append_tail(server, &mut body);
     drop(body);
-    let stamp = server.db.store().newest_stamp();
+    let stamp = server.db.moment();
     match concern {
         // Also a write that changed nothing may rest on another's that is not yet on disk; only where
         // there was none at all is there nothing to wait for.
@@ -439,7 +437,7 @@ fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
                 wake.hang_up();
             }
         };
-        server.db.store().on_sync(stamp, Box::new(done));
+        server.db.on_sync(stamp, Box::new(done));
     })
 }
 

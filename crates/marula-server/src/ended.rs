@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use marula_bson::ext_json::{self, Mode};
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
-use marula_db::key_changes::{self, KeyChanges};
+use marula_db::unit::{Detail, Examined, KeyChanges, Tally, Told};
 use marula_error::codes::Code;
 use marula_error::{Error, Result};
-use marula_plan::executor::Examined;
 use marula_plan::shape::hash_text;
-use marula_plan::tally::{self, Detail, Told};
 
 use crate::command::Kind;
 use crate::connection::Connection;
@@ -64,16 +62,14 @@ impl Statements {
         Statements { done: Vec::new(), began: Instant::now(), examined, changed }
     }
 
-    /// Notes that a statement has ended; what follows is the next one's.
-    pub fn note(&mut self, command: DocBuf, outcome: Result<Counts, Error>) {
-        let examined = tally::examined();
-        self.examined.keys += examined.keys;
-        self.examined.docs += examined.docs;
-        let changed = key_changes::take();
+    /// Notes that a statement has ended, of which `tally` tells; what follows is the next one's.
+    pub fn note(&mut self, command: DocBuf, outcome: Result<Counts, Error>, tally: &Tally) {
+        let (examined, changed) = (tally.examined(), tally.changed());
+        self.examined += examined;
         self.changed += changed;
-        let (told, took) = (tally::take_told(), self.began.elapsed());
+        let (told, took) = (tally.take_told(), self.began.elapsed());
         self.done.push(Statement { command, examined, changed, told, took, outcome });
-        tally::start(Detail::stages(|_| None));
+        tally.start(Detail::stages(|_| None));
         self.began = Instant::now();
     }
 
@@ -295,10 +291,12 @@ impl Ended<'_, '_> {
         let Some(told) = told else { return };
         let command = self.request.command;
         // A write by `_id` is not planned.
-        let Some(shape) = told.shape.filter(|_| !(told.is_by_id && command.writes)) else { return };
-        out.append("queryHash", hash_text(shape.query).as_str());
+        let Some(hashes) = told.hashes.filter(|_| !(told.is_by_id && command.writes)) else {
+            return;
+        };
+        out.append("queryHash", hash_text(hashes.query).as_str());
         if told.may_be_remembered {
-            out.append("planCacheKey", hash_text(shape.plan).as_str());
+            out.append("planCacheKey", hash_text(hashes.plan).as_str());
         }
         if matches!(command.name, "find" | "aggregate" | "distinct") {
             out.append("queryFramework", "classic");

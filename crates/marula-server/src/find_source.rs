@@ -113,7 +113,7 @@ impl Source for FindSource {
             scratch,
         };
         let is_plain = shown.projection.is_none() && !shown.return_key && !shown.show_record_id;
-        let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+        let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
             let bytes = if is_plain { found.doc.as_bytes() } else { shown.write(found)? };
             if batch.count() > 0 && batch.size() + bytes.len() > BATCH_BYTES_MAX {
                 return Ok(Emit::Full);

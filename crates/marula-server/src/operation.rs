@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 
 use marula_bson::{Doc, DocBuf};
+use marula_db::unit::Tally;
 use marula_error::{Error, codes, errors};
-use marula_plan::tally::Listener;
 use parking_lot::Mutex;
 
 use crate::auth::name::Name;
@@ -32,6 +32,8 @@ pub struct Operation {
     pub connection_id: u64,
     /// The client.
     pub peer: Peer,
+    /// What it has looked at and written.
+    pub tally: Tally,
     /// Zero while idle.
     op_id: AtomicU32,
     /// Which command it is, by its index in the table.
@@ -62,8 +64,6 @@ pub struct Detail {
     pub body: DocBuf,
     /// The session.
     pub lsid: Option<Lsid>,
-    /// What the plan is, once there is one.
-    pub plan_summary: Option<String>,
     /// How far it is, where it is work that tells so.
     pub progress: Option<Progress>,
 }
@@ -95,6 +95,8 @@ pub struct Report {
     pub waits_for_lock: bool,
     /// Its command, when it runs on the pool.
     pub detail: Option<Detail>,
+    /// The plan in a line, once there is one.
+    pub plan_summary: Option<String>,
     /// What the client has said of itself.
     pub metadata: Option<DocBuf>,
     /// Whose the connection is.
@@ -152,8 +154,7 @@ impl Operation {
     ) {
         let body = shown_command::kept(command, body);
         self.is_described.store(true, Ordering::Relaxed);
-        *self.detail.lock() =
-            Some(Detail { command, ns, body, lsid, plan_summary: None, progress: None });
+        *self.detail.lock() = Some(Detail { command, ns, body, lsid, progress: None });
     }
 
     /// The namespace, or the database, of the command that runs, where it is described.
@@ -230,16 +231,9 @@ impl Operation {
             is_killed: self.killed.load(Ordering::Relaxed) != 0,
             waits_for_lock: self.waits_for_lock.load(Ordering::Relaxed),
             detail: self.detail.lock().clone(),
+            plan_summary: self.tally.summary(),
             metadata: self.metadata.lock().clone(),
             user: self.user.lock().clone(),
-        }
-    }
-}
-
-impl Listener for Operation {
-    fn plan_begins(&self, summary: String) {
-        if let Some(detail) = &mut *self.detail.lock() {
-            detail.plan_summary = Some(summary);
         }
     }
 }
@@ -258,6 +252,7 @@ impl Operations {
         let operation = Arc::new(Operation {
             connection_id,
             peer,
+            tally: Tally::default(),
             op_id: AtomicU32::new(0),
             command: AtomicUsize::new(0),
             is_described: AtomicBool::new(false),

@@ -23,8 +23,9 @@ use marula_query::stage::{
 };
 use marula_query::text;
 use marula_query::update::EmptyTimestamps;
+use parking_lot::Mutex;
 
-use crate::context::{Context, Watch};
+use crate::context::{Context, Watch, Work};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::geo_near::{self, Search};
 use crate::pipeline_writes::Writer;
@@ -44,6 +45,8 @@ pub struct Surroundings {
     database: String,
     server: Arc<Server>,
     context: Arc<QueryContext>,
+    /// What the command that reads it now works with.
+    work: Mutex<Work>,
     writer: Writer,
     sight: Sight,
 }
@@ -59,11 +62,23 @@ impl Surroundings {
         Surroundings {
             database: ns.db().to_owned(),
             server: ctx.server.clone(),
-            writer: Writer::new(db.clone(), context.clone(), bypass_validation, ctx.user_writes()),
+            work: Mutex::new(Work::of(ctx)),
+            writer: Writer::new(ctx, context.clone(), bypass_validation),
             db,
             context,
             sight: Sight::of(ctx),
         }
+    }
+
+    /// The pipeline goes on in another command.
+    fn renew(&self, ctx: &Context<'_>) {
+        Watch::renew(&self.context, ctx);
+        *self.work.lock() = Work::of(ctx);
+    }
+
+    /// What the command that reads it now works with.
+    fn work(&self) -> Work {
+        self.work.lock().clone()
     }
 
     /// What the stages of a pipeline run in.
@@ -223,7 +238,7 @@ impl cursor::Source for PipelineSource {
         documents_max: usize,
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled> {
-        Watch::renew(&self.surroundings.context, ctx);
+        self.surroundings.renew(ctx);
         self.reads.as_ref().map_or(Ok(()), Reads::check)?;
         while batch.count() < documents_max {
             if !self.is_held {
@@ -391,8 +406,9 @@ fn plan_of_front(
     let needs = || projection_of(rest, is_sorted);
     let collation = WordedCollation::InFull;
     let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
-    let db = &surroundings.db;
-    let chosen = choice::choose(db, collection, query, &wording, Patience::Long, &mut interrupt)?;
+    let work = surroundings.work();
+    let unit = work.unit();
+    let chosen = choice::choose(unit, collection, query, &wording, Patience::Long, &mut interrupt)?;
     Ok(chosen.expect("who may wait gets a plan"))
 }
 
@@ -596,8 +612,9 @@ impl CollectionSource {
         let wants_key = self.wants_key;
         let (search, fields) = (&self.search, &self.fields);
         let surroundings = &self.surroundings;
+        let work = surroundings.work();
         let end = self.execution.run(
-            &surroundings.db,
+            work.unit(),
             &mut || surroundings.check_interrupt(),
             &mut |found| {
                 let mut nearest = None;

@@ -13,6 +13,7 @@ use marula_query::filter::Filter;
 use marula_query::stage::Replacement;
 use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
 
+use crate::context::{Context, Work};
 use crate::time_series;
 use crate::update_one::change_if_matching;
 use crate::writes;
@@ -32,24 +33,21 @@ const GATHERED_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Where and how a pipeline writes.
 pub struct Writer {
     db: Arc<Db>,
+    work: Work,
     context: Arc<QueryContext>,
     bypass_validation: bool,
     user_writes: UserWrites,
 }
 
 impl Writer {
-    /// A writer for an operation in `context`.
-    pub fn new(
-        db: Arc<Db>,
-        context: Arc<QueryContext>,
-        bypass_validation: bool,
-        user_writes: UserWrites,
-    ) -> Self {
-        Writer { db, context, bypass_validation, user_writes }
+    /// A writer for the operation of a command.
+    pub fn new(ctx: &Context<'_>, context: Arc<QueryContext>, bypass_validation: bool) -> Self {
+        let (db, work, user_writes) = (ctx.server.db.clone(), Work::of(ctx), ctx.user_writes());
+        Writer { db, work, context, bypass_validation, user_writes }
     }
 
     fn op(&self) -> WriteOp<'_> {
-        let mut op = WriteOp::new(&self.db, self.context.now_ms);
+        let mut op = WriteOp::new(self.work.unit(), self.context.now_ms);
         op.bypass_validation = self.bypass_validation;
         op.user_writes = self.user_writes;
         op
@@ -120,6 +118,7 @@ impl Writer {
     ) -> Beside {
         let writer = Writer {
             db: self.db.clone(),
+            work: self.work.clone(),
             context: self.context.clone(),
             bypass_validation: self.bypass_validation,
             user_writes: self.user_writes,
@@ -204,7 +203,7 @@ impl Writer {
         let mut record = None;
         let mut check =
             || self.context.interrupt.as_ref().map_or(Ok(()), |interrupt| interrupt.check());
-        execution.run(&self.db, &mut check, &mut |found| {
+        execution.run(self.work.unit(), &mut check, &mut |found| {
             record = Some(RecordKey::new(found.record));
             Ok(Emit::Enough)
         })?;

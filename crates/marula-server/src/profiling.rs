@@ -13,7 +13,7 @@ use std::time::Duration;
 use marula_bson::{DocBuf, doc};
 use marula_db::catalog::options::CollectionOptions;
 use marula_db::write::InsertReport;
-use marula_db::{Namespace, WriteOp};
+use marula_db::{Namespace, Unit, WriteOp};
 use marula_error::Result;
 use marula_query::filter::Filter;
 use parking_lot::{Mutex, MutexGuard};
@@ -156,7 +156,7 @@ pub fn record(server: &Server, db: &str, entry: &DocBuf) -> Result<()> {
         return Ok(());
     };
     let mut report = InsertReport::default();
-    WriteOp::new(&server.db, server.now_ms()).insert(
+    WriteOp::new(Unit::new(&server.db), server.now_ms()).insert(
         &collection,
         &mut std::iter::once(entry.as_doc()),
         true,

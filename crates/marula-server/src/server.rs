@@ -170,7 +170,7 @@ impl Server {
         let last_ms = self.records_expired_ms.load(Ordering::Relaxed);
         if now_ms - last_ms >= RECORDS_EXPIRE_EVERY_MS {
             self.records_expired_ms.store(now_ms, Ordering::Relaxed);
-            if let Err(error) = self.db.sessions().expire(self.db.store(), oldest_ms) {
+            if let Err(error) = self.db.expire_sessions(oldest_ms) {
                 tracing::warn!(%error, "records of retryable writes could not be cleared; tried again later");
             }
         }

@@ -1,6 +1,5 @@
 //! How much of the disk collections and indexes take.
 
-use marula_db::storage_error::ForClient;
 use marula_db::{Collection, Db};
 use marula_error::Result;
 use marula_storage::Space;
@@ -48,6 +47,6 @@ pub fn of_database(db: &Db, name: &str) -> Result<i64> {
 }
 
 fn of_range(db: &Db, space: Space, ident: marula_db::keys::Ident) -> Result<i64> {
-    let stats = db.store().range_stats(space, &ident.range()).for_client()?;
+    let stats = db.range_stats(space, ident)?;
     Ok(i64::try_from(stats.disk_bytes).unwrap_or(i64::MAX))
 }

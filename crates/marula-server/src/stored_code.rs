@@ -1,7 +1,7 @@
 //! What a database keeps for the JavaScript of `$where` and `mapReduce`: the documents of its `system.js`.
 
 use marula_bson::{DocBuf, DocWriter, Type, Value};
-use marula_db::{Db, Namespace};
+use marula_db::{Db, Namespace, Unit};
 use marula_error::{Result, errors};
 use marula_storage::Direction;
 
@@ -19,7 +19,7 @@ pub(crate) fn read(db: &Db, database: &str) -> Result<DocBuf> {
     let Some(collection) = db.collection(&ns) else { return Ok(DocBuf::new()) };
     let mut bytes = Vec::new();
     let mut found = DocWriter::new(&mut bytes);
-    let mut cursor = collection.scan(db.store(), Direction::Forward)?;
+    let mut cursor = collection.scan(Unit::new(db).view(), Direction::Forward)?;
     while cursor.advance()? {
         let doc = cursor.doc();
         let id = doc.get("_id").unwrap_or(Value::Null);

@@ -261,9 +261,9 @@ impl Job<'_> {
             sort: statement.sort,
             ..Wording::of_update(statement.query, statement.collation)
         };
-        let db = &ctx.server.db;
         let patience = Patience::all_or_none(may_wait);
-        let chosen = choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;
+        let chosen =
+            choice::choose(ctx.unit, collection, query, &wording, patience, &mut interrupt)?;
         Ok(chosen.map(|(plan, query)| Execution::new(collection.clone(), plan, query)))
     }
 
@@ -299,7 +299,7 @@ pub fn change_if_matching(
 /// Errors: `WriteConflict` where it takes longer than the thread may.
 pub fn next_record(ctx: &Context<'_>, execution: &mut Execution) -> Result<Option<RecordKey>> {
     let mut record = None;
-    let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+    let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         record = Some(RecordKey::new(found.record));
         Ok(Emit::Enough)
     })?;
@@ -314,7 +314,7 @@ pub fn next_record(ctx: &Context<'_>, execution: &mut Execution) -> Result<Optio
 /// written all the same.
 pub fn gather(ctx: &Context<'_>, execution: &mut Execution) -> (Vec<RecordKey>, Result<End>) {
     let mut records = Vec::new();
-    let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+    let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         records.push(RecordKey::new(found.record));
         Ok(if records.len() < GATHERED_MAX { Emit::Taken } else { Emit::Enough })
     });

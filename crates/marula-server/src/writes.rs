@@ -50,16 +50,15 @@ impl Context<'_> {
 ///
 /// Errors: a number older than the session's newest.
 pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
-    let db = &*ctx.server.db;
-    let mut op = WriteOp::new(db, ctx.now_ms);
+    let mut op = WriteOp::new(ctx.unit, ctx.now_ms);
     op.may_wait = ctx.may_wait();
     op.user_writes = ctx.user_writes();
     if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
-        let sessions = db.sessions();
+        let sessions = ctx.server.db.sessions();
         op.numbered = if ctx.may_wait() {
-            Some(sessions.begin(db.store(), lsid.key(), number, ctx.now_ms)?)
+            Some(sessions.begin(ctx.unit.view(), lsid.key(), number, ctx.now_ms)?)
         } else {
-            sessions.try_begin(db.store(), lsid.key(), number, ctx.now_ms)?
+            sessions.try_begin(ctx.unit.view(), lsid.key(), number, ctx.now_ms)?
         };
         if op.numbered.is_none() {
             return Ok(None);

@@ -15,6 +15,6 @@ pub mod memory;
 pub mod contract;
 
 pub use store::{
-    Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, Looked, RangeStats, Read, Result, Space,
-    Stamp, Store, Txn, Values,
+    Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, Looked, RangeStats, Result, Space, Stamp,
+    Store, Txn, Values, View,
 };

@@ -1,6 +1,6 @@
 //! What an engine promises.
 //!
-//! Nouns: a *key* and a *value* are bytes; a [`Space`] is one of a few fixed key spaces; a [`Read`] sees
+//! Nouns: a *key* and a *value* are bytes; a [`Space`] is one of a few fixed key spaces; a [`View`] sees
 //! committed data; a [`Txn`] buffers blind writes and commits them at once; a [`Stamp`] orders commits.
 
 use std::fmt;
@@ -25,8 +25,41 @@ impl Space {
 }
 
 /// Orders commits: a commit that starts after another has ended has the greater stamp.
+///
+/// A store over several machines gives one version to all that commit together, and an order among them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Stamp(pub u64);
+pub struct Stamp {
+    /// The version of the store that the commit has made.
+    pub version: u64,
+    /// Which of the commits of that version it is; zero where each makes a version of its own.
+    pub order: u16,
+}
+
+impl Stamp {
+    /// How many bytes a stamp takes as part of a key.
+    pub const BYTES: usize = size_of::<u64>() + size_of::<u16>();
+
+    /// The stamp of the only commit of a version.
+    pub fn of_version(version: u64) -> Self {
+        Stamp { version, order: 0 }
+    }
+
+    /// The stamp as part of a key: keys are in the order of commits.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let (version, order) = bytes.split_at_mut(size_of::<u64>());
+        version.copy_from_slice(&self.version.to_be_bytes());
+        order.copy_from_slice(&self.order.to_be_bytes());
+        bytes
+    }
+
+    /// The stamp that was written so.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, order @ ..] = bytes;
+        let version = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        Stamp { version, order: u16::from_be_bytes(order) }
+    }
+}
 
 /// Keys from `start`, included, to `end`, excluded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,11 +184,23 @@ impl From<io::Error> for Error {
 /// A result of the store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reads of committed data: of the newest (a [`Store`]) or of one moment (a [`Store::snapshot`]).
+/// What a read sees: all that is committed at the time of each read (a [`Store`]), or what was at one moment
+/// ([`Store::view`]).
 ///
 /// Values are shown, not handed out: `visit` sees the bytes where the engine holds them (a pinned cache
 /// block), and what it keeps it copies. `visit` must not call the store.
-pub trait Read: Send + Sync {
+pub trait View: Send + Sync {
+    /// The stamp of the newest commit that it shows, of those to which stamps have been told.
+    fn moment(&self) -> Stamp;
+
+    /// Whether it shows one moment for ever; another shows more with each commit.
+    fn is_fixed(&self) -> bool;
+
+    /// Whether it may show more now than it did at its moment `since`.
+    fn has_moved(&self, since: Stamp) -> bool {
+        self.moment() != since
+    }
+
     /// Shows the value of `key`; answers whether there is one.
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
@@ -174,7 +219,7 @@ pub trait Read: Send + Sync {
     ) -> Result<Box<dyn Cursor + 'r>>;
 }
 
-/// The values that [`Read::get_many`] has read. They stay where the engine holds them (pinned cache blocks) until this is
+/// The values that [`View::get_many`] has read. They stay where the engine holds them (pinned cache blocks) until this is
 /// dropped: let it go soon.
 pub trait Values {
     /// What was found of the key at `place`. Panics when there was no such key.
@@ -188,7 +233,7 @@ pub enum Looked<'v> {
     Found(&'v [u8]),
     /// It is not stored.
     Absent,
-    /// It was not read, because it would have taken too much memory or failed: ask [`Read::get`], which tells why.
+    /// It was not read, because it would have taken too much memory or failed: ask [`View::get`], which tells why.
     Unread,
 }
 
@@ -237,11 +282,17 @@ pub const GUARD_WAIT: Duration = Duration::from_millis(100);
 
 /// Buffered writes that become visible together, or not at all. Dropping it without a commit undoes it.
 ///
-/// Writes are blind and reads do not see them. Reads add no conflicts: what must not change under the
-/// transaction is guarded first, then read through the store.
+/// Writes are blind. Reads add no conflicts: what must not change under the transaction is guarded first, then read
+/// in [`Txn::view`].
 pub trait Txn: Send {
+    /// What the transaction decides by: what it shows of guarded keys stays so until the transaction ends.
+    fn view(&self) -> &dyn View;
+
     /// Claims `keys` until the transaction ends: no other transaction that guards one of them commits
-    /// meanwhile, and what the store shows of them after this call stays so.
+    /// meanwhile, and what [`Txn::view`] shows of them after this call stays so.
+    ///
+    /// In a transaction that was begun *since* a view ([`Store::begin_since`]) it also claims that the keys are as they
+    /// were there, and answers [`Error::Conflict`] where one is not.
     ///
     /// An engine of one process takes latches here, waiting a bounded time for each; a distributed one
     /// notes read conflicts. Several keys that are known together go in one call: it takes them in one
@@ -280,19 +331,45 @@ pub trait Txn: Send {
     fn commit(self: Box<Self>) -> Result<Stamp>;
 }
 
-/// A store: an engine opened on some data.
-pub trait Store: Read + 'static {
+/// A store: an engine opened on some data. As a [`View`] it is the newest one, which moves.
+pub trait Store: View + 'static {
     /// What the engine can take.
     fn caps(&self) -> &Caps;
 
-    /// A view of one moment. It holds back the removal of what was overwritten since, so let it go soon.
-    fn snapshot(&self) -> Result<Box<dyn Read + '_>>;
+    /// A view of this moment, which keeps the store alive. It holds back the removal of what is overwritten and dropped
+    /// from now on, so let it go soon.
+    fn view(self: Arc<Self>) -> Result<Arc<dyn View>>;
 
-    /// A view of one moment that keeps its store alive: for a client's transaction, which spans commands.
-    fn snapshot_owned(self: Arc<Self>) -> Result<Box<dyn Read>>;
-
-    /// Starts a transaction.
+    /// Starts a transaction that decides by the newest state.
     fn begin(&self) -> Box<dyn Txn + '_>;
+
+    /// Starts a transaction that decides by `view`, a view of this store: it guards only keys that are as they were there.
+    fn begin_since<'s>(&'s self, view: &'s dyn View) -> Box<dyn Txn + 's>;
+
+    /// Whether a key has another value now than in `view`, or has one where it had none, or the other way round.
+    fn changed_since(&self, space: Space, key: &[u8], view: &dyn View) -> Result<bool> {
+        let mut old = None;
+        view.get(space, key, &mut |value| old = Some(value.to_vec()))?;
+        let mut is_same = false;
+        let is_there = self.get(space, key, &mut |new| is_same = old.as_deref() == Some(new))?;
+        Ok(!is_same && (is_there || old.is_some()))
+    }
+
+    /// Checks that keys are as they were in `view`.
+    ///
+    /// Errors: [`Error::Conflict`].
+    fn check_unchanged(&self, keys: &[(Space, &[u8])], view: &dyn View) -> Result<()> {
+        // Nothing has been committed since: nothing has changed.
+        if !self.has_moved(view.moment()) {
+            return Ok(());
+        }
+        for (space, key) in keys {
+            if self.changed_since(*space, key, view)? {
+                return Err(Error::Conflict);
+            }
+        }
+        Ok(())
+    }
 
     /// Waits until every commit up to `stamp` survives a power failure. All who wait share one sync.
     fn sync(&self, stamp: Stamp) -> Result<()>;
@@ -300,9 +377,6 @@ pub trait Store: Read + 'static {
     /// Calls `done` from another thread once [`Store::sync`] of `stamp` would return; at once when it would
     /// not wait. For those who must not hold their thread.
     fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>);
-
-    /// The stamp of the newest commit.
-    fn newest_stamp(&self) -> Stamp;
 
     /// Adds sorted, unique keys to an empty part of a space at once, past the log (an index build, a
     /// restore). Visible and safe as after [`Txn::commit`]. `next` writes the next key and value into the
@@ -313,8 +387,9 @@ pub trait Store: Read + 'static {
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Removes a range that nobody reads any more (a dropped collection) and gives its disk space back
-    /// soon. Takes time with the size of the range at worst; call it from the background. Idempotent.
+    /// Removes a range that nobody reads any more (a dropped collection) but in views of earlier moments, where it stays
+    /// readable; gives its disk space back soon, or once those are gone. Takes time with the size of the range at worst:
+    /// call it from the background. Idempotent.
     fn drop_range(&self, space: Space, range: &KeyRange) -> Result<()>;
 
     /// Rewrites a range in its most compact form; as long as it takes. `progress` is called now and then

@@ -63,7 +63,7 @@ fn check(
         }
         Ok(())
     };
-    match validate::check(db.store(), collection, &mut go_on) {
+    match validate::check(db, collection, &mut go_on) {
         Ok(report) => {
             faults.extend(report.errors.iter().map(|fault| format!("{ns}: {fault}")));
             if report.errors_omitted > 0 {

@@ -111,7 +111,7 @@ impl Target {
         tracing::warn!(signal, "ending at once: a second signal has come");
         // What clients were told is written is in the log; what they were not told may be too.
         if let Some(store) = self.store.upgrade()
-            && let Err(error) = store.sync(store.newest_stamp())
+            && let Err(error) = store.sync(store.moment())
         {
             tracing::error!(%error, "the last sync failed");
         }

@@ -14,13 +14,14 @@ use std::sync::atomic::Ordering;
 
 use marula_bson::Doc;
 use marula_error::Result;
-use marula_storage::{KeyRange, Space, Txn};
+use marula_storage::{KeyRange, Space};
 
 use super::Build;
 use super::run::{ABSENT, PREFIX_BYTES, PRESENT, byte, encode_value};
 use crate::collection::State;
 use crate::index::{Index, KeyMaker, KeySet, Multikey};
 use crate::keys::Ident;
+use crate::unit::Write;
 
 /// Before the side table of a build, under its scratch ident.
 const SIDE: u8 = 0x01;
@@ -102,15 +103,14 @@ impl Notes {
         Ok(())
     }
 
-    /// Puts the notes into the transaction of their write. Its multikey marks are added to `marks`.
-    pub(crate) fn put(&mut self, txn: &mut dyn Txn, marks: &mut Vec<(Arc<Index>, Multikey)>) {
+    /// Puts the notes into the write that they are of.
+    pub(crate) fn put(&mut self, write: &mut Write<'_>) {
         for (key, value) in self.puts.drain(..) {
-            txn.put(Space::Indexes, &key, &value);
+            write.txn().put(Space::Indexes, &key, &value);
         }
-        for (index, multikey) in &self.marks {
-            index.mark_multikey(multikey, txn);
+        for (index, multikey) in self.marks.drain(..) {
+            write.mark(&index, &multikey);
         }
-        marks.append(&mut self.marks);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::collection::Collection;
 use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 use crate::write::{Change, InsertReport, WriteOp, Written};
 
 const CLUSTERED: &str = "clustered";
@@ -38,7 +39,7 @@ fn fill(kind: &str, count: i32) -> (Arc<Db>, Arc<Collection>) {
 fn insert(db: &Db, collection: &Collection, doc: &DocBuf) {
     let mut report = InsertReport::default();
     let mut docs = std::iter::once(doc.as_doc());
-    WriteOp::new(db, 0).insert(collection, &mut docs, true, &mut report).unwrap();
+    WriteOp::new(Unit::new(db), 0).insert(collection, &mut docs, true, &mut report).unwrap();
     assert_eq!(report.inserted, 1, "{:?}", report.errors);
 }
 
@@ -52,12 +53,14 @@ fn replace(db: &Db, collection: &Collection, id: i32, with: &DocBuf) -> Written 
         out.extend_from_slice(with);
         Ok(Change::Replace(Touched::All))
     };
-    WriteOp::new(db, 0).update(collection, &record, &mut change, None).unwrap()
+    WriteOp::new(Unit::new(db), 0).update(collection, &record, &mut change, None).unwrap()
 }
 
 fn delete(db: &Db, collection: &Collection, id: i32) {
     if let Some(record) = find(db, collection, id) {
-        WriteOp::new(db, 0).delete(collection, &record, &mut |_| Ok(true), None).unwrap();
+        WriteOp::new(Unit::new(db), 0)
+            .delete(collection, &record, &mut |_| Ok(true), None)
+            .unwrap();
     }
 }
 
@@ -97,7 +100,7 @@ fn build(
 
 #[track_caller]
 fn assert_sound(db: &Db, collection: &Collection) {
-    let report = crate::validate::check(db.store(), collection, &mut || Ok(())).unwrap();
+    let report = crate::validate::check(db, collection, &mut || Ok(())).unwrap();
     assert!(report.is_valid(), "{:?}", report.errors);
     assert!(collection.state().building.is_empty());
 }
@@ -242,7 +245,7 @@ fn what_cannot_be_indexed_is_refused_during_a_build() {
         let mut report = InsertReport::default();
         let parallel = doc! { "_id": -1, "a": [1, 2], "t": [1, 2] };
         let mut docs = std::iter::once(parallel.as_doc());
-        WriteOp::new(&db, 0).insert(&collection, &mut docs, true, &mut report).unwrap();
+        WriteOp::new(Unit::new(&db), 0).insert(&collection, &mut docs, true, &mut report).unwrap();
         assert_eq!(report.errors[0].1.code(), codes::CannotIndexParallelArrays);
         refusals += 1;
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use marula_bson::{Binary, Doc, DocBuf, Value};
 use marula_error::{Result, errors};
-use marula_storage::Read;
+use marula_storage::View;
 
 use super::options::CollectionOptions;
 use crate::collection::State;
@@ -55,7 +55,7 @@ pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
 }
 
 /// Reads an entry back, with the multikey marks of its indexes.
-pub fn decode(bytes: &[u8], store: &dyn Read) -> Result<Entry> {
+pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {
     let doc = marula_bson::validate::validate(bytes, marula_bson::validate::Limits::MESSAGE)
         .map_err(|malformed| damaged_entry(&malformed.to_string()))?;
     let ns =

@@ -11,6 +11,7 @@ use crate::collection::Collection;
 use crate::db::Db;
 use crate::keys::RecordKey;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 use crate::write::{InsertReport, WriteOp};
 
 /// The collection's name in every database.
@@ -28,7 +29,7 @@ impl Db {
             (None, Some(_)) => self.create_locked(next_ident, &views, Default::default())?,
             (None, None) => return Ok(()),
         };
-        let mut op = WriteOp::new(self, 0);
+        let mut op = WriteOp::new(Unit::new(self), 0);
         let record =
             shown.find_id(self.store(), Value::String(ns.as_str().into()), &mut Vec::new())?;
         if let Some(record) = record {
@@ -52,7 +53,7 @@ impl Db {
             let Some(shown) = self.collection(&Namespace::new(&database, SYSTEM_VIEWS)?) else {
                 continue;
             };
-            let mut op = WriteOp::new(self, 0);
+            let mut op = WriteOp::new(Unit::new(self), 0);
             for record in self.stale_views(&shown)? {
                 op.delete(&shown, &record, &mut |_| Ok(true), None)?;
             }

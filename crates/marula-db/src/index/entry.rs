@@ -5,12 +5,11 @@
 
 use marula_bson::DocWriter;
 use marula_bson::key_string::KeyStringReader;
-use marula_storage::{Space, Txn};
 
 use super::{Index, IndexKind};
 use crate::collection::Shape;
-use crate::key_changes;
 use crate::keys::{IDENT_BYTES, RecordKey};
+use crate::unit::Write;
 
 /// The bytes of a record id.
 const RECORD_ID_BYTES: usize = 8;
@@ -99,10 +98,10 @@ pub struct EntryWriter {
 }
 
 impl EntryWriter {
-    /// Adds the entry to `txn`.
-    pub fn put(
+    /// Adds the entry to `write`.
+    pub(crate) fn put(
         &mut self,
-        txn: &mut dyn Txn,
+        write: &mut Write<'_>,
         index: &Index,
         shape: Shape,
         (key, type_bits): (&[u8], &[u8]),
@@ -110,15 +109,19 @@ impl EntryWriter {
     ) {
         encode_key(index, key, record, &mut self.key);
         encode_value(index, shape, record, type_bits, &mut self.value);
-        txn.put(Space::Indexes, &self.key, &self.value);
-        key_changes::note(Some(1), None);
+        write.put_entry(&self.key, &self.value);
     }
 
-    /// Removes the entry in `txn`.
-    pub fn delete(&mut self, txn: &mut dyn Txn, index: &Index, key: &[u8], record: &[u8]) {
+    /// Removes the entry in `write`.
+    pub(crate) fn delete(
+        &mut self,
+        write: &mut Write<'_>,
+        index: &Index,
+        key: &[u8],
+        record: &[u8],
+    ) {
         encode_key(index, key, record, &mut self.key);
-        txn.delete(Space::Indexes, &self.key);
-        key_changes::note(None, Some(1));
+        write.delete_entry(&self.key);
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use marula_bson::FieldPath;
-use marula_storage::{Read, Space, Txn};
+use marula_storage::{Space, Txn, View};
 
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
@@ -81,7 +81,7 @@ impl Index {
     }
 
     /// An index as the store has it: reads its multikey marks.
-    pub fn load(ident: Ident, spec: IndexSpec, store: &dyn Read) -> marula_error::Result<Self> {
+    pub fn load(ident: Ident, spec: IndexSpec, store: &dyn View) -> marula_error::Result<Self> {
         let index = Index::new(ident, spec);
         let prefix = multikey_prefix(ident);
         let range = marula_storage::KeyRange::prefix(&prefix);

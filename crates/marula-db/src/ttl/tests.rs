@@ -11,6 +11,7 @@ use crate::collection::Collection;
 use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 use crate::write::{InsertReport, WriteOp};
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -26,7 +27,7 @@ fn fill(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf]) -> (Db, Arc<C
         db.create_indexes(&collection, vec![spec], &mut || Ok(())).unwrap();
     }
     let mut report = InsertReport::default();
-    WriteOp::new(&db, 0)
+    WriteOp::new(Unit::new(&db), 0)
         .insert(&collection, &mut docs.iter().map(DocBuf::as_doc), true, &mut report)
         .unwrap();
     assert_eq!(report.inserted, docs.len());
@@ -46,7 +47,7 @@ fn check(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf], left: &[&str
     drop(cursor);
     assert_eq!(found, left);
     assert_eq!(deleted as usize, docs.len() - left.len());
-    let report = crate::validate::check(db.store(), &collection, &mut || Ok(())).unwrap();
+    let report = crate::validate::check(&db, &collection, &mut || Ok(())).unwrap();
     assert!(report.is_valid(), "{:?}", report.errors);
 }
 
@@ -156,7 +157,7 @@ fn buckets_expire_when_their_latest_measurement_has() {
     {
         let mut report = InsertReport::default();
         let mut docs = docs.iter().map(DocBuf::as_doc);
-        WriteOp::new(&db, NOW_MS)
+        WriteOp::new(Unit::new(&db), NOW_MS)
             .insert_measurements(&buckets, &mut docs, true, &mut report)
             .unwrap();
         assert!(report.errors.is_empty());

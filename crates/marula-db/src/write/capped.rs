@@ -2,13 +2,14 @@
 
 use marula_bson::Doc;
 use marula_error::Result;
-use marula_storage::{Direction, Space, Txn};
+use marula_storage::{Direction, Space};
 
 use super::WriteOp;
 use crate::catalog::options::Capped;
 use crate::collection::{Collection, State};
 use crate::index::KeySet;
 use crate::keys;
+use crate::unit::Write;
 
 /// What a transaction has added so far, or has removed.
 #[derive(Clone, Copy, Default)]
@@ -17,13 +18,13 @@ pub(super) struct Added {
     pub(super) bytes: i64,
 }
 
-/// Removes the oldest documents until the collection, with what `txn` adds to it, is within its bounds.
+/// Removes the oldest documents until the collection, with what `write` adds to it, is within its bounds.
 ///
-/// The caller holds `collection.capped`, so the counters do not move. Documents that `txn` itself adds are not
+/// The caller holds `collection.capped`, so the counters do not move. Documents that `write` itself adds are not
 /// removed: one transaction is far smaller than a sensible bound, and the next insert makes up for it.
 pub(super) fn trim(
     op: &mut WriteOp<'_>,
-    txn: &mut dyn Txn,
+    write: &mut Write<'_>,
     collection: &Collection,
     state: &State,
     bounds: Capped,
@@ -38,7 +39,7 @@ pub(super) fn trim(
     if !is_over(documents, bytes) {
         return Ok(removed);
     }
-    let db = op.db;
+    let db = op.unit.db();
     let mut cursor = collection.scan(db.store(), Direction::Forward)?;
     let mut index_keys = KeySet::default();
     while is_over(documents, bytes) && cursor.advance()? {
@@ -46,16 +47,16 @@ pub(super) fn trim(
         for index in &state.indexes {
             op.buffers.key_maker.make(index, doc, &mut index_keys)?;
             for (key, _) in index_keys.iter() {
-                op.buffers.entries.delete(txn, index, key, cursor.record());
+                op.buffers.entries.delete(write, index, key, cursor.record());
             }
         }
         if !state.building.is_empty() {
             op.buffers.notes.clear();
             op.buffers.notes.add(state, cursor.record(), Some(doc), None)?;
-            op.buffers.notes.put(txn, &mut op.buffers.marks);
+            op.buffers.notes.put(write);
         }
         keys::record_key(collection.ident(), cursor.record(), &mut op.buffers.key);
-        txn.delete(Space::Records, &op.buffers.key);
+        write.txn().delete(Space::Records, &op.buffers.key);
         let size = i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
         documents -= 1;
         bytes -= size;

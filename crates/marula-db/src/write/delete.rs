@@ -2,7 +2,7 @@
 
 use marula_bson::Doc;
 use marula_error::Result;
-use marula_storage::{Space, Txn};
+use marula_storage::Space;
 
 use super::WriteOp;
 use crate::collection::{Collection, State};
@@ -10,6 +10,7 @@ use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
 use crate::session::Done;
 use crate::storage_error::ForClient;
+use crate::unit::Write;
 
 impl WriteOp<'_> {
     /// Deletes the document of `record` when `is_wanted`, which is shown it as it is now, still says so.
@@ -31,19 +32,20 @@ impl WriteOp<'_> {
         is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
         statement: Option<(i32, &dyn Fn() -> Done)>,
     ) -> Result<bool> {
-        let db = self.db;
         let _shared = self.share(collection)?;
         let state = collection.state();
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
-        let mut txn = db.store().begin();
-        self.guard(&mut *txn, &[(Space::Records, &self.buffers.key)])?;
-        let Some(size) = self.remove(&mut *txn, collection, &state, record, is_wanted)? else {
+        let mut write = self.begin_guarding(&[(Space::Records, &self.buffers.key)])?;
+        let Some(size) = self.remove(&mut write, collection, &state, record, is_wanted)? else {
             return Ok(false);
         };
         self.user_writes.check_collection(collection)?;
-        match statement {
-            Some((number, done)) => self.commit(collection, txn, -1, -size, &[(number, done())])?,
-            None => self.commit(collection, txn, -1, -size, &[])?,
+        write.count(collection, -1, -size);
+        match (statement, &mut self.numbered) {
+            (Some((number, done)), Some(numbered)) => {
+                write.commit_recorded(numbered, &[(number, done())])?;
+            }
+            _ => write.commit()?,
         }
         Ok(true)
     }
@@ -65,7 +67,6 @@ impl WriteOp<'_> {
         records: &[RecordKey],
         is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
     ) -> Result<u64> {
-        let db = self.db;
         let _shared = self.share(collection)?;
         let state = collection.state();
         let store_keys: Vec<Vec<u8>> = records
@@ -78,32 +79,32 @@ impl WriteOp<'_> {
             .collect();
         let guards: Vec<(Space, &[u8])> =
             store_keys.iter().map(|key| (Space::Records, key.as_slice())).collect();
-        let mut txn = db.store().begin();
-        self.guard(&mut *txn, &guards)?;
+        let mut write = self.begin_guarding(&guards)?;
         let (mut documents, mut bytes) = (0, 0);
         for record in records {
-            if let Some(size) = self.remove(&mut *txn, collection, &state, record, is_wanted)? {
+            if let Some(size) = self.remove(&mut write, collection, &state, record, is_wanted)? {
                 documents += 1;
                 bytes += size;
             }
         }
         if documents > 0 {
-            self.commit(collection, txn, -documents, -bytes, &[])?;
+            write.count(collection, -documents, -bytes);
+            write.commit()?;
         }
         Ok(documents.unsigned_abs())
     }
 
-    /// Puts into `txn` that the document of `record`, which is guarded, goes with its index entries. Answers its size;
+    /// Puts into `write` that the document of `record`, which is guarded, goes with its index entries. Answers its size;
     /// `None` when there is none or it is not wanted.
     fn remove(
         &mut self,
-        txn: &mut dyn Txn,
+        write: &mut Write<'_>,
         collection: &Collection,
         state: &State,
         record: &RecordKey,
         is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
     ) -> Result<Option<i64>> {
-        let (db, limits) = (self.db, self.limits());
+        let limits = self.limits();
         let buffers = &mut self.buffers;
         keys::record_key(collection.ident(), record.as_bytes(), &mut buffers.key);
         let count = state.indexes.len();
@@ -130,16 +131,16 @@ impl WriteOp<'_> {
             Ok(Some(doc.as_bytes().len()))
         };
         let mut visit = |bytes: &[u8]| outcome = read(Doc::trusted(bytes));
-        db.store().get(Space::Records, &buffers.key, &mut visit).for_client()?;
+        write.view().get(Space::Records, &buffers.key, &mut visit).for_client()?;
         let Some(size) = outcome? else { return Ok(None) };
-        txn.delete(Space::Records, &buffers.key);
+        write.txn().delete(Space::Records, &buffers.key);
         for (index, keys) in state.indexes.iter().zip(&buffers.old_keys) {
             for (key, _) in keys.iter() {
-                buffers.entries.delete(txn, index, key, record.as_bytes());
+                buffers.entries.delete(write, index, key, record.as_bytes());
             }
         }
         if !state.building.is_empty() {
-            buffers.notes.put(txn, &mut buffers.marks);
+            buffers.notes.put(write);
         }
         Ok(Some(i64::try_from(size).expect("a document is at most 16 MB")))
     }

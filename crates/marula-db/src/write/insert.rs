@@ -8,7 +8,7 @@ use marula_bson::Doc;
 use marula_bson::directory::write_record;
 use marula_error::{Error, Result, codes};
 use marula_query::update::EmptyTimestamps;
-use marula_storage::Space;
+use marula_storage::{Space, View};
 use parking_lot::Mutex;
 
 use super::{WriteOp, capped, document, duplicate, find_taken, is_key_taken};
@@ -217,7 +217,6 @@ impl WriteOp<'_> {
         let statements = Statements::Of(statements);
         let (_, errors) =
             self.retrying(|op| op.try_insert_chunk(collection, &state, &chunk, true, statements))?;
-        collection.tell_listeners();
         match errors.into_iter().next() {
             Some((_, error)) => Err(error),
             None => Ok(()),
@@ -246,7 +245,7 @@ impl WriteOp<'_> {
         chunk: &mut Chunk,
     ) -> Result<()> {
         self.user_writes.check_collection(collection)?;
-        let (db, limits) = (self.db, self.limits());
+        let (db, limits) = (self.unit.db(), self.limits());
         let buffers = &mut self.buffers;
         let mut next_timestamp = || db.next_timestamp(self.now_ms);
         let (fill, out) = (&mut next_timestamp, &mut buffers.document);
@@ -303,16 +302,16 @@ impl WriteOp<'_> {
         if collection.shape() == Shape::Clustered {
             let doc = Doc::trusted(&self.buffers.document);
             let id = doc.get("_id").expect("a prepared document has an _id");
-            let record = collection.find_id(self.db.store(), id, &mut Vec::new())?;
+            let record = collection.find_id(self.unit.view(), id, &mut Vec::new())?;
             let record = record.as_ref().map_or(&[][..], RecordKey::as_bytes);
-            if collection.get(self.db.store(), record, &mut Vec::new(), &mut |_| ())? {
+            if collection.get(self.unit.view(), record, &mut Vec::new(), &mut |_| ())? {
                 return Ok(duplicate::clustered_error(&collection.namespace(), doc));
             }
         }
         let places = chunk.next_keys(state.indexes.len());
         let keys = &chunk.keys[places];
         let indexes = &state.indexes[..number];
-        let taken = find_taken(self.db, collection, indexes, keys, &[])?;
+        let taken = find_taken(self.unit.view(), collection, indexes, keys, &[])?;
         Ok(taken.unwrap_or(error))
     }
 
@@ -332,7 +331,6 @@ impl WriteOp<'_> {
         })?;
         report.inserted += inserted;
         report.errors.extend(errors);
-        collection.tell_listeners();
         Ok(())
     }
 
@@ -344,22 +342,24 @@ impl WriteOp<'_> {
         ordered: bool,
         statement: Statements<'_>,
     ) -> Result<(usize, Vec<(usize, Error)>)> {
-        // Named `db`, so that the transaction borrows the store and not `self`.
-        let db = self.db;
         let capped = state.options.capped.map(|_| current::lock(&collection.capped));
         let capped = capped.transpose()?;
-        let mut txn = db.store().begin();
         let unique_keys = UniqueKeys::of(collection, state, chunk);
-        self.guard(&mut *txn, &unique_keys.guards())?;
+        let mut write = self.begin_guarding(&unique_keys.guards())?;
 
         let mut errors = Vec::new();
         let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut statements = Vec::new();
         let (mut documents, mut bytes) = (0i64, 0i64);
         for (number, pending) in chunk.documents.iter().enumerate() {
-            if let Some(error) =
-                unique_keys.find_taken(db, collection, state, chunk, number, &mut taken)?
-            {
+            if let Some(error) = unique_keys.find_taken(
+                write.view(),
+                collection,
+                state,
+                chunk,
+                number,
+                &mut taken,
+            )? {
                 errors.push((pending.position, error));
                 if ordered {
                     break;
@@ -375,18 +375,18 @@ impl WriteOp<'_> {
             };
             let record = given.as_bytes();
             keys::record_key(collection.ident(), record, &mut self.buffers.key);
-            txn.put(Space::Records, &self.buffers.key, chunk.stored(pending));
+            write.txn().put(Space::Records, &self.buffers.key, chunk.stored(pending));
             for (index, keys) in state.indexes.iter().zip(keys_of(state, chunk, number)) {
-                self.buffers.mark(index, &keys.multikey, &mut *txn);
+                write.mark(index, &keys.multikey);
                 for key in keys.iter() {
-                    self.buffers.entries.put(&mut *txn, index, collection.shape(), key, record);
+                    self.buffers.entries.put(&mut write, index, collection.shape(), key, record);
                 }
             }
             if !state.building.is_empty() {
                 let notes = &mut self.buffers.notes;
                 notes.clear();
                 notes.add(state, record, None, Some(doc))?;
-                notes.put(&mut *txn, &mut self.buffers.marks);
+                notes.put(&mut write);
             }
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
@@ -400,11 +400,18 @@ impl WriteOp<'_> {
         }
         if let Some(bounds) = state.options.capped {
             let added = capped::Added { documents, bytes };
-            let removed = capped::trim(self, &mut *txn, collection, state, bounds, added)?;
+            let removed = capped::trim(self, &mut write, collection, state, bounds, added)?;
             documents -= removed.documents;
             bytes -= removed.bytes;
         }
-        self.commit(collection, txn, documents, bytes, &statements)?;
+        write.count(collection, documents, bytes);
+        write.tell_of_arrivals();
+        match &mut self.numbered {
+            Some(numbered) if !statements.is_empty() => {
+                write.commit_recorded(numbered, &statements)?;
+            }
+            _ => write.commit()?,
+        }
         Ok((inserted, errors))
     }
 }
@@ -467,7 +474,7 @@ impl UniqueKeys {
     /// the chunk. Where none is, the document's keys are taken from now on.
     fn find_taken<'k>(
         &'k self,
-        db: &crate::db::Db,
+        view: &dyn View,
         collection: &Collection,
         state: &State,
         chunk: &Chunk,
@@ -480,8 +487,8 @@ impl UniqueKeys {
             let index: Option<&Arc<Index>> = key.index.map(|position| &state.indexes[position]);
             let is_taken = taken.contains(bytes)
                 || match index {
-                    Some(index) => is_key_taken(db, collection, index, bytes, None)?,
-                    None => db.store().get(key.space, bytes, &mut |_| ()).for_client()?,
+                    Some(index) => is_key_taken(view, collection, index, bytes, None)?,
+                    None => view.get(key.space, bytes, &mut |_| ()).for_client()?,
                 };
             if is_taken {
                 let doc = chunk.doc(&chunk.documents[number]);

@@ -75,7 +75,7 @@ impl WriteOp<'_> {
             }
         }
         if !options.extended_range && groups.has_extended {
-            self.db.note_extended_range(buckets)?;
+            self.unit.db().note_extended_range(buckets)?;
         }
         // What a bucket looks like is this module's own care.
         let bypassed = std::mem::replace(&mut self.bypass_validation, true);

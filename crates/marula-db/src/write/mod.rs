@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 use marula_bson::Doc;
 use marula_error::{Error, Result, codes, errors};
 use marula_query::update::{EmptyTimestamps, Touched};
-use marula_storage::{Direction, KeyRange, Space, Txn};
+use marula_storage::{Direction, KeyRange, Space, View};
 
 use crate::build::side::Notes;
 use crate::collection::{Collection, State};
 use crate::current;
-use crate::db::Db;
 use crate::index::entry::{self, EntryWriter};
-use crate::index::{Index, KeyMaker, KeySet, Multikey};
-use crate::keys::{self, IDENT_BYTES, RecordKey};
+use crate::index::{Index, KeyMaker, KeySet};
+use crate::keys::{IDENT_BYTES, RecordKey};
 use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
+use crate::unit::{Unit, Write};
 
 pub use document::{DOCUMENT_BYTES_MAX, check_id, new_id};
 pub(crate) use duplicate::error as duplicate_key;
@@ -112,7 +112,7 @@ pub enum Written {
 /// What one client write brings along, and the buffers it uses from document to document.
 pub struct WriteOp<'a> {
     /// Where to write.
-    pub db: &'a Db,
+    pub unit: Unit<'a>,
     /// The session's numbered write, when the client may retry.
     pub numbered: Option<NumberedWrite>,
     /// The numbers of its statements in the session.
@@ -144,18 +144,6 @@ pub(crate) struct Buffers {
     entries: EntryWriter,
     /// For indexes that are being built.
     notes: Notes,
-    /// Multikey marks that the transaction under way writes.
-    marks: Vec<(Arc<Index>, Multikey)>,
-}
-
-impl Buffers {
-    /// Writes the multikey marks that a document's keys in `index` need and the store has not yet.
-    fn mark(&mut self, index: &Arc<Index>, found: &Multikey, txn: &mut dyn Txn) {
-        if index.needs_mark(found) {
-            index.mark_multikey(found, txn);
-            self.marks.push((index.clone(), found.clone()));
-        }
-    }
 }
 
 /// What a write may take on where others wait for its thread: what is more fails with `WriteConflict`, so that it is
@@ -194,9 +182,9 @@ impl ThreadLimits {
 
 impl<'a> WriteOp<'a> {
     /// A write at the moment `now_ms`.
-    pub fn new(db: &'a Db, now_ms: i64) -> Self {
+    pub fn new(unit: Unit<'a>, now_ms: i64) -> Self {
         WriteOp {
-            db,
+            unit,
             numbered: None,
             ids: StatementIds::From(0),
             bypass_validation: false,
@@ -213,13 +201,16 @@ impl<'a> WriteOp<'a> {
         ThreadLimits { may_wait: self.may_wait, bypass_validation: self.bypass_validation }
     }
 
-    /// Claims keys in `txn`, waiting as long as this thread may.
-    fn guard(&self, txn: &mut dyn Txn, keys: &[(Space, &[u8])]) -> Result<()> {
-        let guarded = match self.may_wait {
-            true => txn.guard_within(keys, WAIT_STEP),
-            false => txn.guard_within(keys, INLINE_PATIENCE),
-        };
-        guarded.for_client()
+    /// How long this thread may wait for a latch.
+    fn guard_patience(&self) -> Duration {
+        if self.may_wait { WAIT_STEP } else { INLINE_PATIENCE }
+    }
+
+    /// Begins a change that claims these keys, waiting as long as this thread may.
+    fn begin_guarding(&self, keys: &[(Space, &[u8])]) -> Result<Write<'a>> {
+        let mut write = self.unit.begin();
+        write.txn().guard_within(keys, self.guard_patience()).for_client()?;
+        Ok(write)
     }
 
     /// Runs `attempt` until it meets no conflict.
@@ -227,8 +218,6 @@ impl<'a> WriteOp<'a> {
         let mut started = None;
         let mut pause = Duration::from_micros(50);
         loop {
-            // Those of an attempt that was not committed.
-            self.buffers.marks.clear();
             match attempt(self) {
                 Err(error) if error.code() == codes::WriteConflict && self.may_wait => {
                     let started = *started.get_or_insert_with(Instant::now);
@@ -244,55 +233,10 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Commits `txn` with the counters' change and the session's record, and notes both in memory.
-    fn commit(
-        &mut self,
-        collection: &Collection,
-        mut txn: Box<dyn Txn + '_>,
-        documents: i64,
-        bytes: i64,
-        statements: &[(i32, Done)],
-    ) -> Result<()> {
-        if documents != 0 {
-            txn.add(&keys::count(collection.ident()), documents);
-        }
-        if bytes != 0 {
-            txn.add(&keys::size(collection.ident()), bytes);
-        }
-        if let Some(numbered) = &mut self.numbered
-            && !statements.is_empty()
-        {
-            numbered.stage(&mut *txn, statements);
-        }
-        match txn.commit() {
-            Ok(_) => {
-                collection.counted(documents, bytes);
-                for (index, multikey) in self.buffers.marks.drain(..) {
-                    index.note_marks_stored(&multikey);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                if let Some(numbered) = &mut self.numbered {
-                    numbered.undo(statements);
-                }
-                Err(client_error(error))
-            }
-        }
-    }
-
     /// Records statements that changed nothing, so that a retry is answered alike.
     pub fn record_only(&mut self, statements: &[(i32, Done)]) -> Result<()> {
         let Some(numbered) = &mut self.numbered else { return Ok(()) };
-        let mut txn = self.db.store().begin();
-        numbered.stage(&mut *txn, statements);
-        match txn.commit() {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                numbered.undo(statements);
-                Err(client_error(error))
-            }
-        }
+        self.unit.begin().commit_recorded(numbered, statements)
     }
 }
 
@@ -301,7 +245,7 @@ impl<'a> WriteOp<'a> {
 /// Indexes are written one after the other: where a later one refuses a document, an earlier one may have found its key
 /// taken, and that is what is told. `before` are the keys of the document that it replaces.
 fn find_taken(
-    db: &Db,
+    view: &dyn View,
     collection: &Collection,
     indexes: &[Arc<Index>],
     keys: &[KeySet],
@@ -311,7 +255,7 @@ fn find_taken(
         let had = |key: &[u8]| before.get(number).is_some_and(|before| before.contains(key));
         for (key_string, type_bits) in keys.iter().filter(|(key, _)| !had(key)) {
             let store_key = [&index.ident.bytes()[..], key_string].concat();
-            if index.spec.unique && is_key_taken(db, collection, index, &store_key, None)? {
+            if index.spec.unique && is_key_taken(view, collection, index, &store_key, None)? {
                 let entry = entry::Entry { key_string, record: &[], type_bits };
                 return Ok(Some(duplicate::error(&collection.namespace(), index, &entry)));
             }
@@ -322,18 +266,18 @@ fn find_taken(
 
 /// Whether another document than `own` has the key in `index` that `store_key` is: the index's ident and the key string.
 fn is_key_taken(
-    db: &Db,
+    view: &dyn View,
     collection: &Collection,
     index: &Index,
     store_key: &[u8],
     own: Option<&RecordKey>,
 ) -> Result<bool> {
     if index.spec.unique {
-        return db.store().get(Space::Indexes, store_key, &mut |_| ()).for_client();
+        return view.get(Space::Indexes, store_key, &mut |_| ()).for_client();
     }
     // Of an index that is to become unique, a key's entries lie side by side, one for each document.
     let range = KeyRange::prefix(store_key);
-    let mut cursor = db.store().cursor(Space::Indexes, &range, Direction::Forward).for_client()?;
+    let mut cursor = view.cursor(Space::Indexes, &range, Direction::Forward).for_client()?;
     while cursor.advance().for_client()? {
         let found = entry::decode(index, collection.shape(), cursor.key(), cursor.value());
         let found = found.filter(|found| found.key_string == &store_key[IDENT_BYTES..]);

@@ -14,6 +14,7 @@ use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::keys::RecordKey;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 
 fn open() -> Db {
     Db::open(Arc::new(Memory::new())).unwrap()
@@ -31,7 +32,7 @@ fn index(db: &Db, collection: &Collection, spec: &DocBuf) -> marula_error::Resul
 
 fn insert(db: &Db, collection: &Collection, docs: &[DocBuf], ordered: bool) -> InsertReport {
     let mut report = InsertReport::default();
-    WriteOp::new(db, 0)
+    WriteOp::new(Unit::new(db), 0)
         .insert(collection, &mut docs.iter().map(DocBuf::as_doc), ordered, &mut report)
         .unwrap();
     report
@@ -52,7 +53,7 @@ fn replace(
         out.extend_from_slice(with);
         Ok(Change::Replace(Touched::All))
     };
-    WriteOp::new(db, 0).update(collection, &record, &mut change, None)
+    WriteOp::new(Unit::new(db), 0).update(collection, &record, &mut change, None)
 }
 
 fn ids(db: &Db, collection: &Collection) -> Vec<String> {
@@ -66,7 +67,7 @@ fn ids(db: &Db, collection: &Collection) -> Vec<String> {
 
 #[track_caller]
 fn assert_sound(db: &Db, collection: &Collection) {
-    let report = crate::validate::check(db.store(), collection, &mut || Ok(())).unwrap();
+    let report = crate::validate::check(db, collection, &mut || Ok(())).unwrap();
     assert!(report.is_valid(), "{:?}", report.errors);
     assert_eq!(report.records, collection.count());
 }
@@ -134,8 +135,9 @@ fn a_deleted_document_takes_its_entries_along() {
         true,
     );
     let target = record(&db, &collection, 1);
-    let deleted =
-        WriteOp::new(&db, 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
+    let deleted = WriteOp::new(Unit::new(&db), 0)
+        .delete(&collection, &target, &mut |_| Ok(true), None)
+        .unwrap();
     assert!(deleted);
     assert_eq!(ids(&db, &collection), ["2"]);
     assert_sound(&db, &collection);
@@ -180,7 +182,7 @@ fn hashed_and_wildcard_indexes_follow_the_documents() {
     let error = replace(&db, &collection, 2, &doc! { "_id": 2, "b": [1] }).unwrap_err();
     assert_eq!(error.code().number(), 16_766);
     let target = record(&db, &collection, 1);
-    WriteOp::new(&db, 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
+    WriteOp::new(Unit::new(&db), 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
     assert_sound(&db, &collection);
 }
 
@@ -202,7 +204,7 @@ fn a_text_index_follows_the_documents() {
         replace(&db, &collection, 2, &doc! { "_id": 2, "language": "klingon" }).unwrap_err();
     assert_eq!(error.code().number(), 17_262);
     let target = record(&db, &collection, 1);
-    WriteOp::new(&db, 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
+    WriteOp::new(Unit::new(&db), 0).delete(&collection, &target, &mut |_| Ok(true), None).unwrap();
     assert_sound(&db, &collection);
     let second = doc! { "key": { "z": "text" }, "name": "z" };
     assert_eq!(index(&db, &collection, &second).unwrap_err().code().number(), 67);
@@ -293,7 +295,7 @@ fn write_at_random(db: &Db, collection: &Collection, seed: u64) {
         }
         let found = collection.find_id(db.store(), Value::Int32(id), &mut Vec::new()).unwrap();
         let Some(record) = found else { continue };
-        let mut op = WriteOp::new(db, 0);
+        let mut op = WriteOp::new(Unit::new(db), 0);
         if random.random_bool(0.7) {
             let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
                 out.extend_from_slice(&given);

@@ -4,19 +4,16 @@ use marula_bson::Doc;
 use marula_bson::directory::make_record;
 use marula_error::Result;
 use marula_query::update::Touched;
-use marula_storage::{Space, Txn};
+use marula_storage::{Space, View};
 
-use super::{
-    Change, INLINE_PATIENCE, WAIT_STEP, WriteOp, Written, document, duplicate, find_taken,
-    is_key_taken,
-};
+use super::{Change, WriteOp, Written, document, duplicate, find_taken, is_key_taken};
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
-use crate::key_changes;
 use crate::keys::{self, RecordKey};
 use crate::session::Done;
 use crate::storage_error::ForClient;
+use crate::unit::{KeyChanges, Write};
 use crate::validator::check_validator;
 
 /// A change of one document that is ready to be written.
@@ -63,50 +60,52 @@ impl WriteOp<'_> {
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
         statements: Option<&dyn Fn(Written) -> Vec<(i32, Done)>>,
     ) -> Result<Written> {
-        let db = self.db;
         let _shared = self.share(collection)?;
         let state = collection.state();
         let mut key = std::mem::take(&mut self.buffers.key);
         keys::record_key(collection.ident(), record.as_bytes(), &mut key);
-        let mut txn = db.store().begin();
-        self.guard(&mut *txn, &[(Space::Records, &key)])?;
+        let mut write = self.begin_guarding(&[(Space::Records, &key)])?;
         let mut ready = None;
-        db.store()
-            .get(Space::Records, &key, &mut |bytes| {
-                let old = Doc::trusted(bytes);
-                ready = Some(self.compute(collection, &state, record, old, change));
-            })
-            .for_client()?;
+        let view = write.view();
+        view.get(Space::Records, &key, &mut |bytes| {
+            let old = Doc::trusted(bytes);
+            ready = Some(self.compute(view, collection, &state, record, old, change));
+        })
+        .for_client()?;
         self.buffers.key = key;
         let Some(ready) = ready else { return Ok(Written::Skipped) };
         let ready = ready?;
         if ready.written != Written::Changed {
-            drop(txn);
+            drop(write);
             if let (Written::Same, Some(statements)) = (ready.written, statements) {
                 self.record_only(&statements(Written::Same))?;
             }
             return Ok(ready.written);
         }
-        self.put_entries(collection, &state, &mut *txn, record)?;
+        self.put_entries(collection, &state, &mut write, record)?;
         if !state.building.is_empty() {
-            self.buffers.notes.put(&mut *txn, &mut self.buffers.marks);
+            self.buffers.notes.put(&mut write);
         }
         let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
         let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
         make_record(&mut self.buffers.document, &mut self.buffers.directory);
-        txn.put(Space::Records, &self.buffers.key, &self.buffers.document);
-        let done = match statements {
-            Some(statements) if self.numbered.is_some() => statements(Written::Changed),
-            _ => Vec::new(),
-        };
-        self.commit(collection, txn, 0, growth, &done)?;
+        write.txn().put(Space::Records, &self.buffers.key, &self.buffers.document);
+        write.count(collection, 0, growth);
+        match (statements, &mut self.numbered) {
+            (Some(statements), Some(numbered)) => {
+                let done = statements(Written::Changed);
+                write.commit_recorded(numbered, &done)?;
+            }
+            _ => write.commit()?,
+        }
         Ok(Written::Changed)
     }
 
     /// Computes the new document and, for each index it may concern, the keys before and after.
     fn compute(
         &mut self,
+        view: &dyn View,
         collection: &Collection,
         state: &State,
         record: &RecordKey,
@@ -145,7 +144,7 @@ impl WriteOp<'_> {
                 if let Err(error) = buffers.key_maker.make(index, new, after) {
                     let (before, after) = (&*buffers.old_keys, &*buffers.new_keys);
                     let indexes = &state.indexes[..position];
-                    let taken = find_taken(self.db, collection, indexes, after, before)?;
+                    let taken = find_taken(view, collection, indexes, after, before)?;
                     return Err(taken.unwrap_or(error));
                 }
                 limits.check_keys(&mut key_count, after)?;
@@ -166,10 +165,10 @@ impl WriteOp<'_> {
         &mut self,
         collection: &Collection,
         state: &State,
-        txn: &mut dyn Txn,
+        write: &mut Write<'_>,
         record: &RecordKey,
     ) -> Result<()> {
-        let (db, may_wait) = (self.db, self.may_wait);
+        let patience = self.guard_patience();
         let buffers = &mut self.buffers;
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) = (&buffers.old_keys[position], &buffers.new_keys[position]);
@@ -181,30 +180,27 @@ impl WriteOp<'_> {
                 };
                 for (key, type_bits) in after.iter().filter(is_new) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
-                    let patience = if may_wait { WAIT_STEP } else { INLINE_PATIENCE };
                     let guarded = [(Space::Indexes, store_key.as_slice())];
-                    txn.guard_within(&guarded, patience).for_client()?;
-                    if is_key_taken(db, collection, index, &store_key, Some(record))? {
+                    write.txn().guard_within(&guarded, patience).for_client()?;
+                    if is_key_taken(write.view(), collection, index, &store_key, Some(record))? {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));
                     }
                 }
             }
             for (key, _) in before.iter().filter(|(key, _)| !after.contains(key)) {
-                buffers.entries.delete(txn, index, key, record.as_bytes());
+                buffers.entries.delete(write, index, key, record.as_bytes());
             }
-            if index.needs_mark(&after.multikey) {
-                index.mark_multikey(&after.multikey, txn);
-                buffers.marks.push((index.clone(), after.multikey.clone()));
-            }
+            write.mark(index, &after.multikey);
             if !before.is_empty() || !after.is_empty() {
-                key_changes::note(Some(0), Some(0));
+                write.count_keys(KeyChanges { inserted: Some(0), deleted: Some(0) });
             }
             for (key, type_bits) in after.iter().filter(|pair| !before.contains_entry(*pair)) {
                 // It takes the place of one of the same key.
-                key_changes::note(None, Some(u64::from(before.contains(key))));
+                let deleted = Some(u64::from(before.contains(key)));
+                write.count_keys(KeyChanges { inserted: None, deleted });
                 buffers.entries.put(
-                    txn,
+                    write,
                     index,
                     collection.shape(),
                     (key, type_bits),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::contract::Folder;
-use marula_storage::{Error, Read as _, Space, Stamp, Store};
+use marula_storage::{Error, Space, Stamp, Store, View as _};
 
 use crate::{entries, number, open};
 

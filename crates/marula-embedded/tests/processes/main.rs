@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use marula_embedded::{Embedded, EmbeddedOptions};
-use marula_storage::{Direction, KeyRange, Read, Space};
+use marula_storage::{Direction, KeyRange, Space, View};
 
 /// Names the part that a child process plays; its data folder is in [`FOLDER`].
 const CHILD: &str = "MARULA_TEST_CHILD";
@@ -48,7 +48,7 @@ fn open(folder: &Path) -> Embedded {
     Embedded::open(options).expect("the store opens")
 }
 
-fn entries(read: &dyn Read, space: Space, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn entries(read: &dyn View, space: Space, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let range = KeyRange::prefix(prefix);
     let mut cursor = read.cursor(space, &range, Direction::Forward).expect("it opens");
     let mut entries = Vec::new();
@@ -58,7 +58,7 @@ fn entries(read: &dyn Read, space: Space, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8
     entries
 }
 
-fn number(read: &dyn Read, space: Space, key: &[u8]) -> Option<i64> {
+fn number(read: &dyn View, space: Space, key: &[u8]) -> Option<i64> {
     let mut number = None;
     read.get(space, key, &mut |value| {
         number = Some(i64::from_le_bytes(value.try_into().expect("8 bytes")));

@@ -31,11 +31,11 @@ impl Collscan {
         let there_is_one = if let Open::Records(cursor) = open {
             standing.is_held || cursor.advance()?
         } else {
-            let mut cursor = env.collection.scan(env.store, *direction)?;
+            let mut cursor = env.collection.scan(env.view, *direction)?;
             let there_is_one = match &standing.position {
                 Position::At(record) => standing.go_on(record, &mut cursor)?,
                 Position::Start | Position::End => {
-                    let mut in_front = env.collection.scan(env.store, direction.reversed())?;
+                    let mut in_front = env.collection.scan(env.view, direction.reversed())?;
                     begin(records, *direction, &mut in_front, &mut cursor)?
                 }
             };

@@ -16,7 +16,7 @@ use marula_db::Collection;
 use marula_error::Result;
 use marula_query::filter::Filter;
 use marula_query::sort::{DocMeta, SortPattern};
-use marula_storage::Read;
+use marula_storage::View;
 
 use super::sort::Row;
 use super::walk::BATCH_MAX;
@@ -49,7 +49,7 @@ thread_local! {
 
 /// What the documents are fetched from, and what they must be.
 pub(super) struct Source<'r> {
-    pub(super) store: &'r dyn Read,
+    pub(super) view: &'r dyn View,
     pub(super) collection: &'r Collection,
     /// What of a document is looked at in the end.
     pub(super) fields: Option<&'r FieldSet>,
@@ -104,7 +104,7 @@ impl Fetched {
         let mut left = wanted.len();
         for chunk in wanted.chunks(BATCH_MAX) {
             let records = chunk.iter().map(|(_, row)| &bytes[found[*row].record.clone()]);
-            let documents = source.collection.get_many(source.store, records)?;
+            let documents = source.collection.get_many(source.view, records)?;
             for (place, (key, row)) in chunk.iter().enumerate() {
                 let FetchedRow { record, doc: range } = &mut found[*row];
                 let start = bytes.len();
@@ -119,7 +119,7 @@ impl Fetched {
                     None => {
                         let record = bytes[record.clone()].to_vec();
                         let mut see = |doc: Doc<'_>| see(doc, bytes);
-                        source.collection.get(source.store, &record, &mut scratch, &mut see)?;
+                        source.collection.get(source.view, &record, &mut scratch, &mut see)?;
                     }
                 }
                 if !is_same? {

@@ -28,7 +28,8 @@ use std::time::Instant;
 use marula_bson::Doc;
 use marula_db::collection::Renames;
 use marula_db::index::entry::Entry;
-use marula_db::{Collection, Db, Index, Namespace};
+use marula_db::unit::Examined;
+use marula_db::{Collection, Index, Namespace, Unit};
 use marula_error::{Result, errors};
 
 use crate::cache::{PROVEN_BY, PlanCache};
@@ -121,15 +122,6 @@ pub enum End {
     Overdue,
 }
 
-/// What an execution has looked at so far.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Examined {
-    /// Index entries.
-    pub keys: u64,
-    /// Documents.
-    pub docs: u64,
-}
-
 /// A plan under way.
 pub struct Execution {
     collection: Arc<Collection>,
@@ -148,7 +140,7 @@ pub struct Execution {
     enough: Option<u64>,
     /// Whether the collection has been told of what it reads.
     is_noted: bool,
-    /// What of its work is in the thread's tally already.
+    /// What of its work is in an operation's tally already.
     tallied: Examined,
     /// What was asked for that another plan must do too.
     gives_once: bool,
@@ -184,14 +176,14 @@ impl Execution {
     /// [overdue](End::Overdue).
     pub fn count(
         &mut self,
-        db: &Db,
+        unit: Unit<'_>,
         enough: u64,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Option<u64>> {
         self.enough = Some(enough);
         // A walk may give several documents within one unit of work, before anyone looks at how many there are.
         let mut given = 0;
-        let end = self.run(db, interrupt, &mut |_| {
+        let end = self.run(unit, interrupt, &mut |_| {
             given += 1;
             Ok(if given >= enough { Emit::Enough } else { Emit::Taken })
         })?;
@@ -279,7 +271,7 @@ impl Execution {
     /// whether to go on; its error ends the run. `emit` must not call the store.
     pub fn run(
         &mut self,
-        db: &Db,
+        unit: Unit<'_>,
         interrupt: &mut dyn FnMut() -> Result<()>,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<End> {
@@ -287,12 +279,12 @@ impl Execution {
             return Ok(End::Exhausted);
         }
         check_there(&self.collection, self.renames)?;
-        tally::begin(&self.plan);
+        tally::begin(unit, &self.plan);
         self.size.renew();
         let timed =
             self.plan.tried.as_mut().map(|tried| (tried.shape, Instant::now(), tried.spare.take()));
         let until = timed.and_then(|(_, began, spare)| Some(began + spare?));
-        let mut end = self.run_plan(db, until, interrupt, emit);
+        let mut end = self.run_plan(unit, until, interrupt, emit);
         if matches!(end, Ok(None)) && until.is_some() || self.size.is_passed() {
             end = Ok(Some(End::Overdue));
         }
@@ -309,14 +301,14 @@ impl Execution {
         self.note_reads();
         if let (Ok(None), Some(cached)) = (&end, self.plan.cached) {
             let shape = cached.shape;
-            let plan = choice::replan(db, &self.collection, &self.query, shape, interrupt)?;
+            let plan = choice::replan(unit, &self.collection, &self.query, shape, interrupt)?;
             self.replace_plan(plan);
-            end = self.run_plan(db, until, interrupt, emit);
+            end = self.run_plan(unit, until, interrupt, emit);
         }
         let examined = self.plan.examined();
         let before = std::mem::replace(&mut self.tallied, examined);
         let run = Examined { keys: examined.keys - before.keys, docs: examined.docs - before.docs };
-        tally::add(self, run);
+        tally::add(unit, self, run);
         self.is_exhausted = end?.is_none_or(|end| end == End::Exhausted);
         self.check_cached();
         Ok(if self.is_exhausted { End::Exhausted } else { End::Paused })
@@ -327,12 +319,12 @@ impl Execution {
     /// Runs the plan; `None` where it comes from the plan cache, has given nothing, and costs too much.
     fn run_plan(
         &mut self,
-        db: &Db,
+        unit: Unit<'_>,
         until: Option<Instant>,
         interrupt: &mut dyn FnMut() -> Result<()>,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<End>> {
-        let mut env = Env::new(db, &self.collection, &self.query, &self.size, self.place_count);
+        let mut env = Env::new(unit, &self.collection, &self.query, &self.size, self.place_count);
         env.place_lost = match (self.gives_once, std::mem::take(&mut self.is_reopened)) {
             // What a write has come to, it may have removed itself.
             (true, _) => None,

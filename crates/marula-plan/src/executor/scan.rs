@@ -149,7 +149,7 @@ impl IdHack {
             return Ok(Step::Eof);
         }
         let key = &mut standing.place;
-        let Some(record) = env.collection.find_id(env.store, self.id.get(), key)? else {
+        let Some(record) = env.collection.find_id(env.view, self.id.get(), key)? else {
             standing.position = Position::End;
             return Ok(Step::Eof);
         };
@@ -159,7 +159,7 @@ impl IdHack {
             answer = Some(out(Found::unread(record))?);
         } else {
             let (mut result, size) = (Ok(()), env.size);
-            env.collection.get(env.store, record, key, &mut |doc| match size
+            env.collection.get(env.view, record, key, &mut |doc| match size
                 .check(doc)
                 .and_then(|()| out(Found::fetched(doc, record)))
             {
@@ -208,16 +208,16 @@ impl Collscan {
             }
             let mut cursor = match records {
                 Some(records) => {
-                    env.collection.scan_between(env.store, &records.range, *direction)?
+                    env.collection.scan_between(env.view, &records.range, *direction)?
                 }
-                None => env.collection.scan(env.store, *direction)?,
+                None => env.collection.scan(env.view, *direction)?,
             };
             let there_is_one = match &standing.position {
                 Position::At(record) => {
                     let there_is_one = standing.go_on(record, &mut cursor)?;
                     if let Some(lost) = env.place_lost
                         && env.collection.state().options.capped.is_some()
-                        && !env.collection.get(env.store, record, &mut Vec::new(), &mut |_| ())?
+                        && !env.collection.get(env.view, record, &mut Vec::new(), &mut |_| ())?
                     {
                         let record = RecordKey::new(record).record_id().unwrap_or_default();
                         return Err(lost(record));
@@ -336,7 +336,7 @@ impl Ixscan {
             return Ok(Step::Eof);
         }
         if let Some(key) = self.only_key() {
-            let record = env.collection.find_unique(env.store, &key)?;
+            let record = env.collection.find_unique(env.view, &key)?;
             env.collection.check_index(&self.index)?;
             let Some(record) = record else {
                 stats.seeks += 1;
@@ -501,7 +501,7 @@ impl Ixscan {
             return Ok(false);
         }
         let range = bounds.keys.walked();
-        let cursor = env.collection.scan_index(env.store, index.clone(), &range, *direction)?;
+        let cursor = env.collection.scan_index(env.view, index.clone(), &range, *direction)?;
         let mut cursor = Walk::new(cursor);
         standing.wanted = standing.wanted.saturating_sub(1);
         let there_is_one = match (&standing.position, &bounds.keys) {

@@ -86,7 +86,7 @@ impl TextOr {
         let (record, score) = (record.as_bytes(), Some(*score));
         let mut result = Ok(());
         let whole = env.whole_filter_if_overtaken();
-        env.collection.get(env.store, record, &mut scoring.key, &mut |doc| {
+        env.collection.get(env.view, record, &mut scoring.key, &mut |doc| {
             let matches = whole.map_or(Ok(true), |filter| filter.matches(doc));
             let shown = matches.and_then(|matches| match matches {
                 true => out(Found { score, ..Found::fetched(doc, record) }).map(Some),

@@ -19,7 +19,7 @@ use marula_db::keys::IDENT_BYTES;
 use marula_db::{Collection, Index};
 use marula_error::Result;
 use marula_storage::store::Stamp;
-use marula_storage::{Direction, KeyRange, Store};
+use marula_storage::{Direction, KeyRange, View};
 
 use super::ReadAhead;
 
@@ -41,7 +41,7 @@ const REACH: i64 = 512;
 
 /// What documents are read from.
 pub(super) struct Origin<'r, 'c> {
-    pub(super) store: &'r dyn Store,
+    pub(super) view: &'r dyn View,
     pub(super) collection: &'c Collection,
     /// The newest commit when the run began.
     pub(super) opened: Stamp,
@@ -98,14 +98,14 @@ struct Neighbours<'r> {
 impl<'r> Neighbours<'r> {
     /// Opens a cursor over the record with this id and those that lie behind it.
     fn open(origin: &Origin<'r, '_>, id: i64, direction: Direction) -> Result<Self> {
-        let Origin { store, collection, opened } = *origin;
+        let Origin { view, collection, opened } = *origin;
         let reach = match direction {
             Direction::Forward => id..id.saturating_add(REACH),
             Direction::Backward => id.saturating_sub(REACH).max(0)..id.saturating_add(1),
         };
         let [start, end] = [reach.start, reach.end].map(|id| id.to_be_bytes().to_vec());
-        let cursor = collection.scan_between(store, &KeyRange { start, end }, direction)?;
-        let is_overtaken = store.newest_stamp() != opened;
+        let cursor = collection.scan_between(view, &KeyRange { start, end }, direction)?;
+        let is_overtaken = view.has_moved(opened);
         Ok(Neighbours { cursor, direction, reach, at: None, is_found: false, is_overtaken })
     }
 
@@ -297,7 +297,7 @@ impl<'r> Walk<'r> {
 
     /// Reads the documents of the first `count` entries of the batch, or finds out how.
     fn read_ahead(&mut self, count: usize, origin: &Origin<'r, '_>) -> Result<()> {
-        let Origin { store, collection, opened } = *origin;
+        let Origin { view, collection, opened } = *origin;
         let mut records = Vec::with_capacity(count);
         for entry in &self.batch.entries[..count] {
             let (key, value) = self.batch.show(entry);
@@ -314,8 +314,8 @@ impl<'r> Walk<'r> {
             self.batch.documents = Ahead::Neighbours(ids);
             return self.go_to_neighbour();
         }
-        let documents = collection.get_many(store, records)?;
-        let is_overtaken = store.newest_stamp() != opened;
+        let documents = collection.get_many(view, records)?;
+        let is_overtaken = view.has_moved(opened);
         self.batch.documents = Ahead::Together(documents, count, is_overtaken);
         Ok(())
     }

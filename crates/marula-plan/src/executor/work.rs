@@ -5,13 +5,12 @@ use std::cell::Cell;
 use marula_bson::{Doc, FieldSet};
 use marula_db::index::entry::Entry;
 use marula_db::index::{KeyMaker, KeySet};
-use marula_db::storage_error::{ForClient, client_error};
-use marula_db::{Collection, Db, Index, RecordKey, current};
+use marula_db::storage_error::client_error;
+use marula_db::{Collection, Index, RecordKey, Unit, current};
 use marula_error::{Error, Result};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
-use marula_storage::Store;
-use marula_storage::store::Stamp;
+use marula_storage::{Stamp, View};
 
 use super::late::Source;
 use super::scan::Open;
@@ -72,7 +71,9 @@ impl SizeLimit {
 
 /// What stages work with during one run.
 pub(crate) struct Env<'r> {
-    pub(crate) store: &'r dyn Store,
+    unit: Unit<'r>,
+    /// What is read.
+    pub(crate) view: &'r dyn View,
     pub(crate) collection: &'r Collection,
     /// What every document that is given must match, whichever stage has seen to it.
     filter: &'r Filter,
@@ -93,27 +94,27 @@ pub(crate) struct Env<'r> {
 
 impl<'r> Env<'r> {
     pub(crate) fn new(
-        db: &'r Db,
+        unit: Unit<'r>,
         collection: &'r Collection,
         query: &'r Query,
         size: &'r SizeLimit,
         place_count: usize,
     ) -> Self {
-        let store = db.store();
+        let view = unit.view();
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
         let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
-        let (opened, place_lost) = (store.newest_stamp(), None);
-        Env { store, collection, filter, fields, context, opened, size, open, place_lost }
+        let (opened, place_lost) = (view.moment(), None);
+        Env { unit, view, collection, filter, fields, context, opened, size, open, place_lost }
     }
 
     /// What a walk reads documents from.
     pub(super) fn origin(&self) -> Origin<'r, 'r> {
-        Origin { store: self.store, collection: self.collection, opened: self.opened }
+        Origin { view: self.view, collection: self.collection, opened: self.opened }
     }
 
     /// Whether a write has come since the run began, so that what an index said may have been overtaken.
     pub(super) fn is_overtaken(&self) -> bool {
-        self.store.newest_stamp() != self.opened
+        self.view.has_moved(self.opened)
     }
 
     /// What a document must match that is read now: all of the filter, where an index may have been overtaken.
@@ -210,10 +211,9 @@ impl Fetch {
         if input.stats.is_eof {
             return Ok(Step::Eof);
         }
-        let (store, collection, whole, opened) =
-            (env.store, env.collection, env.filter, env.opened);
+        let (view, collection, whole, opened) = (env.view, env.collection, env.filter, env.opened);
         let size = env.size;
-        let is_overtaken = || store.newest_stamp() != opened;
+        let is_overtaken = || view.has_moved(opened);
         // Whether the last document has passed, and how many did before it.
         let (mut has_passed, mut passed) = (false, 0);
         let before = input.stats.works;
@@ -257,7 +257,7 @@ impl Fetch {
                 stats.docs += 1;
                 see(ahead.doc, ahead.is_overtaken);
             } else if collection
-                .get(store, found.record, key, &mut |doc| see(doc, is_overtaken()))?
+                .get(view, found.record, key, &mut |doc| see(doc, is_overtaken()))?
             {
                 stats.docs += 1;
             }
@@ -345,8 +345,9 @@ impl Sort {
                 sorter.finish()?;
                 let (collection, filter) = (env.collection, env.filter);
                 // A view of one moment: what a page was sorted out of a moment ago is not worth keeping for the next look.
-                let store = &*env.store.snapshot().for_client()?;
-                let source = Source { store, collection, filter, fields: env.fields };
+                let still = env.unit.still()?;
+                let view = still.as_deref().unwrap_or(env.view);
+                let source = Source { view, collection, filter, fields: env.fields };
                 if !sorter.fetch(*unseen, &source)? {
                     *was_overtaken = true;
                     self.sorting.sorter = None;

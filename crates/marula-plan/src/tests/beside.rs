@@ -24,7 +24,9 @@ fn shelf(db: &Db, random: &mut Random) -> (Arc<Collection>, Vec<DocBuf>) {
     for (record, doc) in (1_i64..).zip(docs) {
         if random.below(100) < gone {
             let record = RecordKey::new(&record.to_be_bytes());
-            WriteOp::new(db, 0).delete(&collection, &record, &mut |_| Ok(true), None).unwrap();
+            WriteOp::new(Unit::new(db), 0)
+                .delete(&collection, &record, &mut |_| Ok(true), None)
+                .unwrap();
         } else {
             kept.push(doc);
         }
@@ -96,13 +98,15 @@ fn what_was_written_meanwhile_is_looked_at_again() {
             found += 1;
             Ok(if found % 50 == 0 { Emit::Enough } else { Emit::Taken })
         };
-        if execution.run(&db, &mut || Ok(()), &mut take).unwrap() == End::Exhausted {
+        if execution.run(Unit::new(&db), &mut || Ok(()), &mut take).unwrap() == End::Exhausted {
             break;
         }
         let next = i64::from(last.expect("one was given")) + 2;
         if next <= i64::from(COUNT) {
             let record = RecordKey::new(&next.to_be_bytes());
-            WriteOp::new(&db, 0).delete(&collection, &record, &mut |_| Ok(true), None).unwrap();
+            WriteOp::new(Unit::new(&db), 0)
+                .delete(&collection, &record, &mut |_| Ok(true), None)
+                .unwrap();
         }
     }
     assert_eq!(found, COUNT - 25, "one went after each fifty");

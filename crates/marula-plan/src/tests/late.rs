@@ -50,13 +50,13 @@ fn second_page(
         found.push(place);
         Ok(Emit::Taken)
     };
-    assert_eq!(execution.run(&db, &mut interrupt, &mut take).unwrap(), End::Exhausted);
+    assert_eq!(execution.run(Unit::new(&db), &mut interrupt, &mut take).unwrap(), End::Exhausted);
     (found, execution.examined().docs)
 }
 
 fn delete(db: &Db, collection: &Arc<Collection>, number: i32) {
     let record = RecordKey::new(&(i64::from(number) + 1).to_be_bytes());
-    WriteOp::new(db, 0).delete(collection, &record, &mut |_| Ok(true), None).unwrap();
+    WriteOp::new(Unit::new(db), 0).delete(collection, &record, &mut |_| Ok(true), None).unwrap();
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn indexes_that_meet_see_writes_between_batches() {
     let mut run = |execution: &mut Execution, count: usize| {
         let mut room = count;
         execution
-            .run(&db, &mut || Ok(()), &mut |given| {
+            .run(Unit::new(&db), &mut || Ok(()), &mut |given| {
                 found.push(given.doc.get("_id").unwrap().as_f64().unwrap() as i32);
                 room -= 1;
                 Ok(if room == 0 { Emit::Enough } else { Emit::Taken })
@@ -108,14 +108,16 @@ fn indexes_that_meet_see_writes_between_batches() {
     assert_eq!(run(&mut execution, 2), End::Paused);
     for id in [13, 25] {
         let record = collection
-            .find_id(db.store(), marula_bson::Value::Int32(id), &mut Vec::new())
+            .find_id(Unit::new(&db).view(), marula_bson::Value::Int32(id), &mut Vec::new())
             .unwrap()
             .unwrap();
-        WriteOp::new(&db, 0).delete(&collection, &record, &mut |_| Ok(true), None).unwrap();
+        WriteOp::new(Unit::new(&db), 0)
+            .delete(&collection, &record, &mut |_| Ok(true), None)
+            .unwrap();
     }
     let more = doc! { "_id": 61, "a": 1, "b": 1 };
     let mut report = InsertReport::default();
-    WriteOp::new(&db, 0)
+    WriteOp::new(Unit::new(&db), 0)
         .insert(&collection, &mut std::iter::once(more.as_doc()), true, &mut report)
         .unwrap();
     assert_eq!(run(&mut execution, usize::MAX), End::Exhausted);
@@ -131,10 +133,14 @@ fn branches_choose_one_by_one() {
     let filter = doc! { "$or": [{ "a": 1, "c": 1 }, { "a": 0, "b": 1 }] };
     let choose = || {
         let wording = Wording { filter: Some(filter.as_doc()), ..Wording::default() };
-        let chosen =
-            choice::choose(&db, &collection, query(&filter), &wording, Patience::Long, &mut || {
-                Ok(())
-            });
+        let chosen = choice::choose(
+            Unit::new(&db),
+            &collection,
+            query(&filter),
+            &wording,
+            Patience::Long,
+            &mut || Ok(()),
+        );
         chosen.unwrap().unwrap().0
     };
     // Each takes the index that leads to fewer documents.
@@ -195,8 +201,15 @@ fn a_tie_goes_to_the_index_that_fits() {
         let mut asked = query(&filter);
         let choice = {
             let wording = Wording::default();
-            choice::explain(&db, &collection, &mut asked, &wording, &mut |_, _| (), &mut || Ok(()))
-                .unwrap()
+            choice::explain(
+                Unit::new(&db),
+                &collection,
+                &mut asked,
+                &wording,
+                &mut |_, _| (),
+                &mut || Ok(()),
+            )
+            .unwrap()
         };
         assert_eq!(shown(&choice.plan.root), format!("FETCH({wanted})"), "{}", filter.as_doc());
     }
@@ -294,7 +307,7 @@ fn walks_look_at_as_many_entries() {
         asked.sort = sort.map(|sort| SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
         let mut plans = planner::plans(&collection.state(), &asked).unwrap();
         let mut execution = Execution::new(collection.clone(), plans.remove(0), asked);
-        execution.run(&db, &mut || Ok(()), &mut |_| Ok(Emit::Taken)).unwrap();
+        execution.run(Unit::new(&db), &mut || Ok(()), &mut |_| Ok(Emit::Taken)).unwrap();
         let mut found = None;
         execution.plan().root.walk(&mut |node| {
             if let Stage::Ixscan(_) = &node.stage {

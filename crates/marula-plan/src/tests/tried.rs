@@ -16,7 +16,8 @@ fn chosen(
     let context = Context::default();
     let filter = Filter::parse(filter.as_doc(), &context).unwrap();
     let query = Query::new(filter, context);
-    choice::choose(db, collection, query, &Wording::default(), patience, &mut || Ok(())).unwrap()
+    choice::choose(Unit::new(db), collection, query, &Wording::default(), patience, &mut || Ok(()))
+        .unwrap()
 }
 
 fn numbers(db: &Db) -> Arc<Collection> {
@@ -58,7 +59,7 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
         given += 1;
         Ok(Emit::Taken)
     };
-    assert_eq!(execution.run(&db, &mut || Ok(()), &mut take).unwrap(), End::Overdue);
+    assert_eq!(execution.run(Unit::new(&db), &mut || Ok(()), &mut take).unwrap(), End::Overdue);
     assert!(given < COUNT / 2, "{given}");
     let uses = || collection.state().indexes[1].usage().0;
     assert_eq!(uses(), 0, "what is begun anew is no use yet");
@@ -66,7 +67,7 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
 
     let (plan, query) = chosen(&db, &collection, &filter, Patience::Timed).unwrap();
     let mut execution = Execution::new(collection.clone(), plan, query);
-    let counted = execution.count(&db, u64::MAX, &mut || Ok(())).unwrap();
+    let counted = execution.count(Unit::new(&db), u64::MAX, &mut || Ok(())).unwrap();
     assert_eq!(counted, Some(COUNT as u64));
     assert_eq!(uses(), 1);
 }

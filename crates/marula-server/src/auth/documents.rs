@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, doc};
-use marula_db::{Change, Collection, Db, IndexSpec, Namespace, WriteOp};
+use marula_db::{Change, Collection, Db, IndexSpec, Namespace, Unit, WriteOp};
 use marula_error::{Error, Result, codes};
 use marula_query::update::Touched;
 use marula_storage::Direction;
@@ -50,18 +50,21 @@ impl<'s> Documents<'s> {
         self.db.collection(&of.namespace())
     }
 
+    fn unit(&self) -> Unit<'_> {
+        Unit::new(self.db)
+    }
+
     /// The document of a user or a role.
     pub(crate) fn find(&self, of: Of, name: &Name) -> Result<Option<DocBuf>> {
         let Some(collection) = self.collection(of) else { return Ok(None) };
-        let (store, mut scratch) = (self.db.store(), Vec::new());
+        let (view, mut scratch) = (self.unit().view(), Vec::new());
         let id = name.id();
-        let Some(record) = collection.find_id(store, Value::from(id.as_str()), &mut scratch)?
-        else {
+        let Some(record) = collection.find_id(view, Value::from(id.as_str()), &mut scratch)? else {
             return Ok(None);
         };
         let mut found = None;
         collection
-            .get(store, record.as_bytes(), &mut scratch, &mut |doc| found = Some(doc.to_buf()))?;
+            .get(view, record.as_bytes(), &mut scratch, &mut |doc| found = Some(doc.to_buf()))?;
         Ok(found)
     }
 
@@ -69,7 +72,7 @@ impl<'s> Documents<'s> {
     pub(crate) fn has_users(&self) -> Result<bool> {
         match self.collection(Of::User) {
             None => Ok(false),
-            Some(collection) => collection.scan(self.db.store(), Direction::Forward)?.advance(),
+            Some(collection) => collection.scan(self.unit().view(), Direction::Forward)?.advance(),
         }
     }
 
@@ -77,7 +80,7 @@ impl<'s> Documents<'s> {
     pub(crate) fn list(&self, of: Of, is_wanted: &dyn Fn(&Name) -> bool) -> Result<Vec<DocBuf>> {
         let Some(collection) = self.collection(of) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        let mut cursor = collection.scan(self.db.store(), Direction::Forward)?;
+        let mut cursor = collection.scan(self.unit().view(), Direction::Forward)?;
         while cursor.advance()? {
             if let Some(name) = name_of(of, cursor.doc()).filter(|name| is_wanted(name)) {
                 found.push((name, cursor.doc().to_buf()));
@@ -93,7 +96,7 @@ impl<'s> Documents<'s> {
             Some(collection) => collection,
             None => self.create(of)?,
         };
-        let inserted = WriteOp::new(self.db, self.now_ms).upsert(&collection, doc, None);
+        let inserted = WriteOp::new(self.unit(), self.now_ms).upsert(&collection, doc, None);
         match inserted {
             Ok(()) => Ok(true),
             Err(error) if error.code() == codes::DuplicateKey => Ok(false),
@@ -121,7 +124,7 @@ impl<'s> Documents<'s> {
         let ns = Namespace::new("admin", "system.version").expect("a name of the server's own");
         let collection = self.db.collection_or_create(&ns)?;
         let doc = doc! { "_id": "authSchema", "currentVersion": SCHEMA_VERSION };
-        match WriteOp::new(self.db, self.now_ms).upsert(&collection, doc.as_doc(), None) {
+        match WriteOp::new(self.unit(), self.now_ms).upsert(&collection, doc.as_doc(), None) {
             Err(error) if error.code() != codes::DuplicateKey => Err(error),
             _ => Ok(()),
         }
@@ -132,14 +135,14 @@ impl<'s> Documents<'s> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();
         let record =
-            collection.find_id(self.db.store(), Value::from(id.as_str()), &mut Vec::new())?;
+            collection.find_id(self.unit().view(), Value::from(id.as_str()), &mut Vec::new())?;
         let Some(record) = record else { return Ok(false) };
         let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
             out.clear();
             write_edited(doc, edits, &mut DocWriter::new(out));
             Ok::<_, Error>(Change::Replace(Touched::All))
         };
-        WriteOp::new(self.db, self.now_ms).update(&collection, &record, &mut change, None)?;
+        WriteOp::new(self.unit(), self.now_ms).update(&collection, &record, &mut change, None)?;
         Ok(true)
     }
 
@@ -148,9 +151,9 @@ impl<'s> Documents<'s> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();
         let record =
-            collection.find_id(self.db.store(), Value::from(id.as_str()), &mut Vec::new())?;
+            collection.find_id(self.unit().view(), Value::from(id.as_str()), &mut Vec::new())?;
         let Some(record) = record else { return Ok(false) };
-        WriteOp::new(self.db, self.now_ms).delete(&collection, &record, &mut |_| Ok(true), None)
+        WriteOp::new(self.unit(), self.now_ms).delete(&collection, &record, &mut |_| Ok(true), None)
     }
 
     /// Removes the documents of all users, or all roles, of a database; answers how many.

@@ -275,7 +275,7 @@ impl<'r> Job<'r> {
         let upsert = is_insert
             || self.always_upsert
             || entry.get("b").is_some_and(|upsert| upsert.is_truthy());
-        let mut write = WriteOp::new(&ctx.server.db, ctx.now_ms);
+        let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
         write.bypass_validation = self.bypass_validation;
         write.empty_timestamps = EmptyTimestamps::Kept;
         let statement = Statement {
@@ -304,8 +304,8 @@ impl<'r> Job<'r> {
         let db = &ctx.server.db;
         let Some(collection) = db.collection(&ns) else { return Ok(()) };
         writes::check_not_view(&collection)?;
-        let mut write = WriteOp::new(db, ctx.now_ms);
-        if let Some(record) = collection.find_id(db.store(), id, &mut Vec::new())? {
+        let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
+        if let Some(record) = collection.find_id(ctx.unit.view(), id, &mut Vec::new())? {
             write.delete(&collection, &record, &mut |_| Ok(true), None)?;
         }
         Ok(())
@@ -417,10 +417,11 @@ fn find_one(
     let query = Query::new(Filter::parse(filter, context)?, context.clone());
     let wording = Wording::of_update(filter, None);
     let mut interrupt = || ctx.check_interrupt();
-    let chosen = choice::choose(db, &collection, query, &wording, Patience::Long, &mut interrupt)?;
+    let chosen =
+        choice::choose(ctx.unit, &collection, query, &wording, Patience::Long, &mut interrupt)?;
     let Some((plan, query)) = chosen else { return Ok(got) };
     let mut execution = Execution::new(collection, plan, query);
-    execution.run(db, &mut || ctx.check_interrupt(), &mut |found| {
+    execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         got = found.doc.to_buf();
         Ok(Emit::Enough)
     })?;

@@ -38,7 +38,7 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let engine = context.server.db.store().caps().name;
+    let engine = context.server.db.engine().name;
     let (version, parts_of_version) = compatible_version(request.version);
     doc_fields!(reply;
         "version": version,

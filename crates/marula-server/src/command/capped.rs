@@ -151,12 +151,12 @@ fn copy(
     let query = Query::new(Filter::everything(&context), context);
     let plan = planner::plan(&source.state(), &query)?;
     let mut execution = Execution::new(source.clone(), plan, query);
-    let mut op = marula_db::WriteOp::new(&ctx.server.db, ctx.now_ms);
+    let mut op = marula_db::WriteOp::new(ctx.unit, ctx.now_ms);
     op.bypass_validation = true;
     loop {
         let mut documents: Vec<DocBuf> = Vec::new();
         let mut bytes = 0;
-        let end = execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+        let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
             bytes += found.doc.as_bytes().len();
             documents.push(found.doc.to_buf());
             Ok(if bytes < COPY_BYTES { Emit::Taken } else { Emit::Enough })

@@ -1,7 +1,6 @@
 //! `compact`: rewrites a collection and its indexes in their most compact form.
 
 use marula_bson::{DocWriter, Value};
-use marula_db::storage_error::ForClient;
 use marula_error::{Result, errors};
 use marula_storage::Space;
 
@@ -46,7 +45,7 @@ fn run(
         .chain(state.indexes.iter().map(|index| (Space::Indexes, index.ident)));
     for (space, ident) in ranges {
         let mut go_on = || context.check_interrupt().is_ok();
-        db.store().compact(space, &ident.range(), &mut go_on).for_client()?;
+        db.compact(space, ident, &mut go_on)?;
         context.check_interrupt()?;
     }
     let freed = (before - size()?).max(0);

@@ -66,14 +66,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     } else {
         query.wanted = Wanted::Count;
         let mut interrupt = || ctx.check_interrupt();
-        let db = &ctx.server.db;
         let wording = Wording::of(filter, request.arg("collation"));
         let chosen =
-            choice::choose(db, &collection, query, &wording, ctx.patience(), &mut interrupt)?;
+            choice::choose(ctx.unit, &collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         let mut execution = Execution::new(collection, plan, query);
-        match execution.count(&ctx.server.db, enough, &mut || ctx.check_interrupt())? {
+        match execution.count(ctx.unit, enough, &mut || ctx.check_interrupt())? {
             Some(found) => found.saturating_sub(skip),
             None => return Ok(Outcome::ToPool),
         }

@@ -124,7 +124,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
             Long::Whole => out.append("command", &detail.body),
             Long::Cut => out.append("command", &shown_command::cut(&detail.body)),
         };
-        if let Some(summary) = &detail.plan_summary {
+        if let Some(summary) = &report.plan_summary {
             out.append("planSummary", summary.as_str());
         }
         if let Some(Progress { what, done, total }) = detail.progress {

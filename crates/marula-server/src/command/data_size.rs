@@ -72,7 +72,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let plan = planner::plan(&collection.state(), &query)?;
             let mut execution = Execution::new(collection.clone(), plan, query);
             let mut is_reached = false;
-            execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+            execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
                 total.bytes += i64::try_from(found.doc.as_bytes().len()).unwrap_or(i64::MAX);
                 total.documents += 1;
                 is_reached = total.bytes > bounds.bytes || total.documents > bounds.documents;

@@ -96,7 +96,7 @@ fn digest(ctx: &Context<'_>, collection: &Arc<Collection>) -> Result<String> {
     let plan = planner::plan(&state, &query)?;
     let mut execution = Execution::new(collection.clone(), plan, query);
     let mut md5 = Md5::new();
-    execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+    execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         md5.update(found.doc.as_bytes());
         Ok(Emit::Taken)
     })?;

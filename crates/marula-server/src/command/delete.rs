@@ -115,7 +115,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 let counts = outcome
                     .as_ref()
                     .map(|count| Counts { matched: count.unwrap_or(0), ..Counts::default() });
-                statements.note(command, counts.map_err(Clone::clone));
+                let tally = &ctx.connection.operation.tally;
+                statements.note(command, counts.map_err(Clone::clone), tally);
             }
             outcome
         },
@@ -213,12 +214,17 @@ impl Statement<'_> {
                 let mut query = Query::new(filter.clone(), context);
                 query.hint = query_args::parse_hint(self.hint)?;
                 let mut interrupt = || ctx.check_interrupt();
-                let db = &ctx.server.db;
                 let wording = Wording::of(self.query, self.collation);
                 let may_wait = op.may_wait;
                 let patience = Patience::all_or_none(may_wait);
-                let chosen =
-                    choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;
+                let chosen = choice::choose(
+                    ctx.unit,
+                    collection,
+                    query,
+                    &wording,
+                    patience,
+                    &mut interrupt,
+                )?;
                 let Some((plan, query)) = chosen else { return Ok(None) };
                 Execution::new(collection.clone(), plan, query)
             }

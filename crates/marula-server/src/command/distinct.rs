@@ -92,19 +92,17 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             planner::plan_distinct(&collection.state(), &query, &path)
         {
             let mut execution = Execution::new(collection, plan, query);
-            let outcome =
-                execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
-                    match told {
-                        Some(told) => values.add_key(&path, &found, told)?,
-                        None => values.add(&path, found.doc)?,
-                    }
-                    Ok(Emit::Taken)
-                });
+            let outcome = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
+                match told {
+                    Some(told) => values.add_key(&path, &found, told)?,
+                    None => values.add(&path, found.doc)?,
+                }
+                Ok(Emit::Taken)
+            });
             outcome.map_err(|error| error.caused_by(EXECUTING))?;
         } else {
             query.shown = shown(&collection.state(), &query, &path);
             let mut interrupt = || ctx.check_interrupt();
-            let db = &ctx.server.db;
             let projection = query.shown.as_ref().map(|_| projection(&path));
             let wording = Wording {
                 projection: projection.as_ref().map(|projection| projection.as_doc()),
@@ -112,14 +110,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             };
             let patience = Patience::all_or_none(ctx.may_wait());
             let chosen =
-                choice::choose(db, &collection, query, &wording, patience, &mut interrupt)?;
+                choice::choose(ctx.unit, &collection, query, &wording, patience, &mut interrupt)?;
             let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
             let mut execution = Execution::new(collection, plan, query);
-            let outcome =
-                execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
-                    values.add(&path, found.doc)?;
-                    Ok(Emit::Taken)
-                });
+            let outcome = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
+                values.add(&path, found.doc)?;
+                Ok(Emit::Taken)
+            });
             outcome.map_err(|error| error.caused_by(EXECUTING))?;
         }
     }

@@ -99,7 +99,7 @@ impl Sum {
         query_args::apply_sort(&mut query, doc! { "files_id": 1, "n": 1 }.as_doc())?;
         let plan = planner::plan(&collection.state(), &query)?;
         let mut execution = Execution::new(collection.clone(), plan, query);
-        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |found| {
+        execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
             if self.next >= end {
                 return Ok(Emit::Enough);
             }

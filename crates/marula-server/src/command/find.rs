@@ -329,7 +329,6 @@ impl<'a> FindArgs<'a> {
         }
         query.shows_record_id = request.flag("showRecordId");
         let mut interrupt = || ctx.check_interrupt();
-        let db = &ctx.server.db;
         let wording = Wording {
             sort: Some(self.sort),
             projection: Some(self.projection),
@@ -342,7 +341,7 @@ impl<'a> FindArgs<'a> {
             return Err(tailable_not_capped(&asked));
         }
         let chosen =
-            choice::choose(db, collection, query, &wording, ctx.patience(), &mut interrupt)?;
+            choice::choose(ctx.unit, collection, query, &wording, ctx.patience(), &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(None) };
         let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
         if let Some(projection) = projection {

@@ -324,9 +324,10 @@ impl Job<'_> {
         };
         let limit = query.sort.is_some().then_some(1);
         let wording = Wording { sort: Some(self.args.sort), limit, ..wording };
-        let (db, may_wait) = (&ctx.server.db, op.may_wait);
+        let may_wait = op.may_wait;
         let patience = Patience::all_or_none(may_wait);
-        let chosen = choice::choose(db, collection, query, &wording, patience, &mut interrupt)?;
+        let chosen =
+            choice::choose(ctx.unit, collection, query, &wording, patience, &mut interrupt)?;
         let Some((plan, query)) = chosen else { return Ok(Attempt::ToPool) };
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.give_candidates();

@@ -1,7 +1,6 @@
 //! `fsync` and `fsyncUnlock`: everything to the disk, and writes held off while files are copied.
 
 use marula_bson::DocWriter;
-use marula_db::storage_error::ForClient;
 use marula_error::Result;
 
 use super::{Auth, Command, Outcome, Place};
@@ -33,14 +32,14 @@ fn lock(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let server = context.server;
-    let store = server.db.store();
+    let db = &server.db;
     if !request.flag("lock") {
-        store.sync(store.newest_stamp()).for_client()?;
+        db.sync(db.moment())?;
         reply.append("numFiles", 1);
         return Ok(Outcome::Done);
     }
     let count = server.write_lock.lock();
-    store.sync(store.newest_stamp()).for_client()?;
+    db.sync(db.moment())?;
     reply.append("info", "now locked against writes, use db.fsyncUnlock() to unlock");
     reply.append("lockCount", count);
     reply.append("seeAlso", "http://dochub.mongodb.org/core/fsynccommand");

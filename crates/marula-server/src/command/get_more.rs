@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{DocWriter, Type, Value};
 use marula_db::Namespace;
+use marula_db::unit::Detail;
 use marula_error::{Result, codes, errors};
-use marula_plan::tally::{self, Detail};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -97,7 +97,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         ctx.origin = Some(cursor.origin.clone());
     }
     if ctx.is_profiled {
-        tally::set_detail(Detail::stages(|name| cursor.origin.as_doc().get(name)));
+        ctx.connection
+            .operation
+            .tally
+            .set_detail(Detail::stages(|name| cursor.origin.as_doc().get(name)));
     }
     let tail = tail_of(&mut cursor);
     if request.names_max_time && tail != Tail::AwaitData {

@@ -364,7 +364,7 @@ fn security(_: &Section<'_>, out: &mut DocWriter<'_>) {
 }
 
 fn storage_engine(section: &Section<'_>, out: &mut DocWriter<'_>) {
-    let caps = section.server.db.store().caps();
+    let caps = section.server.db.engine();
     doc_fields!(out;
         "name": caps.name,
         "supportsCommittedReads": true,
@@ -455,7 +455,7 @@ fn engine(section: &Section<'_>, out: &mut DocWriter<'_>) {
     out.append("version", env!("CARGO_PKG_VERSION"));
     out.append("now", Value::DateTime(section.now_ms));
     let mut engine = out.begin_doc("engine");
-    for (name, value) in section.server.db.store().statistics() {
+    for (name, value) in section.server.db.engine_statistics() {
         engine.append(&name, value);
     }
 }

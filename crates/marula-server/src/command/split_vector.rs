@@ -203,7 +203,7 @@ impl Search<'_, '_> {
         let mut last: Option<DocBuf> = None;
         let mut found = Vec::new();
         let ctx = self.ctx;
-        execution.run(&ctx.server.db, &mut || ctx.check_interrupt(), &mut |entry| {
+        execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |entry| {
             seen += 1;
             of_piece += 1;
             if last.is_some() && of_piece <= per_piece {

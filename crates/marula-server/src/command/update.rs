@@ -165,7 +165,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 .and_then(|()| statement.run(ctx, &ns, op));
             if let Some(done) = &mut ctx.statements {
                 let counts = outcome.as_ref().map(|updated| counts(updated.as_ref()));
-                done.note(shown(&statements[index], &statement), counts.map_err(Clone::clone));
+                let command = shown(&statements[index], &statement);
+                let tally = &ctx.connection.operation.tally;
+                done.note(command, counts.map_err(Clone::clone), tally);
             }
             outcome
         },

@@ -44,7 +44,7 @@ fn run(
     if collection.state().options.view.is_some() {
         return Err(view());
     }
-    let report = validate::check(db.store(), &collection, &mut || context.check_interrupt())?;
+    let report = validate::check(db, &collection, &mut || context.check_interrupt())?;
     let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
     reply.append("ns", ns.as_str());
     if !request.flag("metadata") {

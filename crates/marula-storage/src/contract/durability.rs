@@ -9,11 +9,11 @@ use super::*;
 /// A commit that starts after another has ended has the greater stamp.
 pub fn stamps_ascend(open: Open) {
     let store = Fixture::new(open);
-    let mut last = store.newest_stamp();
+    let mut last = store.moment();
     for n in 0..20u8 {
         let stamp = commit(&*store, |txn| txn.put(Space::Records, &[n], &[n]));
         assert!(stamp > last, "{stamp:?} after {last:?}");
-        assert!(store.newest_stamp() >= stamp);
+        assert!(store.moment() >= stamp);
         last = stamp;
     }
 }
@@ -22,7 +22,7 @@ pub fn stamps_ascend(open: Open) {
 pub fn sync_returns(open: Open) {
     let store = Fixture::new(open);
     let store: &dyn Store = &*store;
-    store.sync(store.newest_stamp()).expect("a sync of nothing succeeds");
+    store.sync(store.moment()).expect("a sync of nothing succeeds");
     thread::scope(|scope| {
         for thread in 0..8u8 {
             scope.spawn(move || {
@@ -78,7 +78,7 @@ pub fn commits_survive_reopening(open: Open) {
             txn.add(b"\xFErounds", 1);
             txn.clear_range(Space::Records, &range([round, 0], [round, 9]));
         });
-        let newest = store.newest_stamp();
+        let newest = store.moment();
         assert!(newest > last, "stamps go on after reopening");
         last = newest;
         if round % 2 == 0 {
@@ -106,7 +106,7 @@ pub fn close_ends_it(open: Open) {
     txn.put(Space::Records, b"b", b"b");
     txn.commit().expect_err("a commit after the close fails");
     store.get(Space::Records, b"a", &mut |_| ()).expect_err("a read after the close fails");
-    assert!(store.snapshot().is_err(), "a snapshot after the close fails");
+    assert!(store.store.clone().view().is_err(), "a view after the close fails");
     assert!(store.cursor(Space::Records, &everything(), Direction::Forward).is_err());
     let (called, calls) = mpsc::channel();
     store.on_sync(Stamp::default(), Box::new(move |_| called.send(()).expect("the test listens")));

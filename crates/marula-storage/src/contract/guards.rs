@@ -203,3 +203,43 @@ pub fn counters_commute(open: Open) {
         assert_eq!(counter(&*store, "count"), 0);
     }
 }
+
+/// A transaction that was begun since a view guards keys that are as they were there, and no others; what it decides by is
+/// that view.
+pub fn guards_since_a_view_conflict_on_changed_keys(open: Open) {
+    let store = Fixture::new(open);
+    let key = |name: &'static str| (Space::Records, name.as_bytes());
+    put_records(&*store, ["changed", "deleted", "same", "rewritten"]);
+    commit(&*store, |txn| txn.put(Space::Indexes, b"changed", b""));
+    let view = store.view();
+    commit(&*store, |txn| {
+        txn.put(Space::Records, b"changed", b"other");
+        txn.put(Space::Records, b"added", b"");
+        txn.delete(Space::Records, b"deleted");
+        txn.delete(Space::Records, b"never");
+        txn.put(Space::Records, b"beside", b"");
+    });
+    let begin = || store.begin_since(&*view);
+    for name in ["changed", "added", "deleted"] {
+        let outcome = begin().guard(&[key("same"), key(name)]);
+        assert!(matches!(outcome, Err(Error::Conflict)), "{name} has changed since");
+        assert!(store.changed_since(Space::Records, name.as_bytes(), &*view).expect("it reads"));
+        store.begin().guard(&[key(name)]).expect("a conflict leaves nothing claimed");
+    }
+    let mut txn = begin();
+    let unchanged =
+        [key("same"), key("never"), key("rewritten"), (Space::Indexes, &b"changed"[..])];
+    txn.guard(&unchanged).expect("none of these has changed since");
+    for (space, key) in unchanged {
+        assert!(!store.changed_since(space, key, &*view).expect("it reads"));
+    }
+    assert_eq!(get(txn.view(), Space::Records, "changed").as_deref(), Some(&b"changed"[..]));
+    let mut other = store.begin();
+    assert!(other.guard_within(&[key("same")], Duration::ZERO).is_err(), "it is claimed");
+    assert_eq!(get(other.view(), Space::Records, "changed").as_deref(), Some(&b"other"[..]));
+    txn.put(Space::Records, b"same", b"mine");
+    txn.commit().expect("a commit succeeds");
+    assert_eq!(get(&*store, Space::Records, "same").as_deref(), Some(&b"mine"[..]));
+    let outcome = begin().guard(&[key("same")]);
+    assert!(matches!(outcome, Err(Error::Conflict)), "its own commit is a change too");
+}

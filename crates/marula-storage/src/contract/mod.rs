@@ -23,7 +23,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::{Direction, KeyRange, Looked, Read, Space, Stamp, Store, Txn};
+use crate::store::{Direction, KeyRange, Looked, Space, Stamp, Store, Txn, View};
 
 pub use durability::{
     close_ends_it, commits_survive_reopening, on_sync_calls_back, stamps_ascend, sync_returns,
@@ -31,18 +31,18 @@ pub use durability::{
 pub use guards::{
     counters_commute, guards_exclude, guards_in_opposite_orders_end,
     guards_of_one_key_starve_nobody, guards_release, guards_show_the_newest,
-    guards_without_patience_conflict_at_once,
+    guards_since_a_view_conflict_on_changed_keys, guards_without_patience_conflict_at_once,
 };
 pub use model::random_writes_match_a_model;
 pub use reads::{
     cursors_go_both_ways, cursors_keep_to_their_range, cursors_pass_keys, cursors_see_one_moment,
-    cursors_seek, get_many_answers_by_place, get_many_holds_what_it_read, keys_are_ordered_bytes,
-    reads_never_go_back, snapshots_are_isolated, spaces_are_apart,
+    cursors_seek, fixed_views_never_move, get_many_answers_by_place, get_many_holds_what_it_read,
+    keys_are_ordered_bytes, reads_never_go_back, spaces_are_apart,
 };
 pub use upkeep::{
     check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_when_told,
-    dropped_ranges_are_gone, ingested_keys_are_there, ranges_are_estimated,
-    split_points_cut_a_range, statistics_have_names,
+    dropped_ranges_are_gone, dropped_ranges_stay_in_older_views, ingested_keys_are_there,
+    ranges_are_estimated, split_points_cut_a_range, statistics_have_names,
 };
 pub use writes::{
     clear_range_clears_what_it_should, commits_are_atomic, empty_keys_and_values_are_kept,
@@ -58,15 +58,15 @@ macro_rules! for_each_promise {
             get_many_holds_what_it_read
             cursors_pass_keys reads_never_go_back
             cursors_go_both_ways cursors_keep_to_their_range cursors_seek cursors_see_one_moment
-            snapshots_are_isolated
+            fixed_views_never_move
             commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should
             empty_keys_and_values_are_kept large_values_are_kept write_sizes_add_up
             guards_exclude guards_release guards_show_the_newest guards_in_opposite_orders_end
             guards_of_one_key_starve_nobody guards_without_patience_conflict_at_once
-            counters_commute
+            guards_since_a_view_conflict_on_changed_keys counters_commute
             stamps_ascend sync_returns on_sync_calls_back commits_survive_reopening close_ends_it
-            ingested_keys_are_there dropped_ranges_are_gone compaction_keeps_the_data
-            compaction_stops_when_told ranges_are_estimated split_points_cut_a_range
+            ingested_keys_are_there dropped_ranges_are_gone
+            dropped_ranges_stay_in_older_views compaction_keeps_the_data compaction_stops_when_told ranges_are_estimated split_points_cut_a_range
             statistics_have_names check_finds_nothing_wrong
             random_writes_match_a_model
         }
@@ -120,6 +120,11 @@ impl Fixture {
     fn new(open: Open) -> Self {
         let folder = Folder::new();
         Fixture { store: open(folder.path()), _folder: folder }
+    }
+
+    /// A view of this moment.
+    fn view(&self) -> Arc<dyn View> {
+        self.store.clone().view().expect("a view opens")
     }
 }
 
@@ -184,7 +189,7 @@ fn put_records<K: AsRef<[u8]>>(store: &dyn Store, keys: impl IntoIterator<Item =
     });
 }
 
-fn get(read: &dyn Read, space: Space, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+fn get(read: &dyn View, space: Space, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
     let mut found = None;
     let is_there = read
         .get(space, key.as_ref(), &mut |value| found = Some(value.to_vec()))
@@ -193,12 +198,12 @@ fn get(read: &dyn Read, space: Space, key: impl AsRef<[u8]>) -> Option<Vec<u8>> 
     found
 }
 
-fn counter(read: &dyn Read, key: &str) -> i64 {
+fn counter(read: &dyn View, key: &str) -> i64 {
     let value = get(read, Space::Catalog, key);
     value.map_or(0, |value| i64::from_le_bytes(value.try_into().expect("a counter has 8 bytes")))
 }
 
-fn scan(read: &dyn Read, space: Space, range: &KeyRange, direction: Direction) -> Entries {
+fn scan(read: &dyn View, space: Space, range: &KeyRange, direction: Direction) -> Entries {
     let mut cursor = read.cursor(space, range, direction).expect("a cursor opens");
     let mut entries = Entries::new();
     while cursor.advance().expect("a cursor advances") {
@@ -209,7 +214,7 @@ fn scan(read: &dyn Read, space: Space, range: &KeyRange, direction: Direction) -
 }
 
 /// The keys of a space, as text.
-fn keys(read: &dyn Read, space: Space) -> Vec<String> {
+fn keys(read: &dyn View, space: Space) -> Vec<String> {
     scan(read, space, &everything(), Direction::Forward)
         .into_iter()
         .map(|(key, _)| String::from_utf8_lossy(&key).into_owned())

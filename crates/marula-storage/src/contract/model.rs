@@ -28,7 +28,7 @@ fn run(open: Open, seed: u64) {
     for _ in 0..120 {
         let snapshot_model = model.clone();
         {
-            let snapshot = store.snapshot().expect("a snapshot opens");
+            let snapshot = store.clone().view().expect("a view opens");
             for _ in 0..=random.below(3) {
                 write(&*store, &mut model, &mut random);
             }
@@ -119,7 +119,7 @@ fn write(store: &dyn Store, model: &mut Model, random: &mut Random) {
 }
 
 /// Compares a few random reads.
-fn compare(read: &dyn Read, model: &Model, random: &mut Random) {
+fn compare(read: &dyn View, model: &Model, random: &mut Random) {
     for space in Space::ALL {
         let model = &model[space as usize];
         for _ in 0..3 {
@@ -141,7 +141,7 @@ fn compare(read: &dyn Read, model: &Model, random: &mut Random) {
 
 /// Walks a cursor by random seeks and moves and compares where it stands.
 fn compare_walk(
-    read: &dyn Read,
+    read: &dyn View,
     space: Space,
     range: &KeyRange,
     wanted: &Entries,

@@ -38,8 +38,8 @@ pub fn get_many_answers_by_place(open: Open) {
     let asked: [&[u8]; 6] = [b"d", b"c", b"a", b"a", b"", b"b"];
     let mut sorted = asked;
     sorted.sort();
-    let snapshot = store.snapshot().expect("a snapshot opens");
-    for read in [&*store as &dyn Read, &*snapshot] {
+    let snapshot = store.view();
+    for read in [&*store as &dyn View, &*snapshot] {
         for asked in [&asked[..], &sorted, &asked[..1], &asked[1..2], &[]] {
             let values = read.get_many(Space::Records, asked).expect("a read succeeds");
             for (place, key) in asked.iter().enumerate() {
@@ -92,7 +92,7 @@ pub fn cursors_go_both_ways(open: Open) {
     assert!(found.iter().all(|(key, value)| key == value));
     found.reverse();
     assert_eq!(scan(&*store, Space::Records, &everything(), Direction::Backward), found);
-    let snapshot = store.snapshot().expect("a snapshot opens");
+    let snapshot = store.view();
     assert_eq!(scan(&*snapshot, Space::Records, &everything(), Direction::Backward), found);
 }
 
@@ -204,15 +204,15 @@ pub fn cursors_see_one_moment(open: Open) {
     }
 }
 
-/// A snapshot stays as it was, over all spaces and all kinds of writes.
-pub fn snapshots_are_isolated(open: Open) {
+/// A view of one moment stays as it was, over all spaces and all kinds of writes; the store itself moves.
+pub fn fixed_views_never_move(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "b", "c"]);
     commit(&*store, |txn| {
         txn.add(b"count", 3);
         txn.put(Space::Indexes, b"i", b"1");
     });
-    let view = |read: &dyn Read| {
+    let view = |read: &dyn View| {
         (
             scan(read, Space::Records, &everything(), Direction::Forward),
             get(read, Space::Indexes, "i"),
@@ -220,8 +220,7 @@ pub fn snapshots_are_isolated(open: Open) {
             counter(read, "count"),
         )
     };
-    let first = store.snapshot().expect("a snapshot opens");
-    let owned = store.store.clone().snapshot_owned().expect("a snapshot opens");
+    let first = store.view();
     let before = view(&*first);
     commit(&*store, |txn| {
         txn.put(Space::Records, b"b", b"changed");
@@ -230,7 +229,7 @@ pub fn snapshots_are_isolated(open: Open) {
         txn.put(Space::Indexes, b"i", b"2");
         txn.add(b"count", 4);
     });
-    let second = store.snapshot().expect("a snapshot opens");
+    let second = store.view();
     let between = view(&*second);
     commit(&*store, |txn| {
         txn.clear_range(Space::Records, &everything());
@@ -238,14 +237,15 @@ pub fn snapshots_are_isolated(open: Open) {
         txn.delete(Space::Catalog, b"count");
     });
     assert_eq!(view(&*first), before);
-    assert_eq!(view(&*owned), before);
     assert_eq!(view(&*second), between);
     assert_eq!((before.3, between.3), (3, 7));
     assert_eq!(between.0.len(), 3);
     assert_eq!(view(&*store), (Vec::new(), None, None, 0));
+    assert!(first.is_fixed() && !store.is_fixed());
+    assert!(first.moment() < second.moment() && second.moment() < store.moment());
+    assert!(!first.has_moved(first.moment()) && store.has_moved(first.moment()));
     drop(first);
     assert_eq!(view(&*second), between);
-    assert_eq!(view(&*owned), before);
 }
 
 /// A cursor that passes keys stands where one that has advanced as often does, in either direction and from anywhere.
@@ -282,11 +282,11 @@ pub fn cursors_pass_keys(open: Open) {
 pub fn reads_never_go_back(open: Open) {
     const KEYS: usize = 4;
     const WRITES: u64 = 3000;
-    let store = Fixture::new(open);
+    let fixture = Fixture::new(open);
     let keys: Vec<[u8; 12]> = (0..KEYS).map(|key| [b'k' + key as u8; 12]).collect();
     let committed: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
-    let (store, keys, committed): (&dyn Store, _, _) = (&*store, &keys, &committed);
+    let (store, keys, committed): (&dyn Store, _, _) = (&*fixture, &keys, &committed);
     let is_over = || committed.iter().all(|count| count.load(Ordering::SeqCst) == WRITES);
     thread::scope(|scope| {
         for (key, count) in keys.iter().zip(committed) {
@@ -321,7 +321,7 @@ pub fn reads_never_go_back(open: Open) {
                         }
                     }
                     _ => {
-                        let snapshot = store.snapshot().expect("a snapshot opens");
+                        let snapshot = fixture.view();
                         let one = get(&*snapshot, Space::Records, keys[place]);
                         thread::yield_now();
                         let other = get(&*snapshot, Space::Records, keys[place]);

@@ -25,7 +25,7 @@ pub fn ingested_keys_are_there(open: Open) {
     let folder = Folder::new();
     let mut store = open(folder.path());
     put_records(&*store, [[0u8; 8], [0xF0; 8]]);
-    let before = store.snapshot().expect("a snapshot opens");
+    let before = store.clone().view().expect("a view opens");
     ingest(&*store, Space::Records, 1 << 20, 3000, 300);
     ingest(&*store, Space::Indexes, 5, 10, 0);
     ingest(&*store, Space::Catalog, 5, 0, 0);
@@ -91,6 +91,30 @@ pub fn dropped_ranges_are_gone(open: Open) {
     assert_eq!(scan(&*store, Space::Records, &dropped, Direction::Forward).len(), 1);
 }
 
+/// What is dropped stays in the views of earlier moments, whatever becomes of the range, and is gone from all others.
+pub fn dropped_ranges_stay_in_older_views(open: Open) {
+    let store = Fixture::new(open);
+    for part in 0..3u8 {
+        ingest(&*store, Space::Records, u64::from(part) << 56, 2000, 100);
+    }
+    put_records(&*store, [[1, 7], [2, 7]]);
+    let before = store.view();
+    let everything_before = scan(&*before, Space::Records, &everything(), Direction::Forward);
+    let dropped = range([1], [2]);
+    store.drop_range(Space::Records, &dropped).expect("a drop succeeds");
+    let after = store.view();
+    commit(&*store, |txn| txn.put(Space::Records, &[1, 8], b"new"));
+    store.compact(Space::Records, &everything(), &mut || true).expect("a compaction succeeds");
+    assert!(scan(&*before, Space::Records, &everything(), Direction::Forward) == everything_before);
+    assert_eq!(get(&*before, Space::Records, [1, 7]).as_deref(), Some(&[1, 7][..]));
+    assert_eq!(scan(&*after, Space::Records, &dropped, Direction::Forward), []);
+    drop(before);
+    drop(after);
+    store.drop_range(Space::Records, &range([2], [3])).expect("a drop succeeds");
+    assert_eq!(scan(&*store, Space::Records, &everything(), Direction::Forward).len(), 2001);
+    assert_eq!(get(&*store, Space::Records, [1, 8]).as_deref(), Some(&b"new"[..]));
+}
+
 /// A compaction changes nothing but the space that the data take.
 pub fn compaction_keeps_the_data(open: Open) {
     let store = Fixture::new(open);
@@ -107,7 +131,7 @@ pub fn compaction_keeps_the_data(open: Open) {
         });
     }
     let before = scan(&*store, Space::Records, &everything(), Direction::Forward);
-    let snapshot = store.snapshot().expect("a snapshot opens");
+    let snapshot = store.view();
     for range in [everything(), range([0], [1]), range("b", "a")] {
         store.compact(Space::Records, &range, &mut || true).expect("a compaction succeeds");
         assert!(scan(&*store, Space::Records, &everything(), Direction::Forward) == before);

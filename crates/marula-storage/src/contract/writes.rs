@@ -7,8 +7,8 @@ use super::*;
 
 /// A reader sees all of a commit or nothing of it.
 pub fn commits_are_atomic(open: Open) {
-    let store = Fixture::new(open);
-    let store: &dyn Store = &*store;
+    let fixture = Fixture::new(open);
+    let store: &dyn Store = &*fixture;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -25,7 +25,7 @@ pub fn commits_are_atomic(open: Open) {
         });
         let mut last = 0;
         while !is_over.load(Ordering::Acquire) {
-            let snapshot = store.snapshot().expect("a snapshot opens");
+            let snapshot = fixture.view();
             let rounds: Vec<Option<Vec<u8>>> = Space::ALL
                 .iter()
                 .flat_map(|&space| [get(&*snapshot, space, "x"), get(&*snapshot, space, "y")])

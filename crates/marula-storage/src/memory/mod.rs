@@ -15,8 +15,8 @@ use parking_lot::RwLock;
 use self::tree::{Bytes, Place, Tree, Weight};
 use crate::latch::{Held, Latches};
 use crate::store::{
-    Caps, Cursor, Direction, Error, KeyRange, Looked, RangeStats, Read, Result, Space, Stamp,
-    Store, Txn, Values,
+    Caps, Cursor, Direction, Error, KeyRange, Looked, RangeStats, Result, Space, Stamp, Store, Txn,
+    Values, View,
 };
 
 /// A store in memory.
@@ -40,6 +40,8 @@ struct Snapshot {
 
 struct MemoryTxn<'s> {
     store: &'s Memory,
+    /// What it decides by, where that is not the newest state.
+    since: Option<&'s dyn View>,
     held: Held<'s>,
     writes: Vec<Write>,
     size: usize,
@@ -85,17 +87,21 @@ impl Memory {
         Memory { caps, latches: Latches::new(), state: RwLock::default() }
     }
 
-    fn view(&self) -> Result<Snapshot> {
+    fn snapshot(&self) -> Result<Snapshot> {
         let state = self.state.read();
         state.check_open()?;
         Ok(Snapshot { state: state.clone() })
+    }
+
+    fn begin_with<'s>(&'s self, since: Option<&'s dyn View>) -> MemoryTxn<'s> {
+        MemoryTxn { store: self, since, held: self.latches.hold(), writes: Vec::new(), size: 0 }
     }
 
     fn write(&self, apply: impl FnOnce(&mut State)) -> Result<Stamp> {
         let mut state = self.state.write();
         state.check_open()?;
         apply(&mut state);
-        state.newest.0 += 1;
+        state.newest.version += 1;
         Ok(state.newest)
     }
 }
@@ -153,7 +159,16 @@ impl Values for MemoryValues {
     }
 }
 
-impl Read for Memory {
+impl View for Memory {
+    fn moment(&self) -> Stamp {
+        // It is asked for while an entry is shown too, which holds the lock, and must not wait for a writer that waits.
+        self.state.read_recursive().newest
+    }
+
+    fn is_fixed(&self) -> bool {
+        false
+    }
+
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let state = self.state.read();
         state.check_open()?;
@@ -178,7 +193,15 @@ impl Read for Memory {
     }
 }
 
-impl Read for Snapshot {
+impl View for Snapshot {
+    fn moment(&self) -> Stamp {
+        self.state.newest
+    }
+
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         Ok(self.state.get(space, key, visit))
     }
@@ -269,8 +292,16 @@ impl Cursor for MemoryCursor {
 }
 
 impl Txn for MemoryTxn<'_> {
+    fn view(&self) -> &dyn View {
+        self.since.unwrap_or(self.store)
+    }
+
     fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.held.take(keys, patience)
+        self.held.take(keys, patience)?;
+        match self.since {
+            Some(view) => self.store.check_unchanged(keys, view),
+            None => Ok(()),
+        }
     }
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
@@ -298,7 +329,7 @@ impl Txn for MemoryTxn<'_> {
     }
 
     fn commit(self: Box<Self>) -> Result<Stamp> {
-        let MemoryTxn { store, held, writes, size } = *self;
+        let MemoryTxn { store, held, writes, size, .. } = *self;
         if size > store.caps.txn_bytes_max {
             return Err(Error::TooLarge);
         }
@@ -313,17 +344,16 @@ impl Store for Memory {
         &self.caps
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Read + '_>> {
-        Ok(Box::new(self.view()?))
-    }
-
-    fn snapshot_owned(self: Arc<Self>) -> Result<Box<dyn Read>> {
-        Ok(Box::new(self.view()?))
+    fn view(self: Arc<Self>) -> Result<Arc<dyn View>> {
+        Ok(Arc::new(self.snapshot()?))
     }
 
     fn begin(&self) -> Box<dyn Txn + '_> {
-        let held = self.latches.hold();
-        Box::new(MemoryTxn { store: self, held, writes: Vec::new(), size: 0 })
+        Box::new(self.begin_with(None))
+    }
+
+    fn begin_since<'s>(&'s self, view: &'s dyn View) -> Box<dyn Txn + 's> {
+        Box::new(self.begin_with(Some(view)))
     }
 
     fn sync(&self, _stamp: Stamp) -> Result<()> {
@@ -332,11 +362,6 @@ impl Store for Memory {
 
     fn on_sync(&self, _stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>) {
         done(Ok(()));
-    }
-
-    fn newest_stamp(&self) -> Stamp {
-        // It is asked for while an entry is shown too, which holds the lock, and must not wait for a writer that waits.
-        self.state.read_recursive().newest
     }
 
     fn ingest(
@@ -368,12 +393,12 @@ impl Store for Memory {
     }
 
     fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats> {
-        let weight = weight_of(&self.view()?, space, range);
+        let weight = weight_of(&self.snapshot()?, space, range);
         Ok(RangeStats { keys: weight.keys, disk_bytes: weight.bytes })
     }
 
     fn split_points(&self, space: Space, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>> {
-        let view = self.view()?;
+        let view = self.snapshot()?;
         let tree = view.state.tree(space);
         let keys = weight_of(&view, space, range).keys;
         let parts = keys.min(parts as u64);
@@ -384,7 +409,7 @@ impl Store for Memory {
 
     fn statistics(&self) -> Vec<(String, i64)> {
         let state = self.state.read();
-        let mut rows = vec![("transactions.commits".to_owned(), state.newest.0 as i64)];
+        let mut rows = vec![("transactions.commits".to_owned(), state.newest.version as i64)];
         for space in Space::ALL {
             let name = format!("{space:?}").to_lowercase();
             let weight = state.tree(space).weight();
@@ -395,7 +420,7 @@ impl Store for Memory {
     }
 
     fn check(&self) -> Result<Vec<String>> {
-        let view = self.view()?;
+        let view = self.snapshot()?;
         Ok(view.state.trees.iter().flat_map(Tree::check).collect())
     }
 

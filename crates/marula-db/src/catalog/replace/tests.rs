@@ -10,6 +10,7 @@ use crate::catalog::options::CollectionOptions;
 use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 use crate::write::{InsertReport, WriteOp};
 
 fn ns(name: &str) -> Namespace {
@@ -19,7 +20,7 @@ fn ns(name: &str) -> Namespace {
 fn insert(db: &Db, name: &str, docs: &[DocBuf]) -> InsertReport {
     let collection = db.collection(&ns(name)).unwrap();
     let mut report = InsertReport::default();
-    WriteOp::new(db, 0)
+    WriteOp::new(Unit::new(db), 0)
         .insert(&collection, &mut docs.iter().map(DocBuf::as_doc), true, &mut report)
         .unwrap();
     report

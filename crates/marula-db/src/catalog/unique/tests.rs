@@ -13,6 +13,7 @@ use crate::collection::Collection;
 use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 use crate::write::{Change, InsertReport, WriteOp};
 
 /// A collection of these documents with a prepared index on `a`.
@@ -33,7 +34,7 @@ fn prepared(options: &DocBuf, documents: &[DocBuf]) -> (Db, Arc<Collection>) {
 fn insert(db: &Db, collection: &Collection, documents: &[DocBuf]) -> usize {
     let mut report = InsertReport::default();
     let mut docs = documents.iter().map(DocBuf::as_doc);
-    WriteOp::new(db, 0).insert(collection, &mut docs, false, &mut report).unwrap();
+    WriteOp::new(Unit::new(db), 0).insert(collection, &mut docs, false, &mut report).unwrap();
     assert!(report.errors.iter().all(|(_, error)| error.code() == codes::DuplicateKey));
     report.inserted
 }
@@ -44,7 +45,10 @@ fn replace(db: &Db, collection: &Collection, id: i32, with: &DocBuf) -> Option<m
         out.extend_from_slice(with);
         Ok(Change::Replace(Touched::All))
     };
-    WriteOp::new(db, 0).update(collection, &record, &mut change, None).err().map(|e| e.code())
+    WriteOp::new(Unit::new(db), 0)
+        .update(collection, &record, &mut change, None)
+        .err()
+        .map(|e| e.code())
 }
 
 fn make_unique(db: &Db, collection: &Collection) -> marula_error::Result<()> {
@@ -64,7 +68,7 @@ fn make_unique(db: &Db, collection: &Collection) -> marula_error::Result<()> {
 
 #[track_caller]
 fn assert_sound(db: &Db, collection: &Collection) {
-    let report = crate::validate::check(db.store(), collection, &mut || Ok(())).unwrap();
+    let report = crate::validate::check(db, collection, &mut || Ok(())).unwrap();
     assert!(report.is_valid(), "{:?}", report.errors);
 }
 

@@ -201,7 +201,7 @@ impl<'a> Answer<'a> {
         let mut failure = None;
         if !found.is_enough(enough) && !is_at_end {
             let mut interrupt = || ctx.check_interrupt();
-            let outcome = execution.run(&ctx.server.db, &mut interrupt, &mut |next| {
+            let outcome = execution.run(ctx.unit, &mut interrupt, &mut |next| {
                 found.add(update.as_ref(), &filter, &context, next.doc);
                 Ok(if found.is_enough(enough) { Emit::Enough } else { Emit::Taken })
             });

@@ -340,9 +340,8 @@ impl<'a> Asked<'a> {
             needs: worded.is_none().then_some(&given as &dyn Fn() -> DocBuf),
             ..Wording::default()
         };
-        let db = &ctx.server.db;
         let Choice { plan, score, rejected, number } =
-            choice::explain(db, &collection, &mut query, &wording, &mut see, &mut interrupt)?;
+            choice::explain(ctx.unit, &collection, &mut query, &wording, &mut see, &mut interrupt)?;
         // Only now is known in which language a text search is.
         answer.parsed = Some(query.filter.to_doc());
         let is_by_id = matches!(plan.root.stage, Stage::IdHack(_))

@@ -1,0 +1,155 @@
+//! A change that is made whole or not at all: a store transaction, and the *effects* of its commit.
+//!
+//! What a write causes beside its keys is noted here while the change is made, and happens when the commit has succeeded,
+//! and only then: counters in memory, multikey marks, the session's record, what is counted of the operation, and those
+//! who wait for documents. A change that is dropped leaves nothing behind.
+
+use std::sync::Arc;
+
+use marula_error::Result;
+use marula_storage::{Space, Txn, View};
+
+use super::{KeyChanges, Tally};
+use crate::collection::Collection;
+use crate::index::{Index, Multikey};
+use crate::keys;
+use crate::session::{Done, NumberedWrite};
+use crate::storage_error::client_error;
+
+/// A change under way.
+pub(crate) struct Write<'u> {
+    txn: Box<dyn Txn + 'u>,
+    tally: Option<&'u Tally>,
+    effects: Effects<'u>,
+}
+
+/// What follows from a commit.
+#[derive(Default)]
+struct Effects<'u> {
+    /// The counters of a collection.
+    counted: Option<Counted<'u>>,
+    /// Multikey marks that the transaction writes.
+    marks: Vec<(Arc<Index>, Multikey)>,
+    /// Index keys that it adds and removes.
+    keys: KeyChanges,
+}
+
+/// By how much a collection grows.
+struct Counted<'u> {
+    collection: &'u Collection,
+    documents: i64,
+    bytes: i64,
+    /// Whether documents come in, for which someone may wait.
+    has_arrivals: bool,
+}
+
+impl<'u> Write<'u> {
+    pub(super) fn new(txn: Box<dyn Txn + 'u>, tally: Option<&'u Tally>) -> Self {
+        Write { txn, tally, effects: Effects::default() }
+    }
+
+    /// What it decides by: what this shows of keys that it has guarded stays so until its end.
+    #[inline]
+    pub(crate) fn view(&self) -> &dyn View {
+        self.txn.view()
+    }
+
+    /// The store transaction, for keys that no effect belongs to.
+    #[inline]
+    pub(crate) fn txn(&mut self) -> &mut (dyn Txn + 'u) {
+        &mut *self.txn
+    }
+
+    /// Puts an index entry that is new, or in the place of one of the same key.
+    #[inline]
+    pub(crate) fn put_entry(&mut self, key: &[u8], value: &[u8]) {
+        self.txn.put(Space::Indexes, key, value);
+        self.effects.keys += KeyChanges { inserted: Some(1), deleted: None };
+    }
+
+    /// Removes an index entry.
+    #[inline]
+    pub(crate) fn delete_entry(&mut self, key: &[u8]) {
+        self.txn.delete(Space::Indexes, key);
+        self.effects.keys += KeyChanges { inserted: None, deleted: Some(1) };
+    }
+
+    /// Counts index keys that are written, beside those of [`Write::put_entry`] and [`Write::delete_entry`].
+    #[inline]
+    pub(crate) fn count_keys(&mut self, keys: KeyChanges) {
+        self.effects.keys += keys;
+    }
+
+    /// Writes the multikey marks that a document's keys in `index` need and the store has not yet.
+    #[inline]
+    pub(crate) fn mark(&mut self, index: &Arc<Index>, found: &Multikey) {
+        if index.needs_mark(found) {
+            self.mark_anew(index, found);
+        }
+    }
+
+    #[cold]
+    fn mark_anew(&mut self, index: &Arc<Index>, found: &Multikey) {
+        index.mark_multikey(found, &mut *self.txn);
+        self.effects.marks.push((index.clone(), found.clone()));
+    }
+
+    /// Has the counters of `collection` grow, in the store and in memory.
+    #[inline]
+    pub(crate) fn count(&mut self, collection: &'u Collection, documents: i64, bytes: i64) {
+        assert!(self.effects.counted.is_none(), "a change is of one collection");
+        if documents != 0 {
+            self.txn.add(&keys::count(collection.ident()), documents);
+        }
+        if bytes != 0 {
+            self.txn.add(&keys::size(collection.ident()), bytes);
+        }
+        let has_arrivals = false;
+        self.effects.counted = Some(Counted { collection, documents, bytes, has_arrivals });
+    }
+
+    /// Has those told who wait for documents of the collection that is counted.
+    #[inline]
+    pub(crate) fn tell_of_arrivals(&mut self) {
+        let counted = self.effects.counted.as_mut();
+        counted.expect("documents that come in are counted").has_arrivals = true;
+    }
+
+    /// Makes the change together with the session's record, which says that `statements` are done, and has its effects
+    /// follow.
+    ///
+    /// Errors: as [`Write::commit`].
+    pub(crate) fn commit_recorded(
+        mut self,
+        numbered: &mut NumberedWrite,
+        statements: &[(i32, Done)],
+    ) -> Result<()> {
+        numbered.stage(&mut *self.txn, statements);
+        let outcome = self.commit();
+        if outcome.is_err() {
+            numbered.undo(statements);
+        }
+        outcome
+    }
+
+    /// Makes the change, and has its effects follow.
+    ///
+    /// Errors: those of the store; then nothing has happened.
+    pub(crate) fn commit(self) -> Result<()> {
+        let Write { txn, tally, mut effects } = self;
+        txn.commit().map_err(client_error)?;
+        for (index, multikey) in effects.marks.drain(..) {
+            index.note_marks_stored(&multikey);
+        }
+        if let Some(tally) = tally {
+            tally.add_changed(effects.keys);
+        }
+        if let Some(counted) = &effects.counted {
+            counted.collection.counted(counted.documents, counted.bytes);
+            if counted.has_arrivals {
+                counted.collection.tell_listeners();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Views of one moment.
+//!
+//! RocksDB keeps what a snapshot shows as long as it is there, but for files that are deleted as such. So the views that
+//! are open are counted: a range that is dropped under one of them is hidden by a tombstone alone, and given back by
+//! compactions once the last of them has gone.
+
+use std::sync::Arc;
+
+use marula_storage::{Cursor, Direction, KeyRange, Result, Space, Stamp, Values, View};
+use rust_rocksdb::{ReadOptions, Snapshot};
+
+use crate::engine::{Embedded, Engine, get_with};
+use crate::many;
+use crate::scan::open_cursor;
+
+/// The views that are open.
+#[derive(Default)]
+pub(crate) struct OpenViews {
+    pub(crate) count: usize,
+    /// What has been dropped while one was open.
+    pub(crate) dropped: Vec<(Space, KeyRange)>,
+}
+
+/// The view of one moment. It keeps its store alive.
+pub(crate) struct FixedView {
+    /// Names `snapshot`, which outlives it.
+    options: ReadOptions,
+    /// Borrows from `store`; declared before it, so that it is dropped first.
+    snapshot: Snapshot<'static>,
+    /// The sequence number of the snapshot.
+    moment: u64,
+    store: Arc<Embedded>,
+}
+
+impl FixedView {
+    #[allow(unsafe_code)]
+    pub(crate) fn new(store: Arc<Embedded>) -> Self {
+        let engine: &Engine = &store.engine;
+        // SAFETY: the engine lives in an `Arc` that `store` owns and never replaces, and `store` is kept beside the
+        // snapshot and dropped after it; the 'static lifetime does not leave this type.
+        let engine: &'static Engine = unsafe { &*std::ptr::from_ref(engine) };
+        // Counted first: what is dropped from here on stays readable.
+        engine.views.lock().count += 1;
+        let snapshot = engine.db.snapshot();
+        let mut options = many::read_options();
+        options.set_snapshot(&snapshot);
+        // Without a number nothing is old enough to come from the cache of records.
+        let moment = snapshot.sequence_number().unwrap_or(0);
+        FixedView { options, snapshot, moment, store }
+    }
+}
+
+impl View for FixedView {
+    fn moment(&self) -> Stamp {
+        Stamp::of_version(self.moment)
+    }
+
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let engine = &*self.store.engine;
+        if space == Space::Records
+            && let Some(bytes) = engine.records.at(key, self.moment)
+        {
+            visit(&bytes);
+            return Ok(true);
+        }
+        get_with(engine, &self.options, space, key, visit)
+    }
+
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
+        many::get_many_at(&self.store.engine, (self.moment, &self.options), space, keys)
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&self.snapshot);
+        Ok(open_cursor(&self.store.engine, options, space, range, direction))
+    }
+}
+
+impl Drop for FixedView {
+    fn drop(&mut self) {
+        let engine = &self.store.engine;
+        let dropped = {
+            let mut views = engine.views.lock();
+            views.count -= 1;
+            if views.count > 0 {
+                return;
+            }
+            std::mem::take(&mut views.dropped)
+        };
+        for (space, KeyRange { start, end }) in dropped {
+            // Only a hint: what it fails to mark is compacted later.
+            let _ =
+                engine.db.suggest_compact_range_cf(engine.column(space), Some(start), Some(end));
+        }
+    }
+}
