@@ -5,11 +5,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::bson::{self, Doc};
@@ -91,7 +92,7 @@ impl Credentials {
 
     /// PBKDF2 of the password.
     fn salted(&self, salt: Vec<u8>, rounds: u32) -> Key {
-        let mut known = self.hashed.lock().expect("nothing panics while it is held");
+        let mut known = self.hashed.lock();
         if let Some((known_salt, known_rounds, key)) = &*known
             && (known_salt, *known_rounds) == (&salt, rounds)
         {

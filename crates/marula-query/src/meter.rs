@@ -200,12 +200,12 @@ fn merge<T: Copy>(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
     use std::time::Duration;
 
-    use std::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
-
     use marula_error::{Error, codes};
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::context::Check;
@@ -248,7 +248,7 @@ pub(crate) mod tests {
 
     impl Gaps {
         fn note(&self) -> bool {
-            let mut gaps = self.0.lock().unwrap();
+            let mut gaps = self.0.lock();
             let now = cpu_time();
             gaps.longest = gaps.longest.max(now - gaps.last);
             gaps.last = now;
@@ -283,7 +283,7 @@ pub(crate) mod tests {
                 run();
             }
             gaps.note();
-            let longest = gaps.0.lock().unwrap().longest;
+            let longest = gaps.0.lock().longest;
             longest < Duration::from_millis(LATE_MS)
         })
     }

@@ -7,11 +7,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::thread;
 
 use marula_storage::contract::Folder;
 use marula_storage::{KeyRange, Space, Store};
+use parking_lot::Mutex;
 
 use crate::{CHILD_ARGUMENTS, as_child, entries, number, open};
 
@@ -121,7 +121,7 @@ pub(crate) fn child(folder: &Path) {
                 for batch in newest(store, writer).map_or(0, |newest| newest + 1).. {
                     write_batch(store, writer, batch);
                     let line = format!("committed {writer} {batch}.\n");
-                    let mut output = output.lock().expect("no writer panics");
+                    let mut output = output.lock();
                     output.write_all(line.as_bytes()).expect("the parent listens");
                     output.flush().expect("the parent listens");
                 }

@@ -3,10 +3,11 @@
 //! The input is read in batches; each pipeline is pulled until it has used the batch up and pauses.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
+use parking_lot::Mutex;
 
 use super::needs::{Gives, Needs};
 use super::pipeline::Inside;
@@ -143,7 +144,7 @@ impl Source for Reader {
             self.at += 1;
             return Ok(Step::Document);
         }
-        let feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
+        let feed = self.feed.lock();
         if feed.number == self.number {
             return Ok(if feed.is_last { Step::End } else { Step::Pause });
         }
@@ -198,7 +199,7 @@ impl Faceting {
                 step => break step,
             }
         };
-        let mut feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut feed = self.feed.lock();
         feed.number += 1;
         feed.batch = Arc::new(batch);
         Ok(step)
@@ -206,7 +207,7 @@ impl Faceting {
 
     /// Has the pipelines see the end of the input.
     fn end(&self) {
-        self.feed.lock().unwrap_or_else(PoisonError::into_inner).is_last = true;
+        self.feed.lock().is_last = true;
     }
 
     /// Pulls some of the pipelines until they pause or end.
