@@ -1,10 +1,6 @@
 //! Moments as ISO 8601 text, in the proleptic Gregorian calendar.
 
-const DAY_MS: i64 = 86_400_000;
-/// Days from 0000-03-01 to 1970-01-01: years that start in March end with the leap day.
-const EPOCH_DAYS: i64 = 719_468;
-const ERA_DAYS: i64 = 146_097;
-const ERA_YEARS: i64 = 400;
+use crate::calendar::{Civil, DAY_MS, days_of, month_length};
 
 /// `ms` since 1970 as `2020-01-31T23:59:59.123Z`, without a fraction of zero; `None` outside the years 1970 to 9999.
 pub(crate) fn print(ms: i64) -> Option<String> {
@@ -12,12 +8,9 @@ pub(crate) fn print(ms: i64) -> Option<String> {
     if !(0..YEAR_10000_MS).contains(&ms) {
         return None;
     }
-    let (days, in_day) = (ms / DAY_MS, ms % DAY_MS);
-    let (year, month, day) = civil(days);
-    let (hours, minutes) = (in_day / 3_600_000, in_day / 60_000 % 60);
-    let (seconds, fraction) = (in_day / 1000 % 60, in_day % 1000);
-    let fraction = if fraction == 0 { String::new() } else { format!(".{fraction:03}") };
-    Some(format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}{fraction}Z"))
+    let Civil { year, month, day, hour, minute, second, millisecond } = Civil::of_ms(ms);
+    let fraction = if millisecond == 0 { String::new() } else { format!(".{millisecond:03}") };
+    Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"))
 }
 
 /// Parses `YYYY-MM-DDThh:mm:ss[.f…](Z|±hh:mm|±hhmm|±hh)` to milliseconds since 1970.
@@ -32,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     let (minutes, seconds) = minutes_seconds.split_once(':')?;
     let year = number(year, 4, 0, 9999)?;
     let month = number(month, 2, 1, 12)?;
-    let day = number(day, 2, 1, days_in_month(year, month))?;
+    let day = number(day, 2, 1, month_length(year, month))?;
     let hours = number(hours, 2, 0, 23)?;
     let minutes = number(minutes, 2, 0, 59)?;
     let seconds = number(seconds, 2, 0, 59)?;
@@ -41,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     }
     let fraction = format!("{fraction:0<3}").get(..3)?.parse::<i64>().ok()?;
     let in_day = ((hours * 60 + minutes) * 60 + seconds) * 1000 + fraction;
-    Some(days(year, month, day) * DAY_MS + in_day - zone_ms(zone)?)
+    Some(days_of(year, month, day) * DAY_MS + in_day - zone_ms(zone)?)
 }
 
 fn zone_ms(zone: &str) -> Option<i64> {
@@ -65,34 +58,6 @@ fn number(text: &str, digits: usize, least: i64, greatest: i64) -> Option<i64> {
         return None;
     }
     text.parse().ok().filter(|number| (least..=greatest).contains(number))
-}
-
-fn days_in_month(year: i64, month: i64) -> i64 {
-    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
-    days(next_year, next_month, 1) - days(year, month, 1)
-}
-
-/// Days since 1970-01-01.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(ERA_YEARS), year.rem_euclid(ERA_YEARS));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * ERA_DAYS + day_of_era - EPOCH_DAYS
-}
-
-/// Year, month and day of a number of days since 1970-01-01.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + EPOCH_DAYS;
-    let (era, day_of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * ERA_YEARS + i64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used))]
 
+pub mod calendar;
 pub mod decimal128;
 pub mod directory;
 pub mod doc;

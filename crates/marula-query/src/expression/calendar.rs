@@ -1,18 +1,12 @@
-//! The calendar of date operators: the proleptic Gregorian one, and time zones.
+//! Time zones and units of time, as date operators name them.
 //!
-//! A moment is milliseconds since 1970; a [`Civil`] is what a clock on the wall of a [`Zone`] shows.
-//! Both reach further than any date library: BSON dates span 290 million years either way.
+//! The calendar itself is [`marula_bson::calendar`]. A moment is milliseconds since 1970; a
+//! [`Civil`] is what a clock on the wall of a [`Zone`] shows.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use marula_bson::calendar::{CYCLE_MS, Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, month_length};
 use marula_error::{Result, errors};
-
-pub(crate) const SECOND_MS: i64 = 1000;
-pub(crate) const MINUTE_MS: i64 = 60 * SECOND_MS;
-pub(crate) const HOUR_MS: i64 = 60 * MINUTE_MS;
-pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
-/// After 400 years the calendar repeats, the days of the week too.
-const CYCLE_MS: i64 = 146_097 * DAY_MS;
 
 errors! {
     unknown_zone(name: &str) = 40485, "unrecognized time zone identifier: \"{name}\"";
@@ -25,20 +19,6 @@ pub(crate) enum Zone {
     Fixed(i64),
     /// A zone of the IANA database.
     Named(TimeZone),
-}
-
-/// What calendar and clock show.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Civil {
-    pub(crate) year: i64,
-    /// From 1.
-    pub(crate) month: i64,
-    /// Of the month, from 1.
-    pub(crate) day: i64,
-    pub(crate) hour: i64,
-    pub(crate) minute: i64,
-    pub(crate) second: i64,
-    pub(crate) millisecond: i64,
 }
 
 impl Zone {
@@ -81,8 +61,7 @@ impl Zone {
 
     /// What the zone's clock shows at a moment.
     pub(crate) fn civil(&self, moment: i64) -> Civil {
-        // The reading may lie beyond what a moment can be.
-        Civil::of_wide_ms(i128::from(moment) + i128::from(self.offset_ms(moment)))
+        Civil::of_ms_ahead(moment, self.offset_ms(moment))
     }
 
     /// The clock's reading as milliseconds since the reading 1970-01-01T00:00.
@@ -119,116 +98,6 @@ pub(crate) fn parse_offset(text: &str) -> Option<i64> {
     }
     let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
     Some(sign * (hours * HOUR_MS + minutes * MINUTE_MS))
-}
-
-/// Days from 1970-01-01 to a date; months may be any number.
-pub(crate) fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = year.saturating_add((month - 1).div_euclid(12));
-    let month = (month - 1).rem_euclid(12) + 1;
-    // Years start in March, so that the leap day is the last.
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era.saturating_mul(146_097).saturating_add(day_of_era - 719_468)
-}
-
-/// The date so many days after 1970-01-01: year, month, day.
-fn date_of(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day)
-}
-
-/// How many days a month has.
-pub(crate) fn month_length(year: i64, month: i64) -> i64 {
-    days_of(year, month + 1, 1) - days_of(year, month, 1)
-}
-
-impl Civil {
-    /// The reading so many milliseconds after the reading 1970-01-01T00:00.
-    pub(crate) fn of_ms(ms: i64) -> Civil {
-        Civil::of_wide_ms(i128::from(ms))
-    }
-
-    fn of_wide_ms(ms: i128) -> Civil {
-        let day = i128::from(DAY_MS);
-        let part = |ms: i128| i64::try_from(ms).expect("a date and a day are within a long");
-        let (year, month, day) = date_of(part(ms.div_euclid(day)));
-        let of_day = part(ms.rem_euclid(i128::from(DAY_MS)));
-        Civil {
-            year,
-            month,
-            day,
-            hour: of_day / HOUR_MS,
-            minute: of_day / MINUTE_MS % 60,
-            second: of_day / SECOND_MS % 60,
-            millisecond: of_day % SECOND_MS,
-        }
-    }
-
-    /// The milliseconds to the reading; parts beyond their range carry over. `None` where no date is so far.
-    pub(crate) fn to_ms(self) -> Option<i64> {
-        days_of(self.year, self.month, 1)
-            .checked_add(self.day - 1)?
-            .checked_mul(DAY_MS)?
-            .checked_add(self.of_day_ms())
-    }
-
-    /// The milliseconds since midnight.
-    pub(crate) fn of_day_ms(self) -> i64 {
-        self.hour * HOUR_MS + self.minute * MINUTE_MS + self.second * SECOND_MS + self.millisecond
-    }
-
-    fn days(self) -> i64 {
-        days_of(self.year, self.month, self.day)
-    }
-
-    /// The day of the year, from 1.
-    pub(crate) fn day_of_year(self) -> i64 {
-        self.days() - days_of(self.year, 1, 1) + 1
-    }
-
-    /// The day of the week, from 1 on Sunday.
-    pub(crate) fn day_of_week(self) -> i64 {
-        // 1970-01-01 was a Thursday.
-        (self.days() + 4).rem_euclid(7) + 1
-    }
-
-    /// The day of the week, from 1 on Monday.
-    pub(crate) fn iso_day_of_week(self) -> i64 {
-        (self.days() + 3).rem_euclid(7) + 1
-    }
-
-    /// The week of the year, from 0; weeks start on Sunday.
-    pub(crate) fn week(self) -> i64 {
-        (self.day_of_year() + 7 - self.day_of_week()) / 7
-    }
-
-    /// The ISO week and the year it belongs to.
-    pub(crate) fn iso_week(self) -> (i64, i64) {
-        // A week belongs to the year of its Thursday.
-        let thursday = self.days() + 4 - self.iso_day_of_week();
-        let (year, ..) = date_of(thursday);
-        ((thursday - days_of(year, 1, 1)) / 7 + 1, year)
-    }
-}
-
-/// Days from 1970-01-01 to a day of an ISO week; weeks and days may be any number.
-pub(crate) fn days_of_iso_week(year: i64, week: i64, day: i64) -> i64 {
-    // The fourth of January is in the first week.
-    let fourth = days_of(year, 1, 4);
-    let monday = fourth - (fourth + 3).rem_euclid(7);
-    monday + (week - 1) * 7 + day - 1
 }
 
 /// A unit of time.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bstr::ByteSlice;
 use hashbrown::{DefaultHashBuilder, HashTable};
+use marula_bson::calendar::Civil;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
 use marula_error::{Error, Result, errors};
 
@@ -18,7 +19,7 @@ use super::source::check_size;
 use super::{Env, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::Path;
-use crate::expression::calendar::{Civil, Unit, add_units};
+use crate::expression::calendar::{Unit, add_units};
 use crate::expression::number::{Number, Pair, decimal_remainder};
 use crate::expression::operator::unknown_operator;
 use crate::expression::set::hash;

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use marula_bson::calendar::{Civil, MINUTE_MS, MONTH_NAMES};
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
-use crate::expression::calendar::{Civil, MINUTE_MS, Zone};
+use crate::expression::calendar::Zone;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
 
@@ -351,22 +352,8 @@ fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
 
 /// The English name of a month that is counted from 1; its first three letters are its short name.
 fn month_name(month: i64) -> &'static str {
-    const MONTHS: [&str; 12] = [
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ];
     let at = usize::try_from(month - 1).expect("months are counted from 1");
-    MONTHS[at]
+    MONTH_NAMES[at]
 }
 
 fn check_year(year: i64) -> Result<i64> {

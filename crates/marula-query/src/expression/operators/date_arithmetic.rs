@@ -1,13 +1,14 @@
 //! Date operators that compute dates: `$dateAdd`, `$dateDiff`, `$dateTrunc`, `$dateFromParts`.
 
 use marula_bson::Value;
+use marula_bson::calendar::{
+    Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, days_of, days_of_iso_week,
+};
 use marula_error::{Error, Result, errors};
 
 use super::date::{as_date, given, given_or_missing, zone};
 use super::known;
-use crate::expression::calendar::{
-    Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Unit, Zone, days_of, days_of_iso_week, moved,
-};
+use crate::expression::calendar::{Unit, Zone, moved};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 
 pub(super) static OPERATORS: &[Operator] = &[

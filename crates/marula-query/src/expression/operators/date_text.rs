@@ -2,14 +2,15 @@
 
 use bstr::ByteSlice;
 use marula_bson::Value;
+use marula_bson::calendar::{
+    Civil, DAY_MS, MINUTE_MS, MONTH_NAMES, SECOND_MS, days_of_iso_week, month_length,
+};
 use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
 use super::date::{bad_format_character, given_or_missing, unmatched_percent, zone};
 use super::date_words::{Refusal, refusal, without_blanks, zone_seconds};
-use crate::expression::calendar::{
-    Civil, DAY_MS, MINUTE_MS, SECOND_MS, Zone, days_of_iso_week, month_length,
-};
+use crate::expression::calendar::Zone;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
 
@@ -436,24 +437,11 @@ impl<'t> Reader<'t> {
     }
 
     fn month_name(&mut self) -> Option<i64> {
-        const MONTHS: [&str; 12] = [
-            "january",
-            "february",
-            "march",
-            "april",
-            "may",
-            "june",
-            "july",
-            "august",
-            "september",
-            "october",
-            "november",
-            "december",
-        ];
         let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let word = self.rest()[..length].to_str().ok()?.to_ascii_lowercase();
-        let is_name = |name: &&str| word.len() == 3 && name.starts_with(&word) || **name == word;
-        let at = MONTHS.iter().position(is_name)?;
+        let word = self.rest()[..length].to_str().ok()?;
+        let is_name =
+            |name: &&str| word.eq_ignore_ascii_case(name) || word.eq_ignore_ascii_case(&name[..3]);
+        let at = MONTH_NAMES.iter().position(is_name)?;
         self.at += length;
         i64::try_from(at + 1).ok()
     }
