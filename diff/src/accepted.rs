@@ -90,6 +90,23 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "Which documents a `$sample` gives is chance",
+        applies: |case, difference| {
+            let mut gives_some = false;
+            case.command.walk(&mut |name, value| {
+                let size = value.get("size").and_then(|size| match size {
+                    Tree::Leaf(size) => size.get().as_f64(),
+                    _ => None,
+                });
+                gives_some |= name == "$sample" && size.is_some_and(|size| size >= 1.0);
+            });
+            let errors = messages(difference);
+            let has_failed = |text: &String| text.contains("PlanExecutor error");
+            let is_other = errors.iter().all(|text| text.is_empty() || has_failed(text));
+            gives_some && is_other && errors.iter().any(has_failed)
+        },
+    },
+    Accepted {
         words: "The bytes that a `$facet` may give are counted as documents are stored",
         applies: |case, difference| {
             difference.class.ends_with(" for 4031700")

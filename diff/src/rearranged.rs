@@ -133,6 +133,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
                     "$replaceRoot",
                     "$replaceWith",
                     "$count",
+                    "$facet",
                 ]
                 .contains(&&**name)
             };

@@ -329,8 +329,13 @@ impl Call {
             // Nothing is bound.
             "$let" if self.args.len() == 1 => 0,
             "$ifNull" => {
-                self.args[0].as_constant().filter(|value| !value.is_nullish())?;
-                0
+                let mut args = std::mem::take(&mut self.args).into_vec();
+                drop_nulls(&mut args);
+                if let [_] = *args {
+                    return args.pop();
+                }
+                self.args = args.into();
+                return None;
             }
             name @ ("$and" | "$or") if self.args.len() > 1 => {
                 let last = self.args.len() - 1;
@@ -348,6 +353,21 @@ impl Call {
         };
         Some(std::mem::replace(&mut self.args[chosen], Expression::Missing))
     }
+}
+
+/// Leaves of an `$ifNull`'s arguments those that its value may be: a constant null never is, but as the last of them, and
+/// nothing behind another constant.
+fn drop_nulls(args: &mut Vec<Expression>) {
+    let is_null = |arg: &Expression| match arg {
+        Expression::Missing => Some(true),
+        arg => arg.as_constant().map(|value| value.is_nullish()),
+    };
+    if let Some(end) = args.iter().position(|arg| is_null(arg) == Some(false)) {
+        args.truncate(end + 1);
+    }
+    let last = args.pop();
+    args.retain(|arg| is_null(arg) != Some(true));
+    args.extend(last);
 }
 
 /// Operators that mind neither how their arguments are joined nor their order.

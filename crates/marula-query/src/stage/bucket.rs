@@ -40,7 +40,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     for element in spec {
         let value = element.value.get();
         match &**element.name {
-            b"groupBy" => group_by = Some(parse_group_by(value, parser)?),
+            b"groupBy" if !is_expression(value) => {
+                return Err(group_by_not_expression(&print::element(value)));
+            }
+            b"groupBy" => group_by = Some(value),
             b"boundaries" => boundaries = Some(parse_boundaries(value, parser)?),
             b"default" => {
                 let constant = constant(value, parser)?;
@@ -58,11 +61,12 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(missing_option());
     };
     check_default(&boundaries, default.as_ref(), parser)?;
-    let key = switch(group_by, &boundaries, default.as_ref(), parser)?;
     let fields = match fields {
         Some(fields) => parse_output(fields, parser)?,
         None => vec![(b"count".to_vec().into(), Accumulator::counting())],
     };
+    // What is grouped by is read last.
+    let key = switch(group_by, &boundaries, default.as_ref(), parser)?;
     parser.push(Group::new(key, fields));
     let by_id = doc! { "_id": 1 };
     let pattern = SortPattern::parse(by_id.as_doc(), parser.context)?;
@@ -77,14 +81,6 @@ pub(super) fn is_expression(value: Value<'_>) -> bool {
         Value::Document(doc) => doc.iter().next().is_some_and(|first| first.name.starts_with(b"$")),
         _ => false,
     }
-}
-
-fn parse_group_by(value: Value<'_>, parser: &Parser<'_>) -> Result<ValueBuf> {
-    if !is_expression(value) {
-        return Err(group_by_not_expression(&print::element(value)));
-    }
-    Expression::parse(value, &mut parser.scope())?;
-    Ok(value.to_buf())
 }
 
 /// Parses the fields of the result.
@@ -151,7 +147,7 @@ fn check_default(
 
 /// The `$switch` that gives a value's lower boundary.
 fn switch(
-    group_by: ValueBuf,
+    group_by: Value<'_>,
     boundaries: &[ValueBuf],
     default: Option<&ValueBuf>,
     parser: &Parser<'_>,
@@ -166,7 +162,7 @@ fn switch(
             for (operator, boundary) in [("$gte", &pair[0]), ("$lt", &pair[1])] {
                 let mut comparison = both.begin_doc();
                 let mut operands = comparison.begin_array(operator);
-                operands.push(&group_by);
+                operands.push(group_by);
                 operands.begin_doc().append("$const", boundary);
             }
             both.finish();

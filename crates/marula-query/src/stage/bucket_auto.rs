@@ -79,6 +79,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let (Some(group_by), Some(buckets)) = (group_by, buckets) else {
         return Err(missing_option());
     };
+    let buckets = usize::try_from(buckets)
+        .ok()
+        .filter(|&count| count > 0)
+        .ok_or_else(|| buckets_not_positive(buckets))?;
     let counting = || vec![(b"count".to_vec().into(), Accumulator::counting())];
     // An empty output is as none.
     let mut fields = fields.filter(|fields| !fields.is_empty()).unwrap_or_else(counting);
@@ -87,7 +91,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-fn read_buckets(value: Value<'_>) -> Result<usize> {
+fn read_buckets(value: Value<'_>) -> Result<i32> {
     if !value.kind().is_number() {
         return Err(buckets_not_number(value.kind().alias()));
     }
@@ -97,11 +101,7 @@ fn read_buckets(value: Value<'_>) -> Result<usize> {
         Value::Decimal128(number) => short_double_text(number.to_f64()),
         value => print::element(value),
     };
-    let count = count.ok_or_else(|| buckets_not_int(&shown()))?;
-    usize::try_from(count)
-        .ok()
-        .filter(|&count| count > 0)
-        .ok_or_else(|| buckets_not_positive(count))
+    count.ok_or_else(|| buckets_not_int(&shown()))
 }
 
 impl Stage for BucketAuto {

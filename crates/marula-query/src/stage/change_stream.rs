@@ -35,10 +35,13 @@ const FLAGS: &[&str] = &[
     "showRawUpdateDescription",
 ];
 
+/// The argument, which is a document.
+pub(super) fn read(value: Value<'_>) -> Result<Doc<'_>> {
+    value.as_doc().ok_or_else(|| not_object(&format!("$changeStream: {}", print::element(value))))
+}
+
 fn parse(value: Value<'_>, _: &mut Parser<'_>) -> Result<()> {
-    let Value::Document(spec) = value else {
-        return Err(not_object(&format!("$changeStream: {}", print::element(value))));
-    };
+    let spec = read(value)?;
     for element in spec {
         let (name, value) = (element.name.to_str_lossy(), element.value.get());
         match &*name {

@@ -41,6 +41,13 @@ pub struct CollectionStats {
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let (wanted, argument) = read(value)?;
+    parser.push(Reporting::new("$collStats", Report::CollectionStats(wanted), argument));
+    Ok(())
+}
+
+/// What the argument asks for, and itself.
+pub(super) fn read(value: Value<'_>) -> Result<(CollectionStats, Doc<'_>)> {
     let Value::Document(argument) = value else {
         return Err(not_object(&print::element(value)));
     };
@@ -56,18 +63,17 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         match name.as_str() {
             "storageStats" => wanted.storage_scale = Some(scale(inner)?),
             "count" if !inner.is_empty() => {
-                return Err(not_empty(&print::value(Value::Document(inner))));
+                return Err(not_empty(&print::element(Value::Document(inner))));
             }
             "count" => wanted.count = true,
             "queryExecStats" if !inner.is_empty() => {
-                return Err(not_empty(&print::value(Value::Document(inner))));
+                return Err(not_empty(&print::element(Value::Document(inner))));
             }
             "queryExecStats" => wanted.query_exec = true,
             _ => wanted.latencies = Some(histograms(inner)?),
         }
     }
-    parser.push(Reporting::new("$collStats", Report::CollectionStats(wanted), argument));
-    Ok(())
+    Ok((wanted, argument))
 }
 
 /// The scale of `storageStats`; other fields in it are passed over.

@@ -27,13 +27,15 @@ pub(super) struct DocumentsStage {
     documents: Expression,
 }
 
-fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
-    if let Some(Subject { collection: Some(_), .. }) = parser.context.subject.as_deref()
-        && parser.is_outermost()
-        && parser.is_empty()
-    {
-        return Err(has_collection());
+/// Checks that a pipeline that begins with the stage runs on no collection.
+pub(super) fn check_subject(context: &Context) -> Result<()> {
+    match context.subject.as_deref() {
+        Some(Subject { collection: Some(_), .. }) => Err(has_collection()),
+        _ => Ok(()),
     }
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let documents =
         parse_documents(value, parser).map_err(|error| error.caused_by("Invalid $documents"))?;
     parser.push(DocumentsStage { documents });

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::needs::{Gives, Needs};
 use super::pipeline::Inside;
 use super::source::{Batch, check_size};
-use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::print;
@@ -30,6 +30,8 @@ errors! {
     not_object(text: &str) = 40169, "the $facet specification must be a non-empty object, but found: $facet: {text}";
     not_array(name: &str, kind: &str) = 40170, "arguments to $facet must be arrays, {name} is type {kind}";
     stage_not_object(name: &str, kind: &str, element: &str) = 40171, "elements of arrays in $facet spec must be non-empty objects, {name} argument contained an element of type {kind}: {element}";
+    /// A search by text needs an index, and here is none to be had.
+    no_text_score() = 40218, "query requires text score metadata, but it is not available";
     name_has_dot() = 16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
     too_large(limit: usize) = ExceededMemoryLimit, "document constructed by $facet is larger than {limit} bytes";
 }
@@ -41,6 +43,17 @@ pub(super) struct Facet {
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let mut pipelines = Vec::new();
+    for (name, array) in read(value)? {
+        let pipeline = parser.nested(array, parser.context, Inside::Facet)?;
+        pipelines.push((name.into(), pipeline));
+    }
+    parser.push(Facet { pipelines });
+    Ok(())
+}
+
+/// The names and the arrays of stages, whose elements are documents.
+pub(super) fn read(value: Value<'_>) -> Result<Vec<(&[u8], Doc<'_>)>> {
     let spec = match value {
         Value::Document(spec) if !spec.is_empty() => spec,
         _ => return Err(not_object(&print::element(value))),
@@ -56,17 +69,15 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         };
         for item in array {
             let value = item.value.get();
-            if !matches!(value, Value::Document(doc) if !doc.is_empty()) {
+            if value.as_doc().is_none() {
                 let shown = format!("{}: {}", item.name, print::element(value));
                 let name = element.name.to_string();
                 return Err(stage_not_object(&name, value.kind().alias(), &shown));
             }
         }
-        let pipeline = parser.nested(array, parser.context, Inside::Facet)?;
-        pipelines.push((element.name.to_vec().into(), pipeline));
+        pipelines.push((&**element.name, array));
     }
-    parser.push(Facet { pipelines });
-    Ok(())
+    Ok(pipelines)
 }
 
 impl Stage for Facet {
@@ -96,6 +107,12 @@ impl Stage for Facet {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let firsts = self.pipelines.iter().filter_map(|(_, pipeline)| pipeline.stages().first());
+        let is_search =
+            |kind: Kind<'_>| matches!(kind, Kind::Match(filter) if filter.text().is_some());
+        if firsts.into_iter().any(|stage| is_search(stage.kind())) {
+            return Err(no_text_score());
+        }
         let feed = Arc::new(Mutex::new(Feed::default()));
         let outputs = self
             .pipelines
@@ -114,6 +131,7 @@ impl Stage for Facet {
             outputs,
             size: 0,
             bytes_max: env.stage_bytes_max,
+            has_begun: false,
             is_done: false,
             out: Vec::new(),
         }))
@@ -179,6 +197,8 @@ struct Faceting {
     outputs: Vec<Output>,
     size: usize,
     bytes_max: usize,
+    /// Whether it is known that the pipelines read anything.
+    has_begun: bool,
     is_done: bool,
     out: Vec<u8>,
 }
@@ -210,19 +230,51 @@ impl Faceting {
         self.feed.lock().is_last = true;
     }
 
-    /// Pulls some of the pipelines until they pause or end.
-    fn run_pipelines(&mut self, range: Range<usize>) -> Result<()> {
-        for output in &mut self.outputs[range] {
-            while output.source.advance()? == Step::Document {
-                let doc = output.source.doc().to_buf();
-                self.size += doc.len();
-                if self.size > self.bytes_max {
-                    return Err(too_large(self.bytes_max));
-                }
-                output.documents.push(doc);
+    /// Whether some pipeline asks for documents before it ends: `$sample` of none does not, and as in mongod the input is
+    /// then left alone.
+    fn asks_for_input(&mut self) -> Result<bool> {
+        for at in 0..self.outputs.len() {
+            if self.run_pipeline(at)? == Step::Pause {
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Pulls some of the pipelines until they pause or end.
+    fn run_pipelines(&mut self, range: Range<usize>) -> Result<()> {
+        range.into_iter().try_for_each(|at| self.run_pipeline(at).map(drop))
+    }
+
+    /// Pulls a pipeline until it pauses or ends.
+    fn run_pipeline(&mut self, at: usize) -> Result<Step> {
+        let output = &mut self.outputs[at];
+        loop {
+            match output.source.advance()? {
+                Step::Document => {}
+                step => return Ok(step),
+            }
+            let doc = output.source.doc().to_buf();
+            self.size += doc.len();
+            if self.size > self.bytes_max {
+                return Err(too_large(self.bytes_max));
+            }
+            output.documents.push(doc);
+        }
+    }
+
+    /// Writes what the pipelines have given.
+    fn write(&mut self) -> Result<()> {
+        let mut out = DocWriter::new(&mut self.out);
+        for ((name, _), output) in self.stage.pipelines.iter().zip(&self.outputs) {
+            let mut list = out.begin_array(name);
+            for doc in &output.documents {
+                meter::spend_bytes(doc.len())?;
+                list.push(doc);
+            }
+        }
+        out.finish();
+        check_size(self.out.len())
     }
 }
 
@@ -231,7 +283,9 @@ impl Source for Faceting {
         if self.is_done {
             return Ok(Step::End);
         }
-        loop {
+        let mut is_fed = self.has_begun || self.asks_for_input()?;
+        self.has_begun = true;
+        while is_fed {
             let step = self.read_batch()?;
             // All but the last wait until every one has read the batch; the last goes on, and is the first to see an end.
             let count = self.outputs.len();
@@ -246,21 +300,12 @@ impl Source for Faceting {
                 Step::Pause => return Ok(Step::Pause),
                 Step::End => {
                     self.run_pipelines(others)?;
-                    break;
+                    is_fed = false;
                 }
             }
         }
         self.is_done = true;
-        let mut out = DocWriter::new(&mut self.out);
-        for ((name, _), output) in self.stage.pipelines.iter().zip(&self.outputs) {
-            let mut list = out.begin_array(name);
-            for doc in &output.documents {
-                meter::spend_bytes(doc.len())?;
-                list.push(doc);
-            }
-        }
-        out.finish();
-        check_size(self.out.len())?;
+        self.write()?;
         Ok(Step::Document)
     }
 

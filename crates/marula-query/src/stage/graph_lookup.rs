@@ -30,7 +30,7 @@ pub(super) const ROW: Row =
     Row { name: "$graphLookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
 errors! {
-    not_object(kind: &str) = FailedToParse, "the $graphLookup stage specification must be an object, but found {kind}";
+    pub(super) not_object(kind: &str) = FailedToParse, "the $graphLookup stage specification must be an object, but found {kind}";
     missing_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
     from_not_string(kind: &str) = FailedToParse, "$graphLookup 'from' field must be a string, but found {kind}";
     depth_not_number(kind: &str) = 40100, "maxDepth must be numeric, found type: {kind}";

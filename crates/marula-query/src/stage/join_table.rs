@@ -11,7 +11,7 @@ use marula_error::Result;
 use super::source::{Batch, Source, Step};
 use super::world::JoinSide;
 use crate::expression::set::hash;
-use crate::filter::Filter;
+use crate::filter::{Filter, is_operators};
 
 /// How much memory a table may use.
 const TABLE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -105,8 +105,13 @@ impl JoinTable {
         collator: Option<&dyn Collator>,
         filter: &dyn Fn() -> Result<Filter>,
     ) -> Result<Vec<usize>> {
-        if values.contains(&Value::Undefined) {
-            // No filter is made of it, whatever was found.
+        let is_refused = |value: &Value<'_>| match value {
+            Value::Undefined => true,
+            Value::Document(doc) => is_operators(*doc),
+            _ => false,
+        };
+        if values.iter().any(is_refused) {
+            // No filter may be made of it, whatever was found.
             filter()?;
         }
         let mut found: Vec<usize> = Vec::new();

@@ -38,16 +38,16 @@ pub(super) const ROW: Row =
 const FOUND_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 errors! {
-    not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
+    pub(super) not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
     from_not_string(kind: &str) = FailedToParse, "$lookup 'from' field must be a string, but found {kind}";
     invalid_from(db: &str) = InvalidNamespace, "invalid $lookup namespace: {db}.";
     from_other_database(db: &str, coll: &str) = FailedToParse, "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and coll: {coll}";
     argument_not_string(name: &str, text: &str, kind: &str) = FailedToParse, "$lookup argument '{name}' must be a string, found {name}: {text}: {kind}";
     unknown_argument(name: &str) = FailedToParse, "unknown argument to $lookup: {name}";
-    pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
+    pub(super) pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
     let_not_object(text: &str, kind: &str) = FailedToParse, "$lookup argument 'let: {text}' must be an object, is type {kind}";
     no_as() = FailedToParse, "must specify 'as' field for a $lookup";
-    no_from() = FailedToParse, "must specify 'pipeline' when 'from' is empty";
+    pub(super) no_from() = FailedToParse, "must specify 'pipeline' when 'from' is empty";
     pub(super) no_from_nor_documents() = FailedToParse, "$lookup stage without explicit collection must have a pipeline with $documents as first stage";
     no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
     let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";

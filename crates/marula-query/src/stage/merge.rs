@@ -9,6 +9,7 @@ use marula_error::{Error, Result, codes, errors};
 use super::out::{check_target_name, is_database};
 use super::source::check_result;
 use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
@@ -25,6 +26,7 @@ errors! {
     unknown_into_field(name: &str) = IDLUnknownField, "BSON field 'into.{name}' is an unknown field.";
     into_wrong_type(kind: &str) = 51178, "$merge 'into' field  must be either a string or an object, but found {kind}";
     into_field_wrong_type(name: &str, kind: &str) = TypeMismatch, "BSON field 'into.{name}' is the wrong type '{kind}', expected type 'string'";
+    into_empty() = 5786800, "$merge 'into' field cannot be an empty string";
     into_no_collection() = 5786801, "$merge 'into' field must specify a 'coll' that is not empty, null or undefined";
     invalid_target(name: &str) = InvalidNamespace, "Invalid $merge target namespace: '{name}'";
     on_wrong_type(kind: &str) = 51186, "$merge 'on' field  must be either a string or an array of strings, but found {kind}";
@@ -139,33 +141,40 @@ impl WhenNotMatched {
     }
 }
 
-fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+/// What a `$merge` says, as far as that can be told without its expressions.
+pub(super) struct Form<'v> {
+    database: String,
+    collection: String,
+    on: Vec<String>,
+    variables: Option<Doc<'v>>,
+    when_matched: WhenMatched,
+    when_not_matched: WhenNotMatched,
+    /// The stages of `whenMatched`, where it has such.
+    pub(super) stages: Option<Doc<'v>>,
+}
+
+/// Reads the argument: types, names and modes. What is wrong with fields and expressions comes later.
+pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<Form<'v>> {
+    let (mut target, mut on) = (None, vec!["_id".to_owned()]);
+    let (mut when_matched, mut stages) = (WhenMatched::Merge, None);
+    let mut when_not_matched = WhenNotMatched::Insert;
+    let mut variables = None;
     let spec = match value {
-        Value::String(_) => {
-            let into = DocBuf::build(|out| {
-                out.append("into", value);
-            });
-            return parse_spec(into.as_doc(), parser);
+        Value::String(name) => {
+            target = Some((None, name.to_string()));
+            Doc::EMPTY
         }
         Value::Document(spec) => spec,
         _ => return Err(wrong_type(value.kind().alias())),
     };
-    parse_spec(spec, parser)
-}
-
-fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
-    let mut target = None;
-    let mut on = vec!["_id".to_owned()];
-    let mut when_matched = WhenMatched::Merge;
-    let mut when_not_matched = WhenNotMatched::Insert;
-    let mut variables = None;
     for element in spec {
         let value = element.value.get();
         match &**element.name {
             b"into" => target = Some(parse_target(value)?),
             b"on" => on = parse_on(value)?,
             b"whenMatched" => {
-                when_matched = WhenMatched::parse(value, parser.context.version)?;
+                when_matched = WhenMatched::parse(value, context.version)?;
+                stages = value.as_array();
             }
             // As where they are left out.
             b"whenNotMatched" | b"let" if value.is_nullish() => {}
@@ -178,16 +187,10 @@ fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
         }
     }
     let (database, collection) = target.ok_or_else(no_into)?;
-    let database = database.unwrap_or_else(|| parser.context.database().to_owned());
+    let database = database.unwrap_or_else(|| context.database().to_owned());
     check_target_name(&database, &collection)?;
-    if collection.is_empty() || !is_database(&database, parser.context) {
+    if collection.is_empty() || !is_database(&database, context) {
         return Err(invalid_target(&format!("{database}.{collection}")));
-    }
-    if matches!(&*database, "admin" | "config" | "local") {
-        return Err(internal_database(&database));
-    }
-    if collection.starts_with("system.") {
-        return Err(special_collection(&collection));
     }
     let is_unsupported = matches!(
         (&when_matched, when_not_matched),
@@ -197,7 +200,20 @@ fn parse_spec(spec: Doc<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if is_unsupported {
         return Err(modes_do_not_combine(when_matched.name(), when_not_matched.name()));
     }
-    let variables = match (variables, &when_matched) {
+    Ok(Form { database, collection, on, variables, when_matched, when_not_matched, stages })
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let form = read(value, parser.context)?;
+    let Form { database, collection, on, when_matched, when_not_matched, .. } = form;
+    check_on(&on)?;
+    if matches!(&*database, "admin" | "config" | "local") {
+        return Err(internal_database(&database));
+    }
+    if collection.starts_with("system.") {
+        return Err(special_collection(&collection));
+    }
+    let variables = match (form.variables, &when_matched) {
         (None, WhenMatched::Pipeline(_)) => parse_variables(Doc::EMPTY, parser)?,
         (Some(doc), WhenMatched::Pipeline(_)) => parse_variables(doc, parser)?,
         (Some(_), mode) => return Err(let_without_pipeline(mode.name())),
@@ -227,6 +243,7 @@ fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Exp
 
 fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
     match value {
+        Value::String(name) if name.is_empty() => Err(into_empty()),
         Value::String(name) => Ok((None, name.to_string())),
         Value::Document(spec) => {
             let (mut database, mut collection) = (None, None);
@@ -238,6 +255,9 @@ fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
                     _ => return Err(unknown_into_field(&name)),
                 };
                 let value = element.value.get();
+                if value.is_nullish() {
+                    continue;
+                }
                 let text = value.as_str();
                 let text =
                     text.ok_or_else(|| into_field_wrong_type(&name, value.kind().alias()))?;
@@ -252,25 +272,28 @@ fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
 
 fn parse_on(value: Value<'_>) -> Result<Vec<String>> {
     match value {
-        Value::String(name) => Path::parse(name).map(|_| vec![name.to_string()]),
+        Value::String(name) => Ok(vec![name.to_string()]),
         Value::Array(items) if items.is_empty() => Err(on_empty()),
-        Value::Array(items) => {
-            let mut fields = Vec::new();
-            for item in items.values() {
-                let Value::String(name) = item else {
-                    return Err(on_element_wrong_type(item.kind().alias()));
-                };
-                Path::parse(name)?;
-                let name = name.to_string();
-                if fields.contains(&name) {
-                    return Err(on_duplicate(&name));
-                }
-                fields.push(name);
-            }
-            Ok(fields)
-        }
+        Value::Array(items) => items
+            .values()
+            .map(|item| match item {
+                Value::String(name) => Ok(name.to_string()),
+                _ => Err(on_element_wrong_type(item.kind().alias())),
+            })
+            .collect(),
         _ => Err(on_wrong_type(value.kind().alias())),
     }
+}
+
+/// Checks that the fields are paths, each of them another.
+fn check_on(fields: &[String]) -> Result<()> {
+    for (at, field) in fields.iter().enumerate() {
+        Path::parse(field.as_bytes())?;
+        if fields[..at].contains(field) {
+            return Err(on_duplicate(field));
+        }
+    }
+    Ok(())
 }
 
 impl Stage for Merge {

@@ -229,6 +229,8 @@ pub enum Kind<'s> {
     Limit(u64),
     /// `$skip`.
     Skip(u64),
+    /// `$sample`.
+    Sample,
     /// `$project` or `$unset`.
     Project(&'s Project),
     /// `$unwind`.

@@ -119,7 +119,11 @@ impl Needs {
             }
             Node::Not(child) => self.node(child),
             Node::Path(at) => {
-                let mut names = at.path.parts().iter().filter(|name| name.starts_with(b"$"));
+                // Behind an element's number nothing is looked at.
+                let parts = at.path.parts();
+                let places = parts.iter().skip(1).position(|name| is_place(name));
+                let named = &parts[..places.map_or(parts.len(), |at| at + 1)];
+                let mut names = named.iter().filter(|name| name.starts_with(b"$"));
                 let failure = names.find_map(|name| check_field_name(name).err());
                 self.failure = self.failure.take().or(failure);
                 self.field_path(at.path.clone());
@@ -173,6 +177,12 @@ impl Pipeline {
         }
         Ok(())
     }
+}
+
+/// Whether a part of a path is an element's number: digits that begin with no zero.
+fn is_place(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_digit)
+        && (name == b"0" || name.first().is_some_and(|first| *first != b'0'))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! | `$limit`, `$skip` | itself | one: the lesser, the sum |
 //! | `$limit` | `$sort` | a sort that gives no more |
 //! | `$limit` | `$skip` behind `$sort` | before it, and larger by what is left out |
-//! | `$limit`, `$skip` | a stage that makes one document of each | before it |
+//! | `$limit`, `$skip`, `$sample` | a stage that makes one document of each | before it |
 //! | `$sort` | `$sort` | alone |
 //! | `$sort` | a stage that gives this order, as `$densify` | nothing, or a `$limit` |
 //! | `$sort` | `$sort` and windows whose order it goes on from | in place of the other, and perhaps a `$limit` behind |
@@ -78,7 +78,7 @@ fn two(
         (Kind::Skip(skip), Kind::Limit(limit)) if is_behind_sort => {
             Some(vec![Arc::new(Limit(skip.checked_add(limit)?)), Arc::clone(first)])
         }
-        (_, Kind::Skip(_) | Kind::Limit(_)) if first.is_one_to_one() => swapped(),
+        (_, Kind::Skip(_) | Kind::Limit(_) | Kind::Sample) if first.is_one_to_one() => swapped(),
         (_, Kind::Sort(sort)) if first.gives_order(sort.pattern()) => {
             Some(limited(vec![Arc::clone(first)], sort.limit()))
         }

@@ -21,6 +21,7 @@ errors! {
     invalid_target(db: &str, coll: &str) = InvalidNamespace, "Invalid $out target namespace, {db}.{coll}";
     special_collection(name: &str) = 17385, "Can't $out to special collection: {name}";
     embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
+    dot_in_database(name: &str) = InvalidNamespace, "'.' is an invalid character in the database name: {name}";
     leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
     internal_database(name: &str) = 31321, "Can't $out to internal database: {name}";
 }
@@ -38,12 +39,25 @@ pub(super) struct Out {
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
-    let own = parser.context.database();
+    let out = read(value, parser.context)?;
+    if out.collection.starts_with("system.") {
+        return Err(special_collection(&out.collection));
+    }
+    if matches!(&*out.database, "admin" | "config" | "local") {
+        return Err(internal_database(&out.database));
+    }
+    parser.push(out);
+    Ok(())
+}
+
+/// The target that an `$out` names, which is a namespace.
+pub(super) fn read(value: Value<'_>, context: &Context) -> Result<Out> {
+    let own = context.database();
     let mut time_series = None;
     let (database, collection) = match value {
         Value::String(name) => (own.to_owned(), name.to_string()),
         Value::Document(spec) => {
-            if parser.context.version >= FeatureVersion::V7_0
+            if context.version >= FeatureVersion::V7_0
                 && let Some(options) = spec.get("timeseries")
             {
                 let kind = options.kind().alias();
@@ -59,28 +73,26 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 let text = text.ok_or_else(|| field_wrong_type(name, value.kind().alias()))?;
                 Ok(text.to_string())
             };
-            (part("db")?, part("coll")?)
+            // The collection is looked at first, wherever it stands.
+            let (collection, database) = (part("coll")?, part("db")?);
+            (database, collection)
         }
         _ => return Err(wrong_type(value.kind().alias())),
     };
     check_target_name(&database, &collection)?;
-    if collection.starts_with("system.") {
-        return Err(special_collection(&collection));
-    }
-    if matches!(&*database, "admin" | "config" | "local") {
-        return Err(internal_database(&database));
-    }
-    if collection.is_empty() || !is_database(&database, parser.context) {
+    if collection.is_empty() || !is_database(&database, context) {
         return Err(invalid_target(&database, &collection));
     }
-    parser.push(Out { database, collection, time_series });
-    Ok(())
+    Ok(Out { database, collection, time_series })
 }
 
 /// Checks what no namespace may have in it.
 pub(super) fn check_target_name(database: &str, collection: &str) -> Result<()> {
     if database.contains('\0') || collection.contains('\0') {
         return Err(embedded_nul());
+    }
+    if database.contains('.') {
+        return Err(dot_in_database(database));
     }
     if collection.starts_with('.') { Err(leading_dot(collection)) } else { Ok(()) }
 }

@@ -1,14 +1,17 @@
-//! What is looked at in all stages of a pipeline before any of them is parsed: their names, and which collections those
-//! that join others read.
+//! What is looked at in all stages of a pipeline before any of them is parsed: their names, and the arguments of those
+//! that tell which collections and what of the server are read or written.
 //!
-//! A mistake there is told before any other, wherever it stands.
+//! mongod must know that before it looks at the rest, for privileges. So a mistake there is told before any other, wherever
+//! it stands.
 
+use bstr::ByteSlice;
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
-use super::lookup::no_from_nor_documents;
-use super::pipeline::{DEPTH_MAX, find_row, too_deep};
-use super::union_with::no_collection;
+use super::pipeline::{DEPTH_MAX, find_row, stage_not_object, too_deep};
+use super::{
+    change_stream, coll_stats, facet, graph_lookup, lookup, merge, out, report, union_with,
+};
 use crate::context::Context;
 
 errors! {
@@ -20,7 +23,7 @@ errors! {
     missing_graph_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
 }
 
-/// Checks the names of all stages of a pipeline and of those inside them, and what they read from.
+/// Checks the names of all stages of a pipeline and of those inside them, and what they read and write.
 ///
 /// Errors: those of `find_row`, `too_deep`, and of the module.
 pub(super) fn check(array: Doc<'_>, context: &Context) -> Result<()> {
@@ -33,50 +36,71 @@ fn check_nested(array: Doc<'_>, context: &Context, depth: usize) -> Result<()> {
     }
     for item in array.values() {
         let (row, argument) = find_row(item, context.version)?;
-        let Value::Document(spec) = argument else { continue };
+        let inside = |stages| check_nested(stages, context, depth + 1);
         match row.name {
-            "$lookup" => {
-                let pipeline = spec.get("pipeline").and_then(|stages| stages.as_array());
-                match spec.get("from") {
-                    Some(from) => check_from(row.name, from, context)?,
-                    None => check_documents(pipeline, no_from_nor_documents)?,
-                }
-                pipeline.map_or(Ok(()), |stages| check_nested(stages, context, depth + 1))?;
-            }
-            "$graphLookup" => match spec.get("from") {
-                Some(from) => check_from(row.name, from, context)?,
-                None => {
-                    let text = crate::expression::print::document(spec);
-                    return Err(missing_graph_from(&text));
-                }
-            },
+            "$lookup" => check_lookup(argument, context)?.map_or(Ok(()), inside)?,
+            "$graphLookup" => check_graph_lookup(argument, context)?,
             "$unionWith" => {
-                let pipeline = spec.get("pipeline").and_then(|stages| stages.as_array());
-                if spec.get("coll").is_none() {
-                    check_documents(pipeline, no_collection)?;
+                let (collection, stages) = union_with::read(argument)?;
+                check_objects(stages)?;
+                if collection.is_none() {
+                    check_documents(stages, union_with::no_collection)?;
                 }
-                pipeline.map_or(Ok(()), |stages| check_nested(stages, context, depth + 1))?;
+                inside(stages)?;
             }
             "$facet" => {
-                for stages in spec.values().filter_map(|stages| stages.as_array()) {
-                    // What is no stage at all is told by `$facet`, in its own words.
-                    if stages
-                        .values()
-                        .all(|stage| stage.as_doc().is_some_and(|doc| !doc.is_empty()))
-                    {
-                        check_nested(stages, context, depth + 1)?;
-                    }
-                }
+                facet::read(argument)?.into_iter().try_for_each(|(_, stages)| inside(stages))?;
             }
-            _ => {}
+            "$merge" => merge::read(argument, context)?.stages.map_or(Ok(()), inside)?,
+            "$out" => out::read(argument, context).map(drop)?,
+            "$collStats" => coll_stats::read(argument).map(drop)?,
+            "$changeStream" => change_stream::read(argument).map(drop)?,
+            name => report::check(name, argument, context)?,
         }
     }
     Ok(())
 }
 
+/// Checks what a `$lookup` reads. Answers its pipeline.
+fn check_lookup<'v>(argument: Value<'v>, context: &Context) -> Result<Option<Doc<'v>>> {
+    let Value::Document(spec) = argument else {
+        return Err(lookup::not_object(argument.kind().alias()));
+    };
+    let (from, pipeline) = (spec.get("from"), spec.get("pipeline"));
+    match from {
+        Some(from) => check_from("$lookup", from, context)?,
+        None if pipeline.is_none() => return Err(lookup::no_from()),
+        None => {}
+    }
+    let Some(pipeline) = pipeline else { return Ok(None) };
+    let pipeline = pipeline.as_array().ok_or_else(lookup::pipeline_not_array)?;
+    check_objects(pipeline)?;
+    if from.is_none() {
+        check_documents(pipeline, lookup::no_from_nor_documents)?;
+    }
+    Ok(Some(pipeline))
+}
+
+fn check_graph_lookup(argument: Value<'_>, context: &Context) -> Result<()> {
+    let Value::Document(spec) = argument else {
+        return Err(graph_lookup::not_object(argument.kind().alias()));
+    };
+    match spec.get("from") {
+        Some(from) => check_from("$graphLookup", from, context),
+        None => Err(missing_graph_from(&crate::expression::print::document(spec))),
+    }
+}
+
+/// Checks that all stages are documents, which is told before what else is wrong with any of them.
+fn check_objects(pipeline: Doc<'_>) -> Result<()> {
+    match pipeline.values().all(|stage| stage.as_doc().is_some()) {
+        true => Ok(()),
+        false => Err(stage_not_object()),
+    }
+}
+
 /// Checks that a pipeline without a collection begins with documents of its own.
-fn check_documents(pipeline: Option<Doc<'_>>, failure: fn() -> marula_error::Error) -> Result<()> {
-    let Some(pipeline) = pipeline else { return Ok(()) };
+fn check_documents(pipeline: Doc<'_>, failure: fn() -> marula_error::Error) -> Result<()> {
     let first = pipeline.values().next().and_then(|stage| stage.as_doc());
     match first.is_some_and(|stage| stage.get("$documents").is_some()) {
         true => Ok(()),
@@ -87,7 +111,7 @@ fn check_documents(pipeline: Option<Doc<'_>>, failure: fn() -> marula_error::Err
 fn check_from(stage: &str, from: Value<'_>, context: &Context) -> Result<()> {
     match from {
         Value::String(name) if name.is_empty() => Err(invalid_from(stage, context.database())),
-        Value::String(_) => Ok(()),
+        Value::String(name) => out::check_target_name("", &name.to_str_lossy()),
         Value::Document(doc) => {
             for element in doc {
                 let name = element.name.to_string();

@@ -9,7 +9,7 @@ use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::source::{Counted, Step};
-use super::{Env, Kind, Place, Row, STAGES, Source, Stage, optimize, outline};
+use super::{Env, Kind, Place, Row, STAGES, Source, Stage, documents, optimize, outline};
 use crate::context::Context;
 use crate::expression::Scope;
 use crate::feature_version::FeatureVersion;
@@ -21,7 +21,7 @@ const STAGES_MAX: usize = 1000;
 pub(super) const DEPTH_MAX: usize = 20;
 
 errors! {
-    stage_not_object() = TypeMismatch, "Each element of the 'pipeline' array must be an object";
+    pub(super) stage_not_object() = TypeMismatch, "Each element of the 'pipeline' array must be an object";
     stage_not_one_field() = 40323, "A pipeline stage specification object must contain exactly one field.";
     unknown_stage(name: &str) = 40324, "Unrecognized pipeline stage name: '{name}'";
     too_many_stages() = 7749501, "Pipeline length must be no longer than {STAGES_MAX} stages";
@@ -59,8 +59,6 @@ pub struct Parser<'c> {
     pub context: &'c Context,
     stages: Vec<Box<dyn Stage>>,
     inside: Inside,
-    /// Whether a `$facet` is around, however far.
-    is_in_facet: bool,
     depth: usize,
 }
 
@@ -244,8 +242,7 @@ fn with_known<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'
 
 impl<'c> Parser<'c> {
     fn new(context: &'c Context, inside: Inside, depth: usize) -> Self {
-        let is_in_facet = inside == Inside::Facet;
-        Parser { context, stages: Vec::new(), inside, is_in_facet, depth }
+        Parser { context, stages: Vec::new(), inside, depth }
     }
 
     /// Adds a parsed stage.
@@ -260,7 +257,6 @@ impl<'c> Parser<'c> {
         }
         let context = with_known(array, context, inside);
         let mut parser = Parser::new(&context, inside, self.depth + 1);
-        parser.is_in_facet |= self.is_in_facet;
         parser.parse_all(array)?;
         // The outer pipeline computes constants when all of it is parsed.
         Ok(parser.unoptimized())
@@ -269,11 +265,6 @@ impl<'c> Parser<'c> {
     /// Whether the pipeline stands in no other stage.
     pub fn is_outermost(&self) -> bool {
         self.inside == Inside::Nothing
-    }
-
-    /// Whether no stage stands before.
-    pub(super) fn is_empty(&self) -> bool {
-        self.stages.is_empty()
     }
 
     /// The scope for an expression of a stage.
@@ -286,13 +277,24 @@ impl<'c> Parser<'c> {
         if count > STAGES_MAX {
             return Err(too_many_stages());
         }
-        for (index, item) in array.values().enumerate() {
+        // Where each stage's own stages end.
+        let mut ends = Vec::with_capacity(count);
+        for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
             (row.parse)(argument, self)?;
+            ends.push(self.stages.len());
+        }
+        // When all of them are right: whether they may stand in this kind of pipeline, and then where they do.
+        for item in array.values() {
+            let (row, argument) = find_row(item, self.context.version)?;
+            self.check_inside(row, argument)?;
+        }
+        for (index, (item, end)) in array.values().zip(ends).enumerate() {
+            let (row, _) = find_row(item, self.context.version)?;
             self.check_place(row, index, count)?;
-            let is_later = index > 0 || self.inside == Inside::Facet;
-            if is_later
-                && let Some(Kind::Match(filter)) = self.stages.last().map(|stage| stage.kind())
+            let last = self.stages[..end].last();
+            if index > 0
+                && let Some(Kind::Match(filter)) = last.map(|stage| stage.kind())
                 && filter.text().is_some()
             {
                 return Err(text_not_first());
@@ -301,15 +303,25 @@ impl<'c> Parser<'c> {
         Ok(())
     }
 
+    fn check_inside(&self, row: &Row, argument: Value<'_>) -> Result<()> {
+        match (self.inside, row.place) {
+            (Inside::Facet, _) if !goes_in_facet(row, argument, self.context.version) => {
+                Err(not_in_facet(row.name))
+            }
+            (Inside::Lookup, Place::Last) => Err(not_in_lookup(row.name)),
+            (Inside::UnionWith, Place::Last) => Err(not_in_union(row.name)),
+            _ => Ok(()),
+        }
+    }
+
     fn check_place(&self, row: &Row, index: usize, count: usize) -> Result<()> {
         match row.place {
-            Place::Anywhere => Ok(()),
-            Place::Last if self.inside == Inside::Lookup => Err(not_in_lookup(row.name)),
-            Place::Last if self.inside == Inside::UnionWith => Err(not_in_union(row.name)),
-            _ if self.is_in_facet => Err(not_in_facet(row.name)),
             Place::First if index > 0 => Err(must_be_first(row.name)),
+            Place::First if row.name == "$documents" && self.inside == Inside::Nothing => {
+                documents::check_subject(self.context)
+            }
             Place::Last if index + 1 < count => Err(must_be_last(row.name)),
-            Place::First | Place::Last | Place::OutsideFacet => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -323,6 +335,18 @@ impl<'c> Parser<'c> {
         pipeline.optimize(context)?;
         Ok(pipeline)
     }
+}
+
+/// Whether a stage may stand in a `$facet`, which is so of one with a pipeline inside if it is so of all of that.
+fn goes_in_facet(row: &Row, argument: Value<'_>, version: FeatureVersion) -> bool {
+    let joins = matches!(row.name, "$lookup" | "$unionWith");
+    let inside = argument.as_doc().filter(|_| joins).and_then(|spec| spec.get("pipeline"));
+    let inside = inside.and_then(|stages| stages.as_array()).unwrap_or(Doc::EMPTY);
+    row.place == Place::Anywhere
+        && inside.values().all(|stage| {
+            find_row(stage, version)
+                .is_ok_and(|(row, argument)| goes_in_facet(row, argument, version))
+        })
 }
 
 /// The row of a stage that a release has, and its argument.

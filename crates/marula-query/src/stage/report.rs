@@ -86,10 +86,12 @@ pub(super) const ROWS: &[Row] = &[
     row("$listSessions", list_sessions),
     row("$queryStats", query_stats),
     row("$operationMetrics", |_, _| Err(no_resource_consumption())),
-    row("$search", |_, parser| Err(search_refused("$search", parser))),
-    row("$searchMeta", |_, parser| Err(search_refused("$searchMeta", parser))),
-    row("$vectorSearch", |_, parser| Err(search_refused("$vectorSearch", parser))),
-    row("$listSearchIndexes", |_, parser| Err(search_refused("$listSearchIndexes", parser))),
+    row("$search", |_, parser| Err(search_refused("$search", parser.context))),
+    row("$searchMeta", |_, parser| Err(search_refused("$searchMeta", parser.context))),
+    row("$vectorSearch", |_, parser| Err(search_refused("$vectorSearch", parser.context))),
+    row("$listSearchIndexes", |_, parser| {
+        Err(search_refused("$listSearchIndexes", parser.context))
+    }),
     row("$shardedDataDistribution", sharded),
     Row {
         name: "$listSampledQueries",
@@ -141,12 +143,42 @@ fn plan_cache_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
+/// Checks the argument of one of these stages as far as that is done before any stage is parsed.
+///
+/// Errors: those of the argument's form.
+pub(super) fn check(name: &str, value: Value<'_>, context: &Context) -> Result<()> {
+    match name {
+        "$currentOp" => check_all_users(value),
+        "$listSessions" | "$listLocalSessions" => users_of(name, value).map(drop),
+        "$queryStats" => no_options(name, value).map(drop),
+        "$search" | "$searchMeta" | "$vectorSearch" | "$listSearchIndexes" => {
+            Err(search_refused(name, context))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether all users are meant tells which privileges a `$currentOp` needs.
+fn check_all_users(value: Value<'_>) -> Result<()> {
+    let doc = value.as_doc().ok_or_else(|| options_type("$currentOp", value.kind().alias()))?;
+    match doc.get("allUsers").map(|flag| flag.kind()) {
+        None | Some(Type::Boolean) => Ok(()),
+        Some(kind) => Err(flag_type("allUsers", kind.alias())),
+    }
+}
+
+/// The argument of a stage that has no options.
+fn no_options<'v>(name: &str, value: Value<'v>) -> Result<Doc<'v>> {
+    let doc = value.as_doc().ok_or_else(|| value_type(name, value.kind().alias()))?;
+    match doc.iter().next() {
+        Some(first) => Err(unknown_field(name, &first.name.to_str_lossy())),
+        None => Ok(doc),
+    }
+}
+
 fn query_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let name = "$queryStats";
-    let doc = value.as_doc().ok_or_else(|| value_type(name, value.kind().alias()))?;
-    if let Some(first) = doc.iter().next() {
-        return Err(unknown_field(name, &first.name.to_str_lossy()));
-    }
+    let doc = no_options(name, value)?;
     check_admin(name, parser.context)?;
     parser.push(Reporting::new(name, Report::Nothing, doc));
     Ok(())
@@ -187,9 +219,9 @@ fn nothing(
 }
 
 /// Why a stage of full-text search is refused.
-fn search_refused(name: &str, parser: &Parser<'_>) -> Error {
+fn search_refused(name: &str, context: &Context) -> Error {
     match name {
-        _ if parser.context.version < FeatureVersion::V7_0 => no_search(name),
+        _ if context.version < FeatureVersion::V7_0 => no_search(name),
         "$listSearchIndexes" => search_indexes_not_enabled(),
         _ => search_not_enabled(),
     }
@@ -274,19 +306,34 @@ fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(Users, Doc<'v>)> {
     }
     let mut named = Vec::new();
     for (at, user) in users.unwrap_or(Doc::EMPTY).values().enumerate() {
-        let place = || format!("users.{at}");
-        let user = user.as_doc();
-        let user = user.ok_or_else(|| field_type(name, &place(), "unknown", "object"))?;
-        let part = |field: &str| {
-            let text = user.get(field).and_then(|text| text.as_str());
-            text.map(|text| text.to_string()).ok_or_else(|| users_incomplete(name, field))
-        };
-        named.push((part("user")?, part("db")?));
+        let kind = user.kind().alias();
+        let place = format!("users.{at}");
+        let user = user.as_doc().ok_or_else(|| field_type(name, &place, kind, "object"))?;
+        named.push(user_of(name, user)?);
     }
     if all && !named.is_empty() {
         return Err(users_and_all(name));
     }
     Ok((Some(named).filter(|named| !named.is_empty()), doc))
+}
+
+/// The user and the database that an element of `users` names.
+fn user_of(name: &str, spec: Doc<'_>) -> Result<(String, String)> {
+    let (mut user, mut database) = (None, None);
+    for element in spec {
+        let (field, value) = (element.name.to_str_lossy(), element.value.get());
+        let slot = match &*field {
+            "user" => &mut user,
+            "db" => &mut database,
+            _ => return Err(unknown_field(name, &format!("users.{field}"))),
+        };
+        let kind = value.kind().alias();
+        let text = value.as_str();
+        let wrong = || field_type(name, &format!("users.{field}"), kind, "string");
+        *slot = Some(text.ok_or_else(wrong)?.to_string());
+    }
+    let user = user.ok_or_else(|| users_incomplete(name, "user"))?;
+    Ok((user, database.ok_or_else(|| users_incomplete(name, "db"))?))
 }
 
 fn sharded(value: Value<'_>, _: &mut Parser<'_>) -> Result<()> {

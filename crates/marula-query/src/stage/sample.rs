@@ -9,7 +9,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::needs::{Gives, Needs};
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::source::Documents;
+use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::expression::number::saturated_long;
 use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Rows};
@@ -56,11 +57,19 @@ impl Stage for Sample {
         })
     }
 
+    fn kind(&self) -> Kind<'_> {
+        Kind::Sample
+    }
+
     fn reads(&self, _: &mut Needs) -> Gives {
         Gives::Input
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        if self.0 == 0 {
+            // As in mongod nothing is asked of what stands before.
+            return Ok(Box::new(Documents::new(Vec::new())));
+        }
         let context = &env.context;
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, Some(self.0));
         let random = SmallRng::from_os_rng();

@@ -6,6 +6,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::r#match::Match;
+use super::out::check_target_name;
 use super::pipeline::Inside;
 use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
 use crate::context::Context;
@@ -18,6 +19,7 @@ pub(super) const ROW: Row =
 errors! {
     wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";
     pub(super) no_collection() = FailedToParse, "$unionWith stage without explicit collection must have a pipeline with $documents as first stage";
+    empty_name(db: &str) = InvalidNamespace, "Namespace {db}. is not a valid collection name";
     coll_not_string(kind: &str) = TypeMismatch, "BSON field '$unionWith.coll' is the wrong type '{kind}', expected type 'string'";
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$unionWith.{name}' is an unknown field.";
     pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
@@ -30,7 +32,8 @@ pub(super) struct UnionWith {
     pipeline: Pipeline,
 }
 
-fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+/// What a `$unionWith` reads: the name of a collection, and stages, whose array is empty where they are left out.
+pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
     let mut collection = None;
     let mut stages = Doc::EMPTY;
     match value {
@@ -39,6 +42,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             for element in spec {
                 let value = element.value.get();
                 match &**element.name {
+                    b"coll" if value.is_nullish() => {}
                     b"coll" => {
                         let name = value.as_str();
                         let name = name.ok_or_else(|| coll_not_string(value.kind().alias()))?;
@@ -51,6 +55,14 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         }
         _ => return Err(wrong_type(value.kind().alias())),
     }
+    if let Some(name) = &collection {
+        check_target_name("", name)?;
+    }
+    Ok((collection, stages))
+}
+
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let (collection, stages) = read(value)?;
     let context = parser.context.clone().within(collection.as_deref());
     let pipeline = parser.nested(stages, &context, Inside::UnionWith)?;
     if collection.is_none() && !pipeline.is_origin() {
@@ -102,6 +114,7 @@ pub(super) fn open(
     env: &Env,
 ) -> Result<Box<dyn Source>> {
     match collection {
+        Some("") => Err(empty_name(env.context.database())),
         Some(name) => Arc::clone(&env.world).aggregate(None, name, pipeline),
         None => {
             let pipeline = pipeline.rearranged(&env.context);

@@ -61,7 +61,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                         if text.starts_with(b"$") {
                             return Err(index_is_path(&text.to_str_lossy()));
                         }
-                        index = Some(Path::parse(text)?);
+                        index = Some(text);
                     }
                     _ => return Err(unknown_option(&element.name.to_string())),
                 }
@@ -76,7 +76,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if path.contains(&0) {
         return Err(path_has_nul());
     }
-    parser.push(Unwind { path: Path::parse(path)?, preserve, index });
+    let path = Path::parse(path)?;
+    let index = index.map(|text| Path::parse(text)).transpose()?;
+    parser.push(Unwind { path, preserve, index });
     Ok(())
 }
 

@@ -49,6 +49,10 @@ impl Kept {
 /// The stages that give the same for every document, and those behind.
 fn parts(lookup: &Lookup, env: &Env) -> Result<Option<(Pipeline, Option<ValueBuf>)>> {
     let Some(stages) = lookup.stages().filter(|_| lookup.fields.is_none()) else { return Ok(None) };
+    // Every path is one of `$$CURRENT`.
+    if lookup.variables.iter().any(|(name, _)| name == "CURRENT") {
+        return Ok(None);
+    }
     let mut names: Vec<Vec<u8>> =
         lookup.variables.iter().map(|(name, _)| [b"$$", name.as_bytes()].concat()).collect();
     let count = stages.values().take_while(|stage| !changes(*stage, &names)).count();
