@@ -42,6 +42,8 @@ pub struct Context {
     /// Whether calls stay as they are written, as in a filter and an update: elsewhere mongod replaces some by others
     /// that are made for constants, and whose errors have codes of their own.
     pub keeps_calls: bool,
+    /// Whether what is parsed is stored: it was taken when it was made, and is read however long its paths are.
+    pub is_stored: bool,
     /// What a pipeline runs on; `None` where there is no pipeline of a command.
     pub subject: Option<Arc<Subject>>,
 }

@@ -64,6 +64,7 @@ pub fn query_context(
         has_text_score: false,
         has_distance: false,
         keeps_calls: false,
+        is_stored: false,
         subject: None,
     };
     if let Some(Value::Document(variables)) = let_variables {
@@ -187,15 +188,25 @@ pub fn apply_sort(query: &mut Query, sort: Doc<'_>) -> Result<()> {
     if sort.is_empty() {
         return Ok(());
     }
+    check_natural_sort(sort, query.hint.as_ref())?;
     match natural(sort) {
-        Some(_) if sort.iter().count() > 1 => return Err(natural_in_compound(&sort.to_string())),
-        Some(_) if matches!(query.hint, Some(Hint::Name(_) | Hint::Key(_))) => {
-            return Err(hint_with_natural_sort());
-        }
         Some(hint) => query.hint = Some(hint),
         None => query.sort = Some(SortPattern::parse(sort, &query.context)?),
     }
     Ok(())
+}
+
+/// Checks that a walk in natural order is asked for alone.
+///
+/// Errors: `natural_in_compound`, `hint_with_natural_sort`.
+pub fn check_natural_sort(sort: Doc<'_>, hint: Option<&Hint>) -> Result<()> {
+    match natural(sort) {
+        Some(_) if sort.iter().count() > 1 => Err(natural_in_compound(&sort.to_string())),
+        Some(_) if matches!(hint, Some(Hint::Name(_) | Hint::Key(_))) => {
+            Err(hint_with_natural_sort())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The walk that `{ $natural: <number> }` asks for: a negative number is against the order.

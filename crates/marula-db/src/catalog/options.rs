@@ -103,17 +103,23 @@ pub struct View {
 
 impl CollectionOptions {
     /// Parses options that are stored, or that this server makes itself: a validator may have been given under any
-    /// feature compatibility version.
+    /// feature compatibility version, or to a Marula that took longer paths.
     ///
     /// Errors: as [`CollectionOptions::parse_new`].
     pub fn parse(options: Doc<'_>) -> Result<Self> {
-        Self::parse_new(options, FeatureVersion::NEWEST)
+        let version = FeatureVersion::NEWEST;
+        Self::parse_with(options, Context { version, is_stored: true, ..Context::default() })
     }
 
     /// Parses the option fields of `create`, already checked for type and name by the command.
     ///
     /// Errors: what the collation and the validator raise; `capped_without_size`.
     pub fn parse_new(options: Doc<'_>, version: FeatureVersion) -> Result<Self> {
+        Self::parse_with(options, Context { version, ..Context::default() })
+    }
+
+    /// Parses options, a validator in that context.
+    fn parse_with(options: Doc<'_>, context: Context) -> Result<Self> {
         let collation = match options.get("collation") {
             Some(Value::Document(collation)) => Collation::parse_completed(collation, "collation")?,
             _ => None,
@@ -138,7 +144,7 @@ impl CollectionOptions {
                 _ => DocBuf::new(),
             },
         });
-        let validator = parse_validator(options, collation.as_ref(), version)?;
+        let validator = parse_validator(options, collation.as_ref(), context)?;
         let document = canonical_document(options, collation.as_ref(), capped);
         Ok(CollectionOptions {
             document,
@@ -170,7 +176,7 @@ fn parse_capped(options: Doc<'_>) -> Result<Option<Capped>> {
 fn parse_validator(
     options: Doc<'_>,
     collation: Option<&Collation>,
-    version: FeatureVersion,
+    context: Context,
 ) -> Result<Option<Validator>> {
     let Some(Value::Document(filter)) = options.get("validator") else { return Ok(None) };
     if filter.is_empty() {
@@ -191,7 +197,7 @@ fn parse_validator(
     // `$$NOW` is when the validator was read, as in mongod.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-    let context = Context { version, collation: collation.cloned(), now_ms, ..Context::default() };
+    let context = Context { collation: collation.cloned(), now_ms, ..context };
     validation::allowed::check(filter)?;
     let parsed = Filter::parse_validator(filter, &context)?;
     if (level == ValidationLevel::Moderate || action == ValidationAction::Warn)
@@ -243,4 +249,21 @@ fn canonical_document(
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_path_than_filters_have_is_read_where_it_is_stored() {
+        let path = ["a"; 181].join(".");
+        let validator = DocBuf::build(|out| {
+            out.append(path.as_str(), 1);
+        });
+        let options = marula_bson::doc! { "validator": validator.as_doc() };
+        let asked = CollectionOptions::parse_new(options.as_doc(), FeatureVersion::NEWEST);
+        assert_eq!(asked.err().map(|error| error.code().number()), Some(5_729_100));
+        assert!(CollectionOptions::parse(options.as_doc()).is_ok_and(|it| it.validator.is_some()));
+    }
 }

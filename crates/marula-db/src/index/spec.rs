@@ -12,6 +12,7 @@ mod partial;
 use marula_bson::{Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
 use marula_error::Result;
 use marula_query::collation::Collation;
+use marula_query::context::Context;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 
@@ -115,7 +116,9 @@ impl IndexSpec {
     /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`.
     /// Errors: those of `form`, of `pattern` and of the kind.
     pub fn parse(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
-        let mut draft = Draft::read(spec, FeatureVersion::NEWEST)?;
+        let version = FeatureVersion::NEWEST;
+        let context = Context { version, is_stored: true, ..Context::default() };
+        let mut draft = Draft::read(spec, &context)?;
         draft.check_id()?;
         draft.collate(default_collation)?;
         let index = draft.resolve()?;

@@ -63,6 +63,8 @@ errors! {
     where_with_scope() = 4649201, "$where no longer supports deprecated BSON type CodeWScope";
     /// `$where` under a field.
     where_under_field() = BadValue, "$where cannot be applied to a field";
+    /// A path of more parts than documents nest.
+    path_too_long() = 5_729_100, "FieldPath is too long";
     /// `$expr` in the query of an upsert.
     expr_in_upsert() = QueryFeatureNotAllowed, "$expr is not allowed in the query predicate for an upsert";
     /// `$expr` or `$jsonSchema` beside a positional projection or on the elements of an array.
@@ -72,6 +74,9 @@ errors! {
     /// A search by distance on the elements of an array.
     near_of_elements() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
 }
+
+/// How many parts a filter's path may have; a path of an expression may have more.
+const PATH_PARTS_MAX: usize = 180;
 
 /// Where in the filter the parser is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -224,6 +229,13 @@ impl<'c> Parser<'c> {
             };
             children.extend((operator.parse)(self, value)?);
             return Ok(());
+        }
+        // A name with so many parts has a dot less than that, and is seldom so long.
+        if name.len() >= PATH_PARTS_MAX
+            && name.split_str(".").count() > PATH_PARTS_MAX
+            && !self.context.is_stored
+        {
+            return Err(path_too_long());
         }
         let path = FieldPath::new(name);
         let predicates = match value.get() {

@@ -6,6 +6,7 @@
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
+use marula_query::context::Context;
 use marula_query::feature_version::FeatureVersion;
 
 use super::form::{Draft, with_version};
@@ -63,7 +64,8 @@ impl Asked<'_> {
     }
 
     fn read<'s>(&self, spec: Doc<'s>) -> Result<Draft<'s>> {
-        let draft = Draft::read(spec, self.version).map_err(|error| within(error, spec))?;
+        let context = Context { version: self.version, ..Context::default() };
+        let draft = Draft::read(spec, &context).map_err(|error| within(error, spec))?;
         if draft.key.as_bytes().len() > KEY_BYTES_MAX {
             return Err(within(key_too_large(), spec));
         }

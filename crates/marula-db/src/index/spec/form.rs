@@ -7,6 +7,7 @@
 use marula_bson::{ByteSlice, Doc, DocBuf, Element, Type, Value};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
+use marula_query::context::Context;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter;
 
@@ -149,7 +150,7 @@ impl<'s> Draft<'s> {
     /// Reads the options in their order. What came after `version` is refused.
     ///
     /// Errors: this module's rows, and those of `pattern` and `wildcard`.
-    pub(super) fn read(spec: Doc<'s>, version: FeatureVersion) -> Result<Self> {
+    pub(super) fn read(spec: Doc<'s>, context: &Context) -> Result<Self> {
         let is_clustered = spec.get("clustered").is_some();
         let known = if is_clustered { OPTIONS_OF_CLUSTERED } else { OPTIONS };
         for element in spec {
@@ -162,8 +163,8 @@ impl<'s> Draft<'s> {
             }
         }
         let mut options = Options::default();
-        spec.iter().try_for_each(|element| options.read(element, spec, version))?;
-        options.finish(spec, version)
+        spec.iter().try_for_each(|element| options.read(element, spec, context))?;
+        options.finish(spec, context)
     }
 
     /// What is known of a specification, and may be said of an index of its kind.
@@ -327,7 +328,8 @@ pub(super) fn with_version(spec: Doc<'_>) -> DocBuf {
 }
 
 impl<'s> Options<'s> {
-    fn read(&mut self, option: Element<'s>, spec: Doc<'s>, since: FeatureVersion) -> Result<()> {
+    fn read(&mut self, option: Element<'s>, spec: Doc<'s>, context: &Context) -> Result<()> {
+        let since = context.version;
         let Element { name, value } = option;
         let value = value.get();
         let name_text = name.to_str().unwrap_or_default();
@@ -359,7 +361,7 @@ impl<'s> Options<'s> {
             }
             (b"collation", Value::Document(_)) => {}
             (b"partialFilterExpression", Value::Document(filter)) => {
-                self.partial = Some((filter, partial::read(filter)?));
+                self.partial = Some((filter, partial::read(filter, context)?));
             }
             (b"originalSpec", Value::Document(original)) if original.is_empty() => {
                 return Err(original_empty());
@@ -388,7 +390,7 @@ impl<'s> Options<'s> {
     }
 
     /// Checks what the options say together.
-    fn finish(self, spec: Doc<'s>, version: FeatureVersion) -> Result<Draft<'s>> {
+    fn finish(self, spec: Doc<'s>, context: &Context) -> Result<Draft<'s>> {
         let (key, pattern) = self.key.ok_or_else(missing_key)?;
         let name = self.name.ok_or_else(missing_name)?;
         if self.version == Some(1) && spec.get("collation").is_some() {
@@ -401,7 +403,7 @@ impl<'s> Options<'s> {
             return Err(unique_and_prepared(&spec));
         }
         if let Some(original) = self.original {
-            Draft::read(original, version)?;
+            Draft::read(original, context)?;
         }
         match self.is_clustered {
             Some(false) => return Err(clustered_false()),

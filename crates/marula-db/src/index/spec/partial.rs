@@ -16,9 +16,9 @@ errors! {
 }
 
 /// Reads the filter, and refuses operators that stand for no condition on a field.
-pub(super) fn read(filter: Doc<'_>) -> Result<Draft> {
+pub(super) fn read(filter: Doc<'_>, context: &Context) -> Result<Draft> {
     check_operators(filter)?;
-    let draft = Filter::draft(filter, Purpose::Any, &Context::default())?;
+    let draft = Filter::draft(filter, Purpose::Any, context)?;
     check_near(draft.root())?;
     Ok(draft)
 }
@@ -32,7 +32,9 @@ pub(super) fn finish(
     collation: Option<&Collation>,
 ) -> Result<Filter> {
     check_conditions(draft.root())?;
-    let context = Context { collation: collation.cloned(), ..Context::default() };
+    // What may be wrong with it has come up when it was read.
+    let collation = collation.cloned();
+    let context = Context { collation, is_stored: true, ..Context::default() };
     Filter::parse(filter, &context)
 }
 

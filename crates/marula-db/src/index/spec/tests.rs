@@ -323,3 +323,16 @@ fn what_a_partial_filter_may_not_hold_is_shown_as_it_was_read() {
     check(doc! { "$or": [{ "a": 1 }, { "b": { "$size": 1 } }] }, "b $size : 1\n");
     check(doc! { "$alwaysTrue": 1 }, "$alwaysTrue: 1\n");
 }
+
+#[test]
+fn a_longer_path_than_filters_have_is_read_where_it_is_stored() {
+    let path = ["a"; 181].join(".");
+    let filter = DocBuf::build(|out| {
+        out.append(path.as_str(), 1);
+    });
+    let spec = doc! { "key": { "b": 1 }, "name": "b", "partialFilterExpression": filter.as_doc() };
+    let refused = asked(spec.clone()).err().map(|error| error.code().number());
+    assert_eq!(refused, Some(5_729_100));
+    let stored = IndexSpec::parse(spec.as_doc(), None).unwrap();
+    assert!(stored.partial.is_some());
+}
