@@ -98,6 +98,12 @@ impl Pipeline {
         array.values().try_for_each(|item| find_row(item, version).map(|_| ()))
     }
 
+    /// Checks of an array of stages only that they are objects.
+    pub fn check_objects(array: Doc<'_>) -> Result<()> {
+        let is_object = |item: Value<'_>| matches!(item, Value::Document(_));
+        if array.values().all(is_object) { Ok(()) } else { Err(stage_not_object()) }
+    }
+
     /// Parses the array of stages of a pipeline inside another, which is not known any more.
     pub(super) fn parse_inside(
         array: Doc<'_>,

@@ -74,11 +74,27 @@ const STATEMENT_FIELDS: &[Field] = &[
 
 /// Checks the form of a statement. What is wrong in it fails the whole command before anything is written.
 pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
+    check_shape(statement, version)?;
+    check_stages(statement, version)
+}
+
+/// As [`check_statement`], without the names of the stages.
+fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     if statement.get("u") == Some(Value::Null) {
         return Err(update_type());
     }
     fields::check_doc_in(version, STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
-    check_update(statement, "u", STATEMENT_PLACE, version)
+    check_parts(statement, "u", STATEMENT_PLACE, Pipeline::check_objects)
+}
+
+/// Checks that a statement's pipeline, if it has one, is made of stages that there are.
+///
+/// mongod looks for that when all is done, for its counters: the command fails, and what its statements have written stays.
+fn check_stages(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
+    match statement.get("u") {
+        Some(Value::Array(stages)) => Pipeline::check_form(stages, version),
+        _ => Ok(()),
+    }
 }
 
 /// Checks how a statement's fields go together; the field `update_field` says how documents change.
@@ -88,6 +104,15 @@ pub(super) fn check_update(
     place: &str,
     version: FeatureVersion,
 ) -> Result<()> {
+    check_parts(statement, update_field, place, |stages| Pipeline::check_form(stages, version))
+}
+
+fn check_parts(
+    statement: Doc<'_>,
+    update_field: &str,
+    place: &str,
+    check_pipeline: impl Fn(Doc<'_>) -> Result<()>,
+) -> Result<()> {
     if statement.get("sort").is_some_and(|sort| !sort.is_nullish())
         && statement.get("multi").is_some_and(|multi| multi.is_truthy())
     {
@@ -95,7 +120,7 @@ pub(super) fn check_update(
     }
     match statement.get(update_field) {
         Some(Value::Document(_)) => {}
-        Some(Value::Array(stages)) => Pipeline::check_form(stages, version)?,
+        Some(Value::Array(stages)) => check_pipeline(stages)?,
         _ => return Err(update_type()),
     }
     match statement.get("arrayFilters") {
@@ -140,7 +165,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
     write_reply::check_batch_size(statements.len())?;
     for statement in &statements {
-        check_statement(*statement, request.version)?;
+        check_shape(*statement, request.version)?;
     }
     if !ctx.may_wait() && statements.len() > 1 {
         return Ok(Outcome::ToPool);
@@ -178,6 +203,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         },
     )?;
     let Some(report) = report else { return Ok(Outcome::ToPool) };
+    statements.iter().try_for_each(|statement| check_stages(*statement, request.version))?;
     ctx.server.counters.update.add(statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
