@@ -13,6 +13,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::time_series::{Granularity, SPAN_SECONDS_MAX, TimeSeries, buckets_namespace};
 use marula_db::{Collection, CollectionOptions, Namespace};
 use marula_error::{Result, errors};
+use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
 use crate::command::create::bad_enumeration;
@@ -192,9 +193,8 @@ pub fn bucket_options(
             out.append("collation", collation);
         }
         out.append("clusteredIndex", true);
-        if let Some(seconds) = arg("expireAfterSeconds").and_then(|value| value.as_f64()) {
-            #[allow(clippy::cast_possible_truncation)]
-            out.append("expireAfterSeconds", seconds as i64);
+        if let Some(seconds) = arg("expireAfterSeconds").and_then(saturated_long) {
+            out.append("expireAfterSeconds", seconds);
         }
         out.append("timeseries", &time_series.to_stored_doc());
     });

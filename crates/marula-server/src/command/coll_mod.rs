@@ -9,7 +9,7 @@ use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
 
-use super::create::bad_enumeration;
+use super::create::{self, bad_enumeration};
 use super::create_indexes::with_progress;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -36,7 +36,6 @@ errors! {
     dry_run_of_another() = InvalidOptions, "dry run mode requires an index modification with unique: true.";
     dry_run_of_more() = InvalidOptions, "unique: true cannot be combined with any other modification in dry run mode.";
     ttl_negative() = InvalidOptions, "TTL index 'expireAfterSeconds' option cannot be less than 0";
-    ttl_too_large() = InvalidOptions, "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number";
     expire_text(text: &str) = InvalidOptions, "Invalid string value for the 'clusteredIndex::expireAfterSeconds' option. Got: '{text}'. Accepted value is 'off'";
     both_images() = InvalidOptions, "'recordPreImages' and 'changeStreamPreAndPostImages.enabled' can not be set to true simultaneously";
     wrong_seconds(kind: &str) = TypeMismatch, "BSON field 'collMod.expireAfterSeconds' is the wrong type '{kind}', expected types '[string, long']";
@@ -126,7 +125,7 @@ fn run(
         }
         _ => None,
     };
-    let changed = changed_options(request, state.options.document.as_doc())?;
+    let changed = changed_options(context, request, state.options.document.as_doc())?;
     // Nothing else that a request changes is parsed here.
     let is_validator = request.arg("validator").is_some();
     let version = if is_validator { db.feature_version() } else { FeatureVersion::NEWEST };
@@ -293,6 +292,7 @@ fn changed_specs(
 
 /// The options of a time-series collection's buckets with the request's changes.
 fn changed_time_series(
+    context: &Context<'_>,
     request: &Request<'_>,
     options: &CollectionOptions,
     time_series: &TimeSeries,
@@ -332,7 +332,7 @@ fn changed_time_series(
         }
     }
     let expire_after = match request.arg("expireAfterSeconds") {
-        Some(seconds) => expire_after(seconds)?,
+        Some(seconds) => expire_after(seconds, context.now_ms)?,
         None => options.document.as_doc().get("expireAfterSeconds").map(|value| value.to_buf()),
     };
     Ok(DocBuf::build(|out| {
@@ -370,7 +370,7 @@ fn change_time_series(
         }
         _ => None,
     };
-    let changed = changed_time_series(request, &state.options, time_series)?;
+    let changed = changed_time_series(context, request, &state.options, time_series)?;
     let options = CollectionOptions::parse(changed.as_doc())?;
     let change = changed_specs(&state, index.as_ref())?;
     context.server.db.change_time_series(buckets, options, &change)?;
@@ -452,7 +452,11 @@ fn check_rest(request: &Request<'_>, state: &State) -> Result<()> {
 }
 
 /// The options with the request's changes.
-fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
+fn changed_options(
+    context: &Context<'_>,
+    request: &Request<'_>,
+    options: Doc<'_>,
+) -> Result<DocBuf> {
     let mut changes: Vec<(&str, Option<ValueBuf>)> = Vec::new();
     for name in ["viewOn", "pipeline"] {
         if let Some(value) = request.arg(name) {
@@ -476,7 +480,7 @@ fn changed_options(request: &Request<'_>, options: Doc<'_>) -> Result<DocBuf> {
     // Of what is not clustered that is told later.
     let is_clustered = options.get("clusteredIndex").is_some();
     if let Some(seconds) = request.arg("expireAfterSeconds").filter(|_| is_clustered) {
-        changes.push(("expireAfterSeconds", expire_after(seconds)?));
+        changes.push(("expireAfterSeconds", expire_after(seconds, context.now_ms)?));
     }
     if let Some(size) = request.arg("cappedSize") {
         changes.push(("size", Some(Value::whole(whole(size)).to_buf())));
@@ -525,18 +529,12 @@ fn changed_images(request: &Request<'_>) -> Vec<(&'static str, Option<ValueBuf>)
 }
 
 /// When documents of a clustered collection expire, as its options hold it; `"off"` is never.
-fn expire_after(seconds: Value<'_>) -> Result<Option<ValueBuf>> {
+fn expire_after(seconds: Value<'_>, now_ms: i64) -> Result<Option<ValueBuf>> {
     if let Value::String(text) = seconds {
         return if text == "off" { Ok(None) } else { Err(expire_text(&text.to_string())) };
     }
-    // What is no number is zero, and fractions are cut off.
-    #[allow(clippy::cast_possible_truncation)]
-    let whole = seconds.as_f64().unwrap_or_default() as i64;
-    match i32::try_from(whole) {
-        _ if whole < 0 => Err(ttl_negative()),
-        Ok(whole) => Ok(Some(ValueBuf::from(i64::from(whole)))),
-        Err(_) => Err(ttl_too_large()),
-    }
+    let seconds = create::expiry(seconds, now_ms)?;
+    Ok(Some(ValueBuf::from(seconds)))
 }
 
 /// What a user needs to change a collection; of one who could read a view, to read what it then shows.

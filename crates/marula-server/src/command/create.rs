@@ -132,7 +132,7 @@ pub(super) fn create(
         check_view(context, request, &ns)?;
         check_size_is_capped(request)?;
         time_series::check(request, &ns, time_series)?;
-        check_expiry(request)?;
+        check_expiry(context, request)?;
         if request.arg("temp").is_some() {
             return Err(temp());
         }
@@ -181,7 +181,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
         return Err(expire_unclustered());
     }
-    check_expiry(request)?;
+    check_expiry(context, request)?;
     check_nested(request)?;
     if request.arg("autoIndexId").is_some_and(|flag| !flag.is_truthy()) && ns.db() != "local" {
         return Err(auto_index_id(ns));
@@ -225,9 +225,8 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if let Some(clustered) = &clustered {
         out.append("clusteredIndex", clustered);
     }
-    if let Some(seconds) = request.arg("expireAfterSeconds").and_then(|value| value.as_f64()) {
-        #[allow(clippy::cast_possible_truncation)]
-        out.append("expireAfterSeconds", seconds as i64);
+    if let Some(seconds) = request.arg("expireAfterSeconds") {
+        out.append("expireAfterSeconds", whole(seconds));
     }
     if let Some(time_series) = request.arg("timeseries") {
         out.append("timeseries", time_series);
@@ -317,14 +316,23 @@ fn clustered(request: &Request<'_>, ns: &Namespace) -> Result<Option<ValueBuf>> 
     Ok(Some(Value::Document(spec.as_doc()).to_buf()))
 }
 
-/// The greatest number of seconds after which documents may expire: as many as 32 bits hold.
-const EXPIRE_SECONDS_MAX: f64 = i32::MAX as f64;
+fn check_expiry(context: &Context<'_>, request: &Request<'_>) -> Result<()> {
+    match request.arg("expireAfterSeconds") {
+        Some(seconds) => expiry(seconds, context.now_ms).map(drop),
+        None => Ok(()),
+    }
+}
 
-fn check_expiry(request: &Request<'_>) -> Result<()> {
-    match request.arg("expireAfterSeconds").and_then(|seconds| seconds.as_f64()) {
-        Some(seconds) if seconds < 0.0 => Err(expire_negative()),
-        Some(seconds) if seconds > EXPIRE_SECONDS_MAX => Err(expire_too_large()),
-        _ => Ok(()),
+/// The seconds after which documents of a collection expire.
+///
+/// Errors: that they are negative, or that nothing could have expired by now: what is that old is from before 1970.
+pub(super) fn expiry(seconds: Value<'_>, now_ms: i64) -> Result<i64> {
+    match whole(seconds) {
+        seconds if seconds < 0 => Err(expire_negative()),
+        seconds if seconds > i64::from(i32::MAX) || seconds * 1000 > now_ms => {
+            Err(expire_too_large())
+        }
+        seconds => Ok(seconds),
     }
 }
 
@@ -417,7 +425,7 @@ fn check_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     }
 }
 
-/// A number without its fraction.
+/// A number as a long; of what is none, zero.
 fn whole(number: Value<'_>) -> i64 {
     saturated_long(number).unwrap_or(0)
 }

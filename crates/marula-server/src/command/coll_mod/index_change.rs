@@ -6,6 +6,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf, doc};
 use marula_db::index::spec::{expire_seconds, same_pattern};
 use marula_db::{Collection, Index, IndexSpec, Namespace};
 use marula_error::{Result, errors};
+use marula_query::expression::saturated_long;
 
 use super::ttl_negative;
 use crate::command::fields::{self, Field, Types};
@@ -94,7 +95,7 @@ impl IndexChange {
                 meant.first().copied()
             }
         };
-        if expire_after.and_then(|seconds| seconds.as_f64()).is_some_and(|seconds| seconds < 0.0) {
+        if expire_after.and_then(saturated_long).is_some_and(|seconds| seconds < 0) {
             return Err(ttl_negative());
         }
         let described = match name.filter(|name| !name.is_empty()) {
