@@ -494,6 +494,43 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "Of an array in an array, a wildcard index on a part of documents",
+        applies: |case, difference| {
+            let is_on_part = |index: &Tree| count(index, &|name| name.ends_with(".$**")) > 0;
+            let is_list = |tree: &Tree| matches!(tree, Tree::Array(_));
+            let mut has_nested = false;
+            let mut look = |_: &str, value: &Tree| {
+                has_nested |= value.items().iter().any(is_list);
+            };
+            case.documents.iter().for_each(|doc| doc.walk(&mut look));
+            case.command.walk(&mut look);
+            difference.class == "results"
+                && difference.replies[0].get("keysPerIndex").is_some()
+                && case.indexes.iter().any(is_on_part)
+                && has_nested
+        },
+    },
+    Accepted {
+        words: "Where mongod misses documents through a wildcard index, that does not serve here",
+        applies: |case, difference| {
+            let is_wildcard =
+                |index: &Tree| count(index, &|name| name == "$**" || name.ends_with(".$**")) > 0;
+            let mut asks_for_ends = false;
+            case.command.walk(&mut |_, value| {
+                asks_for_ends |= matches!(value.kind(), Type::Null | Type::MinKey | Type::MaxKey);
+            });
+            let found = difference.replies.each_ref().map(|reply| {
+                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
+                batch.map_or(0, |batch| batch.items().len())
+            });
+            case.kind == "indexed"
+                && difference.class == "results"
+                && case.indexes.iter().any(is_wildcard)
+                && asks_for_ends
+                && found[0] > found[1]
+        },
+    },
+    Accepted {
         words: "A number in an index's path is a place in an array alone",
         applies: |case, difference| {
             let mut asks_for_none = count(&case.command, &|name| name == "$exists") > 0;

@@ -64,7 +64,17 @@ impl Projection {
 
     /// As [`parse`](Projection::parse), with constant expressions left for [`optimize`](Projection::optimize).
     pub fn draft(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Projection> {
-        let parsed = parse::parse(doc, policy, context)?;
+        Projection::draft_of(parse::parse(doc, policy, None, context)?)
+    }
+
+    /// As [`draft`](Projection::draft), of what a `find` shows of the documents that meet `query`.
+    ///
+    /// Errors: too, of a query whose positions are asked for, that it tells none.
+    pub fn draft_for(doc: Doc<'_>, query: Doc<'_>, context: &Context) -> Result<Projection> {
+        Projection::draft_of(parse::parse(doc, Policy::Find, Some(query), context)?)
+    }
+
+    fn draft_of(parsed: parse::Parsed) -> Result<Projection> {
         let mut projection = Projection {
             root: parsed.root,
             inclusion: parsed.inclusion,

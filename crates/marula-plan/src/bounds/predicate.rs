@@ -112,6 +112,10 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
             | (Value::MaxKey, CompareOp::Gte) => exact(vec![Interval::point(value)]),
             (Value::MinKey, CompareOp::Lt) | (Value::MaxKey, CompareOp::Gt) => exact(Vec::new()),
             (_, CompareOp::Lte | CompareOp::Gte) => exact(vec![Interval::all()]),
+            // Of a value that is no array the entry tells all; that something is missing meets them too.
+            (_, CompareOp::Lt | CompareOp::Gt) if part.multikey == 0 => {
+                exact(vec![Interval::all()])
+            }
             // They compare with every type, so with an array as a whole: `[MaxKey]` is less than MaxKey, whose key it has.
             (_, CompareOp::Lt | CompareOp::Gt) => inexact(vec![Interval::all()]),
         },

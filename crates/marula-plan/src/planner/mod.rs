@@ -191,9 +191,10 @@ pub(crate) fn plans_of_checked(state: &State, query: &Query) -> Result<Vec<Plan>
 
 /// Checks what is told before plans are looked for.
 ///
-/// Errors: those of a text search, `near_with_natural`.
+/// Errors: those of a text search and of a wildcard index, `near_with_natural`.
 pub(crate) fn check(state: &State, query: &Query) -> Result<()> {
     text::prepare(state, query)?;
+    wildcard::check(state, query)?;
     match query.hint {
         Some(Hint::Natural { .. }) if query.filter.near().is_some() => Err(near_with_natural()),
         _ => Ok(()),

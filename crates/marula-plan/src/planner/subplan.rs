@@ -10,7 +10,7 @@ use marula_query::filter::{Filter, Node as FilterNode};
 use marula_query::meter;
 
 use super::access::{self, Access};
-use super::{IndexView, finish, is_subplan, ordered, useful};
+use super::{IndexView, finish, is_subplan, ordered, useful, wildcard};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 
@@ -39,12 +39,13 @@ pub(crate) struct Branch {
 
 /// The branches of `query`; `None` where it is planned as a whole.
 ///
-/// Errors: those of an operation that must end, or has no memory left.
+/// Errors: those of an operation that must end, or has no memory left; those of a wildcard index.
 pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>> {
     let FilterNode::Or(nodes) = query.filter.root() else { return Ok(None) };
     if !is_subplan(query) || query.filter.text().is_some() || query.filter.near().is_some() {
         return Ok(None);
     }
+    wildcard::check(state, query)?;
     let views = useful(state, query);
     let mut all: Vec<Vec<Access>> = Vec::with_capacity(nodes.len());
     for node in nodes {

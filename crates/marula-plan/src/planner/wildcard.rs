@@ -6,8 +6,11 @@ use std::sync::{Arc, LazyLock};
 
 use marula_bson::{FieldPath, Type, Value};
 use marula_db::Index;
+use marula_db::collection::State;
 use marula_db::index::wildcard::Wildcard;
 use marula_db::index::{IndexKind, PathArrays, component_bit};
+use marula_error::Result;
+use marula_query::expression::path::Path;
 use marula_query::filter::{Node as FilterNode, Predicate};
 
 use super::IndexView;
@@ -47,6 +50,47 @@ impl Expanded {
     /// Which part holds the value of the path.
     pub(super) fn value_part(&self) -> Option<usize> {
         matches!(self.expansion, Expansion::Path(_)).then_some(self.path_part + 1)
+    }
+}
+
+/// Checks that a wildcard index can look for each path of a filter: as one of an expression, which not all are.
+///
+/// Errors: those of a path.
+pub(super) fn check(state: &State, query: &Query) -> Result<()> {
+    let is_asked = |index: &Arc<Index>| {
+        matches!(index.spec.kind, IndexKind::Wildcard(_)) && !index.spec.hidden
+    };
+    if !state.indexes.iter().any(is_asked) {
+        return Ok(());
+    }
+    check_paths(query.filter.root(), &[], 0)
+}
+
+fn check_paths(node: &FilterNode, prefix: &[Box<[u8]>], depth: usize) -> Result<()> {
+    match node {
+        FilterNode::Path(at) => {
+            let path = match at.path.parts() {
+                // Inside an element, the element itself.
+                [only] if only.is_empty() => return Ok(()),
+                parts => [prefix, parts].concat(),
+            };
+            Path::parse(&path.join(&b'.'))?;
+            let predicate = match &at.predicate {
+                Predicate::Not(negated) => negated,
+                predicate => predicate,
+            };
+            match predicate {
+                Predicate::ElemMatchObject(inner) if depth < DEPTH_MAX => {
+                    check_paths(inner, &path, depth + 1)
+                }
+                _ => Ok(()),
+            }
+        }
+        FilterNode::And(children) | FilterNode::Or(children) | FilterNode::Nor(children) => {
+            children.iter().try_for_each(|child| check_paths(child, prefix, depth))
+        }
+        FilterNode::Not(child) => check_paths(child, prefix, depth),
+        _ => Ok(()),
     }
 }
 

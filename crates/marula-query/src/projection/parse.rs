@@ -91,6 +91,8 @@ enum Kind {
 
 struct Parser<'c> {
     policy: Policy,
+    /// The query whose positions a positional path shows; `None` where there is none.
+    query: Option<Doc<'c>>,
     context: &'c Context,
     scope: Scope<'c>,
     root: Node,
@@ -104,12 +106,18 @@ struct Parser<'c> {
     metadata: Vec<Meta>,
 }
 
-pub(super) fn parse(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Parsed> {
+pub(super) fn parse(
+    doc: Doc<'_>,
+    policy: Policy,
+    query: Option<Doc<'_>>,
+    context: &Context,
+) -> Result<Parsed> {
     if policy == Policy::Aggregate && doc.is_empty() {
         return Err(empty());
     }
     let mut parser = Parser {
         policy,
+        query,
         context,
         scope: Scope::new(context),
         root: Node::default(),
@@ -207,6 +215,10 @@ impl Parser<'_> {
         let is_id = at.prefix.is_empty() && matches!(at.parts, [only] if **only == *b"_id");
         if is_positional && !include {
             return Err(positional_exclusion());
+        }
+        // What is wrong with a query that is asked for positions is told where the projection asks.
+        if let Some(query) = self.query.filter(|_| is_positional) {
+            Filter::draft(query, Purpose::Positional, self.context)?;
         }
         self.add(at, if include { Child::Keep } else { Child::Drop })?;
         if is_id && !is_positional {

@@ -127,19 +127,22 @@ impl<'q> Equalities<'q> {
         let mut before = HashSet::with_capacity(self.found.len());
         for (path, _) in &self.found {
             let path = path.as_bstr();
-            if path.is_empty() {
-                return Err(empty_path());
-            }
             // What a path leads through sorts before it.
             let outer = path.find_iter(".").map(|dot| path[..dot].as_bstr());
             if let Some(outer) = outer.into_iter().find(|outer| before.contains(outer)) {
-                return Err(matched_inside(path, outer));
+                // A path that adds an empty name alone to another is taken for the same.
+                let is_same = path.len() == outer.len() + 1;
+                return Err(if is_same {
+                    matched_twice(path)
+                } else {
+                    matched_inside(path, outer)
+                });
             }
             if !before.insert(path) {
                 return Err(matched_twice(path));
             }
         }
-        Ok(())
+        if before.contains(BStr::new("")) { Err(empty_path()) } else { Ok(()) }
     }
 }
 

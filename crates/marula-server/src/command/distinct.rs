@@ -125,9 +125,26 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 
+/// The path up to a place in an array: that is all that a projection is made of.
+fn up_to_place(key: &[u8]) -> &[u8] {
+    let is_place = |part: &[u8]| {
+        let digits = part.iter().all(u8::is_ascii_digit);
+        digits && part.to_str().is_ok_and(|part| part.parse::<u32>().is_ok())
+    };
+    let mut end = 0;
+    for (number, part) in key.split(|&byte| byte == b'.').enumerate() {
+        if number > 0 && is_place(part) {
+            return &key[..end - 1];
+        }
+        end += part.len() + 1;
+    }
+    key
+}
+
 /// Checks the path whose values are wanted. It is a projection's, which may end in `$`: here that is a field's name. Of a
 /// view it is an expression's too, which may not.
-fn check_key(key: &[u8], is_of_view: bool) -> Result<()> {
+pub(super) fn check_key(key: &[u8], is_of_view: bool) -> Result<()> {
+    let key = if is_of_view { key } else { up_to_place(key) };
     let (front, is_positional) = match key.strip_suffix(b".$") {
         Some(front) => (front, true),
         None => (key, false),

@@ -9,7 +9,7 @@ use marula_plan::{Execution, Query, Shown, Wanted, Wording, choice, planner, que
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
-use marula_query::projection::{Policy, Projection};
+use marula_query::projection::Projection;
 use marula_query::text;
 
 use super::fields::{self, Field, Types};
@@ -238,11 +238,9 @@ impl<'a> FindArgs<'a> {
         context.has_distance = text::has_near(self.filter);
         let hint = query_args::parse_hint(self.hint)?;
         let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
-        let mut projection = draft_projection(self.projection, &context)?;
+        query_args::check_natural_sort(self.sort, hint.as_ref())?;
+        let mut projection = draft_projection(self.projection, self.filter, &context)?;
         let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
-        if needs_position {
-            Filter::draft(self.filter, Purpose::Positional, &context)?;
-        }
         let mut query = Query::new(Filter::everything(&context), context);
         query.hint = hint;
         query_args::apply_sort(&mut query, self.sort)?;
@@ -370,19 +368,26 @@ impl<'a> FindArgs<'a> {
 }
 
 /// Parses a projection; `None` shows documents as they are.
-pub(super) fn parse_projection(doc: Doc<'_>, context: &QueryContext) -> Result<Option<Projection>> {
-    if doc.is_empty() {
-        return Ok(None);
-    }
-    Projection::parse(doc, Policy::Find, context).map(Some)
+pub(super) fn parse_projection(
+    doc: Doc<'_>,
+    filter: Doc<'_>,
+    context: &QueryContext,
+) -> Result<Option<Projection>> {
+    let mut projection = draft_projection(doc, filter, context)?;
+    projection.iter_mut().try_for_each(|projection| projection.optimize(context))?;
+    Ok(projection)
 }
 
 /// As [`parse_projection`], with constant expressions left as they are.
-fn draft_projection(doc: Doc<'_>, context: &QueryContext) -> Result<Option<Projection>> {
+pub(super) fn draft_projection(
+    doc: Doc<'_>,
+    filter: Doc<'_>,
+    context: &QueryContext,
+) -> Result<Option<Projection>> {
     if doc.is_empty() {
         return Ok(None);
     }
-    Projection::draft(doc, Policy::Find, context).map(Some)
+    Projection::draft_for(doc, filter, context).map(Some)
 }
 
 /// Appends the reply's cursor for documents that a source gives; `doing` stands before the source's errors.

@@ -17,7 +17,7 @@ use marula_query::text;
 use marula_query::update::{Update, UpdateOptions, check_array_filters};
 
 use super::fields::{self, Field, Types};
-use super::find::parse_projection;
+use super::find::draft_projection;
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
@@ -225,16 +225,16 @@ impl<'a> Args<'a> {
             op.user_writes.check(ns.db()).map_err(executor_error)?;
             collection = Some(ctx.server.db.collection_or_create(ns)?);
         }
-        let projection = parse_projection(fields, &context)?;
+        // Of a collection that is not there nothing is shown.
+        let fields = if collection.is_some() { fields } else { Doc::EMPTY };
+        let mut projection = draft_projection(fields, self.query, &context)?;
         if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
             return Err(sort_key_shown());
         }
         if self.new && projection.as_ref().is_some_and(Projection::needs_position) {
             return Err(position_in_new());
         }
-        if projection.as_ref().is_some_and(Projection::needs_position) {
-            Filter::draft(self.query, Purpose::Positional, &context)?;
-        }
+        projection.iter_mut().try_for_each(|projection| projection.optimize(&context))?;
         let job = Job {
             args: self,
             update: update.as_ref(),
@@ -244,7 +244,10 @@ impl<'a> Args<'a> {
             projection: projection.as_ref(),
             context: &context,
         };
-        let Some(collection) = collection else { return job.nothing(op).map(Some) };
+        let Some(collection) = collection else {
+            query_args::check_text_without_collection(&filter, ns)?;
+            return job.nothing(op).map(Some);
+        };
         writes::check_not_view(&collection)?;
         let modify = |op: &mut WriteOp<'_>| job.modify(ctx, &collection, op);
         let found = match update.as_ref().filter(|_| self.upsert) {

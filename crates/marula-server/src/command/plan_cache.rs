@@ -187,7 +187,7 @@ fn named_shape(
     let mut query = query_args::parse_query(filter, context)?;
     query.filter.add_index_conditions(&query.context);
     planner::prepare_search(&collection.state(), &query)?;
-    if let Some(parsed) = find::parse_projection(projection, &query.context)? {
+    if let Some(parsed) = find::parse_projection(projection, filter, &query.context)? {
         query.shown = Some(Shown::of(&parsed, projection));
     }
     query_args::apply_sort(&mut query, sort)?;

@@ -32,13 +32,16 @@ pub(super) static OPERATORS: &[Operator] = &[
     part("$week", |args, frame| int_part("$week", args, frame, Civil::week)),
     part("$year", |args, frame| int_part("$year", args, frame, |civil| civil.year)),
     Operator::named("$dateToParts", &["date", "timezone", "iso8601"], parse_to_parts, to_parts),
-    Operator::named(
-        "$dateToString",
-        &["date", "format", "timezone", "onNull"],
-        parse_to_string,
-        to_string,
-    ),
+    Operator::named("$dateToString", TO_STRING_ARGUMENTS, parse_to_string, to_string),
 ];
+
+const TO_STRING_ARGUMENTS: &[&str] = &["date", "format", "timezone", "onNull"];
+
+/// `$dateToString` where no `onNull` is given: null it is then, which is not shown.
+static TO_STRING_WITHOUT_ON_NULL: Operator =
+    Operator::named("$dateToString", TO_STRING_ARGUMENTS, parse_to_string, |args, frame| {
+        string_or(args, frame, || Ok(Some(Value::Null)))
+    });
 
 errors! {
     pub(super) not_a_date(kind: &str) = 16006, "can't convert from BSON type {kind} to Date";
@@ -242,28 +245,38 @@ fn parse_to_string(
     let Value::Document(doc) = value else {
         return Err(to_string_not_object());
     };
-    let (mut date, mut format, mut zone, mut on_null) = (None, None, None, Value::Null);
+    let (mut date, mut format, mut zone, mut on_null) = (None, None, None, None);
     for element in doc {
         let value = element.value.get();
         match &**element.name {
             b"date" => date = Some(value),
             b"format" => format = Some(value),
             b"timezone" => zone = Some(value),
-            b"onNull" => on_null = value,
+            b"onNull" => on_null = Some(value),
             _ => return Err(to_string_unknown(&element.name.to_string())),
         }
     }
     let date = date.ok_or_else(to_string_no_date)?;
+    let operator = if on_null.is_some() { operator } else { &TO_STRING_WITHOUT_ON_NULL };
     // What is missing is told before what is wrong within.
     Ok(operator.call([
         Expression::parse(date, scope)?,
         given_or_missing(format, scope)?,
         given_or_missing(zone, scope)?,
-        Expression::parse(on_null, scope)?,
+        on_null.map_or(Ok(Expression::Missing), |value| Expression::parse(value, scope))?,
     ]))
 }
 
 fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    string_or(args, frame, || args[3].eval(frame))
+}
+
+/// The text of a date, or what there is in place of it where there is no date.
+fn string_or<'a>(
+    args: &'a [Expression],
+    frame: &Frame<'a>,
+    on_null: impl FnOnce() -> Result<Option<Value<'a>>>,
+) -> Result<Option<Value<'a>>> {
     let date = args[0].eval(frame)?;
     let mut has_format = true;
     let format = match args[1].eval(frame)? {
@@ -282,7 +295,7 @@ fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     };
     let zone = zone(&args[2], frame)?;
     let Some(date) = date.filter(|date| !date.is_nullish()) else {
-        return args[3].eval(frame);
+        return on_null();
     };
     let Some(zone) = zone.filter(|_| has_format) else {
         return Ok(Some(Value::Null));

@@ -14,12 +14,16 @@ use crate::expression::calendar::Zone;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
 
-pub(super) static OPERATORS: &[Operator] = &[Operator::named(
-    "$dateFromString",
-    &["dateString", "format", "timezone", "onNull", "onError"],
-    parse_operator,
-    date_from_string,
-)];
+const ARGUMENTS: &[&str] = &["dateString", "timezone", "format", "onNull", "onError"];
+
+pub(super) static OPERATORS: &[Operator] =
+    &[Operator::named("$dateFromString", ARGUMENTS, parse_operator, date_from_string)];
+
+/// The same where no `onNull` is given: null it is then, which is not shown.
+static WITHOUT_ON_NULL: Operator =
+    Operator::named("$dateFromString", ARGUMENTS, parse_operator, |args, frame| {
+        date_or(args, frame, || Ok(Some(Value::Null)))
+    });
 
 errors! {
     not_object(kind: &str) = 40540, "$dateFromString only supports an object as an argument, found: {kind}";
@@ -42,14 +46,14 @@ fn parse_operator(
         return Err(not_object(value.kind().alias()));
     };
     let (mut text, mut format, mut zone) = (None, None, None);
-    let (mut on_null, mut on_error) = (Value::Null, None);
+    let (mut on_null, mut on_error) = (None, None);
     for element in doc {
         let value = element.value.get();
         match &**element.name {
             b"dateString" => text = Some(value),
             b"format" => format = Some(value),
             b"timezone" => zone = Some(value),
-            b"onNull" => on_null = value,
+            b"onNull" => on_null = Some(value),
             b"onError" => on_error = Some(value),
             _ => return Err(unknown_argument(&element.name.to_string())),
         }
@@ -57,19 +61,29 @@ fn parse_operator(
     let text = text.ok_or_else(no_date_string)?;
     // What is missing is told before what is wrong within.
     let text = Expression::parse(text, scope)?;
-    let format = given_or_missing(format, scope)?;
     let zone = given_or_missing(zone, scope)?;
-    let on_null = Expression::parse(on_null, scope)?;
+    let format = given_or_missing(format, scope)?;
+    let operator = if on_null.is_some() { operator } else { &WITHOUT_ON_NULL };
+    let on_null = on_null.map_or(Ok(Expression::Missing), |it| Expression::parse(it, scope))?;
     let on_error = on_error.map(|value| Expression::parse(value, scope)).transpose()?;
-    let mut args = vec![text, format, zone, on_null];
+    let mut args = vec![text, zone, format, on_null];
     args.extend(on_error);
     Ok(operator.call(args))
 }
 
 fn date_from_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    date_or(args, frame, || args[3].eval(frame))
+}
+
+/// The date, or what there is in place of one where there is no text.
+fn date_or<'a>(
+    args: &'a [Expression],
+    frame: &Frame<'a>,
+    on_null: impl FnOnce() -> Result<Option<Value<'a>>>,
+) -> Result<Option<Value<'a>>> {
     let text = args[0].eval(frame)?;
     let mut has_format = true;
-    let format = match args[1].eval(frame)? {
+    let format = match args[2].eval(frame)? {
         None => None,
         Some(Value::String(format)) => {
             check_format(format, frame.context.version)?;
@@ -81,10 +95,10 @@ fn date_from_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
         }
         Some(value) => return Err(format_not_string(value.kind().alias(), &print::value(value))),
     };
-    let has_zone = !matches!(args[2], Expression::Missing);
-    let zone = zone(&args[2], frame)?;
+    let has_zone = !matches!(args[1], Expression::Missing);
+    let zone = zone(&args[1], frame)?;
     let Some(value) = text.filter(|value| !value.is_nullish()) else {
-        return args[3].eval(frame);
+        return on_null();
     };
     let failed = |error: Error| match args.get(4) {
         Some(on_error) => on_error.eval(frame),

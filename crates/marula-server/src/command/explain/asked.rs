@@ -6,7 +6,6 @@ use marula_error::{Result, errors};
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
 use marula_plan::{Node, Plan, Query, Shown, Stage, Wanted, WordedCollation, Wording, planner};
-use marula_query::expression::path::Path;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -188,8 +187,8 @@ impl<'a> Asked<'a> {
             Verb::Update { .. } => Wording::of_update(filter, collation),
             _ => Wording::of(filter, collation),
         };
-        let filter = Filter::draft(filter, purpose, &context)?.finish(&context)?;
-        let mut query = Query::new(filter, context);
+        let parsed = Filter::draft(filter, purpose, &context)?.finish(&context)?;
+        let mut query = Query::new(parsed, context);
         query.hint = query_args::parse_hint(hint)?;
         query_args::apply_sort(&mut query, sort)?;
         query.context.limits = query_args::limits(ctx, request);
@@ -207,7 +206,7 @@ impl<'a> Asked<'a> {
                 (query.min, query.max) = (bound("min"), bound("max"));
                 projection = doc("projection")?;
                 query.wants_score |= text::asks_for(projection, "textScore");
-                if let Some(parsed) = find::parse_projection(projection, &query.context)? {
+                if let Some(parsed) = find::parse_projection(projection, filter, &query.context)? {
                     query.shown = Some(Shown::of(&parsed, projection));
                 }
                 if request.flag("returnKey") {
@@ -215,7 +214,7 @@ impl<'a> Asked<'a> {
                 }
                 query.shows_record_id = request.flag("showRecordId") && query.wanted != Wanted::Key;
                 if let Some(key) = request.text("key") {
-                    Path::parse(key)?;
+                    distinct::check_key(key, false)?;
                 }
                 key = request.text("key").map(FieldPath::new);
             }
@@ -225,7 +224,7 @@ impl<'a> Asked<'a> {
                 query.limit = (!multi && query.sort.is_some()).then_some(1);
                 if verb.returns() {
                     projection = doc("fields")?;
-                    find::parse_projection(projection, &query.context)?;
+                    find::parse_projection(projection, filter, &query.context)?;
                 }
             }
         }

@@ -1,0 +1,210 @@
+"""Of several mistakes the one that mongod tells, and what is left behind by a command that fails.
+
+Every row holds on mongod 6.0, too.
+"""
+import time
+
+import pytest
+from bson import Decimal128
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from pymongo.errors import OperationFailure
+
+
+def failure(db, command):
+    """The code and the message of the error of a command, or of its first write; 0 where there is none."""
+    try:
+        reply = db.command(command)
+    except OperationFailure as error:
+        return error.code, error.details["errmsg"]
+    errors = reply.get("writeErrors") or [{"code": 0, "errmsg": ""}]
+    return errors[0]["code"], errors[0]["errmsg"]
+
+
+def code(db, command):
+    return failure(db, command)[0]
+
+
+def path(parts):
+    return ".".join(["a"] * parts)
+
+
+TOO_LONG = 5729100
+
+
+@pytest.mark.parametrize("parts, told", [(180, 0), (181, TOO_LONG), (250, TOO_LONG)])
+def test_a_filter_has_paths_of_180_parts(db, parts, told):
+    long = {path(parts): 1}
+    for number, command in enumerate([
+        {"find": "c", "filter": long},
+        {"count": "c", "query": long},
+        {"find": "c", "filter": {"$or": [{"b": 1}, long]}},
+        {"find": "c", "filter": {"b": {"$elemMatch": long}}},
+        {"find": "c", "filter": {path(parts): {"$not": {"$gt": 1}}}},
+        {"delete": "c", "deletes": [{"q": long, "limit": 1}]},
+        {"update": "c", "updates": [{"q": {}, "u": {"$pull": {"z": long}}}]},
+        {"update": "c", "updates": [
+            {"q": {}, "u": {"$set": {"z.$[e]": 1}}, "arrayFilters": [{"e." + path(parts - 1): 1}]}]},
+        {"aggregate": "c", "pipeline": [{"$match": long}], "cursor": {}},
+        {"create": "checked", "validator": long},
+        {"create": "seen", "viewOn": "c", "pipeline": [{"$match": long}]},
+        {"createIndexes": "c", "indexes": [
+            {"key": {"b": 1}, "name": "partial", "partialFilterExpression": long}]},
+    ]):
+        assert code(db, command) == told, number
+
+
+def test_what_is_wrong_below_a_long_path_is_not_reached(db):
+    assert code(db, {"find": "c", "filter": {path(181): {"$foo": 1}}}) == TOO_LONG
+    assert code(db, {"find": "c", "filter": {"$foo": 1, path(181): 1}}) == 2
+    # Two halves are not one path, and a schema's names are none.
+    halves = {path(100): {"$elemMatch": {path(100): 1}}}
+    assert code(db, {"find": "c", "filter": halves}) == 0
+    schema = {"$jsonSchema": {"properties": {path(200): {"minimum": 1}}}}
+    assert code(db, {"find": "c", "filter": schema}) == 0
+
+
+GOOD = {"q": {"_id": 1}, "u": {"$set": {"x": 1}}, "upsert": True}
+UNKNOWN = {"q": {}, "u": [{"$foo": 1}]}
+
+
+@pytest.mark.parametrize("updates, ordered, ids", [
+    ([{**UNKNOWN, "upsert": True}], True, []),
+    ([UNKNOWN], True, None),
+    ([GOOD, UNKNOWN], True, [1]),
+    ([UNKNOWN, GOOD], True, None),
+    ([UNKNOWN, GOOD], False, [1]),
+    ([{"q": {"$foo": 1}, "u": {"$set": {"a": 1}}}, {**UNKNOWN, "upsert": True}], True, None),
+    ([GOOD, {"q": {}, "u": [{}]}], True, [1]),
+    ([GOOD, {"q": {}, "u": [1]}], True, None),
+])
+def test_an_unknown_stage_fails_an_update_behind_what_it_has_done(db, updates, ordered, ids):
+    with pytest.raises(OperationFailure) as told:
+        db.command({"update": "c", "updates": updates, "ordered": ordered})
+    assert told.value.code in (40324, 40323, 14)
+    assert ("c" in db.list_collection_names()) == (ids is not None)
+    assert [found["_id"] for found in db.c.find()] == (ids or [])
+
+
+@pytest.mark.parametrize("make", [
+    lambda seconds: {"create": "made", "timeseries": {"timeField": "t"}, "expireAfterSeconds": seconds},
+    lambda seconds: {"create": "made", "clusteredIndex": {"key": {"_id": 1}, "unique": True},
+                     "expireAfterSeconds": seconds},
+    lambda seconds: {"collMod": "times", "expireAfterSeconds": seconds},
+    lambda seconds: {"collMod": "clustered", "expireAfterSeconds": seconds},
+])
+def test_documents_expire_after_no_more_time_than_there_has_been(db, make):
+    db.command({"create": "times", "timeseries": {"timeField": "t"}})
+    db.command({"create": "clustered", "clusteredIndex": {"key": {"_id": 1}, "unique": True}})
+    now = int(time.time())
+    for seconds, told, kept in [
+        (now - 1000, 0, now - 1000), (now + 1000, 72, None), (2147483646.5, 72, None), (2**31, 72, None),
+        (2**63 - 1, 72, None), (-0.5, 0, 0), (-1, 72, None), (1.9, 0, 1), (Decimal128("1.9"), 0, 2),
+        (Decimal128("-0.9"), 72, None), (float("nan"), 0, 0),
+    ]:
+        command = make(seconds)
+        assert code(db, command) == told, seconds
+        name = next(iter(command.values()))
+        if told == 0:
+            listed = next(db.list_collections(filter={"name": name}))
+            assert listed["options"]["expireAfterSeconds"] == kept, seconds
+        db.drop_collection("made")
+
+
+def test_a_fraction_of_an_indexs_seconds_is_cut(db):
+    db.c.create_index("a")
+    change = {"collMod": "c", "index": {"keyPattern": {"a": 1}, "expireAfterSeconds": -0.5}}
+    assert db.command(change)["expireAfterSeconds_new"] == 0
+    change["index"]["expireAfterSeconds"] = Decimal128("-0.9")
+    assert code(db, change) == 72
+
+
+@pytest.mark.parametrize("bounds", [
+    {"$gt": MinKey()}, {"$gte": MinKey()}, {"$lt": MaxKey()}, {"$gt": MinKey(), "$lt": MaxKey()},
+])
+def test_ends_of_the_order_are_told_by_an_index_alone(db, bounds):
+    db.c.insert_many([{"_id": 1}, {"_id": 2, "c": 5}])
+    db.c.create_index("c")
+    # An entry does not say whether its field is there.
+    assert list(db.c.find({"c": bounds}, {"_id": 0, "c": 1})) == [{"c": None}, {"c": 5}]
+
+
+@pytest.mark.parametrize("projection, told", [
+    ({"c": 1, "c.$": 1}, 224), ({"c.$": 1, "c": 1}, 224), ({"b": 0, "c.$": 1}, 224), ({"c.$": 1, "b.$": 1}, 224),
+    ({"b": {"$foo": 1}, "c.$": 1}, 31325), ({"c.$": 1, "b": {"$foo": 1}}, 224), ({"c.$": 0}, 31395),
+])
+def test_a_projection_tells_where_it_asks_for_positions_that_a_query_has_none(db, projection, told):
+    db.c.insert_one({})
+    for filter in ({"$expr": True}, {"$jsonSchema": {}}):
+        assert code(db, {"find": "c", "filter": filter, "projection": projection}) == told
+        change = {"findAndModify": "c", "query": filter, "update": {"$set": {"q": 1}}, "fields": projection}
+        assert code(db, change) == told
+        assert code(db, {**change, "new": True}) == told
+        # Of a collection that is not there nothing is shown.
+        assert code(db, {**change, "findAndModify": "none"}) == 0
+
+
+def test_a_position_in_a_new_document_is_refused_before_constants_are_computed(db):
+    db.c.insert_one({})
+    change = {"findAndModify": "c", "update": {}, "new": True, "fields": {"b": {"$divide": [1, 0]}, "d.$": True}}
+    assert failure(db, change) == (2, "cannot use a positional projection and return the new document")
+    assert "divide" in failure(db, {**change, "new": False})[1]
+
+
+def test_a_walk_in_natural_order_is_asked_for_alone_before_a_projection_is_read(db):
+    db.c.insert_one({})
+    wrong = {"find": "c", "projection": {"a": 1, "b": 0}}
+    assert code(db, {**wrong, "sort": {"$natural": 1, "a": 1}}) == 2
+    assert code(db, {**wrong, "sort": {"$natural": 1}, "hint": "a"}) == 2
+    assert code(db, {**wrong, "sort": {"a": "x"}}) == 31254
+    assert code(db, {**wrong, "sort": {"$natural": 1, "a": 1}, "filter": {"$foo": 1}}) == 2
+
+
+@pytest.mark.parametrize("query, longer", [
+    ({"d": 1, "d.": []}, "path 'd.' is matched twice"),
+    ({"d.": 1, "d..": 1}, "path 'd..' is matched twice"),
+    ({"": 1, ".": 1}, "path '.' is matched twice"),
+    ({"d": 1, "d..": 1}, "both paths 'd..' and 'd' are matched"),
+    ({"": 1, ".a": 1}, "both paths '.a' and '' are matched"),
+])
+def test_an_upsert_takes_an_empty_name_at_the_end_for_the_path_itself(db, query, longer):
+    upsert = {"update": "c", "updates": [{"q": query, "u": {"$setOnInsert": {"z": 1}}, "upsert": True}]}
+    assert failure(db, upsert) == (54, f"cannot infer query fields to set, {longer}")
+
+
+@pytest.mark.parametrize("name, told", [
+    ("b.$a", 16410), ("a.$a", 16410), ("a.$id", 0), ("a..b", 15998), ("a.", 40353), (".a", 15998), ("", 0), ("$id", 0),
+])
+def test_a_wildcard_index_knows_paths_of_expressions(db, name, told):
+    db.c.insert_one({})
+    for filter in ({name: 1}, {"_id": 1, name: 1}, {"$nor": [{name: 1}]}, {"$or": [{name: 1}, {"a": 1}]}):
+        assert code(db, {"find": "c", "filter": filter}) == 0
+    db.c.create_index([("a.$**", 1)])
+    for filter in ({name: 1}, {"_id": 1, name: 1}, {"$nor": [{name: 1}]}, {"$or": [{name: 1}, {"a": 1}]}):
+        assert code(db, {"find": "c", "filter": filter}) == told
+        assert code(db, {"find": "c", "filter": filter, "hint": "_id_"}) == told
+        assert code(db, {"delete": "c", "deletes": [{"q": filter, "limit": 1}]}) == told
+
+
+def test_distinct_reads_a_path_up_to_a_place_in_an_array(db):
+    db.c.insert_one({"c": [{"$a": 5}]})
+    for key, told in [
+        ("c.0.$a", 0), ("c.00.$a", 0), ("c.0.", 0), ("c.0..a", 0), ("0.1.$a", 0), ("c.$a", 16410), ("0.$a", 16410),
+        ("c.-1.$a", 16410), ("c.4294967296.$a", 16410), ("c.", 40353), ("c.$a.0", 16410),
+    ]:
+        assert code(db, {"distinct": "c", "key": key}) == told, key
+    assert db.command({"distinct": "c", "key": "c.0.$a"})["values"] == [5]
+
+
+def test_a_date_without_an_answer_for_null_is_shown_so(db):
+    db.c.insert_one({})
+    for written in (
+        {"$dateFromString": {"dateString": "$a"}},
+        {"$dateFromString": {"dateString": "$a", "onError": "$e"}},
+        {"$dateFromString": {"dateString": "$a", "onNull": "$n", "onError": "$e"}},
+        {"$dateToString": {"date": "$a"}},
+    ):
+        explained = db.command({"explain": {"find": "c", "filter": {"$expr": written}}, "verbosity": "queryPlanner"})
+        assert explained["queryPlanner"]["parsedQuery"] == {"$expr": written}
+    shown = {"d": {"$dateFromString": {"dateString": "$a"}}, "s": {"$dateToString": {"date": "$a"}}, "_id": 0}
+    assert list(db.c.find({}, shown)) == [{"d": None, "s": None}]
