@@ -26,7 +26,7 @@ test: build ## every test
 	@echo "make test: everything passed"
 
 build: setup ## the release build
-	@cargo build --release --quiet --package marula
+	@cargo build --release --quiet --package marula --package marula-bench
 
 # Everything that may have to be downloaded or compiled for the build, first and loudly.
 setup:
@@ -66,15 +66,13 @@ updates: build ## random updates with `validate` after every one (UPDATES=100000
 	  tests/python/test_validated_updates.py $(ARGS)
 
 bench: build ## server CPU per operation beside mongod's (ROWS=find,update RUNS=3)
-	@cargo build --release --quiet --package marula-bench
-	@$(target)/release/marula-bench --marula $(marula) --mongod "$$(tools/setup mongod)" \
+	@$(target)/release/marula-bench table --marula $(marula) --mongod "$$(tools/setup mongod)" \
 	  $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 # Every row and every comparison with tiny inputs, against Marula alone: keeps them working, measures nothing.
 .PHONY: bench-smoke
 bench-smoke: build
-	@cargo build --release --quiet --package marula-bench
-	@$(target)/release/marula-bench --marula $(marula) --smoke
+	@$(target)/release/marula-bench table --marula $(marula) --smoke
 	@$(marula) bench run all --scale 0.0001 --seconds 0.05 --runs 1 --out $(target)/bench-smoke
 
 diff: build ## generated cases, Marula beside MONGOD=/path or mongodb://… (ARGS="--cases 200000 --seed 7 --kinds find")

@@ -1,19 +1,23 @@
-//! `marula bench`: the options, and what each verb does.
+//! The command line of `marula-bench`, which `marula bench` runs too: the verbs and what each does.
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::comparison::{self, COMPARISONS, Sizes};
+use crate::echo;
 use crate::interrupt;
 use crate::pages;
 use crate::runner::{self, Plan};
+use crate::table::{self, TableArgs};
 use crate::target::{Starting, Target};
 
-/// The verbs of `marula bench`.
-#[derive(Args, Debug)]
-pub struct BenchArgs {
+/// Measures Marula beside other servers.
+#[derive(Parser, Debug)]
+#[command(name = "marula-bench", bin_name = "marula bench", version)]
+struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -26,12 +30,17 @@ enum Verb {
     Run(RunArgs),
     /// Draw the report of a folder anew from its raw results
     Report(ReportArgs),
+    /// Measure server CPU per operation, row by row: the table of `make bench`
+    Table(TableArgs),
+    /// Answer every message with the same bytes, which is the floor of any server
+    #[command(hide = true)]
+    Echo { port: String },
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Targets, one for each --target:
-  marula                        this program, started on a fresh folder
+  marula                        the program beside this one, started on a fresh folder
   marula:PATH                   another build of it, started the same way
   mongod                        the mongod of --mongod, started on a fresh folder
   postgres                      the PostgreSQL of --postgres, started on a fresh folder
@@ -101,9 +110,19 @@ struct ReportArgs {
     folder: PathBuf,
 }
 
-/// Does what the command line asks for.
-pub fn run(args: &BenchArgs) -> Result<(), String> {
-    match &args.verb {
+/// The program: does what its command line asks for.
+pub fn main() -> ExitCode {
+    match run(&Cli::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("marula bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: &Verb) -> Result<(), String> {
+    match verb {
         Verb::List => {
             for comparison in COMPARISONS {
                 println!(
@@ -115,6 +134,8 @@ pub fn run(args: &BenchArgs) -> Result<(), String> {
         }
         Verb::Run(args) => compare(args),
         Verb::Report(args) => report(&args.folder),
+        Verb::Table(args) => table::run(args.clone()),
+        Verb::Echo { port } => echo::serve(port),
     }
 }
 
@@ -149,15 +170,16 @@ fn compare(args: &RunArgs) -> Result<(), String> {
     }
     fs::create_dir_all(&args.out).map_err(|error| format!("{}: {error}", args.out.display()))?;
     let command: Vec<String> = std::env::args().skip(1).map(|word| without_login(&word)).collect();
-    let command = format!("marula {}", command.join(" "));
+    let command = format!("marula bench {}", command.join(" "));
     interrupt::listen()?;
     many_files();
+    let myself = std::env::current_exe().map_err(|error| format!("where am I: {error}"))?;
 
     let mut outcome = Ok(());
     for comparison in comparisons {
         let sizes = Sizes { scale: args.scale, seconds: args.seconds, seed: args.seed };
         let starting = Starting {
-            marula: std::env::current_exe().map_err(|error| format!("where am I: {error}"))?,
+            marula: myself.with_file_name("marula"),
             mongod: args.mongod.clone(),
             postgres: args.postgres.clone(),
             folder: args.folder.clone().unwrap_or_else(std::env::temp_dir),

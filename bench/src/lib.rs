@@ -1,8 +1,8 @@
-//! Measures Marula beside other servers over the wire: the table of `make bench`, and `marula bench`.
+//! Measures Marula beside other servers over the wire: published comparisons, and the table of `make bench`.
 //!
-//! Two programs share this: `marula-bench` is the table that the project steers by ([`table`]), with a required and a
-//! hoped-for ratio to mongod in each row; `marula bench` reruns five published comparisons for a user who doubts
-//! ([`cli`], [`comparison`]). Both use one load generator (`load`), the same documents, and the same readings of
+//! `marula bench`, which is the program `marula-bench` ([`cli`]), reruns five published comparisons for a user who
+//! doubts (`comparison`), and prints the table that the project steers by (`table`), with a required and a hoped-for
+//! ratio to mongod in each row. Both use one load generator (`load`), the same documents, and the same readings of
 //! `/proc` (`process`). Nothing of the product is used: a benchmark must not share a mistake with what it measures.
 //!
 //! A comparison is steps of operations (`operation`); a step is an exercise over a wire (`wire`: MongoDB's protocol,
@@ -10,7 +10,6 @@
 //! record, from which the pages are drawn. Start reading in `comparison`.
 
 pub mod cli;
-pub mod table;
 
 mod bson;
 mod comparison;
@@ -35,8 +34,7 @@ mod requests;
 mod rows;
 mod runner;
 mod side;
+mod table;
 mod target;
 mod waits;
 mod wire;
-
-pub(crate) use table::Options;

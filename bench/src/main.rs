@@ -1,7 +1,7 @@
-//! `marula-bench`: the table of `make bench`. The published comparisons are `marula bench`.
+//! `marula-bench`: the published comparisons, and the table of `make bench`.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    marula_bench::table::main()
+    marula_bench::cli::main()
 }

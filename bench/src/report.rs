@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use crate::Options;
 use crate::rows::{Measure, Reached, RowResult};
+use crate::table::TableArgs;
 
 fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".into(), |value| format!("{value:.digits$}"))
@@ -86,10 +86,10 @@ pub(crate) fn print(results: &[RowResult]) {
     }
 }
 
-/// Writes the table as Markdown and as JSON into the options' folder.
-pub(crate) fn write(results: &[RowResult], options: &Options) -> Result<(), String> {
+/// Writes the table as Markdown and as JSON into the args' folder.
+pub(crate) fn write(results: &[RowResult], args: &TableArgs) -> Result<(), String> {
     let mut page = String::from("# Server CPU per operation\n\n");
-    let _ = writeln!(page, "{}\n", machine(options));
+    let _ = writeln!(page, "{}\n", machine(args));
     let _ = writeln!(page, "| {} |\n|{}", HEAD.join(" | "), " --- |".repeat(HEAD.len()));
     let mut records = Vec::new();
     for result in results {
@@ -116,19 +116,19 @@ pub(crate) fn write(results: &[RowResult], options: &Options) -> Result<(), Stri
         ));
     }
     let write = |name: &str, text: String| {
-        let path = options.out.join(name);
-        fs::create_dir_all(&options.out)
+        let path = args.out.join(name);
+        fs::create_dir_all(&args.out)
             .and_then(|()| fs::write(&path, text))
             .map_err(|error| format!("{}: {error}", path.display()))
     };
     write("bench.md", page)?;
     write("bench.json", format!("[\n{}\n]\n", records.join(",\n")))?;
-    println!("written: {0}/bench.md, {0}/bench.json", options.out.display());
+    println!("written: {0}/bench.md, {0}/bench.json", args.out.display());
     Ok(())
 }
 
 /// What the numbers depend on: processor, cores, commit, sizes.
-fn machine(options: &Options) -> String {
+fn machine(args: &TableArgs) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
     let commit = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
@@ -142,8 +142,8 @@ fn machine(options: &Options) -> String {
          µs: server CPU per operation (per document for insertMany, per scan for the scan); floor: a server that \
          answers canned bytes.",
         model.trim_matches([' ', '\t', ':']),
-        options.runs,
-        options.seconds,
-        options.documents
+        args.runs,
+        args.seconds,
+        args.documents
     )
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::Options;
 use crate::bson::Doc;
 use crate::fill::{
     BATCH, count, create_indexes, drop_collection, fill, load_hot, load_records, load_shelf,
@@ -13,6 +12,7 @@ use crate::lookups::{Lookup, Lookups};
 use crate::pipelines::{self, CUSTOMERS, ORDERS, Pipeline, Pipelines, SMALL};
 use crate::requests::{FindById, InsertOrders, InsertProducts, ScanProducts, UpdateHot};
 use crate::side::Side;
+use crate::table::TableArgs;
 
 /// What the ratio of a row compares.
 #[derive(Clone, Copy, PartialEq)]
@@ -299,30 +299,29 @@ pub(crate) struct RowResult {
     pub(crate) ratio: Option<f64>,
 }
 
-/// Measures the rows that the options name.
-pub(crate) fn measure(options: &Options) -> Result<Vec<RowResult>, String> {
+/// Measures the rows that the args name.
+pub(crate) fn measure(args: &TableArgs) -> Result<Vec<RowResult>, String> {
     let mut sides = Vec::new();
-    if let Some(path) = &options.marula {
+    if let Some(path) = &args.marula {
         sides.push(Side::start("marula", &[path.clone(), "serve".into()])?);
     }
-    if let Some(path) = &options.mongod {
+    if let Some(path) = &args.mongod {
         let quiet = ["--quiet", "--setParameter", "diagnosticDataCollectionEnabled=false"];
         let words: Vec<String> =
             std::iter::once(path.as_str()).chain(quiet).map(str::to_owned).collect();
         sides.push(Side::start("mongod", &words)?);
     }
     let myself = std::env::current_exe().map_err(|error| error.to_string())?;
-    sides.push(Side::start("floor", &[myself.display().to_string(), "--echo".into()])?);
+    sides.push(Side::start("floor", &[myself.display().to_string(), "echo".into()])?);
 
     let is_asked = |row: &&Row| {
-        options.rows.is_empty()
-            || options.rows.iter().any(|name| row.name.starts_with(name.as_str()))
+        args.rows.is_empty() || args.rows.iter().any(|name| row.name.starts_with(name.as_str()))
     };
     let rows: Vec<&'static Row> = ROWS.iter().filter(is_asked).collect();
     let mut results = Vec::new();
     // Rows that are compared with each other take turns, as the sides do.
     for group in rows.chunk_by(|_, next| next.measure == Measure::ThroughputOfRowAbove) {
-        results.extend(measure_group(group, &mut sides, options)?);
+        results.extend(measure_group(group, &mut sides, args)?);
     }
     for side in &sides {
         eprintln!("bench: {} used at most {} MB of memory", side.name, side.memory_mb());
@@ -334,7 +333,7 @@ pub(crate) fn measure(options: &Options) -> Result<Vec<RowResult>, String> {
 fn measure_group(
     group: &[&'static Row],
     sides: &mut [Side],
-    options: &Options,
+    args: &TableArgs,
 ) -> Result<Vec<RowResult>, String> {
     for row in group {
         eprintln!("bench: {} ({} connections)", row.title, row.connections);
@@ -342,13 +341,13 @@ fn measure_group(
     // By row, then by side.
     let mut runs: Vec<Vec<Vec<Reached>>> = vec![vec![Vec::new(); sides.len()]; group.len()];
     let once = group.iter().any(|row| matches!(row.workload, Workload::DiskProducts));
-    for _ in 0..if once { 1 } else { options.runs } {
+    for _ in 0..if once { 1 } else { args.runs } {
         for (place, side) in sides.iter_mut().enumerate() {
             for (row, runs) in group.iter().zip(&mut runs) {
                 if side.name == "floor" && row.workload != Workload::FindById {
                     continue;
                 }
-                let reached = one_run(row, side, options).map_err(|error| {
+                let reached = one_run(row, side, args).map_err(|error| {
                     format!("row '{}' against {}: {error}", row.name, side.name)
                 })?;
                 runs[place].push(reached);
@@ -391,20 +390,20 @@ fn median(runs: &[Reached]) -> Reached {
     }
 }
 
-fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, String> {
+fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
     // One connection: client and server share a core, as a wake-up across cores would be counted as neither's.
     side.pin(if row.connections == 1 { 1 } else { 2 });
     let echo = side.name == "floor";
     match row.workload {
         Workload::FindById => {
             if !echo {
-                load_records(side, options.documents)?;
+                load_records(side, args.documents)?;
             }
-            timed(row, side, options, &mut FindById::new(options.documents), None)
+            timed(row, side, args, &mut FindById::new(args.documents), None)
         }
         Workload::UpdateHot => {
             load_hot(side)?;
-            timed(row, side, options, &mut UpdateHot::new(), None)
+            timed(row, side, args, &mut UpdateHot::new(), None)
         }
         Workload::InsertOrders => {
             let mut control = Blocking::new(side.address)?;
@@ -419,42 +418,42 @@ fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, Str
                     ("statusTotal", key("status").int("total", -1), false),
                 ],
             )?;
-            timed(row, side, options, &mut InsertOrders::new(), None)
+            timed(row, side, args, &mut InsertOrders::new(), None)
         }
-        Workload::InsertProducts => load_products(row, side, options),
+        Workload::InsertProducts => load_products(row, side, args),
         Workload::ScanProducts => {
-            if count(side, "products")? != options.documents {
-                load_products(row, side, options)?;
+            if count(side, "products")? != args.documents {
+                load_products(row, side, args)?;
             }
-            let mut scan = ScanProducts::new(if options.smoke { 1 } else { 4 });
-            timed(row, side, options, &mut scan, Some(4))
+            let mut scan = ScanProducts::new(if args.smoke { 1 } else { 4 });
+            timed(row, side, args, &mut scan, Some(4))
         }
         Workload::IndexProducts => {
-            if count(side, "products")? != options.documents {
-                load_products(row, side, options)?;
+            if count(side, "products")? != args.documents {
+                load_products(row, side, args)?;
             }
             // It is there from the run before, or not at all.
             let _ = Blocking::new(side.address)?.command(index_build::drop_index());
-            side.settle(Duration::from_secs(if options.smoke { 0 } else { 5 }));
-            timed(row, side, options, &mut BuildIndex::new(), Some(1))
+            side.settle(Duration::from_secs(if args.smoke { 0 } else { 5 }));
+            timed(row, side, args, &mut BuildIndex::new(), Some(1))
         }
         Workload::Lookup(lookup) => {
-            load_shelf(side, options.documents)?;
-            timed(row, side, options, &mut Lookups::new(lookup, options.documents), None)
+            load_shelf(side, args.documents)?;
+            timed(row, side, args, &mut Lookups::new(lookup, args.documents), None)
         }
         Workload::Pipeline(pipeline) => {
-            load_for_pipeline(pipeline, row, side, options)?;
+            load_for_pipeline(pipeline, row, side, args)?;
             // A number of them, not a time: one may take a second, and one that is cut off would be counted wrongly.
-            let mut work = Pipelines::new(pipeline, options.documents);
-            timed(row, side, options, &mut work, Some(1))?;
-            work.repeat(if options.smoke { 1 } else { 4 });
-            timed(row, side, options, &mut work, Some(4))
+            let mut work = Pipelines::new(pipeline, args.documents);
+            timed(row, side, args, &mut work, Some(1))?;
+            work.repeat(if args.smoke { 1 } else { 4 });
+            timed(row, side, args, &mut work, Some(4))
         }
         Workload::DiskProducts => {
             // A folder of its own: what other rows dropped may still be waiting for its removal.
             let mut fresh = side.another()?;
             let side = &mut fresh;
-            load_products(row, side, options)?;
+            load_products(row, side, args)?;
             let mut control = Blocking::new(side.address)?;
             let key = |name: &str| Doc::new().int(name, 1);
             create_indexes(
@@ -467,17 +466,17 @@ fn one_run(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, Str
             )?;
             control.command(Doc::new().str("compact", "products").str("$db", "bench"))?;
             control.command(Doc::new().int("fsync", 1).str("$db", "admin"))?;
-            side.settle(Duration::from_secs(if options.smoke { 0 } else { 30 }));
+            side.settle(Duration::from_secs(if args.smoke { 0 } else { 30 }));
             Ok(Reached { disk_mb: side.disk_bytes() as f64 / 1e6, ..Reached::default() })
         }
     }
 }
 
-/// Runs `work` for the options' time, or to its end when it has a number of operations.
+/// Runs `work` for the args' time, or to its end when it has a number of operations.
 fn timed(
     row: &Row,
     side: &mut Side,
-    options: &Options,
+    args: &TableArgs,
     work: &mut dyn Work,
     operations: Option<usize>,
 ) -> Result<Reached, String> {
@@ -485,8 +484,8 @@ fn timed(
     let (warm_up, time) = match operations {
         Some(_) => (Duration::ZERO, None),
         None => (
-            Duration::from_secs_f64(options.seconds / 4.0),
-            Some(Duration::from_secs_f64(options.seconds)),
+            Duration::from_secs_f64(args.seconds / 4.0),
+            Some(Duration::from_secs_f64(args.seconds)),
         ),
     };
     let measured = load::run(address, row.connections, warm_up, time, work, &mut || side.cpu_ns())?;
@@ -508,13 +507,13 @@ fn load_for_pipeline(
     pipeline: Pipeline,
     row: &Row,
     side: &mut Side,
-    options: &Options,
+    args: &TableArgs,
 ) -> Result<(), String> {
-    let small_count = pipelines::small_count(options.documents);
-    let join_count = pipelines::join_count(options.documents);
+    let small_count = pipelines::small_count(args.documents);
+    let join_count = pipelines::join_count(args.documents);
     match pipeline {
-        Pipeline::Brand if count(side, "products")? != options.documents => {
-            load_products(row, side, options).map(|_| ())
+        Pipeline::Brand if count(side, "products")? != args.documents => {
+            load_products(row, side, args).map(|_| ())
         }
         Pipeline::Brand => Ok(()),
         Pipeline::Join => {
@@ -528,11 +527,11 @@ fn load_for_pipeline(
 }
 
 /// Drops and loads the products; the time is the load's, the CPU that of the load and the flushing it causes.
-fn load_products(row: &Row, side: &mut Side, options: &Options) -> Result<Reached, String> {
+fn load_products(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
     drop_collection(&mut Blocking::new(side.address)?, "products");
     side.pin(2);
-    side.settle(Duration::from_secs(if options.smoke { 0 } else { 10 }));
-    let mut work = InsertProducts::new(options.documents);
+    side.settle(Duration::from_secs(if args.smoke { 0 } else { 10 }));
+    let mut work = InsertProducts::new(args.documents);
     let before = side.cpu_ns();
     let address = side.address;
     let mut measured =
@@ -540,8 +539,8 @@ fn load_products(row: &Row, side: &mut Side, options: &Options) -> Result<Reache
             side.cpu_ns()
         })?;
     Blocking::new(address)?.command(Doc::new().int("fsync", 1).str("$db", "admin"))?;
-    side.settle(Duration::from_secs(if options.smoke { 0 } else { 10 }));
+    side.settle(Duration::from_secs(if args.smoke { 0 } else { 10 }));
     measured.cpu_ns = side.cpu_ns() - before;
     side.pin(if row.connections == 1 && row.workload != Workload::InsertProducts { 1 } else { 2 });
-    Ok(reached(&measured, BATCH.min(options.documents) as u64))
+    Ok(reached(&measured, BATCH.min(args.documents) as u64))
 }

@@ -33,7 +33,7 @@ impl Side {
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        if words.get(1).map(String::as_str) == Some("--echo") {
+        if words.get(1).map(String::as_str) == Some("echo") {
             command.arg(port.to_string());
         } else {
             command.arg("--dbpath").arg(folder.join("data")).arg("--port").arg(port.to_string());

@@ -7,95 +7,73 @@
 //! `rows`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use crate::{echo, report, rows};
+use clap::Args;
+
+use crate::{report, rows};
 
 /// What the command line asks for.
-pub(crate) struct Options {
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TableArgs {
+    /// The marula to measure
+    #[arg(long, value_name = "PATH")]
     pub(crate) marula: Option<String>,
+
+    /// The mongod to measure
+    #[arg(long, value_name = "PATH")]
     pub(crate) mongod: Option<String>,
+
+    /// Only rows whose name starts with one of these
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub(crate) rows: Vec<String>,
+
+    /// How often each row is measured on each server
+    #[arg(long, default_value_t = 5)]
     pub(crate) runs: usize,
+
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 3.0)]
     pub(crate) seconds: f64,
+
+    /// Documents of each collection
+    #[arg(long, default_value_t = 100_000)]
     pub(crate) documents: usize,
-    pub(crate) smoke: bool,
+
+    /// Where the table is written to
+    #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     pub(crate) out: PathBuf,
+
+    /// Run every row once with tiny inputs: does it work, not how fast
+    #[arg(long, conflicts_with_all = ["runs", "seconds", "documents"])]
+    pub(crate) smoke: bool,
+
+    /// List the rows
+    #[arg(long)]
+    list: bool,
 }
 
-const USAGE: &str = "\
-marula-bench [--marula PATH] [--mongod PATH] [--rows NAME,NAME] [--runs 5] [--seconds 3] [--documents 100000]
-             [--out FOLDER] [--smoke] [--list]
-  --rows       only rows whose name starts with one of these
-  --smoke      every row with tiny inputs: does it work, not how fast
-marula-bench --echo PORT    answers every message with the same bytes: the floor of any server";
-
-fn options() -> Result<Options, String> {
-    let mut options = Options {
-        marula: None,
-        mongod: None,
-        rows: Vec::new(),
-        runs: 5,
-        seconds: 3.0,
-        documents: 100_000,
-        smoke: false,
-        out: PathBuf::from("target/bench"),
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or(format!("{word} needs a value"));
-        let number =
-            |text: String| text.parse::<f64>().map_err(|_| format!("not a number: '{text}'"));
-        match word.as_str() {
-            "--marula" => options.marula = Some(value()?),
-            "--mongod" => options.mongod = Some(value()?),
-            "--rows" => options.rows = value()?.split(',').map(str::to_owned).collect(),
-            "--runs" => options.runs = number(value()?)?.max(1.0) as usize,
-            "--seconds" => options.seconds = number(value()?)?,
-            "--documents" => options.documents = number(value()?)? as usize,
-            "--out" => options.out = PathBuf::from(value()?),
-            "--smoke" => {
-                options.smoke = true;
-                (options.runs, options.seconds, options.documents) = (1, 0.1, 2_000);
-            }
-            _ => return Err(format!("unknown option '{word}'\n{USAGE}")),
+/// Measures the rows, prints the table and writes it.
+pub(crate) fn run(mut args: TableArgs) -> Result<(), String> {
+    if args.list {
+        for row in rows::ROWS {
+            println!("{:<14} {}", row.name, row.title);
         }
+        return Ok(());
     }
-    if options.marula.is_none() && options.mongod.is_none() {
-        return Err(format!("name a server to measure\n{USAGE}"));
+    if args.marula.is_none() && args.mongod.is_none() {
+        return Err("name a server to measure (--marula, --mongod)".into());
     }
-    Ok(options)
-}
-
-fn run() -> Result<(), String> {
-    let first: Vec<String> = std::env::args().skip(1).take(2).collect();
-    match first.first().map(String::as_str) {
-        Some("--echo") => return echo::serve(first.get(1).map_or("0", String::as_str)),
-        Some("--list") => {
-            for row in rows::ROWS {
-                println!("{:<14} {}", row.name, row.title);
-            }
-            return Ok(());
-        }
-        _ => {}
+    if args.runs == 0 {
+        return Err("--runs must be more than 0".into());
     }
-    let options = options()?;
-    let results = rows::measure(&options)?;
+    if args.smoke {
+        (args.runs, args.seconds, args.documents) = (1, 0.1, 2_000);
+    }
+    let results = rows::measure(&args)?;
     report::print(&results);
-    if options.smoke {
+    if args.smoke {
         println!("bench: every row works ({} rows)", results.len());
         return Ok(());
     }
-    report::write(&results, &options)
-}
-
-/// The program `marula-bench`, as `make bench` runs it.
-pub fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("bench: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    report::write(&results, &args)
 }

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("marula-db", &["storage", "query", "bson", "error"]),
     ("marula-plan", &["db", "query", "bson", "error", "storage"]),
     ("marula-server", &["plan", "db", "wire", "query", "bson", "error", "storage"]),
-    ("marula", &["server", "embedded", "storage", "wire", "bson", "error", "db", "bench"]),
+    ("marula", &["server", "embedded", "storage", "wire", "bson", "error", "db"]),
     ("marula-bench", &[]),
     ("marula-diff", &["wire", "bson"]),
     ("xtask", &[]),

@@ -19,7 +19,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// The programs and limits with which servers are started.
 #[derive(Default)]
 pub(crate) struct Starting {
-    /// The marula that `marula` names: this program.
+    /// The marula that `marula` names: the program beside this one.
     pub(crate) marula: PathBuf,
     pub(crate) mongod: Option<PathBuf>,
     /// The folder of PostgreSQL's programs.

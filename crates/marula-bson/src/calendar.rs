@@ -110,7 +110,12 @@ impl Civil {
 
     /// The date in the library's cycle, and the cycle.
     fn date(self) -> (Date, i64) {
-        date_of(days_of(self.year, self.month, self.day))
+        let (year, cycle) = year_in_cycle(self.year);
+        match (i8::try_from(self.month), i8::try_from(self.day)) {
+            (Ok(month), Ok(day)) => Date::new(year, month, day).ok().map(|date| (date, cycle)),
+            _ => None,
+        }
+        .unwrap_or_else(|| date_of(days_of(self.year, self.month, self.day)))
     }
 
     /// The day of the year, from 1.
@@ -288,6 +293,8 @@ mod tests {
         assert_eq!(days_of_iso_week(2020, 54, 8), days_of(2021, 1, 11));
         assert_eq!(days_of_iso_week(2021, 0, 1), days_of(2020, 12, 28));
         assert_eq!(month_length(1900, 2) + month_length(2000, 2), 28 + 29);
+        let carried = Civil { month: 14, day: 130, ..Civil::of_ms(0) };
+        assert_eq!(carried.day_of_week(), Civil::of_ms(carried.to_ms().unwrap()).day_of_week());
         for year in [i64::MIN, i64::MAX] {
             assert_eq!(days_of(year, 1, 1).checked_mul(DAY_MS), None);
         }

@@ -2,6 +2,7 @@
 //!
 //! Options have mongod's spellings too (`--bind_ip`, `--replSet`), so that scripts need no change.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -27,8 +28,12 @@ pub(crate) enum Command {
     /// Check a data folder that no server has open: every document, index and counter.
     Check(CheckArgs),
     /// Compare this server with others under published loads, and draw the report
-    #[cfg(feature = "bench")]
-    Bench(marula_bench::cli::BenchArgs),
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What `marula-bench`, the program beside this one, is to do; `--help` lists it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
+        words: Vec<OsString>,
+    },
 }
 
 #[derive(Args, Debug, Default)]

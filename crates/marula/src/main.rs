@@ -3,6 +3,7 @@
 //! This is the only place that picks an engine. A failure is one line on stderr and a non-zero exit.
 
 mod allocator;
+mod bench;
 mod check;
 mod cli;
 mod config_file;
@@ -27,10 +28,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(Cli { command: Command::Serve(options) }) => serve::run(&options),
         Ok(Cli { command: Command::Check(options) }) => check::run(&options),
-        #[cfg(feature = "bench")]
-        Ok(Cli { command: Command::Bench(options) }) => {
-            marula_bench::cli::run(&options).map(|()| ExitCode::SUCCESS)
-        }
+        Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),
     };
     match outcome {
