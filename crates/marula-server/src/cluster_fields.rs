@@ -6,7 +6,7 @@
 use marula_bson::{Doc, Type, Value};
 use marula_error::{Result, errors};
 
-use crate::command::fields::{self, Field, Types};
+use crate::fields::{self, Field, Types};
 
 errors! {
     /// A version of what a shard holds is sent to a server that is none.

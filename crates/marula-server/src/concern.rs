@@ -6,8 +6,8 @@ use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, Element, Type, Value,
 use marula_error::{Error, Result, errors};
 use marula_query::expression::saturated_long;
 
-use crate::command::fields::{self, Field, Types};
-use crate::command::{Command, ReadConcernLevels};
+use crate::fields::{self, Field, Types};
+use crate::row::{Command, ReadConcernLevels};
 
 errors! {
     read_concern_type() = FailedToParse, "readConcern field should be an object";

@@ -8,7 +8,8 @@ use marula_db::unit::Examined;
 
 use marula_db::latencies::Latencies;
 
-use crate::command::{COMMANDS, Command, Kind};
+use crate::command::COMMANDS;
+use crate::row::{Command, Kind};
 
 /// One counter.
 #[derive(Default, Debug)]

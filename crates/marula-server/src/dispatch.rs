@@ -20,13 +20,14 @@ use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
 
 use crate::auth::check;
-use crate::command::{COMMANDS, Kind, Outcome, Place as CommandPlace};
+use crate::command::COMMANDS;
 use crate::connection::Connection;
 use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
 use crate::inline;
 use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
 use crate::request::{Request, Transaction};
+use crate::row::{Kind, Outcome, Place as CommandPlace};
 use crate::server::Server;
 use crate::write_lock::WriteLock;
 

@@ -13,12 +13,12 @@ use marula_error::codes::Code;
 use marula_error::{Error, Result};
 use marula_plan::shape::hash_text;
 
-use crate::command::Kind;
 use crate::connection::Connection;
 use crate::dispatch::address_text;
 use crate::log::SLOW_QUERY;
 use crate::profiling;
 use crate::request::Request;
+use crate::row::Kind;
 use crate::server::Server;
 
 /// A longer command is shown as the beginning of its text. Source: manual "Database Profiler Output": 50 kilobytes.

@@ -7,8 +7,8 @@
 use marula_bson::{ByteSlice, Doc, RawValue, Type, Value};
 use marula_query::quick::Cost;
 
-use crate::command::{Kind, Place};
 use crate::request::Request;
+use crate::row::{Kind, Place};
 
 /// The longest message of a command that is short by its nature.
 const SMALL_BYTES_MAX: usize = 16 * 1024;

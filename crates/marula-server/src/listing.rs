@@ -4,9 +4,9 @@ use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 
-use crate::command::fields::{self, Field, Types};
 use crate::context::Context;
 use crate::cursor::{Documents, Filled, Owner, Parked};
+use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {

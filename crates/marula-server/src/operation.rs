@@ -14,8 +14,8 @@ use marula_error::{Error, codes, errors};
 use parking_lot::Mutex;
 
 use crate::auth::name::Name;
-use crate::command::Command;
 use crate::net::service::{Peer, Wake};
+use crate::row::Command;
 use crate::session::Lsid;
 use crate::shown_command;
 

@@ -12,8 +12,8 @@ use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
 use parking_lot::{Mutex, RwLock};
 
-use crate::command::fields::{self, Field, Types};
 use crate::context::ELECTION_ID;
+use crate::fields::{self, Field, Types};
 
 const COLLECTION: &str = "system.replset";
 

@@ -16,10 +16,12 @@ use marula_wire::{Message, message::Docs};
 use smallvec::SmallVec;
 
 use crate::cluster_fields;
-use crate::command::fields::{self, Field, Types};
+use crate::command;
 use crate::command::hello::{check_metadata, metadata_type};
-use crate::command::{self, Auth, Command, Fields, Kind, Named};
 use crate::concern::{ReadConcern, WriteConcern};
+use crate::fields::Fields;
+use crate::fields::{self, Field, Types};
+use crate::row::{Auth, Command, Kind, Named};
 use crate::session::{self, Lsid};
 use crate::stable_api;
 

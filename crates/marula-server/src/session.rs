@@ -13,7 +13,7 @@ use marula_bson::{BStr, Binary, ByteSlice, Doc, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 use parking_lot::Mutex;
 
-use crate::command::fields::{self, Field, Types};
+use crate::fields::{self, Field, Types};
 
 /// Minutes that a session lives unused: `logicalSessionTimeoutMinutes` of `hello`.
 pub const TIMEOUT_MINUTES: i32 = 30;

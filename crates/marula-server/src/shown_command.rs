@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, ByteSlice, Doc, DocBuf, DocWriter, RawValue, Value};
 
-use crate::command::{Command, Kind};
+use crate::row::{Command, Kind};
 
 /// A longer command is kept as text alone.
 const KEPT_BYTES_MAX: usize = 64 * 1024;

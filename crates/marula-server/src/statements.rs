@@ -8,7 +8,7 @@ use marula_db::WriteOp;
 use marula_db::session::{Done, StatementIds};
 use marula_error::{Error, Result, errors};
 
-use crate::command::fields;
+use crate::fields;
 use crate::request::Request;
 use crate::write_reply;
 use crate::writes;

@@ -17,7 +17,7 @@ use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
 use crate::command::create::bad_enumeration;
-use crate::command::fields::{self, Field, Types};
+use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::command::Outcome;
 use crate::dispatch;
 use crate::net::service::Wake;
 use crate::operation::Operation;
+use crate::row::Outcome;
 use crate::server::Server;
 
 /// A write that waits looks again after this, in case its wake was for another.

@@ -6,8 +6,8 @@ use marula_error::{Error, Result, codes, errors};
 use marula_plan::Patience;
 use marula_query::update::EmptyTimestamps;
 
-use crate::command::fields::{Field, Types};
 use crate::context::Context;
+use crate::fields::{Field, Types};
 use crate::net::service::Place;
 use crate::request::Request;
 

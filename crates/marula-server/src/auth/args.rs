@@ -8,7 +8,7 @@ use super::credentials::{self, Mechanism};
 use super::name::Name;
 use super::privilege::Privilege;
 use super::restriction::Restriction;
-use crate::command::fields::{self, Field, Types};
+use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {

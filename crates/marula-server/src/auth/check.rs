@@ -16,10 +16,10 @@ use super::documents::Documents;
 use super::name::Name;
 use super::privilege::Privilege;
 use super::resource::Resource;
-use crate::command::Auth;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::request::Request;
+use crate::row::Auth;
 use crate::server::Server;
 
 errors! {

@@ -11,7 +11,7 @@ use marula_bson::{ArrayWriter, ByteSlice, Doc, Type, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::documents::{Edit, array};
-use crate::command::fields::{self, Field, Types};
+use crate::fields::{self, Field, Types};
 use crate::net::service::Peer;
 
 errors! {
