@@ -149,7 +149,8 @@ pub(crate) fn fields(doc: &[u8]) -> impl Iterator<Item = Field<'_>> {
     })
 }
 
-/// The type and the bytes from the start of a field's value on; `None` for a missing field or broken bytes.
+/// The type and the bytes from the start of a field's value on; `None` for a missing field or
+/// broken bytes.
 pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
     let found = fields(doc).find(|field| field.name == name.as_bytes())?;
     Some((found.kind, found.value))

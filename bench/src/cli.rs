@@ -69,7 +69,8 @@ struct RunArgs {
     #[arg(long, value_name = "PATH")]
     mongod: Option<PathBuf>,
 
-    /// PostgreSQL's folder of programs (initdb, postgres), to start a server on a fresh folder as one more target
+    /// PostgreSQL's folder of programs (initdb, postgres), to start a server on a fresh folder as
+    /// one more target
     #[arg(long, value_name = "BIN_DIR")]
     postgres: Option<PathBuf>,
 
@@ -93,12 +94,13 @@ struct RunArgs {
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
 
-    /// Memory for the cache of each server that is started, in megabytes [default: the server's own choice; for `rows`
-    /// a tenth of the data]
+    /// Memory for the cache of each server that is started, in megabytes [default: the server's own
+    /// choice; for `rows` a tenth of the data]
     #[arg(long, value_name = "MB")]
     cache: Option<u64>,
 
-    /// Where servers that are started keep their data [default: the system's folder for temporary files]
+    /// Where servers that are started keep their data [default: the system's folder for temporary
+    /// files]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! The documents that the rows store: small records, hot records and product pages of a shop.
 //!
-//! Text is drawn from a vocabulary with few frequent and many rare words, so that it compresses as prose does.
+//! Text is drawn from a vocabulary with few frequent and many rare words, so that it compresses as
+//! prose does.
 
 use std::sync::LazyLock;
 
@@ -46,7 +47,8 @@ pub(crate) fn prose(random: &mut Random, words: &[&str], length: usize) -> Strin
     text
 }
 
-/// Prose of `length` bytes out of a book that is written once: for documents that are made while time is measured.
+/// Prose of `length` bytes out of a book that is written once: for documents that are made while
+/// time is measured.
 pub(crate) fn passage(random: &mut Random, length: usize) -> &'static str {
     const BOOK_BYTES: usize = 1 << 20;
     static BOOK: LazyLock<String> =

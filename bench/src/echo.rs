@@ -1,6 +1,7 @@
 //! A server that knows nothing: one thread, every message answered with the same 300-byte document.
 //!
-//! What it costs per message is the floor of any server on this machine: the system calls and the loopback.
+//! What it costs per message is the floor of any server on this machine: the system calls and the
+//! loopback.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -42,7 +43,8 @@ pub(crate) fn serve(port: &str) -> Result<(), String> {
                 }
                 continue;
             }
-            // A request of the rows that use this is one small read; the reply always fits the socket.
+            // A request of the rows that use this is one small read; the reply always fits the
+            // socket.
             let stream = &mut connections[event.token().0 - 1];
             if stream.read(&mut buffer).is_ok_and(|size| size > 0) {
                 let _ = stream.write(&reply);

@@ -12,7 +12,8 @@ pub(crate) const MESSAGE: &str = "stopped by Ctrl-C";
 pub(crate) fn listen() -> Result<(), String> {
     let asked = ASKED.get_or_init(|| Arc::new(AtomicBool::new(false)));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The order matters: the first signal finds the flag unset, sets it, and the second one ends the program.
+        // The order matters: the first signal finds the flag unset, sets it, and the second one
+        // ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
             .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
             .map_err(|error| format!("cannot listen for signals: {error}"))?;

@@ -1,4 +1,5 @@
-//! The JSON of a BSON document, as a user of PostgreSQL would store it: dates as text, identifiers as hexadecimal.
+//! The JSON of a BSON document, as a user of PostgreSQL would store it: dates as text, identifiers
+//! as hexadecimal.
 
 use std::fmt::Write as _;
 
@@ -81,7 +82,8 @@ pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// The text of a field at the top of a JSON document that PostgreSQL printed (`"name": value`), strings without quotes.
+/// The text of a field at the top of a JSON document that PostgreSQL printed (`"name": value`),
+/// strings without quotes.
 ///
 /// Text of our own documents has no such pattern inside it, so a search is enough and cheap.
 pub(crate) fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {

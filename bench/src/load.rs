@@ -1,7 +1,8 @@
 //! The load generator: many connections on one thread, each with one request under way.
 //!
-//! It knows sockets and clocks and no protocol: what is sent, where an answer ends and whether it is right is said by
-//! [`Traffic`]. A request costs it two system calls and a share of one `epoll_wait`.
+//! It knows sockets and clocks and no protocol: what is sent, where an answer ends and whether it
+//! is right is said by [`Traffic`]. A request costs it two system calls and a share of one
+//! `epoll_wait`.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -91,7 +92,8 @@ struct Connection {
     done: bool,
 }
 
-/// Sends `work` over `connections` until the time is over or the work is done. `cpu` reads the server's CPU clock.
+/// Sends `work` over `connections` until the time is over or the work is done. `cpu` reads the
+/// server's CPU clock.
 pub(crate) fn run(
     address: SocketAddr,
     connections: usize,
@@ -133,7 +135,8 @@ impl Traffic for OneReply<'_> {
     }
 }
 
-/// Puts `load` on a server until its time is over or its traffic ends. `cpu` reads the server's CPU clock.
+/// Puts `load` on a server until its time is over or its traffic ends. `cpu` reads the server's CPU
+/// clock.
 ///
 /// Errors: a connection that breaks, a silent server, a wrong answer, Ctrl-C.
 pub(crate) fn drive(

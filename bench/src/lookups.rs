@@ -1,7 +1,8 @@
-//! The rows that ask an index: no document, one value's many, a range, an order, an array's element.
+//! The rows that ask an index: no document, one value's many, a range, an order, an array's
+//! element.
 //!
-//! They share one collection, the shelf: product pages with a number, a group of eleven, a position and labels, each
-//! indexed.
+//! They share one collection, the shelf: product pages with a number, a group of eleven, a position
+//! and labels, each indexed.
 
 use crate::bson::{self, Doc};
 use crate::documents;
@@ -27,7 +28,8 @@ const BATCH_MAX: i32 = 100_000;
 pub(crate) enum Lookup {
     /// A value that no document has.
     None,
-    /// All documents of one group. They fill more than one reply, so that one find is two requests, each counted.
+    /// All documents of one group. They fill more than one reply, so that one find is two requests,
+    /// each counted.
     Group,
     /// How many documents a group has.
     CountGroup,

@@ -1,4 +1,5 @@
-//! Requests as prepared bytes: an OP_MSG, and the places in it that change from one request to the next.
+//! Requests as prepared bytes: an OP_MSG, and the places in it that change from one request to the
+//! next.
 
 use crate::bson::{self, Doc};
 

@@ -1,7 +1,7 @@
 //! What a comparison asks of a server, in words that every kind of server can be told.
 //!
-//! A [`Shape`] is what stays the same over many requests; a wire compiles it once. An [`Operation`] is one request of a
-//! shape: its parameters, its documents, and what the answer must be.
+//! A [`Shape`] is what stays the same over many requests; a wire compiles it once. An [`Operation`]
+//! is one request of a shape: its parameters, its documents, and what the answer must be.
 
 use std::fmt;
 
@@ -74,7 +74,8 @@ pub(crate) enum Condition {
 pub(crate) enum Shape {
     /// Inserts the operation's documents.
     Insert,
-    /// Sets `set` of the one document that the first parameter finds; the further parameters are the new strings.
+    /// Sets `set` of the one document that the first parameter finds; the further parameters are
+    /// the new strings.
     Update { by: Condition, set: &'static [&'static str] },
     /// Finds documents.
     Find {

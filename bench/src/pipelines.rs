@@ -1,8 +1,8 @@
-//! The rows that ask a pipeline: groups, buckets, joins and sorts over two hundred thousand small documents, and a
-//! group over product pages.
+//! The rows that ask a pipeline: groups, buckets, joins and sorts over two hundred thousand small
+//! documents, and a group over product pages.
 //!
-//! What a pipeline must answer is computed here from the same documents, with integers and quarters so that sums are
-//! exact in any order.
+//! What a pipeline must answer is computed here from the same documents, with integers and quarters
+//! so that sums are exact in any order.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! What `/proc` says about a server: CPU, memory, bytes written, and which process listens on a port.
+//! What `/proc` says about a server: CPU, memory, bytes written, and which process listens on a
+//! port.
 //!
-//! A server may be one process with threads (Marula, mongod) or a process with children (PostgreSQL); both are read
-//! the same way.
+//! A server may be one process with threads (Marula, mongod) or a process with children
+//! (PostgreSQL); both are read the same way.
 
 use std::collections::HashMap;
 use std::fs;
@@ -34,13 +35,14 @@ impl Clock {
             .sum();
         self.threads = now;
         self.total += spent;
-        // What an ended thread used is only in the process's own account, which counts in ticks of 10 ms.
+        // What an ended thread used is only in the process's own account, which counts in ticks of
+        // 10 ms.
         let [account, mut ended] = process_times(self.pid);
         if lost {
             self.total = self.total.max(account);
         }
-        // A child's time moves to its parent's account when it ends. One that does so while this looks would be missed
-        // or counted twice: look again, a few times at most.
+        // A child's time moves to its parent's account when it ends. One that does so while this
+        // looks would be missed or counted twice: look again, a few times at most.
         let mut living = 0;
         for _ in 0..5 {
             let before = ended;
@@ -69,7 +71,8 @@ fn thread_times(pid: u32) -> HashMap<String, u64> {
 /// CPU nanoseconds of the process, and of its children that ended, in steps of a tick.
 fn process_times(pid: u32) -> [u64; 2] {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in parentheses may hold spaces; utime is the 12th word after it, and three more follow.
+    // The name in parentheses may hold spaces; utime is the 12th word after it, and three more
+    // follow.
     let after = stat.rsplit(')').next().unwrap_or("");
     let mut words = after.split_whitespace().skip(11).map(|word| word.parse().unwrap_or(0));
     let mut pair = || words.next().unwrap_or(0) + words.next().unwrap_or(0);
@@ -115,7 +118,8 @@ fn status_bytes(pid: u32, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// What a process and its children sent towards the disk; children that ended stay counted as of the last look.
+/// What a process and its children sent towards the disk; children that ended stay counted as of
+/// the last look.
 pub(crate) struct Written {
     pid: u32,
     processes: HashMap<u32, u64>,
@@ -179,7 +183,8 @@ pub(crate) fn listener(port: u16) -> Option<u32> {
                 .any(|link| link.as_os_str() == inode.as_str())
         })
         .collect();
-    // Children may have inherited the socket; the parent is the one whose parent does not hold it, the oldest.
+    // Children may have inherited the socket; the parent is the one whose parent does not hold it,
+    // the oldest.
     holders.sort_unstable();
     holders.first().copied()
 }

@@ -362,7 +362,8 @@ fn measure_group(
         let ratio = match row.measure {
             Measure::Cpu => marula.zip(mongod).map(|(a, b)| a.cpu_us / b.cpu_us),
             Measure::Disk => marula.zip(mongod).map(|(a, b)| a.disk_mb / b.disk_mb),
-            // Of the runs that came one after the other: the machine may be another one a minute later.
+            // Of the runs that came one after the other: the machine may be another one a minute
+            // later.
             Measure::ThroughputOfRowAbove => number.checked_sub(1).and_then(|above| {
                 let pairs = runs_of(number, "marula")?.iter().zip(runs_of(above, "marula")?);
                 Some(middle(pairs.map(|(a, b)| a.per_second / b.per_second)))
@@ -391,7 +392,8 @@ fn median(runs: &[Reached]) -> Reached {
 }
 
 fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
-    // One connection: client and server share a core, as a wake-up across cores would be counted as neither's.
+    // One connection: client and server share a core, as a wake-up across cores would be counted as
+    // neither's.
     side.pin(if row.connections == 1 { 1 } else { 2 });
     let echo = side.name == "floor";
     match row.workload {
@@ -443,7 +445,8 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
         }
         Workload::Pipeline(pipeline) => {
             load_for_pipeline(pipeline, row, side, args)?;
-            // A number of them, not a time: one may take a second, and one that is cut off would be counted wrongly.
+            // A number of them, not a time: one may take a second, and one that is cut off would be
+            // counted wrongly.
             let mut work = Pipelines::new(pipeline, args.documents);
             timed(row, side, args, &mut work, Some(1))?;
             work.repeat(if args.smoke { 1 } else { 4 });
@@ -526,7 +529,8 @@ fn load_for_pipeline(
     }
 }
 
-/// Drops and loads the products; the time is the load's, the CPU that of the load and the flushing it causes.
+/// Drops and loads the products; the time is the load's, the CPU that of the load and the flushing
+/// it causes.
 fn load_products(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
     drop_collection(&mut Blocking::new(side.address)?, "products");
     side.pin(2);

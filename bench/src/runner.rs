@@ -1,7 +1,8 @@
 //! Takes the steps of a comparison on every server in turn: A B A B, a step at a time.
 //!
-//! A round is all steps once, on fresh collections. Within a round each step is taken on every server before the next
-//! one begins, so that a slow minute of the machine hits all alike; medians are over rounds.
+//! A round is all steps once, on fresh collections. Within a round each step is taken on every
+//! server before the next one begins, so that a slow minute of the machine hits all alike; medians
+//! are over rounds.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -28,7 +29,8 @@ pub(crate) struct Plan<'a> {
 
 /// Runs a comparison and keeps its record up to date on disk.
 ///
-/// Errors: a wrong answer, a server that fails, Ctrl-C; what was measured until then is in the record.
+/// Errors: a wrong answer, a server that fails, Ctrl-C; what was measured until then is in the
+/// record.
 pub(crate) fn run(plan: &Plan, targets: &mut [Target]) -> Result<(), String> {
     let comparison = plan.comparison;
     let mut record = Record::begin(comparison, &plan.sizes, plan.runs, plan.command, targets);

@@ -1,10 +1,11 @@
-//! The table of `make bench`: server CPU per operation of Marula beside that of mongod, over the same bytes on the wire.
+//! The table of `make bench`: server CPU per operation of Marula beside that of mongod, over the
+//! same bytes on the wire.
 //!
-//! A *side* is one server process that this program starts with a fresh folder; a *row* is one workload with its
-//! required and its hoped-for ratio; a *run* is one measurement of one row on one side. Runs alternate between the
-//! sides (A B A B …), so that a slow minute of the machine hits both, and the table shows medians. Requests are
-//! prepared messages with a few patched bytes, so that the client costs little beside the server. Start reading in
-//! `rows`.
+//! A *side* is one server process that this program starts with a fresh folder; a *row* is one
+//! workload with its required and its hoped-for ratio; a *run* is one measurement of one row on one
+//! side. Runs alternate between the sides (A B A B …), so that a slow minute of the machine hits
+//! both, and the table shows medians. Requests are prepared messages with a few patched bytes, so
+//! that the client costs little beside the server. Start reading in `rows`.
 
 use std::path::PathBuf;
 

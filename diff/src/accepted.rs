@@ -560,7 +560,8 @@ pub(crate) fn messages(difference: &Difference) -> [String; 2] {
     [failure(&difference.replies[0]).1, failure(&difference.replies[1]).1]
 }
 
-/// The names of the stages of each pipeline of a case: its own behind those of the view, and those inside stages.
+/// The names of the stages of each pipeline of a case: its own behind those of the view, and those
+/// inside stages.
 pub(crate) fn pipelines(case: &Case) -> Vec<Vec<String>> {
     let mut found = vec![stages(case)];
     case.command.walk(&mut |_, value| {
@@ -673,7 +674,8 @@ fn is_near(ours: f64, theirs: f64) -> bool {
     ours == theirs || (ours - theirs).abs() <= ours.abs() * 1e-15
 }
 
-/// Whether two answers are the same but for the last digits of decimals, and how these write their zeros.
+/// Whether two answers are the same but for the last digits of decimals, and how these write their
+/// zeros.
 fn nearly_equal(ours: &Tree, theirs: &Tree) -> bool {
     match (ours, theirs) {
         (Tree::Leaf(ours), Tree::Leaf(theirs)) => match (ours.get(), theirs.get()) {

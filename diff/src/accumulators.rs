@@ -3,8 +3,8 @@
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
-/// Accumulators and what they take: a wish of an expression, or a form of their own. Those up to `$stdDevSamp` give
-/// the same whatever the order.
+/// Accumulators and what they take: a wish of an expression, or a form of their own. Those up to
+/// `$stdDevSamp` give the same whatever the order.
 pub(crate) const ACCUMULATORS: [(&str, &str); 21] = [
     ("$sum", "num"),
     ("$avg", "num"),

@@ -1,7 +1,7 @@
 //! A case: documents, and one command that both servers are asked.
 //!
-//! Cases come in *rounds*: a round is a seed, one kind of command, and (unless its commands write) one set of
-//! documents for all its cases.
+//! Cases come in *rounds*: a round is a seed, one kind of command, and (unless its commands write)
+//! one set of documents for all its cases.
 
 use std::rc::Rc;
 
@@ -104,8 +104,8 @@ fn write_case(maker: &mut Maker, kind: &'static str, indexes: &Rc<Vec<Tree>>) ->
     }
 }
 
-/// Has the write's filter name one `_id`: which of several documents comes first depends on the plan, which is open
-/// where there are indexes.
+/// Has the write's filter name one `_id`: which of several documents comes first depends on the
+/// plan, which is open where there are indexes.
 fn name_one(maker: &mut Maker, command: &mut Tree) {
     let id = Tree::of(maker.random.between(1, 4) as i32);
     let name_in = |fields: &mut Vec<(String, Tree)>, name: &str| {
@@ -250,7 +250,8 @@ fn indexes(maker: &mut Maker) -> Vec<Tree> {
         if maker.random.percent(20)
             && let Some((path, _)) = key.first().cloned()
         {
-            // Wherever the path leads, what is below it, or what it holds in a field that is indexed too.
+            // Wherever the path leads, what is below it, or what it holds in a field that is
+            // indexed too.
             let more = match maker.random.below(3) {
                 0 => (format!("{path}.a"), Tree::of(1)),
                 1 => (path.split('.').next().unwrap_or("a").to_owned(), Tree::of(-1)),
@@ -310,14 +311,16 @@ pub(crate) fn key_of(index: &Tree) -> &Tree {
 }
 
 impl Case {
-    /// Commands that bring both collections to the case's state. `fresh` drops what was there, indexes included.
+    /// Commands that bring both collections to the case's state. `fresh` drops what was there,
+    /// indexes included.
     pub(crate) fn setup(&self, fresh: bool) -> Vec<DocBuf> {
         let mut commands = Vec::new();
         if self.kind == "aggregate" {
             commands.push(tree! { "drop" => "v" });
         }
         for (name, documents) in [("c", &self.documents), ("other", &self.others)] {
-            // To make a collection costs more than what is asked of it: one that will hold documents is emptied.
+            // To make a collection costs more than what is asked of it: one that will hold
+            // documents is emptied.
             let is_gone = documents.is_empty() || self.kind == "indexed";
             let clear = if fresh && is_gone {
                 tree! { "drop" => name }
@@ -413,7 +416,8 @@ impl Case {
         found
     }
 
-    /// Whether the answer is one that two servers must agree on, and asking for it kills neither of them.
+    /// Whether the answer is one that two servers must agree on, and asking for it kills neither of
+    /// them.
     pub(crate) fn is_askable(&self) -> bool {
         let mut determined = true;
         let mut has_bits = false;
@@ -476,7 +480,8 @@ fn stages_are_determined(stages: &[Tree]) -> bool {
                 stage.fields()[0].1.get("sortBy").is_some()
                     && next.is_some_and(|next| name(next) == "$sort")
             }
-            // Documents that one became have its `_id`, and may come in any order behind a sort that stops early.
+            // Documents that one became have its `_id`, and may come in any order behind a sort
+            // that stops early.
             "$limit" | "$skip" => {
                 let multiplies = ["$unwind", "$unionWith", "$densify"];
                 index > 0

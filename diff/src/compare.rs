@@ -1,7 +1,7 @@
 //! Whether two servers gave the same answer.
 //!
-//! Bytes that are equal are the same answer. Otherwise what no two servers can share is taken out (ids and times that
-//! the server made, the order where it is open) and the rest is compared again.
+//! Bytes that are equal are the same answer. Otherwise what no two servers can share is taken out
+//! (ids and times that the server made, the order where it is open) and the rest is compared again.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,16 +1,18 @@
 //! Expressions, from a table that knows which operator takes and gives what.
 //!
-//! What is asked for is a *wish*: `num`, `int` (a small whole number), `str`, `arr`, `nums` (an array of numbers),
-//! `date`, `bool`, `obj`, `any`, or one of the constants (`unit`, `zone`, `format`, `type`, `pattern`, `day`,
-//! `direction`). Wishes are granted most of the time only: an operator must answer for other types too.
+//! What is asked for is a *wish*: `num`, `int` (a small whole number), `str`, `arr`, `nums` (an
+//! array of numbers), `date`, `bool`, `obj`, `any`, or one of the constants (`unit`, `zone`,
+//! `format`, `type`, `pattern`, `day`, `direction`). Wishes are granted most of the time only: an
+//! operator must answer for other types too.
 
 use marula_bson::Value;
 
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
-/// Operators by what they give: name, result, argument. An argument is one wish, `[wish …]` for a list of exactly
-/// these, `[wish*]` for a list of any length, or `{name:wish …}` where `name?` may be left out.
+/// Operators by what they give: name, result, argument. An argument is one wish, `[wish …]` for a
+/// list of exactly these, `[wish*]` for a list of any length, or `{name:wish …}` where `name?` may
+/// be left out.
 const OPERATORS: &[(&str, &str, &str)] = &[
     ("$abs", "num", "num"),
     ("$add", "num", "[num*]"),

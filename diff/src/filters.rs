@@ -73,7 +73,8 @@ impl Maker {
                 let (path, value) = self.place();
                 let condition = match value.kind() {
                     _ if self.random.percent(70) => self.operators(&value, depth.min(2)),
-                    // A document of operators is no value: of $-names generated documents have those of references.
+                    // A document of operators is no value: of $-names generated documents have
+                    // those of references.
                     _ => value,
                 };
                 (path, condition)

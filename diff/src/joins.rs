@@ -77,7 +77,8 @@ impl Maker {
             fields.push(("depthField".to_owned(), Tree::of("depth")));
         }
         if self.random.percent(30) {
-            // The variable is one where the stage stands in a `$lookup` that names it, and an error elsewhere.
+            // The variable is one where the stage stands in a `$lookup` that names it, and an error
+            // elsewhere.
             let restriction = match self.random.below(3) {
                 0 => tree! { "$expr" => self.with_lookup_variable() },
                 _ => self.filter(1),

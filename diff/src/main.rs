@@ -1,8 +1,10 @@
-//! Generated documents, filters, updates and pipelines, asked of Marula and of mongod: do they answer the same?
+//! Generated documents, filters, updates and pipelines, asked of Marula and of mongod: do they
+//! answer the same?
 //!
-//! A *case* is a few documents and one command; a *round* is what one seed makes. Answers are compared byte for byte.
-//! What differs is shrunk to its smallest form, grouped, and printed as text for mongosh. Everything follows from the
-//! seed, so that a round can be run again. Start reading in `case`, then `values`.
+//! A *case* is a few documents and one command; a *round* is what one seed makes. Answers are
+//! compared byte for byte. What differs is shrunk to its smallest form, grouped, and printed as
+//! text for mongosh. Everything follows from the seed, so that a round can be run again. Start
+//! reading in `case`, then `values`.
 
 mod accepted;
 mod accumulators;
@@ -262,8 +264,8 @@ impl Session {
         accepted_as(ACCEPTED, case, difference)
     }
 
-    /// Whether nothing is left of a difference, or only what is known otherwise, where no stage leaves its place; and what
-    /// Marula finds is the same.
+    /// Whether nothing is left of a difference, or only what is known otherwise, where no stage
+    /// leaves its place; and what Marula finds is the same.
     fn comes_of_rearranging(
         &mut self,
         case: &Case,

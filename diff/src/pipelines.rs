@@ -5,7 +5,8 @@ use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
 impl Maker {
-    /// A pipeline that computes one expression of each document: the shortest way to try expressions.
+    /// A pipeline that computes one expression of each document: the shortest way to try
+    /// expressions.
     pub(crate) fn expression_pipeline(&mut self) -> Tree {
         let wish = *self.random.pick(&["any", "any", "num", "str", "arr", "date", "bool", "obj"]);
         let expression = self.expression(wish, 3);

@@ -129,7 +129,8 @@ impl Maker {
         Tree::Doc(fields)
     }
 
-    /// A path as a stage or an expression names one: now and then into a reference, or with an odd part.
+    /// A path as a stage or an expression names one: now and then into a reference, or with an odd
+    /// part.
     pub(crate) fn named_path(&mut self) -> String {
         const PARTS: [&str; 12] =
             ["$id", "$id", "$id", "$ref", "$ref", "$db", "$x", "$", "", "$id.a", "$ID", "$[]"];

@@ -1,4 +1,5 @@
-//! Random choices that are the same for the same seed, whatever the machine and the versions of libraries.
+//! Random choices that are the same for the same seed, whatever the machine and the versions of
+//! libraries.
 
 /// A sequence of choices (SplitMix64).
 pub(crate) struct Random(u64);

@@ -1,7 +1,9 @@
-//! Differences that come of the order in which stages are carried out, or of what mongod reads for a stage behind.
+//! Differences that come of the order in which stages are carried out, or of what mongod reads for
+//! a stage behind.
 //!
-//! Such a one must be gone where every stage is kept in its place on both servers: `as_written` makes that of a case. And
-//! where both find something, Marula must find the same whether stages are rearranged or not: it is mongod that errs.
+//! Such a one must be gone where every stage is kept in its place on both servers: `as_written`
+//! makes that of a case. And where both find something, Marula must find the same whether stages
+//! are rearranged or not: it is mongod that errs.
 
 use std::rc::Rc;
 
@@ -196,8 +198,8 @@ fn is_local_by_number(name: &str, value: &Tree) -> bool {
     name == "localField" && leaf.get().as_str().is_some_and(|path| names_a_place(&path.to_string()))
 }
 
-/// Whether a condition stands behind a stage that it could be moved before. One at the front stays there; what is copied
-/// out of a `$redact` stands behind it.
+/// Whether a condition stands behind a stage that it could be moved before. One at the front stays
+/// there; what is copied out of a `$redact` stands behind it.
 fn moves_a_condition(case: &Case) -> bool {
     let is_moved = |names: &Vec<String>| {
         // A join's condition is a match behind the stages of the view that it joins.

@@ -35,7 +35,8 @@ impl Report {
         self.cases.values().sum()
     }
 
-    /// Counts a difference with a group that it very likely belongs to: same kind, same class, same operators and more.
+    /// Counts a difference with a group that it very likely belongs to: same kind, same class, same
+    /// operators and more.
     pub(crate) fn is_known(&mut self, case: &Case, class: &str) -> bool {
         let operators = case.operators();
         let group = self.groups.values_mut().find(|group| {

@@ -14,7 +14,8 @@ use marula_wire::message::Flags;
 /// A server that says nothing for so long is counted as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many commands are sent before the first reply is read: few enough that no socket's buffer fills up.
+/// How many commands are sent before the first reply is read: few enough that no socket's buffer
+/// fills up.
 const IN_FLIGHT: usize = 16;
 
 pub(crate) struct Server {

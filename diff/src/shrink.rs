@@ -1,7 +1,7 @@
 //! Making a case small while its difference stays.
 //!
-//! All edits that leave out, lift or simplify one node are tried, those that gain most first, until none keeps the
-//! difference.
+//! All edits that leave out, lift or simplify one node are tried, those that gain most first, until
+//! none keeps the difference.
 
 use std::rc::Rc;
 

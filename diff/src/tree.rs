@@ -1,6 +1,7 @@
 //! Documents as trees: what a generator builds and a shrinker takes apart.
 //!
-//! The product keeps documents as bytes; here each node must be replaceable, and speed is the servers' affair.
+//! The product keeps documents as bytes; here each node must be replaceable, and speed is the
+//! servers' affair.
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 

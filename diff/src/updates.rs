@@ -43,7 +43,8 @@ impl Maker {
         Tree::Doc(fields)
     }
 
-    /// The update itself under `name`, `arrayFilters` where its paths need them, and perhaps `upsert`.
+    /// The update itself under `name`, `arrayFilters` where its paths need them, and perhaps
+    /// `upsert`.
     pub(crate) fn update_fields(&mut self, fields: &mut Vec<(String, Tree)>, name: &str) {
         let mut array_filters = Vec::new();
         let update = match self.random.below(100) {

@@ -1,7 +1,7 @@
 //! Values and documents with the edges of every type in them.
 //!
-//! A [`Maker`] makes everything random. It knows the documents that a case will find, so that half of what a filter
-//! or an update names is really there.
+//! A [`Maker`] makes everything random. It knows the documents that a case will find, so that half
+//! of what a filter or an update names is really there.
 
 use marula_bson::{Binary, Decimal128, ObjectId, Value};
 
@@ -357,8 +357,8 @@ impl Maker {
         (self.path(), self.value(2))
     }
 
-    /// A path beside `path`, where an update makes elements or fields: the position `end` of an array or one beyond
-    /// it, and often a field of the new element.
+    /// A path beside `path`, where an update makes elements or fields: the position `end` of an
+    /// array or one beyond it, and often a field of the new element.
     pub(crate) fn beyond(&mut self, path: &str, end: usize) -> String {
         let position = end + self.random.below(3);
         if self.random.percent(50) {

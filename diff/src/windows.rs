@@ -172,7 +172,8 @@ impl Maker {
     /// `$densify`, and a sort behind it that tells the new documents apart.
     pub(crate) fn densify(&mut self, stages: &mut Vec<Tree>) {
         let name = *self.random.pick(&["a", "b", "d", "_id"]);
-        // Only what is no number, date or nothing is refused: most often such documents are left out before.
+        // Only what is no number, date or nothing is refused: most often such documents are left
+        // out before.
         if self.random.percent(80) {
             let kind = if self.random.percent(70) { "number" } else { "date" };
             let condition = if self.random.percent(70) {

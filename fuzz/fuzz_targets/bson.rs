@@ -48,7 +48,8 @@ fn look_at(doc: Doc<'_>) {
     }
 }
 
-/// Keys keep the value: reading gives the bytes back, or at least what compares equal and makes the same key.
+/// Keys keep the value: reading gives the bytes back, or at least what compares equal and makes the
+/// same key.
 fn round_trip(value: Value<'_>) {
     let mut writer = KeyStringWriter::new();
     writer.push(value, true, None);

@@ -60,7 +60,8 @@ def test_an_element_that_an_update_makes_has_its_keys(db, c, keys):
     report = db.command("validate", c.name)
     assert report["valid"], report
     if keys[0][0] in ("a.0.b", "a.$**"):
-        # mongod finds less by an index on a place in an array, and a wildcard index serves no filter for null.
+        # mongod finds less by an index on a place in an array, and a wildcard index serves no
+        # filter for null.
         return
     for filter in FILTERS:
         assert found(c, filter, hint) == found(c, filter, [("$natural", 1)]), filter

@@ -40,7 +40,8 @@ BEHIND = {"x": 1, "$or": [{"a": 1}, {"b": 1}]}
 
 
 @pytest.mark.parametrize("filter, change, rest", [
-    # The document of a row that was read ahead is read now: it must still have the entry that led to it.
+    # The document of a row that was read ahead is read now: it must still have the entry that led
+    # to it.
     (PLAIN, {"a": 9, "b": 9}, []),
     (PLAIN, {"c": 100}, [2, 3, 4, 5, 6, 7]),
     (PLAIN, {"c": -100}, []),

@@ -50,7 +50,8 @@ def update(change, query=None, **more):
     return {"update": "c", "updates": [{"q": query or {"_id": 1}, "u": change, **more}]}
 
 
-#: The costliest of what the language allows, all of it of one document found by its `_id`, or of a long statement.
+#: The costliest of what the language allows, all of it of one document found by its `_id`, or of
+#: a long statement.
 STATEMENTS = {
     "$where": lambda: find({"_id": 1, "$where": SLEEP}),
     "$expr": lambda: find({"_id": 1, "$expr": {"$gt": [SLOW, -1]}}),

@@ -83,7 +83,8 @@ class Tool:
     def send(self, request, body):
         encoded = bson.encode(body)
         if "ns" in request:
-            # OP_QUERY: flags, namespace, skip, return; the reply has 20 bytes in front of its document.
+            # OP_QUERY: flags, namespace, skip, return; the reply has 20 bytes in front of its
+            # document.
             message = struct.pack("<i", 0) + request["ns"].encode() + b"\0" + struct.pack("<ii", 0, -1) + encoded
             opcode, skip = 2004, 20
         else:
@@ -155,8 +156,9 @@ def make_shop(client):
     shop.series.insert_many([{"at": datetime.datetime(2020, 1, 1, 0, n), "who": "a", "v": n} for n in range(3)])
 
 
-# Where Marula's reply has another form, and why: (conversation, a word of the request, path, expected, found). All but these
-# are alike, and each of these is as it says here. docs/differences.md has them in words.
+# Where Marula's reply has another form, and why: (conversation, a word of the request, path,
+# expected, found). All but these are alike, and each of these is as it says here.
+# docs/differences.md has them in words.
 OWN_WAYS = [
     # Its own version, beside MongoDB's.
     ("*", "buildInfo", "marula", "missing", "there"),

@@ -90,7 +90,8 @@ def test_random_damage(address):
     for _ in range(150):
         data = bytearray(message(rng.choice(bodies)))
         for _ in range(rng.randrange(1, 6)):
-            # The length stays: a damaged length only makes the server wait for bytes that do not come.
+            # The length stays: a damaged length only makes the server wait for bytes that do not
+            # come.
             data[rng.randrange(4, len(data))] = rng.randrange(256)
         exchange(address, bytes(data), wait=0.1)
 

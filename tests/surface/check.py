@@ -84,7 +84,8 @@ def main():
         if missed:
             failed.append(area)
         if args.lift and not args.name:
-            # One in a hundred depends on timing (a slow machine, a counter that moves): the floor leaves it room.
+            # One in a hundred depends on timing (a slow machine, a counter that moves): the floor
+            # leaves it room.
             bars["floors"][area] = max(bars["floors"].get(area, 0), same - math.ceil(same / 100))
     print("%-28s %5d/%-5d %6.1f%%  in %.1f s" % ("all", result["same"], result["total"],
                                                   100.0 * result["same"] / result["total"], result["seconds"]))

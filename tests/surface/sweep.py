@@ -68,7 +68,8 @@ DATABASES = ["sweep", "admin", "config", "local"]
 KEPT = {("local", "oplog.rs"), ("local", "system.replset"), ("admin", "system.version"), ("admin", "system.users"),
         ("admin", "system.keys"), ("config", "transactions"), ("config", "image_collection")}
 
-# (commands, fields, values or None for all, why): patterns as of file names. docs/differences.md says the same in words.
+# (commands, fields, values or None for all, why): patterns as of file names. docs/differences.md
+# says the same in words.
 OF_THE_SERVER = [repr(name) for name in (
     "system.indexBuilds", "system.preimages", "system.views", "system.rollback.id", "startup_log", "system.profile",
     "system.buckets.a", "system.sessions", "oplog.$main")]
@@ -91,7 +92,8 @@ GENERIC = ["lsid", "txnNumber", "autocommit", "startTransaction", "stmtId", "txn
            "$readPreference.maxStalenessSeconds", "$readPreference.hedge", "lsid.id", "lsid.uid",
            "collectionUUID", "encryptionInformation", "runtimeConstants", "bypassDocumentValidation",
            "bypassEmptyTsReplacement", "rawData", "let", "collation", "hint", "isTimeseriesNamespace"]
-# The commands that are given all of GENERIC; the others are given those that their own code may look at.
+# The commands that are given all of GENERIC; the others are given those that their own code may
+# look at.
 GENERIC_FOR = ["ping", "find", "insert", "aggregate", "createUser", "explain", "listCollections", "count"]
 GENERIC_FEW = ["comment", "maxTimeMS", "readConcern", "readConcern.level", "writeConcern", "writeConcern.w", "unknown",
                "collectionUUID", "let", "collation", "hint", "bypassDocumentValidation", "bypassEmptyTsReplacement",

@@ -2,8 +2,8 @@
 
 use crate::source::Source;
 
-/// Each crate and the crates of ours that it may name, in its tests too. A new arrow is a decision: it changes this
-/// table, the manifest and ARCHITECTURE.md together.
+/// Each crate and the crates of ours that it may name, in its tests too. A new arrow is a decision:
+/// it changes this table, the manifest and ARCHITECTURE.md together.
 const ARROWS: &[(&str, &[&str])] = &[
     ("marula-error", &[]),
     ("marula-bson", &["error"]),
@@ -23,7 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Complains about manifests that draw an arrow that the table does not have.
 pub(crate) fn check(sources: &[Source], complaints: &mut Vec<String>) {
     for manifest in sources.iter().filter(|source| source.path.ends_with("Cargo.toml")) {
-        // Packages with a workspace of their own (fuzzing, the driver's tests) stand outside the product.
+        // Packages with a workspace of their own (fuzzing, the driver's tests) stand outside the
+        // product.
         let of_product = ["crates/", "bench/", "diff/", "xtask/"]
             .iter()
             .any(|folder| manifest.path.starts_with(folder));

@@ -1,5 +1,5 @@
-//! The reference pages that follow from the code: `docs/reference/errors.md` from the rows of `errors!`, and
-//! `docs/reference/aggregation.md` from those of the language.
+//! The reference pages that follow from the code: `docs/reference/errors.md` from the rows of
+//! `errors!`, and `docs/reference/aggregation.md` from those of the language.
 
 mod aggregation;
 

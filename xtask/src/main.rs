@@ -1,10 +1,12 @@
 //! Automation of the repository, with the standard library only.
 //!
-//! `tidy` checks what a compiler does not: arrows between crates, names, module docs. `docs` writes the reference
+//! `tidy` checks what a compiler does not: arrows between crates and the server's modules, names,
+//! module docs. `docs` writes the reference
 //! pages that follow from the code. Each complaint says what to do instead.
 
 mod arrows;
 mod docs;
+mod modules;
 mod source;
 mod tidy;
 

@@ -29,7 +29,8 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<Source>) {
                 walk(root, &path, found);
             }
         } else if name == "local.toml" || name == ".git" {
-            // What tools/setup wrote for this machine; in a work tree of its own, where the repository lies.
+            // What tools/setup wrote for this machine; in a work tree of its own, where the
+            // repository lies.
         } else if let Ok(text) = fs::read_to_string(&path) {
             let path =
                 path.strip_prefix(root).expect("the walk starts at the root").display().to_string();

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::arrows;
 use crate::source::{self, Source};
+use crate::{arrows, modules};
 
 /// Names for what has not found its place yet.
 const HOMELESS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc"];
 
-/// Text that belongs into no file of ours (recorded answers are not ours), and what to do about it. The pieces are
-/// joined here so that this table is clean.
+/// Text that belongs into no file of ours (recorded answers are not ours), and what to do about it.
+/// The pieces are joined here so that this table is clean.
 const BANNED: &[(&str, &str, &str)] = &[
     (concat!("to", "do!("), ".rs", "answer MongoDB's own error for what is not there"),
     (concat!("unimpl", "emented!("), ".rs", "answer MongoDB's own error for what is not there"),
@@ -19,14 +19,19 @@ const BANNED: &[(&str, &str, &str)] = &[
     (concat!("/roo", "t/"), "", "a path of one machine means nothing on another"),
 ];
 
+/// The last column of a comment, as of code.
+const COLUMNS: usize = 100;
+
 /// Checks the tree; the summary lists the ten longest files.
 pub(crate) fn run(root: &Path) -> Result<String, Vec<String>> {
     let sources = source::read(root, "");
     let mut complaints = Vec::new();
     arrows::check(&sources, &mut complaints);
+    modules::check(&sources, &mut complaints);
     for source in &sources {
         check_names(source, &mut complaints);
         check_text(source, &mut complaints);
+        check_comments(source, &mut complaints);
         if is_module(source) {
             check_docs(source, &mut complaints);
         }
@@ -74,6 +79,30 @@ fn check_text(source: &Source, complaints: &mut Vec<String>) {
     }
 }
 
+/// Comments on lines of their own end at the same column as code, which rustfmt sees to.
+fn check_comments(source: &Source, complaints: &mut Vec<String>) {
+    let marks: &[&str] = match source.path.rsplit_once('.') {
+        Some((_, "rs")) => &["//!", "///", "//"],
+        Some((_, "py" | "sh")) => &["#"],
+        _ if source.text.starts_with("#!") => &["#"],
+        _ => return,
+    };
+    for (number, line) in source.text.lines().enumerate() {
+        let words = marks.iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        let Some(words) = words.filter(|_| line.chars().count() > COLUMNS) else { continue };
+        let words = words.trim();
+        // Tables, drawings and links stay on one line.
+        let is_drawn = words.starts_with('|') || words.contains("  ") || words.contains("://");
+        if !is_drawn {
+            complaints.push(format!(
+                "{}:{}: the comment goes beyond column {COLUMNS}; go on in the next line",
+                source.path,
+                number + 1
+            ));
+        }
+    }
+}
+
 fn check_docs(source: &Source, complaints: &mut Vec<String>) {
     // A file of tests beside its module is introduced by the module.
     let tests = source.path.ends_with("tests.rs") || source.path.contains("/tests/");
@@ -94,6 +123,7 @@ mod tests {
         let mut complaints = Vec::new();
         check_names(&source, &mut complaints);
         check_text(&source, &mut complaints);
+        check_comments(&source, &mut complaints);
         if is_module(&source) {
             check_docs(&source, &mut complaints);
         }
@@ -111,5 +141,21 @@ mod tests {
             complaints_of("crates/a/src/x.rs", concat!("//! X.\nfn f() { to", "do!() }\n")),
             1
         );
+    }
+
+    #[test]
+    fn a_comment_ends_where_code_does() {
+        let word = "word ".repeat(20);
+        let columns = |mark: &str, more: &str| format!("//! X.\n{mark} {word}{more}\n");
+        let check = |path: &str, mark: &str, more: &str| complaints_of(path, &columns(mark, more));
+        assert_eq!(check("crates/a/src/x.rs", "///", "more"), 1);
+        assert_eq!(check("crates/a/src/x.rs", "    //", "more"), 1);
+        assert_eq!(check("tests/x.py", "#", "more"), 1);
+        assert_eq!(check("docs/x.md", "#", "more"), 0);
+        assert_eq!(check("crates/a/src/x.rs", "//! |", "more |"), 0);
+        assert_eq!(check("crates/a/src/x.rs", "//! field", "    u32"), 0);
+        assert_eq!(check("crates/a/src/x.rs", "//! See", "https://example.org"), 0);
+        assert_eq!(complaints_of("crates/a/src/x.rs", &format!("//! {}\n", "é".repeat(96))), 0);
+        assert_eq!(complaints_of("crates/a/src/x.rs", &format!("//! {}\n", "é".repeat(97))), 1);
     }
 }

@@ -1,8 +1,9 @@
-//! The five published comparisons of document stores, as steps that a runner takes on every server in turn.
+//! The five published comparisons of document stores, as steps that a runner takes on every server
+//! in turn.
 //!
-//! A [`Comparison`] is a row of [`COMPARISONS`]; its file says what was published and turns a scale into [`Step`]s.
-//! Steps hold no state of a server: keys and values follow from numbers and the seed, so that every server gets the
-//! same requests and what it must answer is known.
+//! A [`Comparison`] is a row of [`COMPARISONS`]; its file says what was published and turns a scale
+//! into [`Step`]s. Steps hold no state of a server: keys and values follow from numbers and the
+//! seed, so that every server gets the same requests and what it must answer is known.
 
 use crate::operation::{Collection, Index, Operation, Shape};
 
@@ -20,7 +21,8 @@ pub(crate) struct Comparison {
     pub(crate) about: &'static str,
     pub(crate) groups: &'static [Group],
     pub(crate) steps: fn(&Sizes) -> Vec<Step>,
-    /// How much memory the servers that are started get for their caches; `None`: what they choose themselves.
+    /// How much memory the servers that are started get for their caches; `None`: what they choose
+    /// themselves.
     pub(crate) cache_bytes: fn(&Sizes) -> Option<u64>,
 }
 

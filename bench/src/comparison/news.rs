@@ -46,7 +46,8 @@ const SHAPES: &[Shape] = &[
 const INSERT_CONNECTIONS: [u64; 6] = [1, 5, 10, 20, 50, 100];
 const KEY_CONNECTIONS: [usize; 2] = [1, 20];
 
-/// How often the whole content of an answer is compared: making an item costs the client more than sending it.
+/// How often the whole content of an answer is compared: making an item costs the client more than
+/// sending it.
 const COMPARED_EACH: usize = 64;
 
 fn document(number: u64) -> Vec<u8> {

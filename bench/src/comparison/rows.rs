@@ -1,8 +1,9 @@
 //! Rows: many small documents with three indexes, while they outgrow the memory.
 //!
-//! The rows come in ten equal chunks. Within a chunk of 10·B rows, row j has the account `B·chunk + (j mod B)` and the
-//! grade `j / B`: an account has exactly ten rows, spread over the chunk, one of each grade. So what every find must
-//! return is known whatever has been inserted since.
+//! The rows come in ten equal chunks. Within a chunk of 10·B rows, row j has the account
+//! `B·chunk + (j mod B)` and the grade `j / B`: an account has exactly ten rows, spread over the
+//! chunk, one of each grade. So what every find must return is known whatever has been inserted
+//! since.
 
 use crate::bson::Doc;
 use crate::comparison::{
@@ -84,7 +85,8 @@ fn count(sizes: &Sizes) -> u64 {
     sizes.scaled(100_000_000, 5_000) / (CHUNKS * ACCOUNT_ROWS) * CHUNKS * ACCOUNT_ROWS
 }
 
-/// The row's place in the order of `at`: steps of the golden ratio, which spread evenly however many they are.
+/// The row's place in the order of `at`: steps of the golden ratio, which spread evenly however
+/// many they are.
 fn at(row: u64) -> i64 {
     ((row + 1) * 1_327_217_885 % AT_LIMIT) as i64
 }

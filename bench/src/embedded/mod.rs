@@ -1,8 +1,9 @@
 //! Engines that run within this process: no server, no connections, no second process to read.
 //!
-//! An operation is a call here. One caller makes them one after another, whatever number of connections a step asks
-//! for, and the thread's own CPU clock takes the place of the server's. Reports show such a target as *embedded*: what
-//! it saves is the way to a server and back, so its numbers are a floor to look at and not a rival.
+//! An operation is a call here. One caller makes them one after another, whatever number of
+//! connections a step asks for, and the thread's own CPU clock takes the place of the server's.
+//! Reports show such a target as *embedded*: what it saves is the way to a server and back, so its
+//! numbers are a floor to look at and not a rival.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
-//! Tokyo Cabinet's table database, through its C library (Debian: `libtokyocabinet9`), found when a run asks for it.
+//! Tokyo Cabinet's table database, through its C library (Debian: `libtokyocabinet9`), found when a
+//! run asks for it.
 //!
-//! The library is LGPL and is neither linked nor shipped. A table maps a key to columns of text: a document's fields
-//! become columns, numbers in decimal and an array of strings as words with spaces between. Indexes are the library's
-//! own: lexical, decimal, and of tokens for arrays.
+//! The library is LGPL and is neither linked nor shipped. A table maps a key to columns of text: a
+//! document's fields become columns, numbers in decimal and an array of strings as words with
+//! spaces between. Indexes are the library's own: lexical, decimal, and of tokens for arrays.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -54,9 +55,10 @@ macro_rules! functions {
                 let missing = |error: libloading::Error| {
                     format!("{LIBRARY} is missing (Debian: apt-get install libtokyocabinet9): {error}")
                 };
-                // SAFETY: the library's start-up code is that of Debian's package: it registers nothing and calls
-                // nothing back. The signatures below are those of its public header tctdb.h and tcutil.h, version
-                // 1.4.48, which the name of the file (.so.9) fixes; the functions live as long as `_library`.
+                // SAFETY: the library's start-up code is that of Debian's package: it registers
+                // nothing and calls nothing back. The signatures below are those of its public
+                // header tctdb.h and tcutil.h, version 1.4.48, which the name of the file (.so.9)
+                // fixes; the functions live as long as `_library`.
                 unsafe {
                     let library = Library::new(LIBRARY).map_err(missing)?;
                     let version = **library.get::<*const *const c_char>(b"tcversion\0").map_err(missing)?;
@@ -137,7 +139,8 @@ impl Table {
     fn create(functions: &Rc<Functions>, path: &Path) -> Result<Table, String> {
         let path =
             CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: a table is made, tuned before it is opened, and given a path that ends with a NUL.
+        // SAFETY: a table is made, tuned before it is opened, and given a path that ends with a
+        // NUL.
         unsafe {
             let handle = NonNull::new((functions.tctdbnew)()).ok_or("no memory for a table")?;
             let table = Table { functions: Rc::clone(functions), handle };
@@ -187,7 +190,8 @@ impl Table {
 
     /// The columns of a record.
     pub(super) fn get(&mut self, key: &str) -> Option<Columns> {
-        // SAFETY: the table is open and the key is as long as is said; the map that comes is ours to end.
+        // SAFETY: the table is open and the key is as long as is said; the map that comes is ours
+        // to end.
         let map = unsafe {
             let (start, size) = parts(key);
             (self.functions.tctdbget)(self.handle.as_ptr(), start, size)
@@ -258,7 +262,8 @@ impl Columns {
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         let (start, size) = parts(name);
         let mut found_size = 0;
-        // SAFETY: the map lives and is not changed while the value is borrowed; the value is as long as is said.
+        // SAFETY: the map lives and is not changed while the value is borrowed; the value is as
+        // long as is said.
         unsafe {
             let found = (self.functions.tcmapget)(self.map.as_ptr(), start, size, &mut found_size);
             let found = NonNull::new(found.cast_mut().cast::<u8>())?;

@@ -1,4 +1,5 @@
-//! A chart of bars: for each step a block of bars, one for each server; bars of a block share a scale, blocks do not.
+//! A chart of bars: for each step a block of bars, one for each server; bars of a block share a
+//! scale, blocks do not.
 
 use crate::pages::numbers::{Metric, written};
 use crate::pages::svg::{Svg, WIDTH};

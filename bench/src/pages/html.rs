@@ -1,6 +1,8 @@
-//! The page: what was compared, how the servers stand to each other, then charts and numbers of every comparison.
+//! The page: what was compared, how the servers stand to each other, then charts and numbers of
+//! every comparison.
 //!
-//! One file without scripts, pictures or fonts from elsewhere; it follows the reader's choice of light or dark.
+//! One file without scripts, pictures or fonts from elsewhere; it follows the reader's choice of
+//! light or dark.
 
 use std::fmt::Write as _;
 
@@ -16,7 +18,8 @@ pub(crate) struct Chart {
     pub(crate) element: String,
 }
 
-/// The charts of a group: of the middle percentiles and of what is the same everywhere only the tables speak.
+/// The charts of a group: of the middle percentiles and of what is the same everywhere only the
+/// tables speak.
 pub(crate) fn charts(record: &Record, group: &GroupRecord) -> Vec<Chart> {
     let servers: Vec<String> = record.targets.iter().map(|target| target.name.clone()).collect();
     let drawn = metrics(group).into_iter().filter(|metric| match metric.of {
@@ -121,7 +124,8 @@ fn charts_of(record: &Record, group: &GroupRecord, body: &mut String) {
     body.push_str("</div>\n");
 }
 
-/// All comparisons in a few lines: the first server beside each of the others, as geometric means over all steps.
+/// All comparisons in a few lines: the first server beside each of the others, as geometric means
+/// over all steps.
 fn overview(records: &[Record], body: &mut String) {
     let compared = || records.iter().filter(|record| record.targets.len() > 1);
     if compared().next().is_none() {
@@ -154,8 +158,9 @@ fn overview(records: &[Record], body: &mut String) {
     body.push_str("</table></div>\n");
 }
 
-/// The first server beside each of the others: its number divided by the other's. Of a group with an axis it is the
-/// median over its steps; steps without an axis are of different kinds and stand for themselves.
+/// The first server beside each of the others: its number divided by the other's. Of a group with
+/// an axis it is the median over its steps; steps without an axis are of different kinds and stand
+/// for themselves.
 fn ratios(record: &Record, body: &mut String) {
     let Some((first, others)) = record.targets.split_first() else { return };
     if others.is_empty() {

@@ -1,5 +1,5 @@
-//! A chart of lines: a number against connections or rows, a line for each server, whiskers from the smallest run to
-//! the largest.
+//! A chart of lines: a number against connections or rows, a line for each server, whiskers from
+//! the smallest run to the largest.
 
 use crate::pages::numbers::{Metric, Read, Spread, short, thousands, written};
 use crate::pages::svg::{COLOURS, Svg, WIDTH};

@@ -1,6 +1,7 @@
 //! The report of a folder of results: a page with charts, the charts as files, tables in Markdown.
 //!
-//! Everything is drawn from the raw results alone, so that a report can be made anew, and elsewhere.
+//! Everything is drawn from the raw results alone, so that a report can be made anew, and
+//! elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -119,7 +119,8 @@ impl Metric {
 /// What a group's samples have to show, the most telling first.
 pub(crate) fn metrics(group: &GroupRecord) -> Vec<Metric> {
     let samples = || group.points.iter().flat_map(|point| point.samples.iter().flatten());
-    // Steps without an axis are of one connection: the time of one operation says what a rate would.
+    // Steps without an axis are of one connection: the time of one operation says what a rate
+    // would.
     let steps = group.axis == "steps";
     let speed = match steps {
         true => Metric::new("Time per operation", Unit::Micros, false, Read::TimeEach),

@@ -1,7 +1,7 @@
 //! The drawing that lines and bars share: the frame, the title, the legend, and the colours.
 //!
-//! Colours are classes: the page defines them for light and dark; a chart that stands alone in a file carries the same
-//! style sheet inside.
+//! Colours are classes: the page defines them for light and dark; a chart that stands alone in a
+//! file carries the same style sheet inside.
 
 use std::fmt::Write as _;
 

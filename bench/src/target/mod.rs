@@ -121,7 +121,8 @@ impl Target {
         self.readings.is_some()
     }
 
-    /// CPU nanoseconds that the server has used so far; looks at what it wrote as well, while its children live.
+    /// CPU nanoseconds that the server has used so far; looks at what it wrote as well, while its
+    /// children live.
     pub(crate) fn cpu_ns(&mut self) -> u64 {
         self.readings.as_mut().map_or(0, |readings| {
             readings.written.read();

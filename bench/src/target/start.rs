@@ -1,4 +1,5 @@
-//! Starting servers, each on a fresh folder and a free port; they end with the value that stands for them.
+//! Starting servers, each on a fresh folder and a free port; they end with the value that stands
+//! for them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -52,7 +53,8 @@ fn make_folder(starting: &Starting, name: &str, port: u16) -> Result<PathBuf, St
     Ok(folder)
 }
 
-/// Starts a command whose output goes to the folder's log and that signals from the terminal do not reach.
+/// Starts a command whose output goes to the folder's log and that signals from the terminal do not
+/// reach.
 fn spawn(command: &mut Command, folder: &Path) -> Result<Child, String> {
     let log = fs::File::create(folder.join("log"))
         .map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -196,7 +198,8 @@ pub(super) fn start_postgres(programs: &Path, starting: &Starting) -> Result<Tar
     if !made.status.success() {
         return Err(format!("initdb failed: {}", String::from_utf8_lossy(&made.stderr).trim_end()));
     }
-    // What PostgreSQL's manual advises for a server of its own: a quarter of the memory, room between checkpoints.
+    // What PostgreSQL's manual advises for a server of its own: a quarter of the memory, room
+    // between checkpoints.
     let buffers = starting.cache_bytes.unwrap_or_else(|| process::memory_total_bytes() / 4) >> 20;
     let settings = [
         format!("shared_buffers={buffers}MB"),

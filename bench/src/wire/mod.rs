@@ -1,7 +1,7 @@
 //! How a server is spoken to: MongoDB's protocol, or PostgreSQL's with a table of JSONB.
 //!
-//! A [`Wire`] encodes operations and checks answers for one load; an [`Admin`] is one connection for what is not
-//! measured: collections, indexes, sizes, flushing.
+//! A [`Wire`] encodes operations and checks answers for one load; an [`Admin`] is one connection
+//! for what is not measured: collections, indexes, sizes, flushing.
 
 use std::net::TcpStream;
 
@@ -19,7 +19,8 @@ pub(crate) trait Wire {
     fn whole(&self, reply: &[u8]) -> bool;
     /// Appends the request for an operation.
     fn encode(&mut self, connection: usize, operation: &Operation, out: &mut Vec<u8>);
-    /// Refuses a wrong answer; when the answer is a part, appends the request for the next part and returns true.
+    /// Refuses a wrong answer; when the answer is a part, appends the request for the next part and
+    /// returns true.
     fn check(
         &mut self,
         connection: usize,
@@ -37,9 +38,11 @@ pub(crate) trait Admin {
     fn create(&mut self, collection: &Collection) -> Result<(), String>;
     /// Builds an index and waits for it.
     fn index(&mut self, collection: &Collection, index: &Index) -> Result<(), String>;
-    /// What an administrator runs after a load: statistics for the planner, where the server has any.
+    /// What an administrator runs after a load: statistics for the planner, where the server has
+    /// any.
     fn analyze(&mut self, collection: &Collection) -> Result<(), String>;
-    /// Gives back what a collection holds and does not need, as an administrator would before weighing it.
+    /// Gives back what a collection holds and does not need, as an administrator would before
+    /// weighing it.
     fn compact(&mut self, collection: &Collection) -> Result<(), String>;
     /// Everything that was written is on disk when this returns.
     fn flush(&mut self) -> Result<(), String>;

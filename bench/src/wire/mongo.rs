@@ -1,4 +1,5 @@
-//! MongoDB's protocol, as a driver of MongoDB 6.0 would send it: OP_MSG, a session per connection, no compression.
+//! MongoDB's protocol, as a driver of MongoDB 6.0 would send it: OP_MSG, a session per connection,
+//! no compression.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -209,7 +210,8 @@ fn holds(document: &[u8], condition: &Condition, value: &Value) -> bool {
     {
         let Value::Text(wanted) = value else { return false };
         let Some((4, array)) = bson::field(document, name) else { return false };
-        // The tags of the comparisons are whole words of their own; an array of strings holds them as bytes.
+        // The tags of the comparisons are whole words of their own; an array of strings holds them
+        // as bytes.
         return (0..8).any(|place| bson::text(array, &place.to_string()).as_ref() == Some(wanted));
     }
     match value {

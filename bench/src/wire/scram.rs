@@ -1,7 +1,8 @@
 //! SCRAM-SHA-256 as MongoDB's clients log in: for servers with access control that run already.
 //!
-//! Source: RFC 7677, and MongoDB's driver authentication specification. Passwords are taken as they are: those with
-//! letters outside ASCII would have to be normalized first (SASLprep), and are refused.
+//! Source: RFC 7677, and MongoDB's driver authentication specification. Passwords are taken as they
+//! are: those with letters outside ASCII would have to be normalized first (SASLprep), and are
+//! refused.
 
 use std::fs::File;
 use std::io::Read;

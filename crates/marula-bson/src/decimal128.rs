@@ -9,8 +9,8 @@
 //! 124–111        exponent of the other form, whose coefficient is always too large: zero
 //! ```
 //!
-//! [`Parts`] is the unpacked number. Everything here is exact; arithmetic is not here. Text is in the
-//! module `text`, comparison in `compare`.
+//! [`Parts`] is the unpacked number. Everything here is exact; arithmetic is not here. Text is in
+//! the module `text`, comparison in `compare`.
 
 mod compare;
 mod text;
@@ -140,8 +140,8 @@ impl Decimal128 {
         if number == 0.0 {
             return Self::pack(number.is_sign_negative(), 0, 0);
         }
-        // Standard formatting rounds the exact value; 15 digits fit a coefficient and the exponent of a
-        // double fits a decimal, so the text always parses.
+        // Standard formatting rounds the exact value; 15 digits fit a coefficient and the exponent
+        // of a double fits a decimal, so the text always parses.
         Self::parse(format!("{number:.14e}").as_bytes())
             .expect("a double with 15 digits is a decimal128")
     }
@@ -199,7 +199,8 @@ impl Decimal128 {
     }
 }
 
-/// The integer part of `coefficient × 10^exponent` and whether a fraction is left; `None` from 10^38 on.
+/// The integer part of `coefficient × 10^exponent` and whether a fraction is left; `None` from
+/// 10^38 on.
 pub(crate) fn split(coefficient: u128, exponent: i32) -> Option<(u128, bool)> {
     if coefficient == 0 {
         return Some((0, false));

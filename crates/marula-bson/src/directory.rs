@@ -1,7 +1,8 @@
 //! The directory of a record: where the fields of its document begin.
 //!
-//! To find a field in BSON is to pass every field before it, and each step waits for the memory that says how long
-//! the last field was. A large document therefore gets, when it is stored, a short table in front of it:
+//! To find a field in BSON is to pass every field before it, and each step waits for the memory
+//! that says how long the last field was. A large document therefore gets, when it is stored, a
+//! short table in front of it:
 //!
 //! ```text
 //! field     bytes        content
@@ -13,10 +14,12 @@
 //! document  …            BSON
 //! ```
 //!
-//! Looking a name up is a search for one byte among the hashes, and a walk of at most three fields from the anchor
-//! before each hit. A scan that looks at one field of a page of 2.6 KB so reads four lines of memory, not forty.
+//! Looking a name up is a search for one byte among the hashes, and a walk of at most three fields
+//! from the anchor before each hit. A scan that looks at one field of a page of 2.6 KB so reads
+//! four lines of memory, not forty.
 //!
-//! A document has a directory or has none; every reader takes both. A [`Doc`](crate::Doc) hides which it is.
+//! A document has a directory or has none; every reader takes both. A [`Doc`](crate::Doc) hides
+//! which it is.
 
 use crate::doc::Iter;
 use crate::{Doc, RawValue, prefetch};
@@ -75,7 +78,8 @@ impl<'a> Directory<'a> {
             if element.name != name {
                 return None;
             }
-            // Whoever reads the records of a block one behind the other asks for the same field of the next.
+            // Whoever reads the records of a block one behind the other asks for the same field of
+            // the next.
             let size = HEAD_BYTES + self.hashes.len() + self.anchors.len() + self.document.len();
             prefetch::line_of(element.value.bytes(), size);
             prefetch::line_of(self.document, size + start);
@@ -90,7 +94,8 @@ pub fn write_record(doc: Doc<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(doc.as_bytes());
 }
 
-/// Makes a document what is stored: puts a directory in front of it where one pays. `scratch` is room for that.
+/// Makes a document what is stored: puts a directory in front of it where one pays. `scratch` is
+/// room for that.
 pub fn make_record(document: &mut Vec<u8>, scratch: &mut Vec<u8>) {
     scratch.clear();
     append_directory(Doc::trusted(document), scratch);
@@ -109,7 +114,8 @@ pub fn is_sound(doc: Doc<'_>) -> bool {
     stored == doc.as_bytes() || stored == wanted
 }
 
-/// Appends the directory of `doc`; nothing where the document, or the number of its fields, is too small or too large.
+/// Appends the directory of `doc`; nothing where the document, or the number of its fields, is too
+/// small or too large.
 fn append_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
     if !(DOCUMENT_BYTES_MIN..=DOCUMENT_BYTES_MAX).contains(&doc.as_bytes().len()) {
         return;

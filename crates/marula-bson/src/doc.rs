@@ -50,8 +50,9 @@ impl<'a> Doc<'a> {
     /// The document with no fields.
     pub const EMPTY: Doc<'static> = Doc(EMPTY);
 
-    /// Views bytes that were validated before (by `validate`, or because Marula wrote them) as a document. They
-    /// may be a [record](crate::directory) with its directory, whose fields are found sooner.
+    /// Views bytes that were validated before (by `validate`, or because Marula wrote them) as a
+    /// document. They may be a [record](crate::directory) with its directory, whose fields are
+    /// found sooner.
     ///
     /// Every accessor is safe on any bytes: where the shape is broken, iteration ends.
     #[inline]
@@ -119,10 +120,12 @@ impl<'a> Doc<'a> {
         let mut rest = self.elements_bytes();
         let mut passed = 0;
         loop {
-            // A load whose value nobody waits for: it brings what is a few fields ahead from memory meanwhile.
+            // A load whose value nobody waits for: it brings what is a few fields ahead from memory
+            // meanwhile.
             std::hint::black_box(rest.get(AHEAD).copied());
             let front = Front::read(rest)?;
-            // The length and the first byte tell most names apart without a call that compares them.
+            // The length and the first byte tell most names apart without a call that compares
+            // them.
             if front.name_size == name.len()
                 && name.first().is_none_or(|first| front.after_tag.first() == Some(first))
                 && front.after_tag.starts_with(name)

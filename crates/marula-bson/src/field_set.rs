@@ -1,7 +1,8 @@
 //! Some fields of a document, found in one walk.
 //!
-//! Who needs a few fields of a large document, and several times, takes them out first: what is left fits the
-//! processor's cache, and each later look-up is short. Who needs each of them once asks for all at once.
+//! Who needs a few fields of a large document, and several times, takes them out first: what is
+//! left fits the processor's cache, and each later look-up is short. Who needs each of them once
+//! asks for all at once.
 
 use crate::doc::AHEAD;
 use crate::nul::find_nul;
@@ -76,7 +77,8 @@ impl FieldSet {
         });
     }
 
-    /// Puts the value of each field into `found`, at the place of its name; what is not there is left as it is.
+    /// Puts the value of each field into `found`, at the place of its name; what is not there is
+    /// left as it is.
     #[inline]
     pub fn find<'a>(&self, doc: Doc<'a>, found: &mut [Option<RawValue<'a>>]) {
         self.walk(doc.elements_bytes(), |place, _, value| {
@@ -86,8 +88,8 @@ impl FieldSet {
         });
     }
 
-    /// Shows `take` the place of the name, the bytes and the value of each element of the set. Where the bytes are broken
-    /// the walk ends, as it does in a look-up.
+    /// Shows `take` the place of the name, the bytes and the value of each element of the set.
+    /// Where the bytes are broken the walk ends, as it does in a look-up.
     #[inline]
     fn walk<'a>(&self, elements: &'a [u8], take: impl FnMut(usize, &'a [u8], RawValue<'a>)) {
         let _ = self.walk_elements(elements, take);
@@ -103,7 +105,8 @@ impl FieldSet {
         let mut wanted = (1_u64 << self.names.len()) - 1;
         while wanted != 0 {
             let (&tag, after_tag) = rest.split_first()?;
-            // A load whose value nobody waits for: it brings what is a few fields ahead from memory meanwhile.
+            // A load whose value nobody waits for: it brings what is a few fields ahead from memory
+            // meanwhile.
             std::hint::black_box(rest.get(AHEAD).copied());
             let kind = Type::from_tag(tag)?;
             let name_size = find_nul(after_tag)?;

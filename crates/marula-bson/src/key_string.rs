@@ -1,14 +1,15 @@
 //! Key strings: bytes that compare as the values do.
 //!
-//! The law: `order::compare(a, b)` is the byte order of the keys of `a` and `b`, and for tuples the order of their
-//! first difference, a descending part having all its bytes inverted. The encoding of a value is never a prefix
-//! of another's, so keys concatenate, and anything (a record id) may follow. All keys whose tuple starts with
-//! given values are those that start with the bytes of these values: a range from before them begins at the
-//! bytes themselves, a range behind them at [`successor`] of the bytes.
+//! The law: `order::compare(a, b)` is the byte order of the keys of `a` and `b`, and for tuples the
+//! order of their first difference, a descending part having all its bytes inverted. The encoding
+//! of a value is never a prefix of another's, so keys concatenate, and anything (a record id) may
+//! follow. All keys whose tuple starts with given values are those that start with the bytes of
+//! these values: a range from before them begins at the bytes themselves, a range behind them at
+//! [`successor`] of the bytes.
 //!
-//! A key folds what compares equal: the four number types, −0, the digits of a decimal, symbols. *Type bits*,
-//! kept beside the key, hold what was folded, so that [`KeyStringReader`] gives the exact value back. They are
-//! empty for the usual types.
+//! A key folds what compares equal: the four number types, −0, the digits of a decimal, symbols.
+//! *Type bits*, kept beside the key, hold what was folded, so that [`KeyStringReader`] gives the
+//! exact value back. They are empty for the usual types.
 //!
 //! ```text
 //! type           tag          what follows (numbers big-endian)
@@ -80,7 +81,8 @@ mod tag {
     pub(super) const MAX_KEY: u8 = 0xF0;
 }
 
-/// Appends the key of one ascending value to `key`, without type bits: enough to look up and to bound.
+/// Appends the key of one ascending value to `key`, without type bits: enough to look up and to
+/// bound.
 #[inline]
 pub fn encode_value(value: Value<'_>, collator: Option<&dyn Collator>, key: &mut Vec<u8>) {
     Encoder { key, type_bits: None, collator }.value(value, 0);

@@ -3,8 +3,8 @@
 //! A document has one representation, its bytes. [`Doc`] borrows them, [`DocBuf`] owns them,
 //! [`Value`] is one decoded value that still borrows from them. Nothing here builds a tree.
 //!
-//! Bytes that come from a client pass [`validate`](mod@validate) once; after that the views rely on their shape
-//! and stop early, without a panic, where it is broken after all.
+//! Bytes that come from a client pass [`validate`](mod@validate) once; after that the views rely on
+//! their shape and stop early, without a panic, where it is broken after all.
 //!
 //! This crate knows no collections, no input or output, and no ICU: a collator is handed in.
 //! Start with [`doc`](mod@doc), then [`value`], then [`writer`].

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct ObjectId([u8; 12]);
 
 impl ObjectId {
-    /// Makes an id for the moment `unix_seconds`, unique in this process and very likely everywhere.
+    /// Makes an id for the moment `unix_seconds`, unique in this process and very likely
+    /// everywhere.
     pub fn generate(unix_seconds: u32) -> Self {
         static PROCESS: OnceLock<[u8; 5]> = OnceLock::new();
         static COUNTER: OnceLock<AtomicU32> = OnceLock::new();

@@ -1,9 +1,9 @@
 //! The order and equality of BSON values, as sorts, comparisons, groups and indexes see them.
 //!
-//! Values are ordered by [`canonical_class`] first; within a class, numbers of the four types by their
-//! exact value (NaN lowest, −0 equal to 0), strings and symbols by bytes or collator, documents field by
-//! field, arrays element by element, binary data by length, subtype, bytes. [`hash`] agrees with
-//! [`equal`]; [`key_string`](crate::key_string) has the same order in bytes.
+//! Values are ordered by [`canonical_class`] first; within a class, numbers of the four types by
+//! their exact value (NaN lowest, −0 equal to 0), strings and symbols by bytes or collator,
+//! documents field by field, arrays element by element, binary data by length, subtype, bytes.
+//! [`hash`] agrees with [`equal`]; [`key_string`](crate::key_string) has the same order in bytes.
 
 use std::cmp::Ordering;
 use std::hash::Hasher;
@@ -11,7 +11,8 @@ use std::hash::Hasher;
 use crate::value::{LONG_END, exact_i64_of_double};
 use crate::{Binary, Decimal128, Doc, RawValue, Type, Value};
 
-/// Compares strings by the rules of a language; ICU stands behind it, which this crate does not know.
+/// Compares strings by the rules of a language; ICU stands behind it, which this crate does not
+/// know.
 pub trait Collator: Send + Sync {
     /// Compares two strings.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
@@ -25,8 +26,8 @@ const DEPTH_MAX: u32 = 256;
 
 /// The place of a type among the types: values of a lower class come first, whatever they are.
 ///
-/// Source: manual "Comparison/Sort Order"; the order of undefined and null, of date and timestamp and
-/// of the JavaScript types as mongod 6.0 sorts them.
+/// Source: manual "Comparison/Sort Order"; the order of undefined and null, of date and timestamp
+/// and of the JavaScript types as mongod 6.0 sorts them.
 #[inline]
 pub const fn canonical_class(kind: Type) -> u8 {
     match kind {
@@ -72,7 +73,8 @@ pub fn equal(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>) -> boo
     compare_at(a, b, collator, 0).is_eq()
 }
 
-/// Compares two values that are not decoded. Without a collator, equal bytes of one type need no decoding.
+/// Compares two values that are not decoded. Without a collator, equal bytes of one type need no
+/// decoding.
 pub fn compare_raw(a: RawValue<'_>, b: RawValue<'_>, collator: Option<&dyn Collator>) -> Ordering {
     if a == b {
         return Ordering::Equal;
@@ -314,8 +316,8 @@ fn hash_double(number: f64, hasher: &mut impl Hasher) {
 fn hash_decimal(number: Decimal128, hasher: &mut impl Hasher) {
     match number.to_exact_i64() {
         Some(integer) => hasher.write_i64(integer),
-        // A decimal outside i64 or with a fraction may round to an integer; it equals no integer then,
-        // so the bits are as good as any, and an equal double has these bits.
+        // A decimal outside i64 or with a fraction may round to an integer; it equals no integer
+        // then, so the bits are as good as any, and an equal double has these bits.
         None if number.is_nan() => hasher.write_u64(f64::NAN.to_bits()),
         None => hasher.write_u64(number.to_f64().to_bits()),
     }

@@ -1,8 +1,9 @@
 //! Dotted field paths, split once, and what they reach in a document.
 //!
-//! A [`FieldPath`] is its parts. [`FieldPath::walk`] shows what a query condition on the path sees: every
-//! *leaf*, through arrays of documents, and every branch where the path ends too early as *missing*.
-//! Nothing is copied. How an index and a sort see a path differs, and is [`FieldPath::keys`].
+//! A [`FieldPath`] is its parts. [`FieldPath::walk`] shows what a query condition on the path sees:
+//! every *leaf*, through arrays of documents, and every branch where the path ends too early as
+//! *missing*. Nothing is copied. How an index and a sort see a path differs, and is
+//! [`FieldPath::keys`].
 
 mod finder;
 mod keys;
@@ -35,12 +36,13 @@ pub struct FieldPath {
 pub struct Leaf<'a> {
     /// The value at the end of the path; `None` where the path ends too early.
     pub value: Option<RawValue<'a>>,
-    /// Whether, if the value is an array, a condition is tried on its elements too (and on the array
-    /// itself). It is not when the last part of the path chose it out of an array by its index.
+    /// Whether, if the value is an array, a condition is tried on its elements too (and on the
+    /// array itself). It is not when the last part of the path chose it out of an array by its
+    /// index.
     pub expands: bool,
-    /// The index, in the outermost array that was passed without naming an index, of the element that
-    /// this leaf is in. The positional operator `$` means it; when there is none, `$` means the index of the
-    /// matching element within an expanding leaf.
+    /// The index, in the outermost array that was passed without naming an index, of the element
+    /// that this leaf is in. The positional operator `$` means it; when there is none, `$` means
+    /// the index of the matching element within an expanding leaf.
     pub outer_index: Option<usize>,
 }
 
@@ -70,8 +72,8 @@ impl FieldPath {
 
     /// The field of `doc` that the path starts with.
     ///
-    /// The same as looking it up by name; but who asks many documents, as a scan does, finds out sooner that a
-    /// large one does not have it.
+    /// The same as looking it up by name; but who asks many documents, as a scan does, finds out
+    /// sooner that a large one does not have it.
     #[inline]
     pub fn first_field<'a>(&self, doc: Doc<'a>) -> Option<RawValue<'a>> {
         let name = self.first();
@@ -104,14 +106,16 @@ impl FieldPath {
 
     /// Shows `visit` every leaf that a query condition on the path sees, until it breaks.
     ///
-    /// - In a document, a part is a field name. A field that is not there, or is a scalar while parts remain,
-    ///   is one missing leaf.
-    /// - In an array with parts remaining, every element that is a document is entered with the same
-    ///   parts (so a number is a field name there), and the element whose index the next part is, is entered
-    ///   with the part consumed: a leaf that does not expand if it was the last part, else a document or an
-    ///   array to go on in. Other elements (scalars, arrays whose index was not named) are passed over and
-    ///   are not missing: `{"a.b": null}` does not match `{a: []}` nor `{a: [1]}`, but does `{a: [{}]}`.
-    /// - A leaf that is an array is shown once; where it `expands`, the caller tries its elements as well.
+    /// - In a document, a part is a field name. A field that is not there, or is a scalar while
+    ///   parts remain, is one missing leaf.
+    /// - In an array with parts remaining, every element that is a document is entered with the
+    ///   same parts (so a number is a field name there), and the element whose index the next part
+    ///   is, is entered with the part consumed: a leaf that does not expand if it was the last
+    ///   part, else a document or an array to go on in. Other elements (scalars, arrays whose index
+    ///   was not named) are passed over and are not missing: `{"a.b": null}` does not match
+    ///   `{a: []}` nor `{a: [1]}`, but does `{a: [{}]}`.
+    /// - A leaf that is an array is shown once; where it `expands`, the caller tries its elements
+    ///   as well.
     /// - An empty last part at an array is the array itself, expanding.
     ///
     /// Source: mongod 6.0, asked over documents of these shapes.
@@ -124,7 +128,8 @@ impl FieldPath {
         walk_doc(doc, tail, None, 0, &mut visit)
     }
 
-    /// Like [`FieldPath::walk`], with the elements of expanding arrays shown too, before their array.
+    /// Like [`FieldPath::walk`], with the elements of expanding arrays shown too, before their
+    /// array.
     ///
     /// `visit` answers whether to stop; the result is whether it did.
     pub fn any_value<'a>(

@@ -1,7 +1,7 @@
 //! Values as MongoDB's error messages print them: `{ a: 1, b: "x", c: ObjectId('…') }`.
 //!
-//! This is the `Display` of [`Doc`], [`Element`] and [`Value`]. Nothing is escaped, long strings, code and
-//! binary data are cut, and bytes that are not UTF-8 print as replacement characters.
+//! This is the `Display` of [`Doc`], [`Element`] and [`Value`]. Nothing is escaped, long strings,
+//! code and binary data are cut, and bytes that are not UTF-8 print as replacement characters.
 //!
 //! Source: mongod 6.0, the duplicate-key message of every type.
 

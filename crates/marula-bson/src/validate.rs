@@ -1,11 +1,12 @@
 //! Checking that bytes from a client are a well-formed document.
 //!
-//! [`validate`] runs once over every document that comes in; all other code relies on it. It checks lengths,
-//! terminators, type tags, boolean bytes and nesting, as mongod does, and no more: text need not be UTF-8,
-//! names may repeat, array names may be anything. [`Malformed`] is the message that mongod answers.
+//! [`validate`] runs once over every document that comes in; all other code relies on it. It checks
+//! lengths, terminators, type tags, boolean bytes and nesting, as mongod does, and no more: text
+//! need not be UTF-8, names may repeat, array names may be anything. [`Malformed`] is the message
+//! that mongod answers.
 //!
-//! As in mongod, elements are read one after the other up to the end of the outermost document, and a nested
-//! document must end where its length said.
+//! As in mongod, elements are read one after the other up to the end of the outermost document, and
+//! a nested document must end where its length said.
 
 use std::fmt;
 
@@ -19,7 +20,8 @@ use crate::{BStr, ByteSlice, Doc, Type};
 pub struct Limits {
     /// The most bytes of the document.
     pub bytes_max: usize,
-    /// How many documents may be inside one another, below the outermost. Code with scope counts twice.
+    /// How many documents may be inside one another, below the outermost. Code with scope counts
+    /// twice.
     pub depth_max: u32,
 }
 
@@ -189,7 +191,8 @@ struct Broken<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// Checks elements up to and with the NUL that ends their document, which must leave `end` bytes.
+    /// Checks elements up to and with the NUL that ends their document, which must leave `end`
+    /// bytes.
     ///
     /// `last_name` is what a fault before the first name is attributed to.
     fn elements(
@@ -311,7 +314,8 @@ impl<'a> Check<'a> {
         read_length(self.rest)
     }
 
-    /// Takes as many bytes as the length in front says, and `extra` for the length itself and what goes with it.
+    /// Takes as many bytes as the length in front says, and `extra` for the length itself and what
+    /// goes with it.
     fn take_sized(&mut self, extra: usize) -> Result<&'a [u8], Fault> {
         let length = self.length().ok_or(Fault::ValuePastEnd)?;
         self.take(length.checked_add(extra).ok_or(Fault::ValuePastEnd)?)

@@ -114,8 +114,8 @@ pub struct Binary<'a> {
 
 /// One decoded value that borrows from its document's bytes.
 ///
-/// `PartialEq` is identity of type and content (a double 1.0 is not an int 1); the order and equality
-/// of the query language are in [`order`](crate::order).
+/// `PartialEq` is identity of type and content (a double 1.0 is not an int 1); the order and
+/// equality of the query language are in [`order`](crate::order).
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub enum Value<'a> {
@@ -312,7 +312,8 @@ pub fn exact_i64_of_double(number: f64) -> Option<i64> {
     None
 }
 
-/// A double with up to 16 significant digits, as C's `%.16g` prints it: `5`, `0.1`, `1e+16`, `nan`, `-inf`.
+/// A double with up to 16 significant digits, as C's `%.16g` prints it: `5`, `0.1`, `1e+16`, `nan`,
+/// `-inf`.
 pub fn double_text(number: f64) -> String {
     const DIGITS: usize = 16;
     if !number.is_finite() {
@@ -351,7 +352,8 @@ impl<'a> RawValue<'a> {
         RawValue { kind, bytes }
     }
 
-    /// Cuts the value of type `kind` that starts at the front of `bytes`; `None` where they are too short.
+    /// Cuts the value of type `kind` that starts at the front of `bytes`; `None` where they are too
+    /// short.
     pub fn read(kind: Type, bytes: &'a [u8]) -> Option<Self> {
         let size = value_size(kind, bytes)?;
         Some(RawValue { kind, bytes: bytes.get(..size)? })
@@ -367,7 +369,8 @@ impl<'a> RawValue<'a> {
         self.bytes
     }
 
-    /// Decodes the value. Bytes that are too short for their type, which validation excludes, read as null.
+    /// Decodes the value. Bytes that are too short for their type, which validation excludes, read
+    /// as null.
     #[inline]
     pub fn get(self) -> Value<'a> {
         self.decode().unwrap_or(Value::Null)
@@ -489,8 +492,8 @@ pub(crate) static FIXED_SIZES: [u8; 256] = {
     sizes
 };
 
-/// The size in bytes of the value of type `kind` at the front of `bytes`; `None` where they are too short to tell.
-/// The result may exceed `bytes`: the caller cuts with a check.
+/// The size in bytes of the value of type `kind` at the front of `bytes`; `None` where they are too
+/// short to tell. The result may exceed `bytes`: the caller cuts with a check.
 #[inline(always)]
 pub(crate) fn value_size(kind: Type, bytes: &[u8]) -> Option<usize> {
     Some(match kind {

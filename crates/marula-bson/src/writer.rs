@@ -1,8 +1,8 @@
 //! Writing documents straight into a byte buffer, each byte once.
 //!
-//! A [`DocWriter`] reserves the length, appends elements, and patches the length when it is finished;
-//! a nested writer borrows its parent, so that the compiler keeps them in order. The [`doc!`](crate::doc!)
-//! macro writes a literal document.
+//! A [`DocWriter`] reserves the length, appends elements, and patches the length when it is
+//! finished; a nested writer borrows its parent, so that the compiler keeps them in order. The
+//! [`doc!`](crate::doc!) macro writes a literal document.
 
 use crate::{Doc, DocBuf, RawValue, Type, Value};
 
@@ -37,7 +37,8 @@ impl<'b> DocWriter<'b> {
         self
     }
 
-    /// Appends a field whose value `write` encodes itself, answering its type: `None` takes the field back.
+    /// Appends a field whose value `write` encodes itself, answering its type: `None` takes the
+    /// field back.
     pub(crate) fn append_with(
         &mut self,
         name: &[u8],
@@ -81,7 +82,8 @@ impl<'b> DocWriter<'b> {
         self.out.len() - self.start
     }
 
-    /// The bytes in the buffer that it writes into: those of the documents around it are counted too.
+    /// The bytes in the buffer that it writes into: those of the documents around it are counted
+    /// too.
     pub fn buffered(&self) -> usize {
         self.out.len()
     }
@@ -142,7 +144,8 @@ impl<'b> ArrayWriter<'b> {
         self
     }
 
-    /// Appends an element that `write` encodes itself: `write` must append exactly one value of type `kind`.
+    /// Appends an element that `write` encodes itself: `write` must append exactly one value of
+    /// type `kind`.
     pub fn push_with(&mut self, kind: Type, write: impl FnOnce(&mut Vec<u8>)) {
         self.next_name(kind);
         write(self.doc.out);

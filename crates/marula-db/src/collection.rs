@@ -1,8 +1,8 @@
 //! A collection: its documents and its indexes in the store.
 //!
-//! Readers take the collection's [`State`] (options and indexes) once and work on it; writers hold the
-//! collection shared while they write, so that a change of the state (a new index, a drop) waits for them
-//! and they see it afterwards.
+//! Readers take the collection's [`State`] (options and indexes) once and work on it; writers hold
+//! the collection shared while they write, so that a change of the state (a new index, a drop)
+//! waits for them and they see it afterwards.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -110,8 +110,8 @@ pub struct Collection {
     count: AtomicI64,
     size_bytes: AtomicI64,
     last_record_id: AtomicI64,
-    /// Held by inserts into a capped collection: they are one after the other, since each may remove the
-    /// oldest documents.
+    /// Held by inserts into a capped collection: they are one after the other, since each may
+    /// remove the oldest documents.
     pub(crate) capped: Mutex<()>,
     /// Of a collection of buckets: which of them take more measurements.
     open_buckets: OnceLock<OpenBuckets>,
@@ -227,8 +227,8 @@ impl Collection {
         self.namespace.read().clone()
     }
 
-    /// What the layer above remembers of this collection, as long as it lives: made when it is first asked for.
-    /// There is one such layer; `None` where another type was asked for before.
+    /// What the layer above remembers of this collection, as long as it lives: made when it is
+    /// first asked for. There is one such layer; `None` where another type was asked for before.
     pub fn memory<T: Any + Send + Sync + Default>(&self) -> Option<Arc<T>> {
         let memory = self.memory.get_or_init(|| Arc::new(T::default()));
         Arc::downcast(memory.clone()).ok()
@@ -349,7 +349,8 @@ impl Collection {
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
 
-    /// Fails where an index has been dropped: a walk that begins, or goes on, would miss what is being cleared.
+    /// Fails where an index has been dropped: a walk that begins, or goes on, would miss what is
+    /// being cleared.
     ///
     /// Errors: `index_dropped`.
     pub fn check_index(&self, index: &Index) -> Result<()> {
@@ -377,13 +378,14 @@ impl Collection {
         Ok(EntryCursor { cursor, index, shape: self.shape, key: Vec::new() })
     }
 
-    /// How many times documents have come in; take it before reading, and give it to [`Collection::on_insert`].
+    /// How many times documents have come in; take it before reading, and give it to
+    /// [`Collection::on_insert`].
     pub fn arrivals(&self) -> Arrivals {
         Arrivals(self.arrivals.load(Ordering::SeqCst))
     }
 
-    /// Calls `listener` once, when documents come in after `seen` was taken, or the collection goes away: at once
-    /// when they have already. After `until` it may be forgotten.
+    /// Calls `listener` once, when documents come in after `seen` was taken, or the collection goes
+    /// away: at once when they have already. After `until` it may be forgotten.
     pub fn on_insert(&self, seen: Arrivals, until: Instant, listener: Listener) {
         let mut listeners = self.listeners.lock();
         if self.arrivals() != seen || self.is_dropped() {
@@ -397,8 +399,8 @@ impl Collection {
         listeners.push((until, listener));
     }
 
-    /// Tells those who wait that documents have come in. The count moves first, so that who takes the lock after it
-    /// sees that it has moved.
+    /// Tells those who wait that documents have come in. The count moves first, so that who takes
+    /// the lock after it sees that it has moved.
     pub(crate) fn tell_listeners(&self) {
         self.arrivals.fetch_add(1, Ordering::SeqCst);
         if self.state().options.capped.is_none() && !self.is_dropped() {
@@ -463,7 +465,8 @@ impl Collection {
 pub struct Documents<'r>(Box<dyn Values + 'r>);
 
 impl Documents<'_> {
-    /// The document of the record at `place`; `None` where there is none, or [`Collection::get`] must be asked.
+    /// The document of the record at `place`; `None` where there is none, or [`Collection::get`]
+    /// must be asked.
     #[inline]
     pub fn get(&self, place: usize) -> Option<Doc<'_>> {
         match self.0.get(place) {
@@ -532,7 +535,8 @@ impl EntryCursor<'_> {
         self.cursor.seek(&self.key).for_client()
     }
 
-    /// Moves on by up to `count` entries that nobody looks at; answers by how many there were: see [`Cursor::pass`].
+    /// Moves on by up to `count` entries that nobody looks at; answers by how many there were: see
+    /// [`Cursor::pass`].
     pub fn pass(&mut self, count: u64) -> Result<u64> {
         self.cursor.pass(count).for_client()
     }

@@ -1,8 +1,8 @@
 //! The operation that this thread carries out: what ends it, and how much it may do here.
 //!
-//! Waiting happens deep inside: for a latch, for the catalogue, for the writers of a collection. Nothing waits there
-//! longer than the operation may take, because every wait asks here; and a thread that others wait for says here how
-//! large a document may be that is looked at on it.
+//! Waiting happens deep inside: for a latch, for the catalogue, for the writers of a collection.
+//! Nothing waits there longer than the operation may take, because every wait asks here; and a
+//! thread that others wait for says here how large a document may be that is looked at on it.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -23,7 +23,8 @@ thread_local! {
 #[must_use]
 pub struct Current(());
 
-/// Notes the operation of this thread: what ends it, where anything does, and the largest document that it looks at here.
+/// Notes the operation of this thread: what ends it, where anything does, and the largest document
+/// that it looks at here.
 pub fn enter(interrupt: Option<Interrupt>, document_bytes_max: usize) -> Current {
     if interrupt.is_some() {
         INTERRUPT.set(interrupt);

@@ -101,7 +101,8 @@ impl Db {
         FeatureVersion::from_byte(self.feature_version.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
-    /// Has commands that are parsed from now on find the language of this release; it is not stored.
+    /// Has commands that are parsed from now on find the language of this release; it is not
+    /// stored.
     pub(crate) fn use_feature_version(&self, version: FeatureVersion) {
         self.feature_version.store(version.to_byte(), Ordering::Relaxed);
     }
@@ -151,8 +152,8 @@ impl Db {
         next(last)
     }
 
-    /// The newest timestamp given out, in the second of `now_ms` or later: a new one where something has been written
-    /// since it was last asked for.
+    /// The newest timestamp given out, in the second of `now_ms` or later: a new one where
+    /// something has been written since it was last asked for.
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
         let stamp = self.store.moment().version;
         if self.told.swap(stamp, Ordering::Relaxed) != stamp {
@@ -162,7 +163,8 @@ impl Db {
         self.timestamp.load(Ordering::Relaxed).max(second | 1)
     }
 
-    /// Has the range of a dropped ident cleared in the background. The store already says that it is to be.
+    /// Has the range of a dropped ident cleared in the background. The store already says that it
+    /// is to be.
     pub(crate) fn sweep(&self, space: Space, ident: Ident) {
         if let Some(sweeper) = &*self.sweeper.lock() {
             // After close() the next start clears it.
@@ -218,7 +220,8 @@ fn clear(store: &dyn Store, space: Space, ident: Ident) -> marula_storage::Resul
     store.drop_range(space, &ident.range())?;
     let mut txn = store.begin();
     if space == Space::Indexes {
-        // The marks of an index whose build did not end; those of one that was dropped went with it.
+        // The marks of an index whose build did not end; those of one that was dropped went with
+        // it.
         txn.clear_range(Space::Catalog, &KeyRange::prefix(&multikey_prefix(ident)));
     }
     txn.delete(Space::Catalog, &keys::dropped(space, ident));

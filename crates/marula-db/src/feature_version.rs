@@ -1,7 +1,8 @@
-//! The feature compatibility version as it is stored: a document of `admin.system.version`, as in mongod.
+//! The feature compatibility version as it is stored: a document of `admin.system.version`, as in
+//! mongod.
 //!
-//! There is none until the version is set for the first time; without one it is 6.0. Only [`Db::set_feature_version`]
-//! makes what stands there count before the next start.
+//! There is none until the version is set for the first time; without one it is 6.0. Only
+//! [`Db::set_feature_version`] makes what stands there count before the next start.
 
 use marula_bson::{Doc, doc};
 use marula_error::Result;
@@ -18,8 +19,8 @@ const COLLECTION: &str = "system.version";
 const ID: &str = "featureCompatibilityVersion";
 
 impl Db {
-    /// Reads the stored version. A document that says none, written by hand, is told of and passed over: it must not
-    /// keep a server from starting.
+    /// Reads the stored version. A document that says none, written by hand, is told of and passed
+    /// over: it must not keep a server from starting.
     pub(crate) fn load_feature_version(&self) -> Result<()> {
         let ns = Namespace::new(DATABASE, COLLECTION)?;
         let Some(stored) = self.stored_document(&ns, ID)? else { return Ok(()) };
@@ -33,7 +34,8 @@ impl Db {
         Ok(())
     }
 
-    /// Stores a version and has it count from now on. Setting the one that counts already writes nothing.
+    /// Stores a version and has it count from now on. Setting the one that counts already writes
+    /// nothing.
     pub fn set_feature_version(&self, version: FeatureVersion, now_ms: i64) -> Result<()> {
         if version == self.feature_version() {
             return Ok(());

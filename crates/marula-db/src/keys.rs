@@ -40,12 +40,12 @@ impl Ident {
 /// Bytes of an ident at the front of a key.
 pub const IDENT_BYTES: usize = 4;
 
-/// The longest record key that is held without an allocation: a record id takes 8 bytes, a clustered
-/// `_id` that is an ObjectId 13.
+/// The longest record key that is held without an allocation: a record id takes 8 bytes, a
+/// clustered `_id` that is an ObjectId 13.
 const INLINE_BYTES: usize = 22;
 
-/// What identifies a document within its collection, as the tail of its key: a record id, or the key
-/// string of its `_id` where the collection is clustered.
+/// What identifies a document within its collection, as the tail of its key: a record id, or the
+/// key string of its `_id` where the collection is clustered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordKey(RecordKeyBytes);
 

@@ -14,7 +14,8 @@ pub enum Class {
     Commands,
 }
 
-/// The ranges up to 2,048 µs are as long as what lies before them, as are those from a second on; between, half as long.
+/// The ranges up to 2,048 µs are as long as what lies before them, as are those from a second on;
+/// between, half as long.
 const RANGES: usize = 51;
 const HALVES_FROM: u64 = 2_048;
 const HALVES_TO: u64 = 1 << 20;
@@ -30,7 +31,8 @@ const fn begins() -> [u64; RANGES] {
     let mut at = 2;
     while at < RANGES {
         let before = begins[at - 1];
-        // A power of two is followed by its half more in the middle, and that one by the next power.
+        // A power of two is followed by its half more in the middle, and that one by the next
+        // power.
         let power = 1_u64 << before.ilog2();
         let is_half = power < HALVES_TO && before >= HALVES_FROM;
         begins[at] = match (is_half, before == power) {

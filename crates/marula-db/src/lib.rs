@@ -1,11 +1,12 @@
 //! Collections over a store: catalogue, documents, indexes, session records.
 //!
 //! Nouns: a [`Db`] is a store opened as a set of databases; a [`Collection`] holds documents by
-//! [`RecordKey`] and keeps its [`Index`]es in step; a [`Unit`] is what one operation reads and writes, a [`WriteOp`] what
-//! one client write brings along.
+//! [`RecordKey`] and keeps its [`Index`]es in step; a [`Unit`] is what one operation reads and
+//! writes, a [`WriteOp`] what one client write brings along.
 //! How documents are *searched* is not known here: that is `marula-plan`'s.
 //!
-//! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. Key layouts are in [`keys`].
+//! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. Key layouts are in
+//! [`keys`].
 
 pub mod build;
 pub mod catalog;

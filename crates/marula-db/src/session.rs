@@ -1,8 +1,10 @@
-//! Records of retryable writes: what each session's newest numbered write has done, statement by statement.
+//! Records of retryable writes: what each session's newest numbered write has done, statement by
+//! statement.
 //!
-//! A driver sends `lsid` and `txnNumber` with a write and, when it hears no answer, the same write again.
-//! The record is committed in the same batch as the data, so that a statement is either done and recorded or
-//! neither, also after a crash; a statement that is recorded is answered, not done again.
+//! A driver sends `lsid` and `txnNumber` with a write and, when it hears no answer, the same write
+//! again. The record is committed in the same batch as the data, so that a statement is either done
+//! and recorded or neither, also after a crash; a statement that is recorded is answered, not done
+//! again.
 //!
 //! ```text
 //! key    0x05 lsid (id, and uid where there is one)
@@ -28,7 +30,8 @@ errors! {
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
 
-/// How long a retry waits for its first attempt before it looks whether it must end; it then waits again.
+/// How long a retry waits for its first attempt before it looks whether it must end; it then waits
+/// again.
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
 /// What a statement did, so that a retry can be answered.
@@ -95,8 +98,8 @@ pub struct Sessions {
     records: Mutex<HashMap<Vec<u8>, Arc<Mutex<SessionRecord>>>>,
 }
 
-/// One numbered write under way. It holds its session's record, so that a retry that arrives while the first
-/// attempt still runs waits for it.
+/// One numbered write under way. It holds its session's record, so that a retry that arrives while
+/// the first attempt still runs waits for it.
 pub struct NumberedWrite {
     key: Vec<u8>,
     number: i64,
@@ -106,7 +109,8 @@ pub struct NumberedWrite {
 }
 
 impl Sessions {
-    /// Starts the write with this number of the session `lsid`; waits for an earlier attempt that still runs.
+    /// Starts the write with this number of the session `lsid`; waits for an earlier attempt that
+    /// still runs.
     ///
     /// Errors: `txn_too_old`.
     pub fn begin(
@@ -133,7 +137,8 @@ impl Sessions {
         Self::begin_locked(record, store, lsid, number, now_ms).map(Some)
     }
 
-    /// The number of the newest write of the session `lsid`; of the one before while that runs, for this does not wait.
+    /// The number of the newest write of the session `lsid`; of the one before while that runs, for
+    /// this does not wait.
     pub fn newest_number(&self, store: &dyn View, lsid: &[u8]) -> Result<Option<i64>> {
         let record = self.records.lock().get(lsid).cloned();
         let known = record.and_then(|record| record.try_lock().and_then(|held| held.txn_number));
@@ -190,7 +195,8 @@ impl Sessions {
             }
         }
         for key in &expired {
-            // The table stays locked, so that no write of this session starts between the check and the removal.
+            // The table stays locked, so that no write of this session starts between the check and
+            // the removal.
             let mut records = self.records.lock();
             let lsid = &key[keys::SESSION_PREFIX.len()..];
             if let Some(record) = records.get(lsid) {
@@ -225,8 +231,8 @@ impl NumberedWrite {
         incomplete_history(statement, self.number)
     }
 
-    /// Adds to `txn` that `statements` are done. They count as done only after [`NumberedWrite::committed`];
-    /// when the commit fails, call [`NumberedWrite::undo`].
+    /// Adds to `txn` that `statements` are done. They count as done only after
+    /// [`NumberedWrite::committed`]; when the commit fails, call [`NumberedWrite::undo`].
     pub fn stage(&mut self, txn: &mut dyn Txn, statements: &[(i32, Done)]) {
         for (statement, done) in statements {
             match self.record.spans.last_mut() {
@@ -249,7 +255,8 @@ impl NumberedWrite {
         txn.put(Space::Catalog, &self.key, &self.encoded);
     }
 
-    /// Takes back what [`NumberedWrite::stage`] noted of `statements`, since they were not committed.
+    /// Takes back what [`NumberedWrite::stage`] noted of `statements`, since they were not
+    /// committed.
     pub fn undo(&mut self, statements: &[(i32, Done)]) {
         for (statement, _) in statements.iter().rev() {
             let Some(last) = self.record.spans.last_mut() else { return };

@@ -1,4 +1,5 @@
-//! Documents in which the server keeps settings of its own: one by its `_id`, in a collection that clients can read.
+//! Documents in which the server keeps settings of its own: one by its `_id`, in a collection that
+//! clients can read.
 
 use marula_bson::{Doc, DocBuf, Value};
 use marula_error::Result;

@@ -1,9 +1,10 @@
 //! Time to live: removing the documents whose date has passed.
 //!
-//! What expires is found through the key strings of dates: in an index with `expireAfterSeconds`, or in the collection
-//! itself where it is clustered. Only dates lie in that range, and an array's earliest date brings its document into
-//! it, so values of other types never expire. Documents go in batches, each a transaction of its own that looks at
-//! every document again; between two batches nothing is held.
+//! What expires is found through the key strings of dates: in an index with `expireAfterSeconds`,
+//! or in the collection itself where it is clustered. Only dates lie in that range, and an array's
+//! earliest date brings its document into it, so values of other types never expire. Documents go
+//! in batches, each a transaction of its own that looks at every document again; between two
+//! batches nothing is held.
 //! Source: manual "TTL Indexes", "Clustered Collections"; edge cases asked of mongod 6.0.
 
 use std::collections::HashSet;
@@ -21,7 +22,8 @@ use crate::time_series::TimeSeries;
 use crate::unit::Unit;
 use crate::write::WriteOp;
 
-/// Documents that one transaction removes: few enough that who waits for one of them does not wait long.
+/// Documents that one transaction removes: few enough that who waits for one of them does not wait
+/// long.
 const BATCH_DOCUMENTS_MAX: usize = 64;
 
 /// By what documents of a collection expire.
@@ -34,8 +36,8 @@ enum Clock {
     Bucket(TimeSeries),
 }
 
-/// Removes the documents of `collection` that have expired at `now_ms`; answers how many. Before each batch `go_on` is
-/// asked.
+/// Removes the documents of `collection` that have expired at `now_ms`; answers how many. Before
+/// each batch `go_on` is asked.
 pub fn expire(
     db: &Db,
     collection: &Collection,
@@ -166,7 +168,8 @@ impl Walk<'_> {
         Ok(deleted)
     }
 
-    /// The records of the next entries; a second entry of a document that is still there is found again and does no harm.
+    /// The records of the next entries; a second entry of a document that is still there is found
+    /// again and does no harm.
     fn next_batch(&mut self) -> Result<Vec<RecordKey>> {
         let store = self.db.store();
         let mut seen = HashSet::new();

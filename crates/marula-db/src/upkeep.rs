@@ -1,4 +1,5 @@
-//! What is asked of the store beside reads and writes: what it can, whether data are on the disk, how much room they take.
+//! What is asked of the store beside reads and writes: what it can, whether data are on the disk,
+//! how much room they take.
 
 use marula_error::Result;
 use marula_storage::{Caps, RangeStats, Space, Stamp};
@@ -28,7 +29,8 @@ impl Db {
         self.store().sync(stamp).for_client()
     }
 
-    /// Calls `done` once [`Db::sync`] of `stamp` would return; for those who must not hold their thread.
+    /// Calls `done` once [`Db::sync`] of `stamp` would return; for those who must not hold their
+    /// thread.
     pub fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(marula_storage::Result<()>) + Send>) {
         self.store().on_sync(stamp, done);
     }
@@ -38,7 +40,8 @@ impl Db {
         self.store().range_stats(space, &ident.range()).for_client()
     }
 
-    /// Rewrites a collection's documents or an index's entries in their most compact form. `go_on` is asked now and then.
+    /// Rewrites a collection's documents or an index's entries in their most compact form. `go_on`
+    /// is asked now and then.
     pub fn compact(
         &self,
         space: Space,

@@ -1,4 +1,5 @@
-//! How often a collection was used since the server was started, by what for, and how long that took: what `top` shows.
+//! How often a collection was used since the server was started, by what for, and how long that
+//! took: what `top` shows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Checking a collection: every document is well formed and has exactly its keys in every index, every
-//! entry leads to a document, and the counters are exact. `validate`, `marula check` and tests call this one.
+//! Checking a collection: every document is well formed and has exactly its keys in every index,
+//! every entry leads to a document, and the counters are exact. `validate`, `marula check` and
+//! tests call this one.
 
 use marula_bson::directory;
 use marula_bson::validate::{Limits, validate as validate_bson};
@@ -49,14 +50,15 @@ impl Report {
     }
 }
 
-/// Checks `collection` as it is at one moment. `go_on` is asked every few hundred documents and ends the
-/// check with its error.
+/// Checks `collection` as it is at one moment. `go_on` is asked every few hundred documents and
+/// ends the check with its error.
 pub fn check(
     db: &Db,
     collection: &Collection,
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Report> {
-    // Shared only until the snapshot stands: state and data are then of one moment, and writers go on.
+    // Shared only until the snapshot stands: state and data are then of one moment, and writers go
+    // on.
     let shared = collection.change()?;
     let state = collection.state();
     let snapshot = db.view().for_client()?;

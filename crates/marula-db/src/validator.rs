@@ -46,8 +46,8 @@ pub fn check_validator(
     Err(document_failed().with_fields(fields.as_doc().elements_bytes().to_vec()))
 }
 
-/// Whether the document matches, conditions being tried in the order of the text: an expression that fails,
-/// fails the validation if it comes first.
+/// Whether the document matches, conditions being tried in the order of the text: an expression
+/// that fails, fails the validation if it comes first.
 fn holds(validator: &Validator, doc: Doc<'_>) -> bool {
     validator.filter.matches_noting_as_written(doc, &mut None).unwrap_or(false)
 }

@@ -1,7 +1,9 @@
-//! What the engine's operations cost, in microseconds of CPU time of the whole process, background work included.
+//! What the engine's operations cost, in microseconds of CPU time of the whole process, background
+//! work included.
 //!
-//! `cargo bench -p marula-embedded` measures; `cargo test` runs the same with tiny inputs. A name as the argument
-//! chooses one measurement. Numbers on two busy cores of a virtual machine differ by a quarter between runs.
+//! `cargo bench -p marula-embedded` measures; `cargo test` runs the same with tiny inputs. A name
+//! as the argument chooses one measurement. Numbers on two busy cores of a virtual machine differ
+//! by a quarter between runs.
 
 use std::fs;
 use std::hint::black_box;
@@ -257,7 +259,8 @@ fn updates(store: &Arc<Embedded>, scale: &Scale) {
     let update = |id: u64| {
         let key = record_key(id);
         let mut txn = store.begin();
-        // On a busy machine a waiter may lose its patience; then it tries again, as every caller does.
+        // On a busy machine a waiter may lose its patience; then it tries again, as every caller
+        // does.
         while txn.guard(&[(Space::Records, &key)]).is_err() {}
         let mut changed = [0; 300];
         store

@@ -9,7 +9,8 @@ use crate::scan::open_cursor;
 /// Wrong lines reported per space: the first ones tell what is the matter.
 const LINES_MAX: usize = 100;
 
-/// Reads every block of every file and every key of every space; answers what is wrong, one line each.
+/// Reads every block of every file and every key of every space; answers what is wrong, one line
+/// each.
 pub(crate) fn check(engine: &Engine) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     wrong.extend(engine.loss.faults.iter().map(|fault| format!("log: {fault}")));

@@ -64,8 +64,8 @@ pub(crate) struct Engine {
 impl Embedded {
     /// Opens the store in a data folder, which is made when it is not there.
     ///
-    /// Errors: `Unavailable` when another process has the folder, or it is not one of Marula's; `Corrupt` when files
-    /// are damaged; `Full` and `Io` for failures of the environment.
+    /// Errors: `Unavailable` when another process has the folder, or it is not one of Marula's;
+    /// `Corrupt` when files are damaged; `Full` and `Io` for failures of the environment.
     pub fn open(options: EmbeddedOptions) -> Result<Embedded> {
         let folder = match options.is_read_only {
             true => Folder::open_to_read(&options.path)?,

@@ -1,7 +1,7 @@
 //! What RocksDB's errors mean to callers of the store.
 //!
-//! RocksDB's C interface reports text, whose first words name the kind; a full disk is told by the operating
-//! system's words behind them.
+//! RocksDB's C interface reports text, whose first words name the kind; a full disk is told by the
+//! operating system's words behind them.
 
 use std::io;
 

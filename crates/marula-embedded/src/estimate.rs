@@ -1,7 +1,8 @@
 //! Estimates of a range's size and where to cut it.
 //!
 //! RocksDB estimates bytes of a range from the tables' indexes. Keys follow from the density of
-//! the files that overlap the range; the list of files is kept until a flush, compaction or ingestion changes it.
+//! the files that overlap the range; the list of files is kept until a flush, compaction or
+//! ingestion changes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -173,8 +174,8 @@ fn ends(engine: &Engine, space: Space, range: &KeyRange) -> Result<Option<(Vec<u
     Ok((first < last).then_some((first, last)))
 }
 
-/// The key in front of which `wanted` bytes of the range lie: the eight bytes behind what `first` and `last` have in
-/// common are searched by halves. `None` when all keys agree in them.
+/// The key in front of which `wanted` bytes of the range lie: the eight bytes behind what `first`
+/// and `last` have in common are searched by halves. `None` when all keys agree in them.
 fn bisect(
     engine: &Engine,
     space: Space,

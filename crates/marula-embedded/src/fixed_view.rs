@@ -1,8 +1,8 @@
 //! Views of one moment.
 //!
-//! RocksDB keeps what a snapshot shows as long as it is there, but for files that are deleted as such. So the views that
-//! are open are counted: a range that is dropped under one of them is hidden by a tombstone alone, and given back by
-//! compactions once the last of them has gone.
+//! RocksDB keeps what a snapshot shows as long as it is there, but for files that are deleted as
+//! such. So the views that are open are counted: a range that is dropped under one of them is
+//! hidden by a tombstone alone, and given back by compactions once the last of them has gone.
 
 use std::sync::Arc;
 
@@ -36,8 +36,9 @@ impl FixedView {
     #[allow(unsafe_code)]
     pub(crate) fn new(store: Arc<Embedded>) -> Self {
         let engine: &Engine = &store.engine;
-        // SAFETY: the engine lives in an `Arc` that `store` owns and never replaces, and `store` is kept beside the
-        // snapshot and dropped after it; the 'static lifetime does not leave this type.
+        // SAFETY: the engine lives in an `Arc` that `store` owns and never replaces, and `store` is
+        // kept beside the snapshot and dropped after it; the 'static lifetime does not leave this
+        // type.
         let engine: &'static Engine = unsafe { &*std::ptr::from_ref(engine) };
         // Counted first: what is dropped from here on stays readable.
         engine.views.lock().count += 1;

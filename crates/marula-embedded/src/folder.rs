@@ -24,11 +24,12 @@ const MARKER: &str = "MARULA";
 /// How long the lock of a folder is waited for.
 const LOCK_WAIT: Duration = Duration::from_millis(400);
 
-/// The version of the layout of folder, keys and records. A change that older programs cannot read raises it.
+/// The version of the layout of folder, keys and records. A change that older programs cannot read
+/// raises it.
 const FORMAT: u32 = 2;
 
-/// The oldest version that this program reads. Opening such a folder marks it as the newest: what is written from
-/// then on, the program that wrote it before would not understand.
+/// The oldest version that this program reads. Opening such a folder marks it as the newest: what
+/// is written from then on, the program that wrote it before would not understand.
 const FORMAT_MIN: u32 = 1;
 
 /// A data folder that this process has locked.
@@ -41,8 +42,9 @@ pub(crate) struct Folder {
 impl Folder {
     /// Makes or opens the data folder at `path` and locks it.
     ///
-    /// Errors: [`Error::Unavailable`] when another process has it, when it holds foreign files or another
-    /// format; [`Error::Io`] when it cannot be read or written; [`Error::Corrupt`] when parts are missing.
+    /// Errors: [`Error::Unavailable`] when another process has it, when it holds foreign files or
+    /// another format; [`Error::Io`] when it cannot be read or written; [`Error::Corrupt`] when
+    /// parts are missing.
     pub(crate) fn open(path: &Path) -> Result<Folder> {
         fs::create_dir_all(path).map_err(|error| failed("create the data folder", path, error))?;
         let marker_path = path.join(MARKER);
@@ -69,7 +71,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Opens the data folder at `path` and locks it, to be read alone: nothing in it is made, changed or removed.
+    /// Opens the data folder at `path` and locks it, to be read alone: nothing in it is made,
+    /// changed or removed.
     ///
     /// Errors: as [`Folder::open`]; [`Error::Unavailable`] too when it holds no store.
     pub(crate) fn open_to_read(path: &Path) -> Result<Folder> {
@@ -110,7 +113,8 @@ impl Folder {
         self.path.join("ingest")
     }
 
-    /// A store that has lost its `CURRENT` file would be taken for a new one, and its files removed.
+    /// A store that has lost its `CURRENT` file would be taken for a new one, and its files
+    /// removed.
     fn check_store(&self) -> Result<()> {
         let store = self.store();
         let entries = match fs::read_dir(&store) {
@@ -173,8 +177,8 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks the marker, with a little patience: a process that ends, or one that this process is just starting and that
-/// has inherited the file for a moment, lets go of it soon.
+/// Locks the marker, with a little patience: a process that ends, or one that this process is just
+/// starting and that has inherited the file for a moment, lets go of it soon.
 fn lock(marker: &File, path: &Path) -> Result<()> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {

@@ -1,7 +1,8 @@
 //! What RocksDB tells on its own: background errors, stalls, its log.
 //!
-//! After an error in the background RocksDB refuses writes and goes on reading. [`Health`] keeps that error, for
-//! the log, the statistics and the sync thread, which tries to resume once the cause may be gone.
+//! After an error in the background RocksDB refuses writes and goes on reading. [`Health`] keeps
+//! that error, for the log, the statistics and the sync thread, which tries to resume once the
+//! cause may be gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -103,7 +104,8 @@ impl EventListener for Listener {
         _: &BackgroundErrorStatus,
         is_automatic: &mut bool,
     ) {
-        // The sync thread resumes. As long as RocksDB waits for room by itself, writes that it holds back wait with it.
+        // The sync thread resumes. As long as RocksDB waits for room by itself, writes that it
+        // holds back wait with it.
         *is_automatic = false;
     }
 
@@ -114,7 +116,8 @@ impl EventListener for Listener {
     }
 }
 
-/// Sends RocksDB's log to ours. RocksDB warns of much that is routine; what it drops from a damaged log is not.
+/// Sends RocksDB's log to ours. RocksDB warns of much that is routine; what it drops from a damaged
+/// log is not.
 pub(crate) fn logger() -> InfoLogger {
     InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| {
         let text = text.trim_end();
@@ -127,7 +130,8 @@ pub(crate) fn logger() -> InfoLogger {
     })
 }
 
-/// Whether a warning says that recovery cut something off the log. What background work meets is told as its error.
+/// Whether a warning says that recovery cut something off the log. What background work meets is
+/// told as its error.
 fn is_loss(text: &str) -> bool {
     let is_background = text.contains("ompaction") || text.contains("error_handler");
     !is_background && says_loss(text)

@@ -1,8 +1,10 @@
-//! Looks through RocksDB's log before RocksDB does, which would cut it off where it is damaged and go on.
+//! Looks through RocksDB's log before RocksDB does, which would cut it off where it is damaged and
+//! go on.
 //!
-//! After a crash of the process the log ends where the last write was cut short; after a power failure what was not
-//! synced may be damaged too. Damage before that is a loss of what was acknowledged, and is told. [`Synced`] is the
-//! sequence number of the last sync, kept in a file of its own.
+//! After a crash of the process the log ends where the last write was cut short; after a power
+//! failure what was not synced may be damaged too. Damage before that is a loss of what was
+//! acknowledged, and is told. [`Synced`] is the sequence number of the last sync, kept in a file of
+//! its own.
 //!
 //! ```text
 //! log file   blocks of 32,768 bytes; a record does not cross the end of a block; fewer than 7 bytes at its end are unused
@@ -34,7 +36,8 @@ pub(crate) struct Damage {
     pub(crate) bytes: u64,
     /// Writes after the damage that can be read, and are not replayed all the same.
     pub(crate) later_writes: u64,
-    /// Whether it is what a process leaves that ended as it wrote: the last file just ends in a write.
+    /// Whether it is what a process leaves that ended as it wrote: the last file just ends in a
+    /// write.
     pub(crate) is_cut_short: bool,
 }
 
@@ -199,7 +202,8 @@ pub(crate) fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
     (checksum.rotate_right(15).wrapping_add(0xA282_EAD8) == stored).then_some((kind, payload))
 }
 
-/// Whether a record at the start of `bytes`, which end a block of `block_bytes`, would reach beyond the end of the file.
+/// Whether a record at the start of `bytes`, which end a block of `block_bytes`, would reach beyond
+/// the end of the file.
 fn is_longer(bytes: &[u8], block_bytes: usize) -> bool {
     let length = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
     block_bytes < BLOCK_BYTES && HEADER_BYTES + length > bytes.len()
@@ -218,8 +222,9 @@ fn last_sequence(payload: &[u8]) -> Option<u64> {
 /// <folder>/SYNCED   "synced 00000000000000000042 7f3a9c01\n": the number, and the CRC-32C of its digits
 /// ```
 ///
-/// It is written after each sync and not synced itself. So it is exact after a crash of the process; after a power
-/// failure it may be some seconds old, and less is known to be lost then than is.
+/// It is written after each sync and not synced itself. So it is exact after a crash of the
+/// process; after a power failure it may be some seconds old, and less is known to be lost then
+/// than is.
 #[derive(Debug)]
 pub(crate) struct Synced {
     file: File,

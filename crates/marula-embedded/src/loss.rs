@@ -27,7 +27,8 @@ pub(crate) struct Loss {
 
 /// Looks at the log of a folder before it is opened.
 ///
-/// Errors: `Corrupt` when it has lost what was acknowledged and the options do not allow for it; `Io`.
+/// Errors: `Corrupt` when it has lost what was acknowledged and the options do not allow for it;
+/// `Io`.
 pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
     let mut faults = Vec::new();
     let synced = match Synced::read(folder.path()) {
@@ -87,9 +88,11 @@ fn say(damage: &Damage) -> String {
     )
 }
 
-/// The newest sequence number of a store, of its files and of the log as far as it is replayed. Nothing is changed.
+/// The newest sequence number of a store, of its files and of the log as far as it is replayed.
+/// Nothing is changed.
 fn newest(folder: &Folder, scan: &LogScan) -> Result<u64> {
-    // What is in files may be newer than what the log still holds, but not than a log that is damaged.
+    // What is in files may be newer than what the log still holds, but not than a log that is
+    // damaged.
     if scan.damage.as_ref().is_some_and(|damage| damage.later_writes > 0) {
         return Ok(scan.last_sequence);
     }

@@ -1,8 +1,9 @@
 //! Looks through RocksDB's list of tables, its manifest, before RocksDB does.
 //!
-//! RocksDB takes what it does not understand in it for the end of a list that a crash cut short, goes on with fewer tables and
-//! removes the others; some damage it never gets past. Each entry has a checksum, in the format of the log
-//! ([`log_scan`](crate::log_scan)): only the last one may be cut short.
+//! RocksDB takes what it does not understand in it for the end of a list that a crash cut short,
+//! goes on with fewer tables and removes the others; some damage it never gets past. Each entry has
+//! a checksum, in the format of the log ([`log_scan`](crate::log_scan)): only the last one may be
+//! cut short.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +34,8 @@ pub(crate) fn check(store: &Path) -> Result<()> {
     }
 }
 
-/// The byte at which a list is damaged. One that just ends in an entry, as a crash leaves it, is not.
+/// The byte at which a list is damaged. One that just ends in an entry, as a crash leaves it, is
+/// not.
 fn damage(list: &[u8]) -> Option<usize> {
     let mut start = 0;
     for block in list.chunks(BLOCK_BYTES) {
@@ -50,13 +52,15 @@ fn damage(list: &[u8]) -> Option<usize> {
     None
 }
 
-/// The bytes of the entry at the start of `bytes`, or of this part of it, behind its header; `None` where it is not whole.
+/// The bytes of the entry at the start of `bytes`, or of this part of it, behind its header; `None`
+/// where it is not whole.
 fn entry(bytes: &[u8]) -> Option<usize> {
     let (kind, payload) = record(bytes)?;
     (WHOLE..=LAST).contains(&kind).then_some(payload.len())
 }
 
-/// Whether the end of a list is what a crash leaves: the beginning of an entry, with nothing but zeros behind it.
+/// Whether the end of a list is what a crash leaves: the beginning of an entry, with nothing but
+/// zeros behind it.
 fn is_cut_short(rest: &[u8]) -> bool {
     if rest.iter().all(|&byte| byte == 0) {
         return true;
@@ -66,7 +70,8 @@ fn is_cut_short(rest: &[u8]) -> bool {
     if !(WHOLE..=LAST).contains(&kind) || HEADER_BYTES + length <= rest.len() {
         return false;
     }
-    // An entry that is whole but for its length, or one with others behind it, was written to its end.
+    // An entry that is whole but for its length, or one with others behind it, was written to its
+    // end.
     let mut mended = rest.to_vec();
     let ends = HEADER_BYTES..=rest.len();
     let is_whole = ends.into_iter().any(|end| {

@@ -1,8 +1,8 @@
 //! Looking up several keys at once.
 //!
-//! RocksDB's multi-get looks at each memtable and file once for all keys of a batch, and shares what it finds out of
-//! neighbours. The values stay in their pinned blocks. They lie far apart in memory: while one is looked at, the next is
-//! fetched ahead.
+//! RocksDB's multi-get looks at each memtable and file once for all keys of a batch, and shares
+//! what it finds out of neighbours. The values stay in their pinned blocks. They lie far apart in
+//! memory: while one is looked at, the next is fetched ahead.
 
 use std::sync::Arc;
 
@@ -43,11 +43,12 @@ enum Place {
     Kept(Arc<[u8]>),
 }
 
-/// A key to look up in RocksDB, its place among all that were asked for, and whether its value is worth keeping.
+/// A key to look up in RocksDB, its place among all that were asked for, and whether its value is
+/// worth keeping.
 type Missing<'k> = (&'k [u8], usize, Option<Ticket>);
 
-/// Looks up several keys as they were at `moment`, which `options` name: of records, those that the cache of records does not
-/// have.
+/// Looks up several keys as they were at `moment`, which `options` name: of records, those that the
+/// cache of records does not have.
 pub(crate) fn get_many_at<'r>(
     engine: &'r Engine,
     (moment, options): (u64, &ReadOptions),
@@ -58,7 +59,8 @@ pub(crate) fn get_many_at<'r>(
     get_many(engine, options, space, keys, &ask)
 }
 
-/// Looks up the newest values of several keys: of records, those that the cache of records does not have.
+/// Looks up the newest values of several keys: of records, those that the cache of records does not
+/// have.
 pub(crate) fn get_many_newest<'r>(
     engine: &'r Engine,
     space: Space,
@@ -93,7 +95,8 @@ fn get_many<'r>(
     look_up(engine, options, space, missing, places)
 }
 
-/// Looks up what is missing, all at once and in the order of the keys, and notes in `places` where it is.
+/// Looks up what is missing, all at once and in the order of the keys, and notes in `places` where
+/// it is.
 fn look_up<'r>(
     engine: &'r Engine,
     options: &ReadOptions,

@@ -1,7 +1,8 @@
 //! RocksDB with the column family of each space at hand.
 //!
-//! RocksDB finds a column family by its name, in a table that is hashed. Every key that is read or written would pay for
-//! that, several times in a write; so each is looked up once, when the database is opened.
+//! RocksDB finds a column family by its name, in a table that is hashed. Every key that is read or
+//! written would pay for that, several times in a write; so each is looked up once, when the
+//! database is opened.
 
 use std::ops::Deref;
 

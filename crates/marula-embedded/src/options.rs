@@ -1,7 +1,7 @@
 //! How a store is opened, and how RocksDB is tuned.
 //!
-//! Measured with `cargo bench -p marula-embedded` on two busy cores of a virtual machine (RocksDB 11.12; CPU µs
-//! of the whole process with background work; differences under a quarter are noise):
+//! Measured with `cargo bench -p marula-embedded` on two busy cores of a virtual machine (RocksDB
+//! 11.12; CPU µs of the whole process with background work; differences under a quarter are noise):
 //!
 //! | | µs |
 //! | --- | --- |
@@ -16,23 +16,27 @@
 //! | snapshot | 0.07 |
 //!
 //! What was tried:
-//! - LZ4 takes its default level. A level set for ZSTD holds for LZ4 too and makes it LZ4HC: the load took 18 µs.
-//!   Loads in key order are moved down the levels without a rewrite, for the levels' compression is the same until
-//!   there are gigabytes.
+//! - LZ4 takes its default level. A level set for ZSTD holds for LZ4 too and makes it LZ4HC: the
+//!   load took 18 µs. Loads in key order are moved down the levels without a rewrite, for the
+//!   levels' compression is the same until there are gigabytes.
 //! - Batches of a bulk load are kept by their thread: 1.2 µs per document less.
 //! - A bloom filter over the memtable: updates and gets the same, inserts 10% dearer. Off.
-//! - Blocks of 4 or 8 KB, restart interval 16, a hash index in blocks, LRU in place of the clock cache, pipelined
-//!   writes, no concurrent memtable writes: no difference beyond noise.
-//! - Blocks of records of 16, 32 and 64 KB, 100,000 documents of 2.6 KB, the least of 14 turns in turn: a scan 98, 81 and 67
-//!   ms; 9,091 scattered documents 51, 50 and 44; 500 neighbours 1.04, 0.95 and 1.07. Each block that is entered waits for
-//!   memory half a dozen times. 32: a look-up of one small document that is not in the cache reads all of its block.
+//! - Blocks of 4 or 8 KB, restart interval 16, a hash index in blocks, LRU in place of the clock
+//!   cache, pipelined writes, no concurrent memtable writes: no difference beyond noise.
+//! - Blocks of records of 16, 32 and 64 KB, 100,000 documents of 2.6 KB, the least of 14 turns in
+//!   turn: a scan 98, 81 and 67 ms; 9,091 scattered documents 51, 50 and 44; 500 neighbours 1.04,
+//!   0.95 and 1.07. Each block that is entered waits for memory half a dozen times. 32: a look-up
+//!   of one small document that is not in the cache reads all of its block.
 //! - A hash index in blocks of records, restart intervals of 1 and 4: the same.
-//! - Memtables that have settled are flushed (`settle.rs`): a count of 9,091 index entries went from 2.1 to 1.2 ms.
-//! - Keys apart from values in the blocks of records, whose documents a search for a key would step across: look-ups
-//!   5 to 12% cheaper, scans the same. On. For index entries, small themselves, RocksDB advises against it.
-//! - Multi-get of 32 records in key order: a fifth to a third less than single gets where records lie near each other,
-//!   5% for random ones. On top of it, search paths of the memtable kept from key to key
-//!   (`memtable_batch_lookup_optimization`) and interpolation search in the tables' indexes: no difference beyond noise.
+//! - Memtables that have settled are flushed (`settle.rs`): a count of 9,091 index entries went
+//!   from 2.1 to 1.2 ms.
+//! - Keys apart from values in the blocks of records, whose documents a search for a key would step
+//!   across: look-ups 5 to 12% cheaper, scans the same. On. For index entries, small themselves,
+//!   RocksDB advises against it.
+//! - Multi-get of 32 records in key order: a fifth to a third less than single gets where records
+//!   lie near each other, 5% for random ones. On top of it, search paths of the memtable kept from
+//!   key to key (`memtable_batch_lookup_optimization`) and interpolation search in the tables'
+//!   indexes: no difference beyond noise.
 
 use std::fs;
 use std::path::PathBuf;
@@ -81,7 +85,8 @@ const MB: usize = 1 << 20;
 /// Which part of the cache is for records that are looked up one by one: a fourth.
 const RECORDS_SHARE: usize = 4;
 
-/// Below this cache size the tables' indexes and filters count towards the cache, so that memory stays bounded.
+/// Below this cache size the tables' indexes and filters count towards the cache, so that memory
+/// stays bounded.
 const CACHE_BYTES_TINY: usize = 64 * MB;
 
 /// The log kept for spaces that are written rarely, before they are flushed to let it go. It bounds
@@ -92,7 +97,8 @@ const WAL_BYTES_MAX: u64 = 512 << 20;
 /// adding to it dear.
 const COUNTER_MERGES_MAX: usize = 16;
 
-/// How long RocksDB looks for blocks of a file that is gone in the cache: until fewer than one in twenty are there.
+/// How long RocksDB looks for blocks of a file that is gone in the cache: until fewer than one in
+/// twenty are there.
 const UNCACHE_AGGRESSIVENESS: u32 = 300;
 
 impl EmbeddedOptions {
@@ -129,7 +135,8 @@ impl EmbeddedOptions {
         options.set_max_background_jobs(self.background_jobs as i32);
         options.set_max_subcompactions(1);
         options.set_max_open_files(open_files_max());
-        // A prefix of what was acknowledged survives damage at the end of the log; the logger tells of it.
+        // A prefix of what was acknowledged survives damage at the end of the log; the logger tells
+        // of it.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         options.set_recycle_log_file_num(0);
         options.set_max_total_wal_size(WAL_BYTES_MAX);
@@ -165,7 +172,8 @@ impl EmbeddedOptions {
         options.set_level_zero_file_num_compaction_trigger(4);
         options.set_max_bytes_for_level_base(4 * self.memtable_bytes as u64);
         options.set_target_file_size_base(self.memtable_bytes.max(16 * MB) as u64);
-        // The first level, and those that data reach before there are gigabytes of them, are cheap to write.
+        // The first level, and those that data reach before there are gigabytes of them, are cheap
+        // to write.
         options.set_compression_per_level(&[
             DBCompressionType::Lz4,
             DBCompressionType::Lz4,
@@ -175,20 +183,22 @@ impl EmbeddedOptions {
         // The built-in operator adds 8 little-endian bytes, wrapping: the same for i64.
         options.set_uint64add_merge_operator();
         options.set_max_successive_merges(COUNTER_MERGES_MAX);
-        // Without this the limit holds only while the counter's last value is in memory or cache. Once the data outgrow
-        // the cache it is not: every write would then walk all merges since the last flush, in vain, and go on.
+        // Without this the limit holds only while the counter's last value is in memory or cache.
+        // Once the data outgrow the cache it is not: every write would then walk all merges since
+        // the last flush, in vain, and go on.
         options.set_strict_max_successive_merges(true);
         // A record is looked up when an index knows it: a filter on the last level never says no.
         options.set_optimize_filters_for_hits(space == Space::Records);
-        // Blocks of a file that a compaction has replaced leave the cache with it: nobody asks for them again, and the blocks
-        // of the new file find their memory, which the kernel need not clear.
+        // Blocks of a file that a compaction has replaced leave the cache with it: nobody asks for
+        // them again, and the blocks of the new file find their memory, which the kernel need not
+        // clear.
         options.set_uncache_aggressiveness(UNCACHE_AGGRESSIVENESS);
         options.set_block_based_table_factory(&self.table(space, cache));
         options
     }
 
-    /// The options of files that are ingested into a space: cheap to write, like what is flushed. The compactions that
-    /// come to them compress them as their level asks.
+    /// The options of files that are ingested into a space: cheap to write, like what is flushed.
+    /// The compactions that come to them compress them as their level asks.
     pub(crate) fn ingested(&self, space: Space, cache: &Cache) -> Options {
         let mut options = self.space(space, cache);
         options.set_compression_per_level(&[DBCompressionType::Lz4]);
@@ -203,11 +213,12 @@ impl EmbeddedOptions {
             Space::Catalog | Space::Indexes => 16 << 10,
         });
         table.set_block_restart_interval(8);
-        // The keys of a block lie side by side, not a document apart: searching one touches a line or two of memory.
+        // The keys of a block lie side by side, not a document apart: searching one touches a line
+        // or two of memory.
         table.set_separate_key_value_in_data_block(space == Space::Records);
         table.set_bloom_filter(10.0, false);
-        // RocksDB asks for what a cursor comes to next whether the cache has it or not: 4% of a scan of cached blocks. The
-        // system sees which reads follow one another by itself.
+        // RocksDB asks for what a cursor comes to next whether the cache has it or not: 4% of a
+        // scan of cached blocks. The system sees which reads follow one another by itself.
         table.set_max_auto_readahead_size(0);
         let is_tiny = self.cache_bytes < CACHE_BYTES_TINY;
         table.set_cache_index_and_filter_blocks(is_tiny);
@@ -231,7 +242,8 @@ fn default_cache_bytes(memory_bytes: u64) -> usize {
     usize::try_from(half).unwrap_or(usize::MAX).max(256 * MB)
 }
 
-/// The memory of the machine, or of the container or the process where that is less; 1 GB when nothing can be told.
+/// The memory of the machine, or of the container or the process where that is less; 1 GB when
+/// nothing can be told.
 pub fn memory_bytes() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,7 +1,8 @@
 //! Telling the processor what a scan reads next.
 //!
-//! Entries of a block lie behind one another. A scan of large documents jumps from the head of one to the head of
-//! the next, further than the processor foresees by itself, and would wait for memory at each.
+//! Entries of a block lie behind one another. A scan of large documents jumps from the head of one
+//! to the head of the next, further than the processor foresees by itself, and would wait for
+//! memory at each.
 
 /// Cache lines that are fetched: the head of the next entry, where its first fields are.
 #[cfg(target_arch = "x86_64")]
@@ -18,8 +19,8 @@ pub(crate) fn behind(value: &[u8]) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let end = value.as_ptr_range().end;
         for line in 0..LINES {
-            // SAFETY: a prefetch is a hint: it changes nothing that the program can see, and an address that
-            // cannot be read is passed over.
+            // SAFETY: a prefetch is a hint: it changes nothing that the program can see, and an
+            // address that cannot be read is passed over.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(end.wrapping_add(line * LINE_BYTES).cast()) };
         }
     }
@@ -27,7 +28,8 @@ pub(crate) fn behind(value: &[u8]) {
     let _ = value;
 }
 
-/// Lines of a value that are worth fetching ahead; behind them the processor has seen which way it goes.
+/// Lines of a value that are worth fetching ahead; behind them the processor has seen which way it
+/// goes.
 #[cfg(target_arch = "x86_64")]
 const WHOLE_LINES_MAX: usize = 44;
 

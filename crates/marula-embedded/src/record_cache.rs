@@ -1,17 +1,19 @@
 //! Records that are read one by one, kept unpacked.
 //!
-//! A look-up in RocksDB goes through the memtables, a file's index, the cache of blocks and a search in a block; each of
-//! these waits for memory. A record that was read before lies here under its key, and costs one look. Where data outgrow
-//! memory it also holds more of what is wanted: a record is kept alone, a block with all its neighbours.
+//! A look-up in RocksDB goes through the memtables, a file's index, the cache of blocks and a
+//! search in a block; each of these waits for memory. A record that was read before lies here under
+//! its key, and costs one look. Where data outgrow memory it also holds more of what is wanted: a
+//! record is kept alone, a block with all its neighbours.
 //!
-//! **What is here is what the store says.** A commit takes the records that it writes out before it becomes visible and
-//! lets them in again after it: each key belongs to a [`Gate`], which a writer shuts, and whoever has read a record
-//! meanwhile, or before, finds that the gate has moved and does not keep it. So a record that is found here is the newest,
-//! and was so since a sequence number that it carries: a view of an earlier moment asks RocksDB.
+//! **What is here is what the store says.** A commit takes the records that it writes out before it
+//! becomes visible and lets them in again after it: each key belongs to a [`Gate`], which a writer
+//! shuts, and whoever has read a record meanwhile, or before, finds that the gate has moved and
+//! does not keep it. So a record that is found here is the newest, and was so since a sequence
+//! number that it carries: a view of an earlier moment asks RocksDB.
 //!
-//! **Not everything is kept**, but what is asked for twice within a while: copying what is read once costs more than
-//! reading it. A record that is rewritten each time it is read would be copied for nothing, too: it is kept when it is read
-//! twice between two writes. Scans pass by.
+//! **Not everything is kept**, but what is asked for twice within a while: copying what is read
+//! once costs more than reading it. A record that is rewritten each time it is read would be copied
+//! for nothing, too: it is kept when it is read twice between two writes. Scans pass by.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -22,13 +24,15 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-/// Keys of up to so many bytes can be kept: those of all collections but clustered ones with long ids.
+/// Keys of up to so many bytes can be kept: those of all collections but clustered ones with long
+/// ids.
 const NAME_BYTES_MAX: usize = 31;
 
 /// A larger record is not kept: one of them would push out hundreds.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
-/// What keeping a record costs beside its bytes: its name, its places in the tables and lists, and the allocation.
+/// What keeping a record costs beside its bytes: its name, its places in the tables and lists, and
+/// the allocation.
 const OVERHEAD_BYTES: u64 = 128;
 
 /// How large records are taken to be when the tables are made.
@@ -37,7 +41,8 @@ const RECORD_BYTES_GUESSED: usize = 2048;
 /// Gates; a power of two.
 const GATES: usize = 256;
 
-/// At least, and at most, of so many keys the last reading is remembered: of some more than can be kept.
+/// At least, and at most, of so many keys the last reading is remembered: of some more than can be
+/// kept.
 const HINTS: (usize, usize) = (1 << 14, 1 << 22);
 
 /// The key of a record.
@@ -178,11 +183,13 @@ impl RecordCache {
             }
             gate.version
         };
-        // Asked for behind the gate: nothing has written the record since, as long as the gate stays as it is.
+        // Asked for behind the gate: nothing has written the record since, as long as the gate
+        // stays as it is.
         Some(Ticket { name, gate, version, since: newest() })
     }
 
-    /// Whether a record that is not here should be, now that it is asked for: whether it was before, within a while.
+    /// Whether a record that is not here should be, now that it is asked for: whether it was
+    /// before, within a while.
     fn is_worth(&self, hash: u64) -> bool {
         let is_second = self.forget_reading(hash);
         if !is_second {
@@ -207,15 +214,16 @@ impl RecordCache {
             return;
         }
         let kept = Kept { since: ticket.since, bytes: Arc::from(bytes) };
-        // The gate is held while the record goes in: a writer who comes then finds it there, and takes it out.
+        // The gate is held while the record goes in: a writer who comes then finds it there, and
+        // takes it out.
         let gate = self.gates[ticket.gate].lock();
         if gate.writers == 0 && gate.version == ticket.version {
             self.records.insert(ticket.name, kept);
         }
     }
 
-    /// Takes records out and keeps them out until what this answers is dropped: before they are written. Of `ranges`, all
-    /// that lie in them.
+    /// Takes records out and keeps them out until what this answers is dropped: before they are
+    /// written. Of `ranges`, all that lie in them.
     pub(crate) fn overtake<'c>(&'c self, names: &'c [Name], ranges: &[KeyRange]) -> Overtaken<'c> {
         let is_all = !ranges.is_empty();
         if is_all {
@@ -286,8 +294,8 @@ fn open(gate: &Mutex<Gate>) {
     gate.lock().writers -= 1;
 }
 
-/// What tells that a record was asked for which is not here: some bits of its key's hash, never zero. Others overwrite it,
-/// so that it is forgotten after a while.
+/// What tells that a record was asked for which is not here: some bits of its key's hash, never
+/// zero. Others overwrite it, so that it is forgotten after a while.
 fn hint(hash: u64) -> u16 {
     (hash >> 48) as u16 | 1
 }

@@ -15,11 +15,13 @@ pub(crate) struct EmbeddedCursor<'r> {
     range: KeyRange,
     direction: Direction,
     position: Position,
-    /// Where the key and the value lie that the iterator stands on, asked once for each: asking costs a call through two
-    /// layers of RocksDB. Nothing where `position` is not [`Position::On`].
+    /// Where the key and the value lie that the iterator stands on, asked once for each: asking
+    /// costs a call through two layers of RocksDB. Nothing where `position` is not
+    /// [`Position::On`].
     key: *const [u8],
     value: *const [u8],
-    /// Whether entries are large and most often lie behind one another, so that the next is worth fetching ahead.
+    /// Whether entries are large and most often lie behind one another, so that the next is worth
+    /// fetching ahead.
     fetches_ahead: bool,
 }
 
@@ -143,8 +145,9 @@ impl Cursor for EmbeddedCursor<'_> {
     #[allow(unsafe_code)]
     fn key(&self) -> &[u8] {
         assert!(self.position == Position::On, "the cursor stands on a key");
-        // SAFETY: the iterator showed these bytes when it came here, and they stay as they are until it moves; it moves
-        // only through `&mut self`, which then settles anew, and it lives as long as the cursor.
+        // SAFETY: the iterator showed these bytes when it came here, and they stay as they are
+        // until it moves; it moves only through `&mut self`, which then settles anew, and it lives
+        // as long as the cursor.
         unsafe { &*self.key }
     }
 

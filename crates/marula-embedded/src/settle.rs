@@ -1,9 +1,10 @@
 //! Moving what was written from memory to files once writes have become few.
 //!
-//! A look-up or a step of a scan in RocksDB's memtable waits for memory at each level of a skip list; in a file's
-//! blocks, keys lie side by side. A store that was loaded and is now read would pay for that until the next load fills
-//! the memtable. So a memtable of more than a few keys that has all but stopped growing is flushed. The log is let go
-//! with it, so that a restart has little to replay.
+//! A look-up or a step of a scan in RocksDB's memtable waits for memory at each level of a skip
+//! list; in a file's blocks, keys lie side by side. A store that was loaded and is now read would
+//! pay for that until the next load fills the memtable. So a memtable of more than a few keys that
+//! has all but stopped growing is flushed. The log is let go with it, so that a restart has little
+//! to replay.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A memtable with fewer keys fits the processor's caches: looking there is as quick as in a file.
 const KEYS_MIN: u64 = 4096;
 
-/// A memtable has all but stopped growing when it grows by less than this part of it between two looks. Whatever the
-/// rate of the writes, they then fill files no more often than every minute.
+/// A memtable has all but stopped growing when it grows by less than this part of it between two
+/// looks. Whatever the rate of the writes, they then fill files no more often than every minute.
 const GROWTH_PART: u64 = 64;
 
 /// What was seen of the memtables at the last look.
@@ -51,7 +52,8 @@ impl Settle {
             }
             let mut options = FlushOptions::new();
             options.set_wait(false);
-            // Whoever writes meanwhile has room: a memtable is handed over as one that is full would be.
+            // Whoever writes meanwhile has room: a memtable is handed over as one that is full
+            // would be.
             options.set_allow_write_stall(true);
             if let Err(cause) = engine.db.flush_cf_opt(column, &options) {
                 debug!("{space:?} cannot be flushed now: {cause}");

@@ -1,7 +1,7 @@
 //! The engine's counters, for `serverStatus` and metrics.
 //!
-//! Each is a row of one of the tables below: a name as users see it, and where the number comes from. RocksDB's own
-//! tickers are off: they cost a few percent of every read.
+//! Each is a row of one of the tables below: a name as users see it, and where the number comes
+//! from. RocksDB's own tickers are off: they cost a few percent of every read.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;

@@ -1,9 +1,10 @@
 //! Group durability: one thread that syncs the log for all who wait.
 //!
-//! A commit has handed its log to the operating system; a *sync* makes it survive a power failure. The thread
-//! syncs when somebody waits, and otherwise at least every interval when there is something new. All
-//! who asked before a sync started are answered by it. The same thread tries to resume writing after a background error,
-//! such as a full disk, and has memtables flushed that have settled.
+//! A commit has handed its log to the operating system; a *sync* makes it survive a power failure.
+//! The thread syncs when somebody waits, and otherwise at least every interval when there is
+//! something new. All who asked before a sync started are answered by it. The same thread tries to
+//! resume writing after a background error, such as a full disk, and has memtables flushed that
+//! have settled.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -187,7 +188,8 @@ impl Shared {
             Err(cause) if is_full(cause.as_ref()) || cause.kind() == ErrorKind::Busy => {
                 debug!("writing cannot go on yet: {cause}");
             }
-            // Only room is waited for: what else went wrong may have left a file that nobody knows the end of.
+            // Only room is waited for: what else went wrong may have left a file that nobody knows
+            // the end of.
             Err(cause) => self.engine.health.stays_failed(&cause),
         }
     }

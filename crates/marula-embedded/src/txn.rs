@@ -1,6 +1,7 @@
 //! Transactions: a write batch, the latches of what it guards, and one write to RocksDB.
 //!
-//! A thread keeps a few emptied batches, so that a small transaction allocates its box and nothing else.
+//! A thread keeps a few emptied batches, so that a small transaction allocates its box and nothing
+//! else.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::record_cache::Name;
 /// Bytes of a batch that holds nothing: its sequence number and count.
 const BATCH_HEADER_BYTES: usize = 12;
 
-/// A larger batch is not kept: a thread must not hold much memory for ever. A thousand documents of a bulk load fit;
-/// growing their batch afresh each time would copy them twice.
+/// A larger batch is not kept: a thread must not hold much memory for ever. A thousand documents of
+/// a bulk load fit; growing their batch afresh each time would copy them twice.
 const KEPT_BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Batches that a thread keeps; more only serve threads with many transactions open at once.
@@ -32,7 +33,8 @@ pub(crate) struct EmbeddedTxn<'s> {
     /// What it decides by, where that is not the newest state.
     since: Option<&'s dyn View>,
     batch: WriteBatch,
-    /// The records that are written, as far as a cache could have them, and the ranges of records that are cleared.
+    /// The records that are written, as far as a cache could have them, and the ranges of records
+    /// that are cleared.
     names: Vec<Name>,
     cleared: Vec<KeyRange>,
     // Behind the batch: the latches are let go after the write.

@@ -82,8 +82,8 @@ impl Drop for SortedFiles {
     }
 }
 
-/// Removes a range: whole files at once unless views of earlier moments show them, the rest by a range tombstone that
-/// compactions carry out.
+/// Removes a range: whole files at once unless views of earlier moments show them, the rest by a
+/// range tombstone that compactions carry out.
 pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Result<()> {
     if range.start >= range.end {
         return Ok(());
@@ -120,8 +120,8 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
     Ok(())
 }
 
-/// A key below `end` and above all that is likely stored below it. RocksDB deletes files up to a key that it includes,
-/// and `end` itself is somebody else's.
+/// A key below `end` and above all that is likely stored below it. RocksDB deletes files up to a
+/// key that it includes, and `end` itself is somebody else's.
 fn below(end: &[u8]) -> Vec<u8> {
     let mut key = end.to_vec();
     match key.pop() {

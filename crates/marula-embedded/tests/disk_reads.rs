@@ -1,4 +1,5 @@
-//! What a point read costs once the data are ten times the cache: reads of files, counted by the operating system.
+//! What a point read costs once the data are ten times the cache: reads of files, counted by the
+//! operating system.
 
 use std::fs;
 
@@ -69,7 +70,8 @@ fn a_read_of_a_key_costs_one_block_and_of_none_almost_nothing() {
         let (blocks, found) = blocks_read(&store, space, 0);
         println!("{space:?}: {blocks} blocks for {found} keys");
         assert_eq!(found, READS);
-        // Nine of ten keys are not in the cache; filters are wrong once in a hundred for each level without the key.
+        // Nine of ten keys are not in the cache; filters are wrong once in a hundred for each level
+        // without the key.
         assert!(
             blocks >= READS / 2,
             "{blocks} blocks for {READS} keys of {space:?}: are they counted?"

@@ -1,4 +1,5 @@
-//! Every byte of a small store damaged in turn: what is read is an error or what was written, never less, never more.
+//! Every byte of a small store damaged in turn: what is read is an error or what was written, never
+//! less, never more.
 
 use std::fs;
 use std::path::{Path, PathBuf};

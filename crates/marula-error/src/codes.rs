@@ -1,4 +1,5 @@
-//! MongoDB's error codes: number, `codeName`, and the categories that the driver specifications name.
+//! MongoDB's error codes: number, `codeName`, and the categories that the driver specifications
+//! name.
 //!
 //! Source: the manual's "Error Codes" page, the recorded answers of a real server, and the driver
 //! specifications "Retryable Writes" and "Server Discovery and Monitoring" for the categories.

@@ -62,7 +62,8 @@ impl Error {
         self
     }
 
-    /// Sets the BSON elements (no length prefix, no terminator) that the reply carries beside `code`.
+    /// Sets the BSON elements (no length prefix, no terminator) that the reply carries beside
+    /// `code`.
     #[must_use]
     pub fn with_fields(mut self, elements: Vec<u8>) -> Self {
         self.0.fields = elements;

@@ -1,8 +1,8 @@
 //! The vocabulary of failure: MongoDB's error codes and the one error type that a client sees.
 //!
 //! An [`Error`] is exactly what a reply shows: `code`, `codeName`, `errmsg`, `errorLabels` and the
-//! fields some errors add (`keyPattern`, `keyValue`, `errInfo`). Modules raise errors through rows of
-//! the [`errors!`] macro, so that a module's failures read as a table.
+//! fields some errors add (`keyPattern`, `keyValue`, `errInfo`). Modules raise errors through rows
+//! of the [`errors!`] macro, so that a module's failures read as a table.
 //!
 //! This crate knows nothing else of Marula. Start with [`codes`].
 

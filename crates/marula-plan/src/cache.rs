@@ -1,9 +1,10 @@
-//! The plan cache: which plan has won for queries of one shape, as mongod's classic engine keeps it.
+//! The plan cache: which plan has won for queries of one shape, as mongod's classic engine keeps
+//! it.
 //!
-//! An entry is made *inactive* by the first trial. Once another trial needs no more units of work than the entry has, it
-//! becomes *active*, and queries of its shape take its plan untried. A trial that needs more doubles what the entry
-//! allows. An active plan that comes to need ten times the work is tried anew. Everything is forgotten when the
-//! collection's indexes or options change.
+//! An entry is made *inactive* by the first trial. Once another trial needs no more units of work
+//! than the entry has, it becomes *active*, and queries of its shape take its plan untried. A trial
+//! that needs more doubles what the entry allows. An active plan that comes to need ten times the
+//! work is tried anew. Everything is forgotten when the collection's indexes or options change.
 //! Source: manual "Query Plans"; numbers as `$planCacheStats` of mongod 6.0 shows them.
 
 use std::collections::HashMap;
@@ -43,7 +44,8 @@ pub struct PlanCache {
     entries: Mutex<HashMap<Shape, Entry>>,
     /// The index filters.
     pub filters: IndexFilters,
-    /// How many microseconds queries took last, by their shapes: those that share a place guess each other's.
+    /// How many microseconds queries took last, by their shapes: those that share a place guess
+    /// each other's.
     took: [AtomicU32; TOOK],
 }
 

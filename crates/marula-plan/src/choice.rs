@@ -1,8 +1,9 @@
 //! Choosing one of several plans.
 //!
-//! A query with one plan is not held up. Of several plans, one that leads to at most a few documents of a unique index
-//! is taken as it is. Otherwise the plan that the [`cache`](crate::cache) has for the query's shape is taken, or all are
-//! tried ([`crate::trial`]) and the cache is told. The branches of an `$or` choose one by one.
+//! A query with one plan is not held up. Of several plans, one that leads to at most a few
+//! documents of a unique index is taken as it is. Otherwise the plan that the
+//! [`cache`](crate::cache) has for the query's shape is taken, or all are tried ([`crate::trial`])
+//! and the cache is told. The branches of an `$or` choose one by one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -26,8 +27,9 @@ errors! {
     natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
 }
 
-/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. Answers `None` where the
-/// plan takes more than `patience`, or cannot be known without a trial for which there is none.
+/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. Answers
+/// `None` where the plan takes more than `patience`, or cannot be known without a trial for which
+/// there is none.
 ///
 /// Errors: as of [`planner::plan`] and [`trial::run`].
 pub fn choose(
@@ -78,8 +80,8 @@ pub fn choose(
     Ok(admit(plan, query, Some(shape), patience, (&cache, &state)))
 }
 
-/// The plan that gives only the first document of each group, where one may and there is one. Why there is none, planning
-/// the whole tells.
+/// The plan that gives only the first document of each group, where one may and there is one. Why
+/// there is none, planning the whole tells.
 fn first_of_each(state: &State, query: &Query) -> Option<Plan> {
     planner::plan_first_of_each(state, query).ok().flatten()
 }
@@ -125,7 +127,8 @@ enum Chosen {
     Unknown,
 }
 
-/// Chooses a plan for each branch of an `$or`. Without a memory nothing is remembered and nothing known is relied on.
+/// Chooses a plan for each branch of an `$or`. Without a memory nothing is remembered and nothing
+/// known is relied on.
 ///
 /// Errors: as of [`trial::run`].
 fn choose_branches(
@@ -167,7 +170,8 @@ fn choose_branches(
     Ok(plan.map_or(Chosen::Whole, |plan| Chosen::Plan(Box::new(plan))))
 }
 
-/// Chooses one of several plans of a branch; `None` where it takes a trial for which there is no time.
+/// Chooses one of several plans of a branch; `None` where it takes a trial for which there is no
+/// time.
 fn choose_branch(
     unit: Unit<'_>,
     collection: &Collection,
@@ -200,7 +204,8 @@ fn choose_branch(
     Ok(Some(trial.winner))
 }
 
-/// Tries the plans of a query whose cached plan has come to cost too much; answers the one that wins now.
+/// Tries the plans of a query whose cached plan has come to cost too much; answers the one that
+/// wins now.
 ///
 /// Errors: as of [`choose`].
 pub(crate) fn replan(
@@ -240,7 +245,8 @@ fn try_all(
 
 /// The plans for a query, in mongod's order.
 ///
-/// Errors: as of [`planner::plans`], with what was asked, of `check_ways`, `no_indexed_plan` and [`clustered::check_direction`].
+/// Errors: as of [`planner::plans`], with what was asked, of `check_ways`, `no_indexed_plan` and
+/// [`clustered::check_direction`].
 fn plans_of(
     unit: Unit<'_>,
     collection: &Collection,
@@ -265,7 +271,8 @@ fn plans_of(
     Ok(plans)
 }
 
-/// Whether it is not allowed that the filter is tried on every document. What the server keeps for itself may be walked.
+/// Whether it is not allowed that the filter is tried on every document. What the server keeps for
+/// itself may be walked.
 fn must_use_indexes(
     unit: Unit<'_>,
     collection: &Collection,
@@ -293,8 +300,8 @@ fn check_ways(query: &Query, wording: &Wording<'_>) -> Result<()> {
     }
 }
 
-/// Whether a plan walks a collection. A walk over a part of a clustered one is let through where nothing is done on top of it, be
-/// it only to take one document.
+/// Whether a plan walks a collection. A walk over a part of a clustered one is let through where
+/// nothing is done on top of it, be it only to take one document.
 fn scans(plan: &Plan, wording: &Wording<'_>) -> bool {
     let is_bounded = |scan: &Collscan| scan.records.as_ref().is_some_and(ClusteredScan::is_bounded);
     match &plan.root.stage {
@@ -321,8 +328,8 @@ impl Choice {
     }
 }
 
-/// As [`choose`], with all that was considered; `see` is told of each document of a trial, and of the plan that gave
-/// it. Nothing is remembered and nothing known is relied on.
+/// As [`choose`], with all that was considered; `see` is told of each document of a trial, and of
+/// the plan that gave it. Nothing is remembered and nothing known is relied on.
 ///
 /// Errors: as of [`choose`].
 pub fn explain(
@@ -356,9 +363,9 @@ pub fn explain(
     Ok(Choice { plan, score: Some(score), rejected, number: winner })
 }
 
-/// The plan that has won, and the others in mongod's order: the first of all stands in the winner's place. Where the winner
-/// has to sort and has given nothing yet, mongod keeps a plan that need not sort in reserve, which changes places with the
-/// first of those.
+/// The plan that has won, and the others in mongod's order: the first of all stands in the winner's
+/// place. Where the winner has to sort and has given nothing yet, mongod keeps a plan that need not
+/// sort in reserve, which changes places with the first of those.
 fn winner_and_rejected(
     winner: usize,
     mut tried: Vec<trial::Tried>,

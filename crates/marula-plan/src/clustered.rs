@@ -1,5 +1,5 @@
-//! Walks over a clustered collection: its records lie in the order of `_id`, so what a query says of `_id` bounds
-//! the records that are walked, and a sort by `_id` needs no sorting.
+//! Walks over a clustered collection: its records lie in the order of `_id`, so what a query says
+//! of `_id` bounds the records that are walked, and a sort by `_id` needs no sorting.
 
 use std::cmp::Ordering;
 
@@ -88,8 +88,8 @@ pub(crate) fn is_hinted(state: &State, hint: &Hint) -> bool {
     }
 }
 
-/// The walk that the query's conditions on `_id`, and its `min` and `max`, allow; `None` where the collection is not
-/// clustered, or where nothing bounds it and no order by `_id` is wanted.
+/// The walk that the query's conditions on `_id`, and its `min` and `max`, allow; `None` where the
+/// collection is not clustered, or where nothing bounds it and no order by `_id` is wanted.
 ///
 /// Errors: `min_max_not_compatible`, `min_not_below_max`.
 pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>> {
@@ -152,8 +152,8 @@ pub(crate) fn check_direction(query: &Query, plans: &[Plan]) -> Result<()> {
     }
 }
 
-/// The direction in which records come in the order of the query's sort, if there is one. As in mongod a sort by more
-/// than `_id` is carried out, though no two records have one `_id`.
+/// The direction in which records come in the order of the query's sort, if there is one. As in
+/// mongod a sort by more than `_id` is carried out, though no two records have one `_id`.
 fn order_of(query: &Query) -> Option<Direction> {
     match query.sort.as_ref()?.parts() {
         [SortPart::Path { path, descending }] if path.is_single() && path.first() == b"_id" => {
@@ -231,7 +231,8 @@ impl From<Interval> for Bounds {
     }
 }
 
-/// The values of `_id` that comparisons and lists leave; nothing else that is said of it bounds a walk over records.
+/// The values of `_id` that comparisons and lists leave; nothing else that is said of it bounds a
+/// walk over records.
 fn bounds_of(query: &Query, has_own_order: bool, collator: Option<&dyn Collator>) -> Bounds {
     let mut conjuncts = Vec::new();
     planner::flatten(query.filter.root(), &mut conjuncts);
@@ -244,8 +245,8 @@ fn bounds_of(query: &Query, has_own_order: bool, collator: Option<&dyn Collator>
     asked.fold(Bounds::default(), |all, next| all.and(next, collator))
 }
 
-/// The same, with each end that a collation might move being that of its type: in another order strings, and what holds them,
-/// may lie anywhere among their like.
+/// The same, with each end that a collation might move being that of its type: in another order
+/// strings, and what holds them, may lie anywhere among their like.
 fn widened(asked: Bounds) -> Bounds {
     let Bounds { low, high } = asked;
     let class = |bound: &Bound| Bounds::from(bounds::class(bound.value.kind()));

@@ -1,7 +1,9 @@
 //! A plan as `explain` prints it: a tree of stages in the words of MongoDB's classic engine.
 //!
-//! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of plans that ran.
-//! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from mongod 6.0.
+//! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of
+//! plans that ran.
+//! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from
+//! mongod 6.0.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -32,7 +34,8 @@ pub struct Printed<'a> {
     pub projection: Doc<'a>,
     /// Whether the plan has run, so that its stages say what they have done.
     pub has_run: bool,
-    /// Whether documents are sorted with what identifies them: to be written, or because it is shown.
+    /// Whether documents are sorted with what identifies them: to be written, or because it is
+    /// shown.
     pub sorts_records: bool,
 }
 
@@ -484,7 +487,8 @@ impl Collator for BytesOrder {
     }
 }
 
-/// The two keys between which is counted. A key that is not included has all that starts with it left out.
+/// The two keys between which is counted. A key that is not included has all that starts with it
+/// left out.
 fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     let Some(IndexBounds { fields }) = &scan.bounds.fields else { return };
     let seen = fields_of(&scan.index, scan.wildcard.as_ref());

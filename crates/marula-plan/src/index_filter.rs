@@ -1,7 +1,7 @@
 //! Index filters: for a shape of queries, the indexes that its plans may use.
 //!
-//! They are an operator's means (`planCacheSetFilter`), kept in memory with their collection, and go before a hint. A
-//! filter whose indexes are of no use leaves the walk over all documents.
+//! They are an operator's means (`planCacheSetFilter`), kept in memory with their collection, and
+//! go before a hint. A filter whose indexes are of no use leaves the walk over all documents.
 
 use std::sync::Arc;
 

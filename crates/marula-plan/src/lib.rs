@@ -1,10 +1,12 @@
 //! From a filter to batches of documents: the planner and the executor.
 //!
-//! Nouns: a [`Query`] is what a command asks, parsed; a [`Plan`] says how it is answered, and is what `explain`
-//! prints; an [`Execution`] carries the plan out, batch by batch, and can rest between batches without
-//! holding anything of the store. Which plan does best for a *shape* of queries is kept in a [`cache`].
+//! Nouns: a [`Query`] is what a command asks, parsed; a [`Plan`] says how it is answered, and is
+//! what `explain` prints; an [`Execution`] carries the plan out, batch by batch, and can rest
+//! between batches without holding anything of the store. Which plan does best for a *shape* of
+//! queries is kept in a [`cache`].
 //!
-//! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`], [`executor`].
+//! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`],
+//! [`executor`].
 
 pub mod bounds;
 pub mod cache;

@@ -1,9 +1,10 @@
 //! How long whoever asks can wait, and which plans are worth a try where that is not long.
 //!
-//! A command runs first on a thread that other connections wait for. Handing it to another thread costs more than finding
-//! a few documents by an index does: two threads are woken, and everything is parsed and planned twice. So a plan that
-//! goes by an index is tried where it is, for a time that the others can spare; what is far from done by then begins
-//! anew elsewhere. How long queries of its shape took last says whether that is worth it.
+//! A command runs first on a thread that other connections wait for. Handing it to another thread
+//! costs more than finding a few documents by an index does: two threads are woken, and everything
+//! is parsed and planned twice. So a plan that goes by an index is tried where it is, for a time
+//! that the others can spare; what is far from done by then begins anew elsewhere. How long queries
+//! of its shape took last says whether that is worth it.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use marula_query::filter::{Node as FilterNode, Predicate};
 use crate::plan::{Node, Plan, Stage};
 use crate::query::Query;
 
-/// A plan that takes longer than it should is given up after so many times as long: before that, what is done of it is
-/// most often worth more than the time that is left.
+/// A plan that takes longer than it should is given up after so many times as long: before that,
+/// what is done of it is most often worth more than the time that is left.
 const OVERTIME: u32 = 2;
 
 /// How long whoever asks can wait.
@@ -25,11 +26,13 @@ pub enum Patience {
     Timed,
     /// Not at all: only for plans that are known to be [short](Plan::is_short).
     Short,
-    /// So long; also for plans that are most often done by then. One that is not may take [longer](Patience::longest).
+    /// So long; also for plans that are most often done by then. One that is not may take
+    /// [longer](Patience::longest).
     UpTo(Duration),
 }
 
-/// What is to be known of a plan that is tried where there is little time, or that shows how long that takes.
+/// What is to be known of a plan that is tried where there is little time, or that shows how long
+/// that takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tried {
     /// The shape by which it is remembered how long the plan takes.
@@ -49,13 +52,15 @@ impl Patience {
         time.saturating_mul(OVERTIME)
     }
 
-    /// That of whoever may wait for as long as it takes, or not at all: what is done is not begun anew.
+    /// That of whoever may wait for as long as it takes, or not at all: what is done is not begun
+    /// anew.
     pub fn all_or_none(may_wait: bool) -> Patience {
         if may_wait { Patience::Long } else { Patience::Short }
     }
 }
 
-/// Whether a plan may be stopped soon, whenever that is asked: each of its steps is small, and what it has done is not missed.
+/// Whether a plan may be stopped soon, whenever that is asked: each of its steps is small, and what
+/// it has done is not missed.
 pub(crate) fn may_be_tried(plan: &Plan, query: &Query) -> bool {
     fn goes_by_indexes(node: &Node) -> bool {
         match &node.stage {
@@ -75,7 +80,8 @@ pub(crate) fn may_be_tried(plan: &Plan, query: &Query) -> bool {
         && query.shown.as_ref().is_none_or(|shown| shown.computed.is_none())
 }
 
-/// Whether a filter takes a time with a document that grows with its size only: it runs no code of the client's.
+/// Whether a filter takes a time with a document that grows with its size only: it runs no code of
+/// the client's.
 fn is_quick(node: &FilterNode) -> bool {
     match node {
         FilterNode::And(nodes) | FilterNode::Or(nodes) | FilterNode::Nor(nodes) => {

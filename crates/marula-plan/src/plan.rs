@@ -1,7 +1,7 @@
 //! How a query is answered: a tree of stages, in the words of MongoDB's classic engine.
 //!
-//! The tree is what runs, what `explain` prints, and what the planner compares. A [`Node`] is a stage and what it has
-//! done; what a stage remembers while it runs is [`crate::executor`]'s.
+//! The tree is what runs, what `explain` prints, and what the planner compares. A [`Node`] is a
+//! stage and what it has done; what a stage remembers while it runs is [`crate::executor`]'s.
 
 use std::sync::Arc;
 
@@ -454,8 +454,8 @@ impl Plan {
         self.root.any(&jumps)
     }
 
-    /// Whether the plan looks at a bounded, small number of documents: one by `_id`, or the few that points of a
-    /// unique index lead to. Such a plan may run where others wait for it.
+    /// Whether the plan looks at a bounded, small number of documents: one by `_id`, or the few
+    /// that points of a unique index lead to. Such a plan may run where others wait for it.
     pub fn is_short(&self) -> bool {
         /// So many points take about as long as a reply to send.
         const POINTS_MAX: usize = 16;

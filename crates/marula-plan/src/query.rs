@@ -11,7 +11,8 @@ use marula_query::sort::SortPattern;
 
 use crate::index_filter::AllowedIndexes;
 
-/// What a command asks as the client wrote it: what the plan cache, index filters and messages show of it.
+/// What a command asks as the client wrote it: what the plan cache, index filters and messages show
+/// of it.
 #[derive(Clone, Copy, Default)]
 pub struct Wording<'a> {
     /// The filter; where a stage was made one of several, `None`.
@@ -90,11 +91,11 @@ pub struct Query {
     pub shows_record_id: bool,
     /// What is shown of each document; `None` is all of it.
     pub shown: Option<Shown>,
-    /// The fields that whoever takes the documents looks at; `None` may be any. A stage that keeps documents for a
-    /// while need keep no others.
+    /// The fields that whoever takes the documents looks at; `None` may be any. A stage that keeps
+    /// documents for a while need keep no others.
     pub fields: Option<FieldSet>,
-    /// The field of whose values each is wanted once, with the first document that has it. A plan need not see to it: see
-    /// [`Plan::gives_first_of_each`](crate::Plan::gives_first_of_each).
+    /// The field of whose values each is wanted once, with the first document that has it. A plan
+    /// need not see to it: see [`Plan::gives_first_of_each`](crate::Plan::gives_first_of_each).
     pub first_of_each: Option<FieldPath>,
     /// Whether the score of a text search is asked for.
     pub wants_score: bool,
@@ -103,7 +104,8 @@ pub struct Query {
 }
 
 impl Query {
-    /// Whether a plan for it is one that may be remembered: nobody asks for a certain one, and there is a choice.
+    /// Whether a plan for it is one that may be remembered: nobody asks for a certain one, and
+    /// there is a choice.
     pub(crate) fn has_choice(&self) -> bool {
         self.hint.is_none() && !(self.filter.is_always_true() && self.sort.is_none())
     }

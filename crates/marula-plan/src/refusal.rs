@@ -1,6 +1,8 @@
-//! Why a query cannot be answered: the reason, behind all that was asked, as mongod's messages show it.
+//! Why a query cannot be answered: the reason, behind all that was asked, as mongod's messages show
+//! it.
 //!
-//! Source: the messages of mongod 6.0 for each command, with hints that no index meets and under `notablescan`.
+//! Source: the messages of mongod 6.0 for each command, with hints that no index meets and under
+//! `notablescan`.
 
 use std::fmt::Write;
 
@@ -16,7 +18,8 @@ pub fn not_planned(reason: Error, ns: &Namespace, query: &Query, wording: &Wordi
     reason.caused_by(&format!("{} planner returned error", asked(ns, query, wording)))
 }
 
-/// What was asked: `error processing query: ns=… limit=…Tree: …Sort: …Proj: …`, up to the end of a line.
+/// What was asked: `error processing query: ns=… limit=…Tree: …Sort: …Proj: …`, up to the end of a
+/// line.
 pub fn asked(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
     let mut text = format!("error processing query: ns={ns}");
     let counts = [

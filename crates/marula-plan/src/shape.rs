@@ -1,8 +1,8 @@
 //! The shape of a query: what it asks of which fields, whatever the constants.
 //!
-//! Queries of one shape have the same `queryHash`. Which of their constants an index can serve may still differ: a
-//! sparse index has nothing for null. Queries for which the same indexes could do share a `planCacheKey`, and with it a
-//! cached plan.
+//! Queries of one shape have the same `queryHash`. Which of their constants an index can serve may
+//! still differ: a sparse index has nothing for null. Queries for which the same indexes could do
+//! share a `planCacheKey`, and with it a cached plan.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -49,7 +49,8 @@ impl Shape {
     }
 }
 
-/// What queries of one shape share: they ask the same of the same fields, in the same order, whatever the constants.
+/// What queries of one shape share: they ask the same of the same fields, in the same order,
+/// whatever the constants.
 pub fn query_shape(query: &Query) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.filter.shape_hash().hash(&mut hasher);

@@ -1,9 +1,11 @@
-//! The law of the planner: every plan of a query gives the same answer, with any set of indexes and without: ordinary,
-//! compound, multikey, unique, sparse, partial, hashed and wildcard ones, wildcards beside fields, and arrays side by
-//! side. Indexes of places and texts answer queries of their own and have tests of their own.
+//! The law of the planner: every plan of a query gives the same answer, with any set of indexes and
+//! without: ordinary, compound, multikey, unique, sparse, partial, hashed and wildcard ones,
+//! wildcards beside fields, and arrays side by side. Indexes of places and texts answer queries of
+//! their own and have tests of their own.
 //!
-//! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan that is considered
-//! is carried out, in batches that end at odd places, and compared with trying the filter on every document.
+//! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan
+//! that is considered is carried out, in batches that end at odd places, and compared with trying
+//! the filter on every document.
 
 mod beside;
 mod first_of_each;
@@ -311,7 +313,8 @@ fn sorted(mut docs: Vec<DocBuf>) -> Vec<DocBuf> {
 fn check_all_kinds(seed: u64) {
     let mut random = Random(seed);
     let docs: Vec<DocBuf> = (0..DOCUMENTS).map(|id| document(&mut random, id)).collect();
-    // Where a hash or two arrays would meet, the documents that cannot be indexed are left out for all.
+    // Where a hash or two arrays would meet, the documents that cannot be indexed are left out for
+    // all.
     let docs = indexable(&docs);
     let sets: &[&[DocBuf]] = &[
         &[doc! { "a": 1 }, doc! { "b": (-1) }],
@@ -413,7 +416,8 @@ fn check(
     }
 }
 
-/// What stands under a name that may be asked for by number; `kinds` says which: 2 are scalars, 5 documents too, 7 all.
+/// What stands under a name that may be asked for by number; `kinds` says which: 2 are scalars, 5
+/// documents too, 7 all.
 fn place(random: &mut Random, (kinds, nests): (usize, bool), depth: usize) -> ValueBuf {
     let kinds = if depth < 3 { kinds } else { 2 };
     let number = random.number();
@@ -468,8 +472,8 @@ fn filter_by_places(random: &mut Random) -> DocBuf {
     })
 }
 
-/// Wildcard indexes of documents with names that are numbers, and with arrays in arrays or without: then a number in a
-/// path can be more.
+/// Wildcard indexes of documents with names that are numbers, and with arrays in arrays or without:
+/// then a number in a path can be more.
 fn check_places(seed: u64, nests: bool) {
     let mut random = Random(seed);
     let docs: Vec<DocBuf> = (0..DOCUMENTS)
@@ -486,7 +490,8 @@ fn check_places(seed: u64, nests: bool) {
     check(seed, &mut random, &docs, sets, filter_by_places);
 }
 
-/// Documents without an array at `a`, and with at most one among `b`, `c` and `o`, can be in every index.
+/// Documents without an array at `a`, and with at most one among `b`, `c` and `o`, can be in every
+/// index.
 fn indexable(docs: &[DocBuf]) -> Vec<DocBuf> {
     let is_array =
         |doc: &DocBuf, name: &str| matches!(doc.as_doc().get(name), Some(Value::Array(_)));
@@ -583,8 +588,8 @@ fn every_plan_gives_the_same_answer_by_places() {
     }
 }
 
-/// What is checked above an index stands in mongod's order: what bounds the index, what is under no path, the rest by
-/// its paths. Read from `explain` of mongod 6.0.27.
+/// What is checked above an index stands in mongod's order: what bounds the index, what is under no
+/// path, the rest by its paths. Read from `explain` of mongod 6.0.27.
 #[test]
 fn what_an_index_leaves_is_checked_in_mongods_order() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -613,7 +618,8 @@ fn what_an_index_leaves_is_checked_in_mongods_order() {
     }
 }
 
-/// A plan that fails while several are tried ends the query, even where another would have answered it.
+/// A plan that fails while several are tried ends the query, even where another would have answered
+/// it.
 #[test]
 fn a_plan_that_fails_in_a_trial_ends_the_query() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -624,8 +630,9 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
     for (indexes, wanted) in
         [(vec![doc! { "a": 1 }, doc! { "b": 1 }], Some(trying)), (vec![doc! { "b": 1 }], None)]
     {
-        // A document that a write may have changed since the walk began is checked for the whole query, whose conditions
-        // stand in another order; here what an index build leaves is cleared meanwhile. So beside a write it is tried anew.
+        // A document that a write may have changed since the walk began is checked for the whole
+        // query, whose conditions stand in another order; here what an index build leaves is
+        // cleared meanwhile. So beside a write it is tried anew.
         let chosen = names.by_ref().find_map(|name| {
             let collection = collection(&db, &name, &docs, &indexes);
             let stamp = db.moment();

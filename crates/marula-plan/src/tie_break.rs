@@ -1,7 +1,8 @@
 //! Which of plans that did as well in a trial is taken: by the form of the bounds on their index.
 //!
-//! The index is preferred of which more leading fields are bounded to one value, then to single values, then to ranges
-//! with two ends, then at all; then the plan that has read fewer documents, and then the index with fewer fields. Only plans that walk one index are compared.
+//! The index is preferred of which more leading fields are bounded to one value, then to single
+//! values, then to ranges with two ends, then at all; then the plan that has read fewer documents,
+//! and then the index with fewer fields. Only plans that walk one index are compared.
 //! Source: the winners that mongod 6.0.27 names where all plans do the same work.
 
 use std::cmp::Reverse;

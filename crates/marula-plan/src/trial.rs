@@ -1,7 +1,9 @@
-//! Trying plans: all of them run side by side for a while, and the one that gets most for its work wins.
+//! Trying plans: all of them run side by side for a while, and the one that gets most for its work
+//! wins.
 //!
-//! Each plan does one unit of work in turn, until one has come to its end or given a first batch, or the work reaches
-//! a limit. What a trial costs is so many times the cheapest plan's first batch as there are plans.
+//! Each plan does one unit of work in turn, until one has come to its end or given a first batch,
+//! or the work reaches a limit. What a trial costs is so many times the cheapest plan's first batch
+//! as there are plans.
 //! Source: manual "Query Plans", and the scores that mongod 6.0 shows for all plans in `explain`.
 
 use std::cmp::Ordering;
@@ -57,8 +59,8 @@ pub struct Tried {
 
 /// Tries `plans` for `query`.
 ///
-/// Errors: what a plan runs into, with mongod's prefix, and that of `interrupt`. A plan that only takes more memory
-/// than it may is out of the race, as long as another is in it.
+/// Errors: what a plan runs into, with mongod's prefix, and that of `interrupt`. A plan that only
+/// takes more memory than it may is out of the race, as long as another is in it.
 pub fn run(
     unit: Unit<'_>,
     collection: &Collection,
@@ -69,7 +71,8 @@ pub fn run(
     run_seen(unit, collection, query, plans, &mut |_, _| (), interrupt)
 }
 
-/// As [`run`]; `see` is told of each document, and of the plan that gave it. The winner can go on from where it stands.
+/// As [`run`]; `see` is told of each document, and of the plan that gave it. The winner can go on
+/// from where it stands.
 ///
 /// Errors: as of [`run`].
 pub(crate) fn run_seen(
@@ -183,7 +186,8 @@ fn is_interruption(error: &Error) -> bool {
     .contains(&error.code())
 }
 
-/// How well a plan has done: what it has given for its work, a little for what it spares, and much for being done.
+/// How well a plan has done: what it has given for its work, a little for what it spares, and much
+/// for being done.
 fn score(tried: &Tried) -> f64 {
     if tried.failure.is_some() {
         return 0.0;

@@ -1,7 +1,7 @@
 //! What it costs to try a filter on a document: nanoseconds per document, by filter.
 //!
-//! The document has 40 fields and 2.6 KB; a few filters are tried on one of 100 bytes and on one of 100 KB too.
-//! `cargo bench -p marula-query --bench filter`.
+//! The document has 40 fields and 2.6 KB; a few filters are tried on one of 100 bytes and on one of
+//! 100 KB too. `cargo bench -p marula-query --bench filter`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

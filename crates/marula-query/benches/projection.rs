@@ -27,7 +27,8 @@ fn document(fields: usize) -> DocBuf {
     })
 }
 
-/// Nanoseconds per call: the least of several runs, for what other work on the machine adds is not the projection's.
+/// Nanoseconds per call: the least of several runs, for what other work on the machine adds is not
+/// the projection's.
 fn nanoseconds(run: &mut dyn FnMut()) -> f64 {
     let mut once = |count: u32| {
         let start = Instant::now();

@@ -1,8 +1,9 @@
 //! Collations: the order of strings in a language, by ICU.
 //!
-//! [`Collation::parse`] reads the document that a command carries, with MongoDB's names and defaults, and
-//! checks it as mongod 6.0 does. ICU4X carries it out, with CLDR's data built in. Every option is set on
-//! the collator, so that a locale's own defaults (Danish puts upper case first) do not show, as in mongod.
+//! [`Collation::parse`] reads the document that a command carries, with MongoDB's names and
+//! defaults, and checks it as mongod 6.0 does. ICU4X carries it out, with CLDR's data built in.
+//! Every option is set on the collator, so that a locale's own defaults (Danish puts upper case
+//! first) do not show, as in mongod.
 
 mod locale;
 
@@ -69,13 +70,14 @@ impl Collation {
     ///
     /// Shape: `{ locale, caseLevel, caseFirst, strength, numericOrdering, alternate, maxVariable,
     /// normalization, backwards, version }`, of which only `locale` is required.
-    /// `field` names the document in errors, such as `find.collation`. What is wrong with options that are well-formed
-    /// shows the document as it is.
+    /// `field` names the document in errors, such as `find.collation`. What is wrong with options
+    /// that are well-formed shows the document as it is.
     pub fn parse(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
         Options::parse(doc, field)?.into_collation(doc)
     }
 
-    /// [`Collation::parse`] for `create`: what is wrong shows the document with its defaults filled in.
+    /// [`Collation::parse`] for `create`: what is wrong shows the document with its defaults filled
+    /// in.
     pub fn parse_completed(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
         let options = Options::parse(doc, field)?;
         let completed = options.to_doc(options.backwards, options.version);

@@ -11,8 +11,8 @@ use crate::collation::Collation;
 use crate::feature_version::FeatureVersion;
 use crate::spill::Limits;
 
-/// The surroundings of one operation: collation, time, `let` variables. Parsing borrows it to encode
-/// constants; evaluation borrows it for `$$NOW` and the like.
+/// The surroundings of one operation: collation, time, `let` variables. Parsing borrows it to
+/// encode constants; evaluation borrows it for `$$NOW` and the like.
 #[derive(Clone, Default, Debug)]
 pub struct Context {
     /// The release whose language is there; parsing looks at it, evaluation does not.
@@ -27,9 +27,11 @@ pub struct Context {
     pub let_variables: Option<DocBuf>,
     /// `$$USER_ROLES`: an array of `{ _id, role, db }`; `None` where nobody has a role.
     pub user_roles: Option<ValueBuf>,
-    /// Variables that are known and have no value: those of a `$lookup` whose expression is missing on a document.
+    /// Variables that are known and have no value: those of a `$lookup` whose expression is missing
+    /// on a document.
     pub missing_variables: Vec<String>,
-    /// Variables whose values are not known before there is a document: those of a `$lookup` that is parsed.
+    /// Variables whose values are not known before there is a document: those of a `$lookup` that
+    /// is parsed.
     pub unknown_variables: Vec<String>,
     /// What ends the operation early; `None` where nothing does.
     pub interrupt: Option<Interrupt>,
@@ -39,10 +41,12 @@ pub struct Context {
     pub has_text_score: bool,
     /// Whether documents come with how far they are from where was searched.
     pub has_distance: bool,
-    /// Whether calls stay as they are written, as in a filter and an update: elsewhere mongod replaces some by others
-    /// that are made for constants, and whose errors have codes of their own.
+    /// Whether calls stay as they are written, as in a filter and an update: elsewhere mongod
+    /// replaces some by others that are made for constants, and whose errors have codes of their
+    /// own.
     pub keeps_calls: bool,
-    /// Whether what is parsed is stored: it was taken when it was made, and is read however long its paths are.
+    /// Whether what is parsed is stored: it was taken when it was made, and is read however long
+    /// its paths are.
     pub is_stored: bool,
     /// What a pipeline runs on; `None` where there is no pipeline of a command.
     pub subject: Option<Arc<Subject>>,
@@ -67,14 +71,15 @@ pub trait Check: Any + Send + Sync {
         Ok(())
     }
 
-    /// What the operation's database keeps for the code of `$where` and of `mapReduce`: functions and other values, each
-    /// under the name of its global variable.
+    /// What the operation's database keeps for the code of `$where` and of `mapReduce`: functions
+    /// and other values, each under the name of its global variable.
     fn stored_code(&self) -> Result<DocBuf> {
         Ok(DocBuf::new())
     }
 }
 
-/// Tells code that runs long when its operation must end. Clones belong to one operation and are equal.
+/// Tells code that runs long when its operation must end. Clones belong to one operation and are
+/// equal.
 #[derive(Clone)]
 pub struct Interrupt(Arc<dyn Check>);
 
@@ -126,7 +131,8 @@ impl Context {
         self.subject.as_ref().map_or("", |subject| &subject.database)
     }
 
-    /// The context of a pipeline inside another, which runs on `collection`; `None` where it makes its own documents.
+    /// The context of a pipeline inside another, which runs on `collection`; `None` where it makes
+    /// its own documents.
     #[must_use]
     pub(crate) fn within(mut self, collection: Option<&str>) -> Context {
         if let (Some(subject), Some(collection)) = (&self.subject, collection) {

@@ -1,8 +1,8 @@
 //! The feature compatibility version: which release's language is there.
 //!
-//! Everything that a release after 6.0 added says since when it is there, and is looked for only where the version in
-//! the [`Context`](crate::context::Context) is as new. Under an older version a name is unknown, and its error is that
-//! of any unknown name: so it was in that release.
+//! Everything that a release after 6.0 added says since when it is there, and is looked for only
+//! where the version in the [`Context`](crate::context::Context) is as new. Under an older version
+//! a name is unknown, and its error is that of any unknown name: so it was in that release.
 //! Source: manual "setFeatureCompatibilityVersion"; release notes of 7.0 and 8.0.
 
 /// A release whose language can be chosen, in the order of their age.

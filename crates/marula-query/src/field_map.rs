@@ -1,8 +1,8 @@
 //! A map from field names, made for walking a document's fields through it.
 //!
-//! Every field of a document is looked up, and most are not there. The usual few names are therefore compared
-//! by a word made of their ends and length first; the words lie side by side. Many names, which only an
-//! unusual client sends, are found by hashing.
+//! Every field of a document is looked up, and most are not there. The usual few names are
+//! therefore compared by a word made of their ends and length first; the words lie side by side.
+//! Many names, which only an unusual client sends, are found by hashing.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
 //! The 64-bit hash of a value, by which a hashed index orders it.
 //!
-//! It is the front of an MD5 over the value's class and bytes, field by field where there are fields. Values that
-//! are equal hash alike, and so do numbers that differ behind the point only: they are made whole first.
+//! It is the front of an MD5 over the value's class and bytes, field by field where there are
+//! fields. Values that are equal hash alike, and so do numbers that differ behind the point only:
+//! they are made whole first.
 
 use marula_bson::value::LONG_END;
 use marula_bson::{Collator, Doc, RawValue, Type, Value};
@@ -12,7 +13,8 @@ use crate::expression::number::whole_of_decimal;
 /// What MD5 is fed before the value.
 const SEED: i32 = 0;
 
-/// The hash of `value`; what is missing hashes as null. Strings that `collator` takes for one hash alike.
+/// The hash of `value`; what is missing hashes as null. Strings that `collator` takes for one hash
+/// alike.
 ///
 /// Source: `$toHashedIndexKey` of mongod 6.0 over values of every type.
 pub fn hashed_key(value: Value<'_>, collator: Option<&dyn Collator>) -> i64 {
@@ -25,7 +27,8 @@ pub fn hashed_key(value: Value<'_>, collator: Option<&dyn Collator>) -> i64 {
     i64::from_le_bytes(*front)
 }
 
-/// Feeds one value, with its name and the NUL behind it where it is a field. Validated BSON bounds the depth.
+/// Feeds one value, with its name and the NUL behind it where it is a field. Validated BSON bounds
+/// the depth.
 fn feed(md5: &mut Md5, raw: RawValue<'_>, name: Option<&[u8]>, collator: Option<&dyn Collator>) {
     md5.update(class(raw.kind()).to_le_bytes());
     if let Some(name) = name {
@@ -85,8 +88,8 @@ const fn class(kind: Type) -> i32 {
     }
 }
 
-/// The double cut at its point, at the ends of a long where it lies beyond them; NaN is 0. Two to the 63rd itself,
-/// which is the greatest long as a double, comes out as the least one.
+/// The double cut at its point, at the ends of a long where it lies beyond them; NaN is 0. Two to
+/// the 63rd itself, which is the greatest long as a double, comes out as the least one.
 #[allow(clippy::cast_possible_truncation)]
 fn whole_of_double(number: f64) -> i64 {
     if number == LONG_END { i64::MIN } else { number as i64 }

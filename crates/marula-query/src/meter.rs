@@ -1,16 +1,18 @@
-//! Work is counted where it is done, so that nothing goes on for long without being asked whether it may.
+//! Work is counted where it is done, so that nothing goes on for long without being asked whether
+//! it may.
 //!
-//! A document that is pulled, an operator that is called, an element that is written, bytes that are copied: each
-//! [`spend`]s a little of a credit that the thread holds, which is a subtraction. When the credit is used up, what ends
-//! the thread's operation is [asked](Interrupt::check), and a new credit is given. Before something large grows, that is
-//! asked too, by [`ask`].
+//! A document that is pulled, an operator that is called, an element that is written, bytes that
+//! are copied: each [`spend`]s a little of a credit that the thread holds, which is a subtraction.
+//! When the credit is used up, what ends the thread's operation is [asked](Interrupt::check), and a
+//! new credit is given. Before something large grows, that is asked too, by [`ask`].
 //!
-//! The operation is the thread's, not an argument's: whoever runs a command says so by [`begin`], and everything that is
-//! computed for the command is counted, be it a filter, an expression, a stage, or a comparison deep in a sort. A thread
-//! without an operation counts too, and is never ended.
+//! The operation is the thread's, not an argument's: whoever runs a command says so by [`begin`],
+//! and everything that is computed for the command is counted, be it a filter, an expression, a
+//! stage, or a comparison deep in a sort. A thread without an operation counts too, and is never
+//! ended.
 //!
-//! An operation that must end fails at every question from then on. So a place that cannot answer an error may answer
-//! anything: the next one that can will fail.
+//! An operation that must end fails at every question from then on. So a place that cannot answer
+//! an error may answer anything: the next one that can will fail.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -37,7 +39,8 @@ const BYTES: usize = 64;
 /// What is smaller than this is not asked for one by one.
 const ASKED_BYTES_MIN: usize = 64 * 1024;
 
-/// An operation that has asked for no more than this is given it, so that small ones go on where large ones cannot.
+/// An operation that has asked for no more than this is given it, so that small ones go on where
+/// large ones cannot.
 const ASKED_IN_ALL_BYTES_MIN: usize = 16 * 1024 * 1024;
 
 thread_local! {
@@ -136,7 +139,8 @@ const RUN: usize = 2 * 1024;
 /// As many where it does not.
 const RUN_OF_KEYS: usize = 64 * 1024;
 
-/// Sorts as [`slice::sort_by`] does. Fails once the thread's operation must end; the order is none then.
+/// Sorts as [`slice::sort_by`] does. Fails once the thread's operation must end; the order is none
+/// then.
 pub fn sort_by<T: Copy>(values: &mut [T], compare: impl FnMut(&T, &T) -> Ordering) -> Result<()> {
     sort_in_runs(values, RUN, compare)
 }
@@ -242,8 +246,8 @@ pub(crate) mod tests {
 
     /// How long an operation whose questions are timed may go on.
     const RUN_MS: u64 = 30;
-    /// How late an operation may be at its end. Code that was not optimised, as it is in most runs of this test, takes
-    /// several times as long.
+    /// How late an operation may be at its end. Code that was not optimised, as it is in most runs
+    /// of this test, takes several times as long.
     const LATE_MS: u64 = if cfg!(debug_assertions) { 500 } else { 100 };
 
     impl Gaps {
@@ -272,7 +276,8 @@ pub(crate) mod tests {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// Whether `run` is asked so often that it ends in time wherever its limit lies: in the best of three runs.
+    /// Whether `run` is asked so often that it ends in time wherever its limit lies: in the best of
+    /// three runs.
     pub(crate) fn is_in_time(mut run: impl FnMut()) -> bool {
         (0..3).any(|_| {
             let began = cpu_time();

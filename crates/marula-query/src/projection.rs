@@ -1,11 +1,12 @@
 //! Projections: which parts of a document an answer shows.
 //!
 //! [`Projection::parse`] reads a projection document once into a tree by field name;
-//! [`Projection::apply`] walks it along the document's bytes. A projection includes what it names, or shows
-//! all but what it names; new fields are computed by expressions. `find` and the stage `$project` share it
-//! under different [`Policy`]s.
+//! [`Projection::apply`] walks it along the document's bytes. A projection includes what it names,
+//! or shows all but what it names; new fields are computed by expressions. `find` and the stage
+//! `$project` share it under different [`Policy`]s.
 //!
-//! `tree` is what is parsed, `parse` the reading, `apply` the walk, `metadata` what `$meta` shows, `print` what `explain` does.
+//! `tree` is what is parsed, `parse` the reading, `apply` the walk, `metadata` what `$meta` shows,
+//! `print` what `explain` does.
 
 mod apply;
 mod metadata;
@@ -32,7 +33,8 @@ use tree::{Child, Computed, Node};
 /// Which language's rules a projection follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// `find` and `findAndModify`: with `$slice`, `$elemMatch` and the positional `$` of the query language.
+    /// `find` and `findAndModify`: with `$slice`, `$elemMatch` and the positional `$` of the query
+    /// language.
     Find,
     /// The stage `$project`.
     Aggregate,
@@ -62,7 +64,8 @@ impl Projection {
         Ok(projection)
     }
 
-    /// As [`parse`](Projection::parse), with constant expressions left for [`optimize`](Projection::optimize).
+    /// As [`parse`](Projection::parse), with constant expressions left for
+    /// [`optimize`](Projection::optimize).
     pub fn draft(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Projection> {
         Projection::draft_of(parse::parse(doc, policy, None, context)?)
     }
@@ -115,8 +118,8 @@ impl Projection {
         !self.inclusion && self.root.children.len() == 0
     }
 
-    /// Whether the result is documents' own fields alone, chosen by inclusion: an index that holds them all
-    /// covers the query.
+    /// Whether the result is documents' own fields alone, chosen by inclusion: an index that holds
+    /// them all covers the query.
     pub fn is_plain_inclusion(&self) -> bool {
         self.inclusion && self.positional.is_none() && self.root.is_plain()
     }
@@ -126,12 +129,14 @@ impl Projection {
         self.needs.as_deref()
     }
 
-    /// Whether the positional `$` is used, so that the whole filter has to be matched and note the array index.
+    /// Whether the positional `$` is used, so that the whole filter has to be matched and note the
+    /// array index.
     pub fn needs_position(&self) -> bool {
         self.positional.is_some()
     }
 
-    /// The paths that the projection names and whether they are what is shown; `None` where it does more than choose.
+    /// The paths that the projection names and whether they are what is shown; `None` where it does
+    /// more than choose.
     pub fn choice(&self) -> Option<(bool, Vec<FieldPath>)> {
         let mut paths = Vec::new();
         let is_plain = self.positional.is_none()
@@ -161,7 +166,8 @@ impl Projection {
         &self.metadata
     }
 
-    /// Checks that a search with this filter knows the distances that the projection shows, and has the sort.
+    /// Checks that a search with this filter knows the distances that the projection shows, and has
+    /// the sort.
     ///
     /// Errors: those of `$meta` without a search by distance, or without a sort.
     pub fn check_metadata(&self, filter: &Filter, is_sorted: bool) -> Result<()> {
@@ -186,7 +192,8 @@ impl Projection {
     }
 }
 
-/// Gathers the paths that are kept, or those that are dropped; whether that is all the projection does.
+/// Gathers the paths that are kept, or those that are dropped; whether that is all the projection
+/// does.
 fn find_chosen(
     node: &Node,
     inclusion: bool,

@@ -1,13 +1,16 @@
-//! Which statements take little time with each document, judged by their text before any of it is parsed.
+//! Which statements take little time with each document, judged by their text before any of it is
+//! parsed.
 //!
-//! A thread that others wait for takes only these. They are the operators listed here, whose time with a document grows
-//! with the document's size alone, and a bounded number of them. What is not listed is not quick: a new operator is
-//! not until it is added here, which is right where it runs no code of the client's, searches no text by an
-//! expression, and makes no value that is larger than what it is made of.
+//! A thread that others wait for takes only these. They are the operators listed here, whose time
+//! with a document grows with the document's size alone, and a bounded number of them. What is not
+//! listed is not quick: a new operator is not until it is added here, which is right where it runs
+//! no code of the client's, searches no text by an expression, and makes no value that is larger
+//! than what it is made of.
 
 use marula_bson::{ByteSlice, Doc, Type, Value};
 
-/// Names, values and branches in a statement. Each costs parsing, and planning where it is a condition.
+/// Names, values and branches in a statement. Each costs parsing, and planning where it is a
+/// condition.
 const NODES_MAX: usize = 512;
 /// A branch of an `$or` is planned on its own: it counts as so many.
 const NODES_PER_BRANCH: usize = 16;
@@ -87,7 +90,8 @@ impl Cost {
         1 + self.conditions / 16
     }
 
-    /// Adds a filter, or what is written like one: a sort, a hint. Answers whether all is still quick.
+    /// Adds a filter, or what is written like one: a sort, a hint. Answers whether all is still
+    /// quick.
     #[must_use]
     pub fn add_filter(&mut self, filter: Value<'_>) -> bool {
         match filter {

@@ -1,9 +1,9 @@
 //! Regular expressions, by PCRE2.
 //!
-//! A [`Regex`] keeps its source, finds out at parse time whether a plain search of bytes does the same
-//! (`^abc`, `abc`), and compiles the pattern otherwise. A pattern that meets many strings is compiled
-//! again to machine code. Options are those of MongoDB: `i`, `m`, `s`, `x`, and `u`, which changes nothing
-//! because text is UTF-8 always.
+//! A [`Regex`] keeps its source, finds out at parse time whether a plain search of bytes does the
+//! same (`^abc`, `abc`), and compiles the pattern otherwise. A pattern that meets many strings is
+//! compiled again to machine code. Options are those of MongoDB: `i`, `m`, `s`, `x`, and `u`, which
+//! changes nothing because text is UTF-8 always.
 //!
 //! The work on one string is bounded. A string that needs more does not match, as in mongod 6.0.
 
@@ -120,7 +120,8 @@ impl Regex {
         &self.0.options
     }
 
-    /// The literal text that a match must begin with, if the pattern is anchored and case-sensitive.
+    /// The literal text that a match must begin with, if the pattern is anchored and
+    /// case-sensitive.
     pub fn prefix(&self) -> Option<Prefix<'_>> {
         self.0.prefix.as_ref().map(|(text, exact)| Prefix { text, exact: *exact })
     }
@@ -134,7 +135,8 @@ impl Regex {
     ///
     /// Errors: PCRE2's, where that is too much work or the text is not UTF-8.
     ///
-    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here nothing matches then.
+    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here
+    /// nothing matches then.
     pub(crate) fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
         let work = match &self.0.program {
             Program::Pcre(_) => meter::spend(meter::MATCH),
@@ -150,7 +152,8 @@ impl Regex {
         }
     }
 
-    /// Whether a value matches: a string or symbol by its text, a regular expression when it is the same.
+    /// Whether a value matches: a string or symbol by its text, a regular expression when it is the
+    /// same.
     pub(crate) fn matches_value(&self, value: RawValue<'_>) -> bool {
         if !matches!(value.kind(), Type::String | Type::Symbol | Type::Regex) {
             return false;

@@ -1,8 +1,8 @@
 //! Sort patterns: what `sort` asks for, and keys of documents by it.
 //!
-//! A document sorts by one key, a value per part of the pattern. Where arrays give it several, the least by the
-//! pattern is taken. Keys are key strings, which compare by their bytes; [`SortPattern::compare`] does without
-//! them where no array is met.
+//! A document sorts by one key, a value per part of the pattern. Where arrays give it several, the
+//! least by the pattern is taken. Keys are key strings, which compare by their bytes;
+//! [`SortPattern::compare`] does without them where no array is met.
 
 mod array;
 pub(crate) mod by_value;
@@ -100,7 +100,8 @@ pub struct SortPattern {
 impl SortPattern {
     /// Parses a sort document; an empty one gives a pattern without parts.
     ///
-    /// Shape: `{ <path>: 1 | -1 | { $meta: <name> }, … }`. `$natural` is no path: who takes it looks before.
+    /// Shape: `{ <path>: 1 | -1 | { $meta: <name> }, … }`. `$natural` is no path: who takes it
+    /// looks before.
     pub fn parse(doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
         let pattern = SortPattern::read(doc, context)?;
         pattern.check_score(context)?;
@@ -152,15 +153,16 @@ impl SortPattern {
         whole.parts.starts_with(&self.parts)
     }
 
-    /// Writes the document's sort key into `key` (cleared first): keys compare by their bytes as the
-    /// documents sort. Parts by metadata find none; see [`SortPattern::write_key_with_meta`].
+    /// Writes the document's sort key into `key` (cleared first): keys compare by their bytes as
+    /// the documents sort. Parts by metadata find none; see [`SortPattern::write_key_with_meta`].
     ///
     /// Errors: `parallel_arrays`, `ambiguous_field`.
     pub fn write_key(&self, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
         self.write_key_with_meta(doc, &DocMeta::default(), key)
     }
 
-    /// As [`write_key`](SortPattern::write_key), with what is known of the document beside its fields.
+    /// As [`write_key`](SortPattern::write_key), with what is known of the document beside its
+    /// fields.
     pub fn write_key_with_meta(
         &self,
         doc: Doc<'_>,
@@ -177,9 +179,10 @@ impl SortPattern {
         Ok(())
     }
 
-    /// As [`write_key_with_meta`](SortPattern::write_key_with_meta), for a document of which nobody wants to know more where
-    /// its key's [head](part_head) is greater than `greatest_head`: answers `false` where that is seen before the key is
-    /// written. Other parts may find an error, so it is looked for in keys of one part only.
+    /// As [`write_key_with_meta`](SortPattern::write_key_with_meta), for a document of which nobody
+    /// wants to know more where its key's [head](part_head) is greater than `greatest_head`:
+    /// answers `false` where that is seen before the key is written. Other parts may find an error,
+    /// so it is looked for in keys of one part only.
     #[inline]
     pub fn write_key_up_to(
         &self,
@@ -203,21 +206,23 @@ impl SortPattern {
         self.write_key_with_meta(doc, meta, key).map(|()| true)
     }
 
-    /// The value that a document is sorted by where the pattern is one path, no array is met, and the
-    /// [head](part_head) of its key is known without writing it: both.
+    /// The value that a document is sorted by where the pattern is one path, no array is met, and
+    /// the [head](part_head) of its key is known without writing it: both.
     #[inline]
     pub fn value_and_head<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, u64)> {
         let (value, descending) = self.only_value(doc)?;
         Some((value, part_head(value, descending, self.collation.is_some())?))
     }
 
-    /// Appends the key of a document to `key` by what [`value_and_head`](SortPattern::value_and_head) has found.
+    /// Appends the key of a document to `key` by what
+    /// [`value_and_head`](SortPattern::value_and_head) has found.
     pub fn write_value_key(&self, value: RawValue<'_>, key: &mut Vec<u8>) {
         let descending = matches!(&self.parts[..], [SortPart::Path { descending: true, .. }]);
         encode_part(value.get(), descending, self.collator(), key);
     }
 
-    /// The value of a pattern of one path, and whether greater ones come first; `None` where an array is met.
+    /// The value of a pattern of one path, and whether greater ones come first; `None` where an
+    /// array is met.
     #[inline]
     fn only_value<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, bool)> {
         match &self.parts[..] {
@@ -292,7 +297,8 @@ impl SortPattern {
     }
 }
 
-/// The value at a path through documents; a missing one is null, and `None` says that there is an array.
+/// The value at a path through documents; a missing one is null, and `None` says that there is an
+/// array.
 fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>> {
     const MISSING: RawValue<'_> = RawValue::new(Type::Null, &[]);
     let mut parts = path.parts().iter();
@@ -325,7 +331,8 @@ fn parse_part(name: &BStr, value: Value<'_>) -> Result<SortPart> {
 
 fn parse_direction(value: Value<'_>) -> Result<bool> {
     let direction = match value {
-        // A fraction is cut from a double. A decimal is the double next to it, of which no fraction is cut.
+        // A fraction is cut from a double. A decimal is the double next to it, of which no fraction
+        // is cut.
         Value::Double(number) => exact_i64_of_double(number.trunc()),
         other => whole_number(other),
     };

@@ -1,7 +1,7 @@
 //! Fields that members and routers of a cluster add to commands for each other.
 //!
-//! This server is in no sharded cluster: whoever sends such a field is told what is wrong with it, or that it means
-//! nothing here. Source: errors recorded from mongod 6.0.
+//! This server is in no sharded cluster: whoever sends such a field is told what is wrong with it,
+//! or that it means nothing here. Source: errors recorded from mongod 6.0.
 
 use marula_bson::{Doc, Type, Value};
 use marula_error::{Result, errors};

@@ -1,4 +1,5 @@
-//! `collectionUUID`: which collection a client means, beside the name. A command on another is refused.
+//! `collectionUUID`: which collection a client means, beside the name. A command on another is
+//! refused.
 //!
 //! Source: manual, "collectionUUID" of the commands; errors recorded from mongod 6.0.
 

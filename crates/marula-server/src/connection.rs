@@ -30,7 +30,8 @@ pub struct Connection {
     pub(crate) conversation: Option<Box<Conversation>>,
     /// The user that the client has proven to be.
     pub(crate) access: Option<Box<Access>>,
-    /// The session of the last command: drivers use few at a time, so that it is mostly the same again.
+    /// The session of the last command: drivers use few at a time, so that it is mostly the same
+    /// again.
     session: Option<Arc<Session>>,
 }
 

@@ -40,7 +40,8 @@ pub struct Context<'a> {
     pub call: &'a Call,
     /// When it must have ended; a command with a `maxTimeMS` of its own sets it itself.
     pub deadline: Option<Instant>,
-    /// The moment that the command sees as now, in milliseconds since 1970: one for all its documents.
+    /// The moment that the command sees as now, in milliseconds since 1970: one for all its
+    /// documents.
     pub now_ms: i64,
     /// The statements of a write that are to be recorded one by one; `None` where they are not.
     pub statements: Option<Statements>,
@@ -53,8 +54,8 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Fails once the command must end: it was killed, its time is over, its client is gone, or the server
-    /// stops. Long work asks every few hundred documents.
+    /// Fails once the command must end: it was killed, its time is over, its client is gone, or the
+    /// server stops. Long work asks every few hundred documents.
     #[inline]
     pub fn check_interrupt(&self) -> Result<()> {
         if let Some(error) = self.connection.operation.interruption() {
@@ -93,7 +94,8 @@ impl Context<'_> {
         }
     }
 
-    /// Appends what a member of a replica set adds to the reply of a write: `electionId` and `opTime`.
+    /// Appends what a member of a replica set adds to the reply of a write: `electionId` and
+    /// `opTime`.
     pub fn append_op_time(&self, reply: &mut DocWriter<'_>) {
         if self.server.options.repl_set.is_some() {
             reply.append("electionId", ELECTION_ID);
@@ -102,7 +104,8 @@ impl Context<'_> {
         }
     }
 
-    /// Appends `atClusterTime`, the time of what a read at the level `snapshot` has seen, where it is such a read.
+    /// Appends `atClusterTime`, the time of what a read at the level `snapshot` has seen, where it
+    /// is such a read.
     pub fn append_snapshot_time(&self, request: &Request<'_>, out: &mut DocWriter<'_>) {
         let concern = request.read_concern;
         if concern.level == Some(ReadLevel::Snapshot) && self.server.options.repl_set.is_some() {
@@ -120,7 +123,8 @@ impl Context<'_> {
     }
 }
 
-/// What ends a command, for work that outlives the borrow of its [`Context`]: a pipeline between two batches.
+/// What ends a command, for work that outlives the borrow of its [`Context`]: a pipeline between
+/// two batches.
 #[derive(Clone)]
 pub struct Interrupt {
     operation: Arc<Operation>,
@@ -180,7 +184,8 @@ impl Work {
     }
 }
 
-/// What ends the operation of a query. A cursor lives over several commands, each with an end of its own.
+/// What ends the operation of a query. A cursor lives over several commands, each with an end of
+/// its own.
 pub struct Watch {
     interrupt: Mutex<Interrupt>,
     memory: Memory,

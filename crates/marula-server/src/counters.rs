@@ -131,7 +131,8 @@ impl Counters {
         }
     }
 
-    /// Counts a command that starts; the statements of writes are counted by the commands themselves.
+    /// Counts a command that starts; the statements of writes are counted by the commands
+    /// themselves.
     pub fn start(&self, kind: Kind) {
         match kind {
             Kind::Query => self.query.add(1),

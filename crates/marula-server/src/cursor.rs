@@ -1,8 +1,8 @@
 //! Open cursors: what a client reads by `getMore`, between its commands.
 //!
-//! A cursor is *parked* here and *taken* by the command that reads it, so that it is with one thread at a time;
-//! what it gives comes from its [`Source`]. The table has shards and a bound; idle cursors go after ten
-//! minutes.
+//! A cursor is *parked* here and *taken* by the command that reads it, so that it is with one
+//! thread at a time; what it gives comes from its [`Source`]. The table has shards and a bound;
+//! idle cursors go after ten minutes.
 //! Source: manual "Cursors"; errors recorded from mongod 6.0.
 
 use std::collections::HashMap;
@@ -20,7 +20,8 @@ use crate::session::Lsid;
 
 /// Milliseconds after which an idle cursor is closed: mongod's parameter `cursorTimeoutMillis`.
 pub const TIMEOUT_MS: i64 = 600_000;
-/// The most open cursors; each holds what it needs to go on, and a client may open them without end.
+/// The most open cursors; each holds what it needs to go on, and a client may open them without
+/// end.
 const CURSORS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
 /// The most bytes of documents in one batch.
@@ -39,7 +40,8 @@ errors! {
 
 /// What fills the batches of a cursor.
 pub trait Source: Send {
-    /// Appends the next documents, at most `documents_max` of them and about [`BATCH_BYTES_MAX`] bytes.
+    /// Appends the next documents, at most `documents_max` of them and about [`BATCH_BYTES_MAX`]
+    /// bytes.
     fn fill(
         &mut self,
         context: &Context<'_>,
@@ -229,7 +231,8 @@ impl Cursors {
         }
     }
 
-    /// Takes a cursor to read it. Give it back by [`Cursors::park`], or end it by [`Cursors::finish`].
+    /// Takes a cursor to read it. Give it back by [`Cursors::park`], or end it by
+    /// [`Cursors::finish`].
     ///
     /// Errors: `not_found`, `in_use`, and those of a cursor of another namespace or session.
     pub fn take(&self, id: i64, namespace: &Namespace, lsid: Option<&Lsid>) -> Result<Box<Parked>> {

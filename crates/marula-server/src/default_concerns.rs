@@ -1,7 +1,8 @@
 //! The read and write concern of operations that name none, as `setDefaultRWConcern` sets them.
 //!
-//! They are a document of `config.settings`, as in mongod. Every level of read concern reads the same on one node, so that
-//! only the write concern has an effect: writes wait for the disk where it says so.
+//! They are a document of `config.settings`, as in mongod. Every level of read concern reads the
+//! same on one node, so that only the write concern has an effect: writes wait for the disk where
+//! it says so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,7 +1,8 @@
 //! From a message to a reply: the frame around every command.
 //!
-//! One call parses the [`Request`], notes the operation, runs the command where its row says, appends what every
-//! reply has (`ok`, write-concern errors, cluster times) and waits for the disk where the write concern asks.
+//! One call parses the [`Request`], notes the operation, runs the command where its row says,
+//! appends what every reply has (`ok`, write-concern errors, cluster times) and waits for the disk
+//! where the write concern asks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,9 +49,9 @@ const STRANGER_BYTES_MAX: usize = 16 * 1024;
 /// A server as the network sees it.
 pub struct Frame(pub Arc<Server>);
 
-/// Errors of a write that found other data than it needs. A member of a replica set adds whether the write concern holds,
-/// for another may have written what was found; to one that is wrong in itself it adds nothing.
-/// NamespaceNotFound, IndexNotFound, NamespaceExists, DuplicateKey.
+/// Errors of a write that found other data than it needs. A member of a replica set adds whether
+/// the write concern holds, for another may have written what was found; to one that is wrong in
+/// itself it adds nothing. NamespaceNotFound, IndexNotFound, NamespaceExists, DuplicateKey.
 const STATE_CODES: &[i32] = &[26, 27, 48, 11_000];
 
 impl Service for Frame {
@@ -169,7 +170,8 @@ fn lane(request: &Request<'_>) -> Lane {
     }
 }
 
-/// Whether a pipeline is the shells' way to say `currentOp`: that stage, and conditions that are quick.
+/// Whether a pipeline is the shells' way to say `currentOp`: that stage, and conditions that are
+/// quick.
 fn shows_operations(request: &Request<'_>) -> bool {
     let stages = || request.arg("pipeline")?.as_array();
     let Some(stages) = stages().filter(|_| request.command.name == "aggregate") else {
@@ -213,7 +215,8 @@ fn run(
         return Step::Reply;
     }
     let on_pool = call.place == Place::Pool;
-    // On the pool it goes on with what began before it moved there, and what has waited goes on too.
+    // On the pool it goes on with what began before it moved there, and what has waited goes on
+    // too.
     match on_pool && connection.operation.has_begun() {
         true => connection.operation.resume(),
         false => begin(server, connection, request),
@@ -349,7 +352,8 @@ fn run(
     step
 }
 
-/// Counts how long an operation took, for the server and, unless it was refused, for its collection.
+/// Counts how long an operation took, for the server and, unless it was refused, for its
+/// collection.
 fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refused: bool) {
     let class = request.command.class();
     server.counters.latencies.add(class, took);
@@ -364,7 +368,8 @@ fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refus
     }
 }
 
-/// What a request does with its collection, and how often: each statement of an update or a delete counts.
+/// What a request does with its collection, and how often: each statement of an update or a delete
+/// counts.
 fn use_of(request: &Request<'_>) -> (Use, u64) {
     let statements = |name| request.documents(name).map_or(1, |all| all.count() as u64);
     match request.command.kind {
@@ -387,7 +392,8 @@ fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
     }
 }
 
-/// What a request of a multi-document transaction is told: none can be started, so none is in progress.
+/// What a request of a multi-document transaction is told: none can be started, so none is in
+/// progress.
 fn refuse_transaction(server: &Server, request: &Request<'_>, transaction: Transaction) -> Error {
     let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) else {
         unreachable!("a transaction has a session and a number")
@@ -419,8 +425,8 @@ fn finish(
     drop(body);
     let stamp = server.db.moment();
     match concern {
-        // Also a write that changed nothing may rest on another's that is not yet on disk; only where
-        // there was none at all is there nothing to wait for.
+        // Also a write that changed nothing may rest on another's that is not yet on disk; only
+        // where there was none at all is there nothing to wait for.
         Some(concern) if concern.wants_sync() && stamp_before.is_some() => {
             Step::Hold(wait_for_sync(server.clone(), stamp))
         }
@@ -433,7 +439,8 @@ fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
         let done = move |outcome: marula_storage::Result<()>| match outcome {
             Ok(()) => wake.wake(),
             Err(error) => {
-                // The write is in the log, but not known to be on disk: that must not be acknowledged.
+                // The write is in the log, but not known to be on disk: that must not be
+                // acknowledged.
                 tracing::error!(%error, "a write that was to be on disk could not be synced");
                 wake.hang_up();
             }
@@ -508,7 +515,8 @@ impl Server {
     }
 }
 
-/// Whether a call is the first for its reply, rather than one that goes on after [`Outcome::Retry`].
+/// Whether a call is the first for its reply, rather than one that goes on after
+/// [`Outcome::Retry`].
 pub fn is_first(call: &Call) -> bool {
     !matches!(call.reason, Reason::Woken | Reason::Deadline)
 }

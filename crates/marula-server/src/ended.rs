@@ -1,8 +1,11 @@
-//! An operation that has ended, as the profiler records it and as the log tells of it when it was slow.
+//! An operation that has ended, as the profiler records it and as the log tells of it when it was
+//! slow.
 //!
-//! What it did is read off its reply, and off the tally of what its plans looked at: a command does nothing for its
-//! record. A statement of `update` and `delete` has a record of its own, as in mongod.
-//! Source: manual "Database Profiler Output", "Log Messages"; fields and their order recorded from mongod 6.0.
+//! What it did is read off its reply, and off the tally of what its plans looked at: a command does
+//! nothing for its record. A statement of `update` and `delete` has a record of its own, as in
+//! mongod.
+//! Source: manual "Database Profiler Output", "Log Messages"; fields and their order recorded from
+//! mongod 6.0.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +24,8 @@ use crate::request::Request;
 use crate::row::Kind;
 use crate::server::Server;
 
-/// A longer command is shown as the beginning of its text. Source: manual "Database Profiler Output": 50 kilobytes.
+/// A longer command is shown as the beginning of its text. Source: manual "Database Profiler
+/// Output": 50 kilobytes.
 const COMMAND_BYTES_MAX: usize = 50 * 1024;
 
 /// One statement of a write that has ended.
@@ -109,8 +113,8 @@ pub struct Ended<'a, 'r> {
 }
 
 impl Ended<'_, '_> {
-    /// Writes the log's line and the record of the operation, as far as they are wanted. `statements` are those of a
-    /// write whose records are wanted one by one.
+    /// Writes the log's line and the record of the operation, as far as they are wanted.
+    /// `statements` are those of a write whose records are wanted one by one.
     pub fn tell(&self, statements: Option<Statements>) {
         let db = self.request.db;
         let verdict = self.server.profiling.judge(db, self.took, &|| self.entry());

@@ -1,7 +1,7 @@
 //! The fields that a command takes, and the errors for others.
 //!
-//! mongod refuses what a command does not know, and checks types as it reads. A row's [`Fields`] holds names and
-//! types, so that a command's own code starts from fields that have been checked.
+//! mongod refuses what a command does not know, and checks types as it reads. A row's [`Fields`]
+//! holds names and types, so that a command's own code starts from fields that have been checked.
 //! Source: mongod 6.0, recorded errors 14, 40414 and 40415.
 
 use marula_bson::{BStr, Binary, Doc, Type, Value};
@@ -102,13 +102,14 @@ impl Field {
         Field { is_required: true, ..Field::optional(name, types) }
     }
 
-    /// Whether `value` is as good as no value for a field that must be there. Null is, but where the command looks at the
-    /// type itself.
+    /// Whether `value` is as good as no value for a field that must be there. Null is, but where
+    /// the command looks at the type itself.
     pub(crate) fn is_missing(&self, value: Option<Value<'_>>) -> bool {
         value.is_none_or(|value| value.is_nullish() && self.types != Types::Any)
     }
 
-    /// The field, whose values of another type, null among them, are answered by `refusal`; it is given their type.
+    /// The field, whose values of another type, null among them, are answered by `refusal`; it is
+    /// given their type.
     pub const fn or(mut self, refusal: fn(&str) -> Error) -> Field {
         self.refusal = Some(refusal);
         self
@@ -133,7 +134,8 @@ impl Field {
     }
 }
 
-/// `isTimeseriesNamespace`: a router has put the buckets' name in place of a time-series collection's.
+/// `isTimeseriesNamespace`: a router has put the buckets' name in place of a time-series
+/// collection's.
 pub const IS_TIME_SERIES_NAMESPACE: Field = Field::optional("isTimeseriesNamespace", Types::Switch);
 
 /// `runtimeConstants`: what a router has computed for all members that it asks.
@@ -144,8 +146,8 @@ pub const RUNTIME_CONSTANTS: Field = Field::optional("runtimeConstants", Types::
     Field::optional("isMapReduce", Types::BOOLEAN),
 ]);
 
-/// `encryptionInformation`: what a driver adds to a command on a collection with encrypted fields, of which there
-/// are none.
+/// `encryptionInformation`: what a driver adds to a command on a collection with encrypted fields,
+/// of which there are none.
 pub const ENCRYPTION_INFORMATION: Field = Field::optional("encryptionInformation", Types::DOCUMENT)
     .of(&[
         Field::optional("type", Types::NUMBER),
@@ -266,7 +268,8 @@ pub fn check_uuid(place: &str, field: &BStr, binary: Binary<'_>) -> Result<()> {
     }
 }
 
-/// Checks one field of `place` against the fields that may stand there in a release; answers which it is.
+/// Checks one field of `place` against the fields that may stand there in a release; answers which
+/// it is.
 ///
 /// Errors: as [`check`].
 fn check_in<'f>(

@@ -1,4 +1,5 @@
-//! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it finds.
+//! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it
+//! finds.
 
 use std::sync::Arc;
 
@@ -136,8 +137,9 @@ impl Source for FindSource {
     }
 }
 
-/// From this size on a reply gets room for the largest batch at once. Growing by doubling would copy what is there and
-/// have memory cleared for it again and again, while room that is not written to costs nothing.
+/// From this size on a reply gets room for the largest batch at once. Growing by doubling would
+/// copy what is there and have memory cleared for it again and again, while room that is not
+/// written to costs nothing.
 const LARGE_REPLY_BYTES: usize = 512 << 10;
 
 /// Makes room in a reply for a document of `size` bytes.

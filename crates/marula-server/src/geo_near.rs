@@ -1,4 +1,5 @@
-//! `$geoNear` at the front of a pipeline: which index it searches, and what its documents look like.
+//! `$geoNear` at the front of a pipeline: which index it searches, and what its documents look
+//! like.
 
 use std::sync::Arc;
 
@@ -25,8 +26,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Writes a document that was found as it is behind the stage. Answers its distance, as it is before it is multiplied,
-    /// and its place.
+    /// Writes a document that was found as it is behind the stage. Answers its distance, as it is
+    /// before it is multiplied, and its place.
     pub(crate) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Option<(f64, ValueBuf)> {
         match (self.test.measure(&self.path, doc), self.stage.kind()) {
             (Some((distance, place)), Kind::GeoNear(stage)) => {
@@ -42,7 +43,8 @@ impl Search {
     }
 }
 
-/// The query of a pipeline that begins with `$geoNear`, and what is left of the pipeline; `None` for another.
+/// The query of a pipeline that begins with `$geoNear`, and what is left of the pipeline; `None`
+/// for another.
 ///
 /// Errors: `no_collection`, `no_index`, `many_indexes`, and those of the stage's filter.
 pub(crate) fn take(

@@ -61,8 +61,8 @@ pub fn usage() -> (i64, i64, i64, i64) {
     (number(11) * TICK_US, number(12) * TICK_US, number(7), number(9))
 }
 
-/// Used and total bytes of the file system that holds `path`, where what is kept for its administrator counts as used;
-/// `None` where they cannot be told.
+/// Used and total bytes of the file system that holds `path`, where what is kept for its
+/// administrator counts as used; `None` where they cannot be told.
 pub fn file_system(path: &str) -> Option<(u64, u64)> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let total = stat.f_blocks.checked_mul(stat.f_frsize)?;

@@ -1,8 +1,9 @@
 //! Which requests a network worker carries out itself.
 //!
-//! One judgement for all commands, made on the request before anything of it is parsed further: what is not known to be
-//! short by its text goes to the pool. A command's own code may still say that it is not short, once it knows the
-//! plan and the collection; it can never run here what was not let through here.
+//! One judgement for all commands, made on the request before anything of it is parsed further:
+//! what is not known to be short by its text goes to the pool. A command's own code may still say
+//! that it is not short, once it knows the plan and the collection; it can never run here what was
+//! not let through here.
 
 use marula_bson::{ByteSlice, Doc, RawValue, Type, Value};
 use marula_query::quick::Cost;
@@ -14,10 +15,12 @@ use crate::row::{Kind, Place};
 const SMALL_BYTES_MAX: usize = 16 * 1024;
 /// The longest message of any other.
 const BYTES_MAX: usize = 64 * 1024;
-/// How many bytes of a document are looked through here, each time that the statement looks through it.
+/// How many bytes of a document are looked through here, each time that the statement looks through
+/// it.
 const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 
-/// The largest document that the request may look at on a network worker; `None` where it is for the pool.
+/// The largest document that the request may look at on a network worker; `None` where it is for
+/// the pool.
 pub fn document_bytes_max(request: &Request<'_>) -> Option<usize> {
     let bytes = request.message.bytes().len();
     match request.command.place {

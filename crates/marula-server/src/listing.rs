@@ -1,4 +1,5 @@
-//! Replies of commands that list things: a first batch of documents at hand, and a cursor for the rest.
+//! Replies of commands that list things: a first batch of documents at hand, and a cursor for the
+//! rest.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Namespace;
@@ -15,7 +16,8 @@ errors! {
 
 const CURSOR_FIELDS: &[Field] = &[Field::optional("batchSize", Types::NUMBER)];
 
-/// Writes `cursor: { id, ns, firstBatch }` with `documents`, as many as the request's `cursor.batchSize` says.
+/// Writes `cursor: { id, ns, firstBatch }` with `documents`, as many as the request's
+/// `cursor.batchSize` says.
 pub fn reply(
     context: &Context<'_>,
     request: &Request<'_>,

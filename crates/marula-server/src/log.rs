@@ -1,7 +1,7 @@
 //! The log: where events go, and the last of them for `getLog`.
 //!
-//! A [`Log`] is a layer of `tracing`. It writes each event as one line, readable or as JSON in the shape of MongoDB's
-//! structured log, and keeps the last lines in memory.
+//! A [`Log`] is a layer of `tracing`. It writes each event as one line, readable or as JSON in the
+//! shape of MongoDB's structured log, and keeps the last lines in memory.
 //! Source of the shape: manual "Log Messages".
 
 use std::collections::VecDeque;

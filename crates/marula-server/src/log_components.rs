@@ -1,4 +1,5 @@
-//! `logComponentVerbosity`: how much each part of mongod is to say in the log, and what is in its place here.
+//! `logComponentVerbosity`: how much each part of mongod is to say in the log, and what is in its
+//! place here.
 //!
 //! The levels are kept and shown as mongod does; this server's log has one level for all its parts.
 //! Source: manual "Log Messages"; components and errors recorded from mongod 6.0.
@@ -110,7 +111,8 @@ pub(crate) fn changed(current: Doc<'_>, change: Value<'_>) -> Result<DocBuf> {
     Ok(DocBuf::build(|out| ROOT.write(current, change, "", out)))
 }
 
-/// A level as an int, as mongod reads one: of a long the lower half, of what has no place in an int the least.
+/// A level as an int, as mongod reads one: of a long the lower half, of what has no place in an int
+/// the least.
 pub(crate) fn level(number: Value<'_>) -> Option<i32> {
     #[allow(clippy::cast_possible_truncation)]
     match number {

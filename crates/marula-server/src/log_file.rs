@@ -1,7 +1,7 @@
 //! The file that the log goes to, and its rotation.
 //!
-//! A rotation either renames the file, adding the time to its name, and starts a new one, or opens the path again, for
-//! programs such as logrotate that have moved the file away themselves.
+//! A rotation either renames the file, adding the time to its name, and starts a new one, or opens
+//! the path again, for programs such as logrotate that have moved the file away themselves.
 //! Source: manual "Rotate Log Files"; errors recorded from mongod 6.0.
 
 use std::fs::{self, File, OpenOptions};

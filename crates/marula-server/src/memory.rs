@@ -1,8 +1,9 @@
 //! How much memory the operations of all clients may take together.
 //!
-//! Each operation has bounds of its own, but many that are each within theirs would end the process together. So what
-//! is about to grow [asks](marula_query::meter::ask) first, and is refused once the process holds as much as it may.
-//! Operations that have not asked for much go on: there is room left for them.
+//! Each operation has bounds of its own, but many that are each within theirs would end the process
+//! together. So what is about to grow [asks](marula_query::meter::ask) first, and is refused once
+//! the process holds as much as it may. Operations that have not asked for much go on: there is
+//! room left for them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,8 +1,8 @@
 //! What runs now: `currentOp` shows it, `killOp` ends it.
 //!
-//! Each connection has one [`Operation`], since it runs one command at a time. A command that runs inline costs a
-//! few plain stores; what it was sent is copied only when it has to wait or moves to the pool, where it may be long
-//! enough to be looked at.
+//! Each connection has one [`Operation`], since it runs one command at a time. A command that runs
+//! inline costs a few plain stores; what it was sent is copied only when it has to wait or moves to
+//! the pool, where it may be long enough to be looked at.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -128,7 +128,8 @@ impl Operation {
         self.waits_for_lock.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the command waits for an event; one that is told to end goes on at once, to hear of it.
+    /// Notes that the command waits for an event; one that is told to end goes on at once, to hear
+    /// of it.
     pub fn wait(&self, wake: Wake) {
         let mut waiting = self.waiting.lock();
         if self.interruption().is_none() {
@@ -299,7 +300,8 @@ impl Operations {
         found.is_some()
     }
 
-    /// Tells all operations to end, because the server does: those that run, and those that come yet.
+    /// Tells all operations to end, because the server does: those that run, and those that come
+    /// yet.
     pub fn end_all(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         for operation in self.by_connection.lock().values() {

@@ -1,7 +1,8 @@
 //! Server parameters: what `getParameter` shows and `setParameter` changes.
 //!
-//! A parameter is a row of [`ROWS`]: its name in MongoDB, its default, and when it may be set. A row without an
-//! effect of its own is one that drivers, tools and tests read, and whose value is true of this server.
+//! A parameter is a row of [`ROWS`]: its name in MongoDB, its default, and when it may be set. A
+//! row without an effect of its own is one that drivers, tools and tests read, and whose value is
+//! true of this server.
 //! Source: manual "MongoDB Server Parameters"; names, types and defaults recorded from mongod 6.0.
 
 use std::collections::BTreeMap;

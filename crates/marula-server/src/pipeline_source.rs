@@ -1,4 +1,5 @@
-//! A running pipeline, for its cursor: the documents of a collection at one end, batches of a reply at the other.
+//! A running pipeline, for its cursor: the documents of a collection at one end, batches of a reply
+//! at the other.
 
 use std::sync::Arc;
 
@@ -214,8 +215,8 @@ impl PipelineSource {
         Ok(PipelineSource { source, surroundings, is_held: false, reads })
     }
 
-    /// Whether the whole pipeline is one query: it ends at once where what it reads is gone, whatever has been read
-    /// ahead.
+    /// Whether the whole pipeline is one query: it ends at once where what it reads is gone,
+    /// whatever has been read ahead.
     pub fn is_query(&self) -> bool {
         self.reads.is_some()
     }
@@ -265,7 +266,8 @@ impl cursor::Source for PipelineSource {
     }
 }
 
-/// Starts a pipeline: what stands at its front and the planner can carry out becomes the way the collection is read.
+/// Starts a pipeline: what stands at its front and the planner can carry out becomes the way the
+/// collection is read.
 fn start(
     surroundings: Arc<Surroundings>,
     ns: &Namespace,
@@ -381,8 +383,8 @@ fn start_front(
     Ok((source, rest))
 }
 
-/// Runs a pipeline on a collection, but writes nothing. Answers how many documents the query at its front has given, and
-/// then each of the other stages.
+/// Runs a pipeline on a collection, but writes nothing. Answers how many documents the query at its
+/// front has given, and then each of the other stages.
 pub(crate) fn count_given(ctx: &Context<'_>, ns: &Namespace, front: Front) -> Result<Vec<u64>> {
     let context = Arc::new(front.query.context.clone());
     let surroundings = Arc::new(Surroundings::new(ctx, ns, context, false));
@@ -417,8 +419,8 @@ fn needs_of(rest: &Pipeline) -> DocBuf {
     rest.needs().map(|needed| needed.projection()).unwrap_or_default()
 }
 
-/// The `$project` that comes first and counts as the query's own projection: one that says what is shown, and computes
-/// nothing where the query sorts.
+/// The `$project` that comes first and counts as the query's own projection: one that says what is
+/// shown, and computes nothing where the query sorts.
 pub fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection> {
     let Kind::Project(project) = rest.stages().first()?.kind() else { return None };
     let projection = project.projection();
@@ -426,14 +428,14 @@ pub fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection>
     is_meant.then_some(projection)
 }
 
-/// The projection of a pipeline's query, of which `rest` is left: that of the `$project` that comes first, or what all
-/// stages need.
+/// The projection of a pipeline's query, of which `rest` is left: that of the `$project` that comes
+/// first, or what all stages need.
 pub fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
     front_projection(rest, is_sorted).map_or_else(|| needs_of(rest), Projection::print)
 }
 
-/// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and `$limit`. What the rest
-/// needs of the documents is the query's projection.
+/// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and
+/// `$limit`. What the rest needs of the documents is the query's projection.
 pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
@@ -511,7 +513,8 @@ fn without_conditions(context: &QueryContext) -> Filter {
     Filter::from_node(Node::And(Vec::new()), context)
 }
 
-/// Which of all documents are wanted: those behind the first `skip`, and of these no more than `limit`.
+/// Which of all documents are wanted: those behind the first `skip`, and of these no more than
+/// `limit`.
 #[derive(Default)]
 struct Part {
     skip: u64,
@@ -523,7 +526,8 @@ impl Part {
         self.skip == 0 && self.limit.is_none()
     }
 
-    /// Leaves out the first `count` of it; `false` where none would be left, or the count is too large to say.
+    /// Leaves out the first `count` of it; `false` where none would be left, or the count is too
+    /// large to say.
     fn skip(&mut self, count: u64) -> bool {
         let (Some(skip), left) =
             (self.skip.checked_add(count), self.limit.map(|it| it.checked_sub(count)))

@@ -55,7 +55,8 @@ impl Writer {
 
     /// Begins the collection that takes the place of `target`.
     ///
-    /// Errors: a target that is a view, is capped, or has a name that no collection may be created with.
+    /// Errors: a target that is a view, is capped, or has a name that no collection may be created
+    /// with.
     pub fn replace(
         &self,
         target: Namespace,
@@ -76,8 +77,8 @@ impl Writer {
         Ok(Box::new(self.beside(collection, target, None)))
     }
 
-    /// Begins the buckets that take the place of those of a time-series collection, which is created where there is
-    /// none.
+    /// Begins the buckets that take the place of those of a time-series collection, which is
+    /// created where there is none.
     ///
     /// Errors: those of the options; a target that is there and is none with such options.
     fn replace_buckets(&self, target: Namespace, options: Doc<'_>) -> Result<Box<dyn Replacement>> {
@@ -127,8 +128,8 @@ impl Writer {
         Beside { writer, collection, target, made, gathered, is_in_place: false }
     }
 
-    /// Whether a unique index of `ns` has exactly these fields, in any order, for every document and in the order of
-    /// strings of the operation.
+    /// Whether a unique index of `ns` has exactly these fields, in any order, for every document
+    /// and in the order of strings of the operation.
     pub fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
         let is_id = matches!(fields, [only] if only == "_id");
         let Some(collection) = self.db.collection(ns) else { return is_id };
@@ -142,7 +143,8 @@ impl Writer {
                 && key.iter().count() == fields.len()
                 && key.iter().all(|part| fields.iter().any(|field| part.name == field.as_str()))
         };
-        // A clustered collection has no index on _id; that a view cannot be written to is said later.
+        // A clustered collection has no index on _id; that a view cannot be written to is said
+        // later.
         let is_keyed = state.options.clustered.is_some() || state.options.view.is_some();
         state.indexes.iter().any(|index| suits(&index))
             || (is_id && is_keyed && state.options.collation == self.context.collation)

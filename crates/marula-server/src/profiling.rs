@@ -1,9 +1,10 @@
-//! What the database profiler is set to, and what it and the log of slow operations make of an operation.
+//! What the database profiler is set to, and what it and the log of slow operations make of an
+//! operation.
 //!
-//! An operation is *slow* from `slowms` milliseconds on; `sampleRate` says which part of the slow ones counts. A
-//! `filter` takes the place of both. What counts is a line of the log. A database's *level* says what is recorded in
-//! its `system.profile`: at 1 what counts, at 2 everything. While every level is 0 and there is no filter, an
-//! operation that is not slow costs two loads here.
+//! An operation is *slow* from `slowms` milliseconds on; `sampleRate` says which part of the slow
+//! ones counts. A `filter` takes the place of both. What counts is a line of the log. A database's
+//! *level* says what is recorded in its `system.profile`: at 1 what counts, at 2 everything. While
+//! every level is 0 and there is no filter, an operation that is not slow costs two loads here.
 //! Source: manual "Database Profiler", "profile".
 
 use std::collections::BTreeMap;
@@ -84,7 +85,8 @@ impl Profiling {
         self.slow_us.store(i64::from(settings.slow_ms) * 1000, Ordering::Relaxed);
     }
 
-    /// Whether operations in `db` are to tell all about their plans: they will be recorded, or may be.
+    /// Whether operations in `db` are to tell all about their plans: they will be recorded, or may
+    /// be.
     #[inline]
     pub fn wants_stages(&self, db: &str) -> bool {
         self.is_on.load(Ordering::Relaxed) && self.settings().database(db).level > 0

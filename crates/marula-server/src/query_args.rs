@@ -1,4 +1,5 @@
-//! What `find`, `update`, `delete`, `count` and their siblings say alike: filter, sort, hint, collation, `let`.
+//! What `find`, `update`, `delete`, `count` and their siblings say alike: filter, sort, hint,
+//! collation, `let`.
 //!
 //! Source: manual "find", "update", "delete"; messages recorded from mongod 6.0.
 
@@ -73,7 +74,8 @@ pub fn query_context(
     Ok(context)
 }
 
-/// The roles of the user who asks, and those that they inherit from, where the language has a variable for them.
+/// The roles of the user who asks, and those that they inherit from, where the language has a
+/// variable for them.
 fn user_roles(ctx: &Context<'_>) -> Option<ValueBuf> {
     let access = ctx.connection.access.as_deref()?;
     if ctx.server.db.feature_version() < FeatureVersion::V7_0 {
@@ -89,8 +91,8 @@ fn user_roles(ctx: &Context<'_>) -> Option<ValueBuf> {
     roles.as_doc().get("roles").map(|roles| roles.to_buf())
 }
 
-/// How much memory the sorts and groups of an operation may use, and whether they go on on the disk: the server's
-/// parameters, and the request's `allowDiskUse`.
+/// How much memory the sorts and groups of an operation may use, and whether they go on on the
+/// disk: the server's parameters, and the request's `allowDiskUse`.
 pub fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
     let parameters = &ctx.server.parameters;
     let bytes = |name: &str| usize::try_from(parameters.number(name)).unwrap_or(usize::MAX);
@@ -115,8 +117,8 @@ fn cluster_time(ctx: &Context<'_>) -> Option<u64> {
     server.options.repl_set.as_ref().map(|_| server.db.newest_timestamp(ctx.now_ms))
 }
 
-/// Brings a command's `let` into sight, which may hold expressions but no fields of documents. A variable may be without
-/// a value, as `$$REMOVE` is.
+/// Brings a command's `let` into sight, which may hold expressions but no fields of documents. A
+/// variable may be without a value, as `$$REMOVE` is.
 fn evaluate_let(variables: Doc<'_>, context: &mut QueryContext) -> Result<()> {
     let mut values = DocBuf::new();
     for element in variables {
@@ -169,7 +171,8 @@ pub fn parse_hint(value: Option<Value<'_>>) -> Result<Option<Hint>> {
     }
 }
 
-/// The hint that a document gives: a key pattern, a walk, or the name of an index, which mongod makes `{ $hint: <name> }` of.
+/// The hint that a document gives: a key pattern, a walk, or the name of an index, which mongod
+/// makes `{ $hint: <name> }` of.
 fn hint_document(hint: Doc<'_>) -> Result<Option<Hint>> {
     let Some(first) = hint.iter().next() else { return Ok(None) };
     if let (b"$hint", Value::String(name)) = (&**first.name, first.value.get()) {

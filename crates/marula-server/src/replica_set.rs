@@ -1,7 +1,8 @@
 //! The configuration of the replica set whose only member this server is.
 //!
-//! It is there from the start. `replSetInitiate` and `replSetReconfig` may change what one member has to say of itself (its
-//! name, tags, priority) and what it announces; then it is stored in `local.system.replset`, as in mongod.
+//! It is there from the start. `replSetInitiate` and `replSetReconfig` may change what one member
+//! has to say of itself (its name, tags, priority) and what it announces; then it is stored in
+//! `local.system.replset`, as in mongod.
 
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
@@ -127,7 +128,8 @@ pub struct ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// Reads what is stored. A configuration that cannot be read, changed by hand, must not keep a server from starting.
+    /// Reads what is stored. A configuration that cannot be read, changed by hand, must not keep a
+    /// server from starting.
     pub fn load(db: &Db, set: &str) -> Result<Self> {
         let Some(stored) = db.stored_document(&namespace()?, set)? else {
             return Ok(ReplicaSet::default());
@@ -144,8 +146,8 @@ impl ReplicaSet {
         self.config.read().clone()
     }
 
-    /// Takes a configuration over and stores it; `None` where the set has been initiated before. `own` is the address that
-    /// the server gives itself.
+    /// Takes a configuration over and stores it; `None` where the set has been initiated before.
+    /// `own` is the address that the server gives itself.
     ///
     /// Errors: what no one-member set can be, and versions that are not newer.
     pub fn change(

@@ -1,4 +1,5 @@
-//! The documents of the stages that tell of the server and its collections: `$collStats`, `$indexStats`, `$currentOp`.
+//! The documents of the stages that tell of the server and its collections: `$collStats`,
+//! `$indexStats`, `$currentOp`.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -47,7 +48,8 @@ impl Sight {
 
 /// The documents that a report gives of `ns` at the moment `now_ms`.
 ///
-/// Errors: a collection that is not there where one is needed; a view where its documents are asked for.
+/// Errors: a collection that is not there where one is needed; a view where its documents are asked
+/// for.
 pub(crate) fn documents(
     server: &Arc<Server>,
     sight: &Sight,

@@ -1,9 +1,10 @@
 //! One request: what every command has in common, parsed once from the message.
 //!
-//! [`Request::parse`] walks the body once. Fields that any command may carry (`lsid`, `maxTimeMS`, `$db`, …) become
-//! typed fields of the [`Request`]; the others are checked against the command's row and kept in
-//! [`Request::args`] for the command's own code.
-//! Source: manual "Database Commands"; driver specification "OP_MSG"; errors recorded from mongod 6.0.
+//! [`Request::parse`] walks the body once. Fields that any command may carry (`lsid`, `maxTimeMS`,
+//! `$db`, …) become typed fields of the [`Request`]; the others are checked against the command's
+//! row and kept in [`Request::args`] for the command's own code.
+//! Source: manual "Database Commands"; driver specification "OP_MSG"; errors recorded from mongod
+//! 6.0.
 
 use std::time::Duration;
 
@@ -99,7 +100,8 @@ pub struct Api {
     pub deprecation_errors: bool,
 }
 
-/// A request: the command's row, where it is sent, what every command may carry, and its own fields.
+/// A request: the command's row, where it is sent, what every command may carry, and its own
+/// fields.
 pub struct Request<'a> {
     /// The command.
     pub command: &'static Command,
@@ -113,7 +115,8 @@ pub struct Request<'a> {
     pub db: &'a str,
     /// The whole body.
     pub body: Doc<'a>,
-    /// The command's own fields in order, but for the first: checked by name and type where its row says how.
+    /// The command's own fields in order, but for the first: checked by name and type where its row
+    /// says how.
     pub args: SmallVec<[Element<'a>; 12]>,
     /// The message, with its document sequences and flags.
     pub message: Message<'a>,
@@ -318,7 +321,8 @@ impl<'a> Request<'a> {
         Ok(true)
     }
 
-    /// Checks a concern of a command inside another, as far as that one's kind looks at it: what is said counts for none.
+    /// Checks a concern of a command inside another, as far as that one's kind looks at it: what is
+    /// said counts for none.
     fn check_nested_concern(&self, name: &BStr, value: Value<'a>) -> Result<()> {
         let kind = value.kind();
         match (self.command.name, name.as_bytes()) {
@@ -391,7 +395,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// The request that `body`, a document inside this one, would be: the same place and session, its own fields.
+    /// The request that `body`, a document inside this one, would be: the same place and session,
+    /// its own fields.
     ///
     /// Errors: those of a request's shape; `None` for a command that is not known.
     pub fn nested(&self, body: Doc<'a>) -> Result<Option<Request<'a>>> {
@@ -515,7 +520,8 @@ impl<'a> Request<'a> {
         self.arg(name).and_then(|value| value.as_str())
     }
 
-    /// The name of the collection that the operation concerns, if it is one. What the client wrote, unchecked.
+    /// The name of the collection that the operation concerns, if it is one. What the client wrote,
+    /// unchecked.
     pub fn concerned(&self) -> Option<&BStr> {
         match (self.command.kind, &self.by_uuid) {
             (Kind::GetMore, _) => self.text("collection"),
@@ -529,7 +535,8 @@ impl<'a> Request<'a> {
         self.named.may_be_uuid && self.uuid().is_some()
     }
 
-    /// The write concern that the reply waits for. To a pipeline that only reads, none has a meaning.
+    /// The write concern that the reply waits for. To a pipeline that only reads, none has a
+    /// meaning.
     pub fn awaited_concern(&self) -> Option<&WriteConcern> {
         let concern = self.write_concern.as_ref()?;
         if self.command.name != "aggregate" {
@@ -601,8 +608,8 @@ impl<'a> Request<'a> {
         Err(Error::new(self.named.refused_as, refused.message()))
     }
 
-    /// The documents of the field `name`, be they an array in the body or a document sequence beside it.
-    /// `None` when there is no such field.
+    /// The documents of the field `name`, be they an array in the body or a document sequence
+    /// beside it. `None` when there is no such field.
     pub fn documents(&self, name: &'static str) -> Option<Documents<'a>> {
         if let Some(sequence) = self.message.sequence(name) {
             return Some(Documents::Sequence(sequence.docs));

@@ -129,10 +129,11 @@ pub enum Place {
     Inline,
     /// On a pool thread, where it may take its time.
     Pool,
-    /// On a pool thread, for which some are kept free: what operators need when everything else is busy. It takes
-    /// little time and waits for no other operation.
+    /// On a pool thread, for which some are kept free: what operators need when everything else is
+    /// busy. It takes little time and waits for no other operation.
     Reserved,
-    /// It is called on the network worker and may answer [`Outcome::ToPool`] before it has done anything.
+    /// It is called on the network worker and may answer [`Outcome::ToPool`] before it has done
+    /// anything.
     Decides,
 }
 
@@ -194,12 +195,14 @@ pub enum Auth {
 pub enum Outcome {
     /// The reply's fields are written.
     Done,
-    /// The reply's fields are written; `ok` is an int, as where mongod answers by a pipeline on a view.
+    /// The reply's fields are written; `ok` is an int, as where mongod answers by a pipeline on a
+    /// view.
     DoneOnView,
-    /// The reply's fields are written, and it ends with `ok: 0` and this message: a failure that has no code,
-    /// as some old commands have.
+    /// The reply's fields are written, and it ends with `ok: 0` and this message: a failure that
+    /// has no code, as some old commands have.
     Failed(String),
-    /// The reply's fields are written, and the client takes a stream: call again with the same request.
+    /// The reply's fields are written, and the client takes a stream: call again with the same
+    /// request.
     Stream,
     /// Nothing was done: call again on a pool thread.
     ToPool,

@@ -29,7 +29,8 @@ use crate::temp_files;
 use crate::user_writes::UserWriteBlock;
 use crate::write_lock::WriteLock;
 
-/// How often the records of retryable writes are looked through for those that nobody can ask for any more.
+/// How often the records of retryable writes are looked through for those that nobody can ask for
+/// any more.
 const RECORDS_EXPIRE_EVERY_MS: i64 = 5 * 60_000;
 
 /// How a server is set up.
@@ -166,7 +167,8 @@ impl Server {
         if !expired.is_empty() {
             self.cursors.kill_where(|_, lsid| lsid.is_some_and(|lsid| expired.contains(lsid)));
         }
-        // The records of retryable writes are many and in the store: looking through them is worth it seldom.
+        // The records of retryable writes are many and in the store: looking through them is worth
+        // it seldom.
         let last_ms = self.records_expired_ms.load(Ordering::Relaxed);
         if now_ms - last_ms >= RECORDS_EXPIRE_EVERY_MS {
             self.records_expired_ms.store(now_ms, Ordering::Relaxed);
@@ -177,7 +179,8 @@ impl Server {
     }
 }
 
-/// A setting that is stored. What cannot be read is told of, and must not keep a server from starting.
+/// A setting that is stored. What cannot be read is told of, and must not keep a server from
+/// starting.
 fn or_default<T: Default>(what: &str, loaded: Result<T>) -> T {
     loaded.unwrap_or_else(|error| {
         tracing::error!(%error, "{what} could not be read: as if none were stored");

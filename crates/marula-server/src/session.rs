@@ -1,8 +1,8 @@
 //! Logical sessions: which there are and when each was last used.
 //!
-//! A driver makes an id and sends it with every command; the server only notes that it is in use, ends what
-//! belongs to it when the client says so, and forgets it after thirty minutes. What retryable writes
-//! have done is kept elsewhere (see `marula_db::session`).
+//! A driver makes an id and sends it with every command; the server only notes that it is in use,
+//! ends what belongs to it when the client says so, and forgets it after thirty minutes. What
+//! retryable writes have done is kept elsewhere (see `marula_db::session`).
 //! Source: driver specification "Sessions"; manual "Server Sessions".
 
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! A command as others are shown it while it runs: without the documents that it inserts, and cut where it is long.
+//! A command as others are shown it while it runs: without the documents that it inserts, and cut
+//! where it is long.
 
 use marula_bson::{ArrayWriter, ByteSlice, Doc, DocBuf, DocWriter, RawValue, Value};
 

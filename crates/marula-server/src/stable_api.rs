@@ -1,4 +1,5 @@
-//! The Stable API, version 1: what `apiStrict: true` refuses beside commands, and the parameters of a cursor.
+//! The Stable API, version 1: what `apiStrict: true` refuses beside commands, and the parameters of
+//! a cursor.
 //!
 //! Source: manual "Stable API", "Stable API Changelog"; errors recorded from mongod 6.0.
 
@@ -15,7 +16,8 @@ errors! {
     mismatch(used: &str, created: &str) = APIMismatchError, "API parameter mismatch: getMore used params {used}, the cursor-creating command used {created}";
 }
 
-/// The fields of commands of version 1 that are not of it themselves: command, its name in messages, fields.
+/// The fields of commands of version 1 that are not of it themselves: command, its name in
+/// messages, fields.
 const FIELDS: &[(&str, &str, &[&str])] = &[
     ("aggregate", "aggregate", &["explain", "needsMerge", "fromMongos", "runtimeConstants"]),
     (

@@ -1,7 +1,7 @@
 //! The statements of one write command, one after the other.
 //!
-//! What an earlier attempt has done is answered, not done again; an error is the statement's own, and ends the list where
-//! it is ordered.
+//! What an earlier attempt has done is answered, not done again; an error is the statement's own,
+//! and ends the list where it is ordered.
 
 use marula_bson::Value;
 use marula_db::WriteOp;
@@ -67,9 +67,9 @@ pub fn read_ids(request: &Request<'_>, count: usize) -> Result<StatementIds> {
 
 /// Carries out `count` statements with `run`, and hands what each did to `take`.
 ///
-/// `earlier` reads what the session's record says that a statement did; `None` where the record is of another kind of
-/// write. `run` answers `None` where a statement is not for a network worker; then so does this, and nothing was done.
-/// The outer error is one that ends the command.
+/// `earlier` reads what the session's record says that a statement did; `None` where the record is
+/// of another kind of write. `run` answers `None` where a statement is not for a network worker;
+/// then so does this, and nothing was done. The outer error is one that ends the command.
 pub fn run_all<T>(
     count: usize,
     is_ordered: bool,
@@ -95,7 +95,8 @@ pub fn run_all<T>(
     Ok(Some(report))
 }
 
-/// Carries out the statement `number`, as [`run_all`] does each; the inner error is the statement's own.
+/// Carries out the statement `number`, as [`run_all`] does each; the inner error is the statement's
+/// own.
 pub fn run_one<T>(
     number: i32,
     op: &mut WriteOp<'_>,
@@ -130,8 +131,8 @@ pub enum Attempt<T> {
     Done(T),
 }
 
-/// Changes what matches or, where nothing does, inserts; starts again when somebody else has inserted meanwhile what
-/// this insert would have.
+/// Changes what matches or, where nothing does, inserts; starts again when somebody else has
+/// inserted meanwhile what this insert would have.
 ///
 /// `is_in_the_way` says of a failed insert whether the document that is there now may match.
 pub fn modify_or_insert<T>(

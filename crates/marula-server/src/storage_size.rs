@@ -4,14 +4,15 @@ use marula_db::{Collection, Db};
 use marula_error::Result;
 use marula_storage::Space;
 
-/// The least that a collection or an index takes, and what its size is a multiple of: as with mongod, whose files are made of
-/// such pages.
+/// The least that a collection or an index takes, and what its size is a multiple of: as with
+/// mongod, whose files are made of such pages.
 const PAGE_BYTES: i64 = 4096;
 
 /// What an index entry takes about, where nothing is known but how many documents there are.
 const ENTRY_BYTES: i64 = 24;
 
-/// Bytes on disk of a collection's documents, approximately. What is in memory alone is in the log, as it is.
+/// Bytes on disk of a collection's documents, approximately. What is in memory alone is in the log,
+/// as it is.
 pub fn of_documents(db: &Db, collection: &Collection) -> Result<i64> {
     Ok(pages(of_range(db, Space::Records, collection.ident())?, collection.size_bytes()))
 }
@@ -22,7 +23,8 @@ pub fn of_index(db: &Db, collection: &Collection, index: &marula_db::Index) -> R
     Ok(pages(of_range(db, Space::Indexes, index.ident)?, entries))
 }
 
-/// An estimate in whole pages, at least one. The store estimates little as nothing: then it is `otherwise`.
+/// An estimate in whole pages, at least one. The store estimates little as nothing: then it is
+/// `otherwise`.
 fn pages(estimate: i64, otherwise: i64) -> i64 {
     let bytes = if estimate > 0 { estimate } else { otherwise };
     bytes.max(1).saturating_add(PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES

@@ -1,4 +1,5 @@
-//! What a database keeps for the JavaScript of `$where` and `mapReduce`: the documents of its `system.js`.
+//! What a database keeps for the JavaScript of `$where` and `mapReduce`: the documents of its
+//! `system.js`.
 
 use marula_bson::{DocBuf, DocWriter, Type, Value};
 use marula_db::{Db, Namespace, Unit};

@@ -1,7 +1,8 @@
-//! Temporary files of sorts and groups that outgrow memory, in the folder `_tmp` of the data folder.
+//! Temporary files of sorts and groups that outgrow memory, in the folder `_tmp` of the data
+//! folder.
 //!
-//! A file loses its name as soon as it is open, so that it goes with whoever holds it, also when the process ends
-//! without a word. What a crash in between leaves is removed at the next start.
+//! A file loses its name as soon as it is open, so that it goes with whoever holds it, also when
+//! the process ends without a word. What a crash in between leaves is removed at the next start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

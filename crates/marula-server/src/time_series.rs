@@ -1,5 +1,6 @@
-//! Time-series collections, as commands meet them: their options, checked as mongod checks them (here), their indexes
-//! (`index`), updates and deletes of whole buckets (`write`) and of single measurements (`measurements`).
+//! Time-series collections, as commands meet them: their options, checked as mongod checks them
+//! (here), their indexes (`index`), updates and deletes of whole buckets (`write`) and of single
+//! measurements (`measurements`).
 //!
 //! Source: manual "Time Series Collections"; errors recorded from mongod 6.0.
 
@@ -171,7 +172,8 @@ pub fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
     Ok((read("bucketMaxSpanSeconds")?, read("bucketRoundingSeconds")?))
 }
 
-/// The options of the buckets of a collection that is to be made, in the order that `listCollections` shows.
+/// The options of the buckets of a collection that is to be made, in the order that
+/// `listCollections` shows.
 ///
 /// Errors: those of the collation.
 pub fn bucket_options(
@@ -201,7 +203,8 @@ pub fn bucket_options(
     CollectionOptions::parse(document.as_doc())
 }
 
-/// The options as `listCollections` shows them for the collection itself, made of those of its buckets.
+/// The options as `listCollections` shows them for the collection itself, made of those of its
+/// buckets.
 pub fn shown_options(buckets: &Collection) -> DocBuf {
     let state = buckets.state();
     DocBuf::build(|out| {
@@ -279,7 +282,8 @@ pub fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_
     }
 }
 
-/// The name under which a collection's data is looked up: that of the buckets for a time-series collection.
+/// The name under which a collection's data is looked up: that of the buckets for a time-series
+/// collection.
 pub fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
     match db.collection(ns) {
         Some(collection) if is_shown(&collection) => buckets_namespace(ns),

@@ -1,8 +1,9 @@
 //! The TTL monitor: a thread that removes what has expired, every `ttlMonitorSleepSecs` seconds.
 //!
-//! One *pass* goes through every collection of every database; [`marula_db::ttl`] says what of it has expired. A pass
-//! stops between two batches when the server ends, when `ttlMonitorEnabled` is taken away, or when `fsync` holds
-//! writes off. A collection that fails is logged and tried again in the next pass.
+//! One *pass* goes through every collection of every database; [`marula_db::ttl`] says what of it
+//! has expired. A pass stops between two batches when the server ends, when `ttlMonitorEnabled` is
+//! taken away, or when `fsync` holds writes off. A collection that fails is logged and tried again
+//! in the next pass.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};

@@ -63,7 +63,8 @@ pub struct Updated {
 }
 
 impl Updated {
-    /// What a session's record says that an update did; `None` where it is of another kind of write.
+    /// What a session's record says that an update did; `None` where it is of another kind of
+    /// write.
     pub fn recorded(done: &Done) -> Option<Self> {
         match done {
             Done::Updated { matched, modified, upserted } => {
@@ -310,8 +311,8 @@ pub fn next_record(ctx: &Context<'_>, execution: &mut Execution) -> Result<Optio
     }
 }
 
-/// The next records that an execution gives, and whether there are more. Where it fails, the records before are to be
-/// written all the same.
+/// The next records that an execution gives, and whether there are more. Where it fails, the
+/// records before are to be written all the same.
 pub fn gather(ctx: &Context<'_>, execution: &mut Execution) -> (Vec<RecordKey>, Result<End>) {
     let mut records = Vec::new();
     let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
@@ -361,8 +362,8 @@ pub fn upserted_document(
     }))
 }
 
-/// Whether the document that was in the way of an upsert's insert is one that the upsert's filter asks for by
-/// equality: then trying again finds it, instead of failing for ever.
+/// Whether the document that was in the way of an upsert's insert is one that the upsert's filter
+/// asks for by equality: then trying again finds it, instead of failing for ever.
 pub fn may_match_now(error: &Error, filter: &Filter) -> bool {
     if error.code() != codes::DuplicateKey {
         return false;

@@ -1,7 +1,8 @@
 //! Blocking of users' writes, as `setUserWriteBlockMode` asks for it.
 //!
-//! The mode is a document of `config.user_writes_critical_sections`, as in mongod, so that it outlives a restart. Databases
-//! of the server's own stay writable, and who may `bypassWriteBlockingMode` writes on.
+//! The mode is a document of `config.user_writes_critical_sections`, as in mongod, so that it
+//! outlives a restart. Databases of the server's own stay writable, and who may
+//! `bypassWriteBlockingMode` writes on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,8 +1,10 @@
-//! Views: what a definition must obey when it is made or changed, and what an operation on one may not ask.
+//! Views: what a definition must obey when it is made or changed, and what an operation on one may
+//! not ask.
 //!
-//! The views of a database are a graph: a view depends on what it is defined on and on every collection that its
-//! pipeline reads (`$lookup`, `$graphLookup`, `$unionWith`, also inside `$facet`). The graph has no cycle,
-//! no chain of more than [`DEPTH_MAX`] views, and one collation along every edge.
+//! The views of a database are a graph: a view depends on what it is defined on and on every
+//! collection that its pipeline reads (`$lookup`, `$graphLookup`, `$unionWith`, also inside
+//! `$facet`). The graph has no cycle, no chain of more than [`DEPTH_MAX`] views, and one collation
+//! along every edge.
 //! Source: manual "Views"; errors recorded from mongod 6.0.
 
 use std::collections::HashMap;
@@ -158,7 +160,8 @@ impl Graph {
     fn find_cycle<'g>(&'g self, at: &str, path: &mut Vec<&'g str>) -> bool {
         let Some(node) = self.views.get(at) else { return false };
         for next in &node.depends_on {
-            // Only the definition that is new can close a cycle, and no chain is longer than there are views.
+            // Only the definition that is new can close a cycle, and no chain is longer than there
+            // are views.
             if next == path[0] {
                 path.push(next);
                 return true;
@@ -241,7 +244,8 @@ pub fn check_joined(
     Ok(())
 }
 
-/// Computes the constants of the views that a pipeline's `$unionWith`s read, as mongod does before it reads anything.
+/// Computes the constants of the views that a pipeline's `$unionWith`s read, as mongod does before
+/// it reads anything.
 ///
 /// Errors: those of the views' constant expressions.
 pub fn check_unions(

@@ -15,7 +15,8 @@ pub fn check_batch_size(count: usize) -> Result<()> {
     if (1..=STATEMENTS_MAX).contains(&count) { Ok(()) } else { Err(batch_size(count)) }
 }
 
-/// Appends `writeErrors`, where there are any. An entry carries what its error adds (`keyPattern`, `errInfo`, …).
+/// Appends `writeErrors`, where there are any. An entry carries what its error adds (`keyPattern`,
+/// `errInfo`, …).
 pub fn write_errors(errors: &[(usize, Error)], reply: &mut DocWriter<'_>) {
     if errors.is_empty() {
         return;

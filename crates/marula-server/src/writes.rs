@@ -31,8 +31,8 @@ impl Context<'_> {
         self.call.place == Place::Pool
     }
 
-    /// How long a plan may take on this thread. What may have to be told of an operation is not known of one that is only
-    /// tried.
+    /// How long a plan may take on this thread. What may have to be told of an operation is not
+    /// known of one that is only tried.
     pub fn patience(&self) -> Patience {
         let time = self.call.patience;
         if self.may_wait() {
@@ -45,8 +45,8 @@ impl Context<'_> {
     }
 }
 
-/// Starts a write: with the session's record where the request is numbered. `None` where an earlier attempt still
-/// runs and this thread must not wait for it.
+/// Starts a write: with the session's record where the request is numbered. `None` where an earlier
+/// attempt still runs and this thread must not wait for it.
 ///
 /// Errors: a number older than the session's newest.
 pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
@@ -86,8 +86,8 @@ pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
     numbered.mismatch(statement)
 }
 
-/// Checks that clients may write to `ns`, whether it is there or not: some collections are the server's own, and some
-/// names are those of none.
+/// Checks that clients may write to `ns`, whether it is there or not: some collections are the
+/// server's own, and some names are those of none.
 pub fn check_writable(ns: &Namespace) -> Result<()> {
     match (ns.db(), ns.collection()) {
         (_, "system.views" | "system.profile") => Err(not_writable(ns.as_str())),

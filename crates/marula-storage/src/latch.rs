@@ -1,18 +1,18 @@
 //! Latches: how two transactions of one process keep off each other's keys.
 //!
-//! A key belongs to one of a fixed number of *stripes*, by its hash; a transaction *holds* stripes from the
-//! guard of a key to its end. Two keys may share a stripe: then they exclude each other for nothing, which is
-//! rare with [`STRIPES`] of them and never wrong. A free stripe costs one short mutex to take and one to
-//! release; no memory is allocated.
+//! A key belongs to one of a fixed number of *stripes*, by its hash; a transaction *holds* stripes
+//! from the guard of a key to its end. Two keys may share a stripe: then they exclude each other
+//! for nothing, which is rare with [`STRIPES`] of them and never wrong. A free stripe costs one
+//! short mutex to take and one to release; no memory is allocated.
 //!
-//! Who finds a stripe taken spins for about the time a commit needs, then queues. Release is unfair at first (a
-//! running thread may take the stripe before the woken one does, which saves a context switch) and fair
-//! in the end: a waiter older than [`HANDOFF_AGE`] is handed the stripe. So a thousand writers of one document
-//! neither convoy nor starve.
+//! Who finds a stripe taken spins for about the time a commit needs, then queues. Release is unfair
+//! at first (a running thread may take the stripe before the woken one does, which saves a context
+//! switch) and fair in the end: a waiter older than [`HANDOFF_AGE`] is handed the stripe. So a
+//! thousand writers of one document neither convoy nor starve.
 //!
-//! Deadlock: one call takes its stripes in ascending order, so calls alone cannot form a circle. A circle
-//! needs a transaction that waits for a stripe below one it holds already from an earlier call; that
-//! wait is cut to [`BACKWARD_WAIT`] and then answers [`Error::Conflict`].
+//! Deadlock: one call takes its stripes in ascending order, so calls alone cannot form a circle. A
+//! circle needs a transaction that waits for a stripe below one it holds already from an earlier
+//! call; that wait is cut to [`BACKWARD_WAIT`] and then answers [`Error::Conflict`].
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,8 +26,9 @@ use parking_lot::Mutex;
 
 use crate::store::{Error, Result, Space};
 
-/// Stripes of a table. A client's transaction holds its stripes for long, so there are many more of them than
-/// threads: one that has written 1,000 documents stands in the way of 1.5% of the other keys.
+/// Stripes of a table. A client's transaction holds its stripes for long, so there are many more of
+/// them than threads: one that has written 1,000 documents stands in the way of 1.5% of the other
+/// keys.
 pub const STRIPES: usize = 1 << 16;
 
 const _: () = assert!(STRIPES.is_power_of_two(), "a stripe is chosen by masking the hash");
@@ -35,9 +36,9 @@ const _: () = assert!(STRIPES.is_power_of_two(), "a stripe is chosen by masking 
 /// The wait for a stripe that lies below one already held, which may be part of a deadlock.
 pub const BACKWARD_WAIT: Duration = Duration::from_millis(10);
 
-/// A waiter of this age gets the stripe handed over at its release. Every handover idles the stripe until the waiter is
-/// scheduled, which takes milliseconds on a busy machine: at half a millisecond, eight writers of one document became a
-/// convoy there that outlasted their patience.
+/// A waiter of this age gets the stripe handed over at its release. Every handover idles the stripe
+/// until the waiter is scheduled, which takes milliseconds on a busy machine: at half a
+/// millisecond, eight writers of one document became a convoy there that outlasted their patience.
 const HANDOFF_AGE: Duration = Duration::from_millis(5);
 
 /// Rounds of looking again before a thread parks; each is a few pauses, together about 10 µs: what
@@ -185,10 +186,11 @@ impl Waiter {
 }
 
 impl Held<'_> {
-    /// Takes the stripes of `keys` that are not held yet, waiting up to `patience` for all together.
+    /// Takes the stripes of `keys` that are not held yet, waiting up to `patience` for all
+    /// together.
     ///
-    /// Errors: [`Error::Conflict`] when that was not enough; what the call had taken is released again, what
-    /// earlier calls took is kept.
+    /// Errors: [`Error::Conflict`] when that was not enough; what the call had taken is released
+    /// again, what earlier calls took is kept.
     pub fn take(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
         if let [(space, key)] = keys {
             let stripe = self.latches.stripe_of(*space, key);

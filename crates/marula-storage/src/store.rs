@@ -1,14 +1,16 @@
 //! What an engine promises.
 //!
-//! Nouns: a *key* and a *value* are bytes; a [`Space`] is one of a few fixed key spaces; a [`View`] sees
-//! committed data; a [`Txn`] buffers blind writes and commits them at once; a [`Stamp`] orders commits.
+//! Nouns: a *key* and a *value* are bytes; a [`Space`] is one of a few fixed key spaces; a [`View`]
+//! sees committed data; a [`Txn`] buffers blind writes and commits them at once; a [`Stamp`] orders
+//! commits.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One of the fixed key spaces of a store. Keys of different spaces never meet; an engine tunes each.
+/// One of the fixed key spaces of a store. Keys of different spaces never meet; an engine tunes
+/// each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Space {
     /// The catalogue, counters and session records: few and small.
@@ -26,7 +28,8 @@ impl Space {
 
 /// Orders commits: a commit that starts after another has ended has the greater stamp.
 ///
-/// A store over several machines gives one version to all that commit together, and an order among them.
+/// A store over several machines gives one version to all that commit together, and an order among
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stamp {
     /// The version of the store that the commit has made.
@@ -106,7 +109,8 @@ impl Direction {
     }
 }
 
-/// What an engine can take. An engine with large limits pays nothing for those that have small ones.
+/// What an engine can take. An engine with large limits pays nothing for those that have small
+/// ones.
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// The engine's name, as `serverStatus.storageEngine.name` shows it.
@@ -184,11 +188,11 @@ impl From<io::Error> for Error {
 /// A result of the store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a read sees: all that is committed at the time of each read (a [`Store`]), or what was at one moment
-/// ([`Store::view`]).
+/// What a read sees: all that is committed at the time of each read (a [`Store`]), or what was at
+/// one moment ([`Store::view`]).
 ///
-/// Values are shown, not handed out: `visit` sees the bytes where the engine holds them (a pinned cache
-/// block), and what it keeps it copies. `visit` must not call the store.
+/// Values are shown, not handed out: `visit` sees the bytes where the engine holds them (a pinned
+/// cache block), and what it keeps it copies. `visit` must not call the store.
 pub trait View: Send + Sync {
     /// The stamp of the newest commit that it shows, of those to which stamps have been told.
     fn moment(&self) -> Stamp;
@@ -206,8 +210,9 @@ pub trait View: Send + Sync {
 
     /// Reads the values of several keys at once and holds them, by the places of `keys`.
     ///
-    /// Keys may come in any order and twice; in ascending order they cost least. An engine bounds the memory that it
-    /// holds: it reads one value whatever its size, and may leave others [`Looked::Unread`].
+    /// Keys may come in any order and twice; in ascending order they cost least. An engine bounds
+    /// the memory that it holds: it reads one value whatever its size, and may leave others
+    /// [`Looked::Unread`].
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>>;
 
     /// Opens a cursor over `range`, before its first key. The cursor sees one moment.
@@ -219,8 +224,8 @@ pub trait View: Send + Sync {
     ) -> Result<Box<dyn Cursor + 'r>>;
 }
 
-/// The values that [`View::get_many`] has read. They stay where the engine holds them (pinned cache blocks) until this is
-/// dropped: let it go soon.
+/// The values that [`View::get_many`] has read. They stay where the engine holds them (pinned cache
+/// blocks) until this is dropped: let it go soon.
 pub trait Values {
     /// What was found of the key at `place`. Panics when there was no such key.
     fn get(&self, place: usize) -> Looked<'_>;
@@ -233,23 +238,24 @@ pub enum Looked<'v> {
     Found(&'v [u8]),
     /// It is not stored.
     Absent,
-    /// It was not read, because it would have taken too much memory or failed: ask [`View::get`], which tells why.
+    /// It was not read, because it would have taken too much memory or failed: ask [`View::get`],
+    /// which tells why.
     Unread,
 }
 
 /// Walks a range in key order. Key and value stay where the engine holds them until the next move.
 pub trait Cursor {
-    /// Moves to the next key of the range; answers whether there is one. After `false` it stays `false`, and after an error
-    /// an error: what lies behind it is never taken for nothing.
+    /// Moves to the next key of the range; answers whether there is one. After `false` it stays
+    /// `false`, and after an error an error: what lies behind it is never taken for nothing.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Moves to the first key at or behind `key` in the cursor's direction (forward: the least key ≥ `key`;
-    /// backward: the greatest key ≤ `key`), within the range; answers whether there is one.
-    /// `seek` may go either way.
+    /// Moves to the first key at or behind `key` in the cursor's direction (forward: the least key
+    /// ≥ `key`; backward: the greatest key ≤ `key`), within the range; answers whether there is
+    /// one. `seek` may go either way.
     fn seek(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Moves on by up to `count` keys that nobody looks at; answers by how many there were. Fewer than `count` mean that
-    /// the range has ended.
+    /// Moves on by up to `count` keys that nobody looks at; answers by how many there were. Fewer
+    /// than `count` mean that the range has ended.
     fn pass(&mut self, count: u64) -> Result<u64> {
         for passed in 0..count {
             if !self.advance()? {
@@ -259,7 +265,8 @@ pub trait Cursor {
         Ok(count)
     }
 
-    /// Whether the cursor stands on a key: not before the first move, at the end, or after an error.
+    /// Whether the cursor stands on a key: not before the first move, at the end, or after an
+    /// error.
     fn is_on(&self) -> bool;
 
     /// The key that the cursor stands on. Panics when it stands on none.
@@ -276,37 +283,41 @@ pub trait Cursor {
 
 /// How long [`Txn::guard`] waits for another transaction, all keys together.
 ///
-/// A single-document write holds its latch for tens of microseconds, so a thousand clients that write the
-/// same document are through within a tenth of a second; who waits longer waits for a client's transaction.
+/// A single-document write holds its latch for tens of microseconds, so a thousand clients that
+/// write the same document are through within a tenth of a second; who waits longer waits for a
+/// client's transaction.
 pub const GUARD_WAIT: Duration = Duration::from_millis(100);
 
-/// Buffered writes that become visible together, or not at all. Dropping it without a commit undoes it.
+/// Buffered writes that become visible together, or not at all. Dropping it without a commit undoes
+/// it.
 ///
-/// Writes are blind. Reads add no conflicts: what must not change under the transaction is guarded first, then read
-/// in [`Txn::view`].
+/// Writes are blind. Reads add no conflicts: what must not change under the transaction is guarded
+/// first, then read in [`Txn::view`].
 pub trait Txn: Send {
-    /// What the transaction decides by: what it shows of guarded keys stays so until the transaction ends.
+    /// What the transaction decides by: what it shows of guarded keys stays so until the
+    /// transaction ends.
     fn view(&self) -> &dyn View;
 
-    /// Claims `keys` until the transaction ends: no other transaction that guards one of them commits
-    /// meanwhile, and what [`Txn::view`] shows of them after this call stays so.
+    /// Claims `keys` until the transaction ends: no other transaction that guards one of them
+    /// commits meanwhile, and what [`Txn::view`] shows of them after this call stays so.
     ///
-    /// In a transaction that was begun *since* a view ([`Store::begin_since`]) it also claims that the keys are as they
-    /// were there, and answers [`Error::Conflict`] where one is not.
+    /// In a transaction that was begun *since* a view ([`Store::begin_since`]) it also claims that
+    /// the keys are as they were there, and answers [`Error::Conflict`] where one is not.
     ///
-    /// An engine of one process takes latches here, waiting a bounded time for each; a distributed one
-    /// notes read conflicts. Several keys that are known together go in one call: it takes them in one
-    /// order for all transactions. Answers [`Error::Conflict`] rather than wait for long; the caller
-    /// drops the transaction and starts again.
+    /// An engine of one process takes latches here, waiting a bounded time for each; a distributed
+    /// one notes read conflicts. Several keys that are known together go in one call: it takes them
+    /// in one order for all transactions. Answers [`Error::Conflict`] rather than wait for long;
+    /// the caller drops the transaction and starts again.
     fn guard(&mut self, keys: &[(Space, &[u8])]) -> Result<()> {
         self.guard_within(keys, GUARD_WAIT)
     }
 
-    /// [`Txn::guard`] with a patience of the caller's own. [`Duration::ZERO`] does not wait at all: for
-    /// threads that must not be held, and for transactions that answer a write conflict at once.
+    /// [`Txn::guard`] with a patience of the caller's own. [`Duration::ZERO`] does not wait at all:
+    /// for threads that must not be held, and for transactions that answer a write conflict at
+    /// once.
     ///
-    /// Whoever guards in several calls may meet another that does so in the opposite order; then one of the
-    /// two is answered [`Error::Conflict`] before its patience ends.
+    /// Whoever guards in several calls may meet another that does so in the opposite order; then
+    /// one of the two is answered [`Error::Conflict`] before its patience ends.
     fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()>;
 
     /// Sets `key` to `value`.
@@ -318,16 +329,16 @@ pub trait Txn: Send {
     /// Removes every key of `range`.
     fn clear_range(&mut self, space: Space, range: &KeyRange);
 
-    /// Adds `delta` to the counter at `key` in [`Space::Catalog`]: 8 bytes, i64, little-endian, absent is
-    /// zero, wrapping. Commutes: it conflicts with nothing. A counter's key is written by `add` alone,
-    /// or cleared by `clear_range` and `delete`.
+    /// Adds `delta` to the counter at `key` in [`Space::Catalog`]: 8 bytes, i64, little-endian,
+    /// absent is zero, wrapping. Commutes: it conflicts with nothing. A counter's key is written by
+    /// `add` alone, or cleared by `clear_range` and `delete`.
     fn add(&mut self, key: &[u8], delta: i64);
 
     /// Bytes of keys and values buffered so far, to cut work into transactions of bounded size.
     fn size(&self) -> usize;
 
-    /// Makes the writes visible and safe against the end of the process (the log has been handed to the
-    /// operating system). Power-fail safety is [`Store::sync`]'s.
+    /// Makes the writes visible and safe against the end of the process (the log has been handed to
+    /// the operating system). Power-fail safety is [`Store::sync`]'s.
     fn commit(self: Box<Self>) -> Result<Stamp>;
 }
 
@@ -336,17 +347,19 @@ pub trait Store: View + 'static {
     /// What the engine can take.
     fn caps(&self) -> &Caps;
 
-    /// A view of this moment, which keeps the store alive. It holds back the removal of what is overwritten and dropped
-    /// from now on, so let it go soon.
+    /// A view of this moment, which keeps the store alive. It holds back the removal of what is
+    /// overwritten and dropped from now on, so let it go soon.
     fn view(self: Arc<Self>) -> Result<Arc<dyn View>>;
 
     /// Starts a transaction that decides by the newest state.
     fn begin(&self) -> Box<dyn Txn + '_>;
 
-    /// Starts a transaction that decides by `view`, a view of this store: it guards only keys that are as they were there.
+    /// Starts a transaction that decides by `view`, a view of this store: it guards only keys that
+    /// are as they were there.
     fn begin_since<'s>(&'s self, view: &'s dyn View) -> Box<dyn Txn + 's>;
 
-    /// Whether a key has another value now than in `view`, or has one where it had none, or the other way round.
+    /// Whether a key has another value now than in `view`, or has one where it had none, or the
+    /// other way round.
     fn changed_since(&self, space: Space, key: &[u8], view: &dyn View) -> Result<bool> {
         let mut old = None;
         view.get(space, key, &mut |value| old = Some(value.to_vec()))?;
@@ -371,29 +384,30 @@ pub trait Store: View + 'static {
         Ok(())
     }
 
-    /// Waits until every commit up to `stamp` survives a power failure. All who wait share one sync.
+    /// Waits until every commit up to `stamp` survives a power failure. All who wait share one
+    /// sync.
     fn sync(&self, stamp: Stamp) -> Result<()>;
 
-    /// Calls `done` from another thread once [`Store::sync`] of `stamp` would return; at once when it would
-    /// not wait. For those who must not hold their thread.
+    /// Calls `done` from another thread once [`Store::sync`] of `stamp` would return; at once when
+    /// it would not wait. For those who must not hold their thread.
     fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>);
 
-    /// Adds sorted, unique keys to an empty part of a space at once, past the log (an index build, a
-    /// restore). Visible and safe as after [`Txn::commit`]. `next` writes the next key and value into the
-    /// buffers and answers `false` at the end; keys must ascend.
+    /// Adds sorted, unique keys to an empty part of a space at once, past the log (an index build,
+    /// a restore). Visible and safe as after [`Txn::commit`]. `next` writes the next key and value
+    /// into the buffers and answers `false` at the end; keys must ascend.
     fn ingest(
         &self,
         space: Space,
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Removes a range that nobody reads any more (a dropped collection) but in views of earlier moments, where it stays
-    /// readable; gives its disk space back soon, or once those are gone. Takes time with the size of the range at worst:
-    /// call it from the background. Idempotent.
+    /// Removes a range that nobody reads any more (a dropped collection) but in views of earlier
+    /// moments, where it stays readable; gives its disk space back soon, or once those are gone.
+    /// Takes time with the size of the range at worst: call it from the background. Idempotent.
     fn drop_range(&self, space: Space, range: &KeyRange) -> Result<()>;
 
-    /// Rewrites a range in its most compact form; as long as it takes. `progress` is called now and then
-    /// and answers whether to go on.
+    /// Rewrites a range in its most compact form; as long as it takes. `progress` is called now and
+    /// then and answers whether to go on.
     fn compact(
         &self,
         space: Space,
@@ -404,7 +418,8 @@ pub trait Store: View + 'static {
     /// Approximate statistics of a range, in microseconds.
     fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats>;
 
-    /// Keys that cut a range into about `parts` parts of like size, ascending; fewer when it is small.
+    /// Keys that cut a range into about `parts` parts of like size, ascending; fewer when it is
+    /// small.
     fn split_points(&self, space: Space, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>>;
 
     /// The engine's counters for diagnostics: dotted names and values, such as

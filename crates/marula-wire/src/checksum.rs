@@ -1,7 +1,8 @@
 //! The CRC-32C that may end an OP_MSG.
 //!
-//! It covers the whole message, header included, up to itself; it is the last four bytes, little-endian.
-//! Of a compressed message it covers what the message would be uncompressed, with that header.
+//! It covers the whole message, header included, up to itself; it is the last four bytes,
+//! little-endian. Of a compressed message it covers what the message would be uncompressed, with
+//! that header.
 
 /// The size of a checksum.
 pub const SIZE: usize = 4;

@@ -18,7 +18,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `address`, such as `127.0.0.1:27017`; each later read and write may take as long as `timeout`.
+    /// Connects to `address`, such as `127.0.0.1:27017`; each later read and write may take as long
+    /// as `timeout`.
     pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<Client> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
         for address in address.to_socket_addrs()? {
@@ -41,7 +42,8 @@ impl Client {
         self.receive().map(|(_, reply)| reply.to_buf())
     }
 
-    /// Sends `command` and document sequences, each a name and its documents; returns the request's number.
+    /// Sends `command` and document sequences, each a name and its documents; returns the request's
+    /// number.
     pub fn send(
         &mut self,
         db: &str,

@@ -8,10 +8,10 @@
 //! compressed         …      what followed the header of the original message
 //! ```
 //!
-//! The size is a claim: it is bounded before anything is allocated, decompression stops where it would pass
-//! it, and the result must be exactly as long.
-//! Source: driver specification "OP_COMPRESSED"; that a reply is compressed exactly when its request was, by the
-//! same compressor and whatever was negotiated, is mongod's behaviour.
+//! The size is a claim: it is bounded before anything is allocated, decompression stops where it
+//! would pass it, and the result must be exactly as long.
+//! Source: driver specification "OP_COMPRESSED"; that a reply is compressed exactly when its
+//! request was, by the same compressor and whatever was negotiated, is mongod's behaviour.
 
 use std::io::Read;
 
@@ -89,7 +89,8 @@ impl Compressors {
     }
 }
 
-/// The size that what follows the header of an OP_COMPRESSED claims; `None` where that is cut, or no size.
+/// The size that what follows the header of an OP_COMPRESSED claims; `None` where that is cut, or
+/// no size.
 pub(crate) fn claimed_size(payload: &[u8]) -> Option<usize> {
     payload.get(4..).and_then(i32_front).and_then(|size| usize::try_from(size).ok())
 }
@@ -157,7 +158,8 @@ fn decompress(
     Some(())
 }
 
-/// Replaces the message that `header` describes and that lies at `out[start..]` by its compressed form.
+/// Replaces the message that `header` describes and that lies at `out[start..]` by its compressed
+/// form.
 ///
 /// Should compression fail the message stays as it is, which every client takes.
 pub(crate) fn deflate(

@@ -1,4 +1,5 @@
-//! The old forms: OP_QUERY, in which a driver may say its first hello, and the operations that are gone.
+//! The old forms: OP_QUERY, in which a driver may say its first hello, and the operations that are
+//! gone.
 //!
 //! ```text
 //! OP_QUERY              bytes  content
@@ -10,8 +11,8 @@
 //! returnFieldsSelector  …      optional document, ignored for a command
 //! ```
 //!
-//! mongod 6.0 takes a few commands in this form, answers the rest and OP_GET_MORE with an error that asks for a newer
-//! driver, and closes the connection on the other opcodes.
+//! mongod 6.0 takes a few commands in this form, answers the rest and OP_GET_MORE with an error
+//! that asks for a newer driver, and closes the connection on the other opcodes.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Value};
@@ -119,7 +120,8 @@ fn parse_command(
     Ok(body)
 }
 
-/// The place of the command inside `{ $query: <command>, … }`, or the place itself when it is not wrapped.
+/// The place of the command inside `{ $query: <command>, … }`, or the place itself when it is not
+/// wrapped.
 fn unwrap_query(frame: &[u8], outer: (usize, usize)) -> Result<(usize, usize), Error> {
     let Some(first) = Doc::trusted(slice(frame, outer)).iter().next() else { return Ok(outer) };
     let name = match first.name.as_bytes() {

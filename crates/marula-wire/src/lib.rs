@@ -1,8 +1,10 @@
-//! The protocol that both ends speak: messages, their old forms, compression, checksums, a small client.
+//! The protocol that both ends speak: messages, their old forms, compression, checksums, a small
+//! client.
 //!
-//! A [`Message`] is one request, borrowed from the bytes it came in; a [`ReplyBuffer`] is where its reply
-//! is written, in place. A [`Refusal`] is what a server does with bytes that are no request. Bytes here are a
-//! stranger's: every length is checked before it is believed, nothing is allocated because it is claimed.
+//! A [`Message`] is one request, borrowed from the bytes it came in; a [`ReplyBuffer`] is where its
+//! reply is written, in place. A [`Refusal`] is what a server does with bytes that are no request.
+//! Bytes here are a stranger's: every length is checked before it is believed, nothing is allocated
+//! because it is claimed.
 //!
 //! This crate knows no commands and, beside the [`client`], no sockets. Start with [`message`].
 

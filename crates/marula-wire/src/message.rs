@@ -14,8 +14,8 @@
 //! checksum         0 | 4  CRC-32C of everything before
 //! ```
 //!
-//! [`Message::parse`] checks the frame and validates every document once. What it returns is a few numbers
-//! and a borrow; sequences are walked where they lie.
+//! [`Message::parse`] checks the frame and validates every document once. What it returns is a few
+//! numbers and a borrow; sequences are walked where they lie.
 
 mod sections;
 
@@ -28,7 +28,8 @@ use sections::{KIND_SEQUENCE, parse_msg};
 
 pub(crate) use sections::{check_size, validate_front};
 
-/// The largest message, header included, that either side may send: `maxMessageSizeBytes` of `hello`.
+/// The largest message, header included, that either side may send: `maxMessageSizeBytes` of
+/// `hello`.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
 
 pub(crate) const OP_REPLY: i32 = 1;
@@ -40,7 +41,8 @@ pub(crate) const OP_MSG: i32 = 2013;
 /// The first sixteen bytes of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Bytes of the message, header included; checked to be in `Header::SIZE ..= MESSAGE_BYTES_MAX`.
+    /// Bytes of the message, header included; checked to be in
+    /// `Header::SIZE ..= MESSAGE_BYTES_MAX`.
     pub length: usize,
     /// The sender's number for this message.
     pub request_id: i32,
@@ -96,8 +98,8 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, Refusal> {
     Ok(Header::parse(bytes)?.map(|header| header.length))
 }
 
-/// How long the message at the front of `bytes` is without compression: what its sender claims, where it is compressed.
-/// `None` while too little of it is there to say.
+/// How long the message at the front of `bytes` is without compression: what its sender claims,
+/// where it is compressed. `None` while too little of it is there to say.
 ///
 /// Errors: as [`Header::parse`].
 pub fn logical_length(bytes: &[u8]) -> Result<Option<usize>, Refusal> {
@@ -132,7 +134,8 @@ impl Flags {
     }
 }
 
-/// Where the parts of a message lie in its bytes, so that a message can move without being parsed again.
+/// Where the parts of a message lie in its bytes, so that a message can move without being parsed
+/// again.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     reply_to: ReplyTo,
@@ -241,7 +244,8 @@ impl<'a> Message<'a> {
         self.shape.flags.has(Flags::MORE_TO_COME)
     }
 
-    /// The database of an OP_QUERY, which stands outside its body; `None` for an OP_MSG, whose body has `$db`.
+    /// The database of an OP_QUERY, which stands outside its body; `None` for an OP_MSG, whose body
+    /// has `$db`.
     ///
     /// The name is a stranger's: it may be empty or hold characters that no name may have.
     pub fn query_db(&self) -> Option<&'a BStr> {
@@ -253,8 +257,8 @@ impl<'a> Message<'a> {
         self.shape.reply_to
     }
 
-    /// The same message as if its number were `request_id`: each reply of an exhaust stream answers the one
-    /// before it.
+    /// The same message as if its number were `request_id`: each reply of an exhaust stream answers
+    /// the one before it.
     #[must_use]
     pub fn with_request_id(mut self, request_id: i32) -> Self {
         self.shape.reply_to.request_id = request_id;
@@ -306,7 +310,8 @@ impl<'a> Iterator for Sequences<'a> {
     type Item = Sequence<'a>;
 
     fn next(&mut self) -> Option<Sequence<'a>> {
-        // The sections were checked when the message was parsed; where that is broken after all, it ends.
+        // The sections were checked when the message was parsed; where that is broken after all, it
+        // ends.
         loop {
             let (&kind, rest) = self.rest.split_first()?;
             let size = usize::try_from(i32_front(rest)?).ok()?;

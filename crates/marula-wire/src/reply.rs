@@ -1,8 +1,9 @@
 //! Writing replies: in place, at the end of a connection's output.
 //!
-//! A [`ReplyBuffer`] is the output. The server begins a reply with what the request asked for ([`ReplyTo`]);
-//! a command writes the body's fields where they will be sent from; finishing patches the length, adds the
-//! checksum if the request had one, and compresses if the request was compressed, as mongod does.
+//! A [`ReplyBuffer`] is the output. The server begins a reply with what the request asked for
+//! ([`ReplyTo`]); a command writes the body's fields where they will be sent from; finishing
+//! patches the length, adds the checksum if the request had one, and compresses if the request was
+//! compressed, as mongod does.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -115,7 +116,8 @@ impl ReplyBuffer {
         self.open.is_some_and(|(start, _)| self.out.len() > start)
     }
 
-    /// The document of the reply in work, once its writer is gone, and the bytes that the reply takes so far.
+    /// The document of the reply in work, once its writer is gone, and the bytes that the reply
+    /// takes so far.
     pub fn written(&self) -> Option<(Doc<'_>, usize)> {
         let (start, reply_to) = self.open?;
         let body = self.out.get(start + body_offset(reply_to.form)..)?;
@@ -129,10 +131,11 @@ impl ReplyBuffer {
         }
     }
 
-    /// Ends the reply that was begun; `more_to_come` says that another one to the same request follows.
+    /// Ends the reply that was begun; `more_to_come` says that another one to the same request
+    /// follows.
     ///
-    /// A body that is too large is replaced by the error that says so. Returns the bytes the reply has
-    /// uncompressed.
+    /// A body that is too large is replaced by the error that says so. Returns the bytes the reply
+    /// has uncompressed.
     pub fn finish(&mut self, more_to_come: bool) -> usize {
         let (start, reply_to) = self.open.expect("the server began a reply");
         let written = self.out.len() - start;
@@ -213,7 +216,8 @@ impl ReplyBuffer {
     }
 }
 
-/// Appends what a reply shows of `error`: labels, `ok`, `errmsg`, `code`, `codeName`, and the error's own fields.
+/// Appends what a reply shows of `error`: labels, `ok`, `errmsg`, `code`, `codeName`, and the
+/// error's own fields.
 pub fn write_error(body: &mut DocWriter<'_>, error: &Error) {
     if !error.labels().is_empty() {
         let mut labels = body.begin_array("errorLabels");

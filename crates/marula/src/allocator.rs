@@ -1,7 +1,7 @@
 //! The allocator of the whole process, RocksDB included.
 //!
-//! glibc's keeps what many threads have freed and takes a lock where they meet; replies, requests and documents are
-//! allocated on one thread and often freed on another.
+//! glibc's keeps what many threads have freed and takes a lock where they meet; replies, requests
+//! and documents are allocated on one thread and often freed on another.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
@@ -14,13 +14,15 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Pieces from this size on are counted: what may grow without end does so in such, and they are few.
+/// Pieces from this size on are counted: what may grow without end does so in such, and they are
+/// few.
 const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
 /// How many bytes the counted pieces have.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many bytes the process holds in large pieces. What RocksDB has, the cache above all, is not among them.
+/// How many bytes the process holds in large pieces. What RocksDB has, the cache above all, is not
+/// among them.
 pub(crate) fn used_bytes() -> usize {
     USED.load(Ordering::Relaxed)
 }
@@ -73,19 +75,22 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How long freed memory is kept before it goes back to the system. After the default second each large reply of a
-/// client that asks now and then would be written to pages that the kernel has to clear first.
+/// How long freed memory is kept before it goes back to the system. After the default second each
+/// large reply of a client that asks now and then would be written to pages that the kernel has to
+/// clear first.
 const PURGE_DELAY: (mi_option_t, c_long) = (15, 10_000);
 
-/// 2: memory goes back in whole large pages only. Smaller pieces would break them up, and the cache of blocks lies in
-/// them: a look-up there waits for the tables that lead to its page, too.
+/// 2: memory goes back in whole large pages only. Smaller pieces would break them up, and the cache
+/// of blocks lies in them: a look-up there waits for the tables that lead to its page, too.
 const ALLOW_THP: (mi_option_t, c_long) = (43, 2);
 
-/// Sets what differs from mimalloc's defaults. Variables of the environment (`MIMALLOC_PURGE_DELAY`) have no say then.
+/// Sets what differs from mimalloc's defaults. Variables of the environment
+/// (`MIMALLOC_PURGE_DELAY`) have no say then.
 #[allow(unsafe_code)]
 pub(crate) fn configure() {
     for (option, value) in [PURGE_DELAY, ALLOW_THP] {
-        // SAFETY: an option is a number that mimalloc reads when it needs it; an unknown one is passed over.
+        // SAFETY: an option is a number that mimalloc reads when it needs it; an unknown one is
+        // passed over.
         unsafe { mi_option_set(option, value) };
     }
 }
@@ -106,7 +111,8 @@ mod tests {
         assert!(used_bytes() < before + (64 << 20));
     }
 
-    /// Rust's binding does not name these options: their numbers are those of mimalloc 3, where these are the defaults.
+    /// Rust's binding does not name these options: their numbers are those of mimalloc 3, where
+    /// these are the defaults.
     #[test]
     #[allow(unsafe_code)]
     fn the_options_have_the_numbers_they_are_set_by() {

@@ -1,7 +1,8 @@
 //! `marula check`: looks through a data folder that no server has open, and changes nothing in it.
 //!
-//! The engine's files first, then collection by collection: every document is well formed, every index has exactly the
-//! entries that the documents have, the counters are exact. Progress goes to stderr, the report to stdout.
+//! The engine's files first, then collection by collection: every document is well formed, every
+//! index has exactly the entries that the documents have, the counters are exact. Progress goes to
+//! stderr, the report to stdout.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -44,8 +45,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks one collection; answers how many documents it has. What cannot be read is a fault of this collection, and
-/// the next one is looked at all the same.
+/// Checks one collection; answers how many documents it has. What cannot be read is a fault of this
+/// collection, and the next one is looked at all the same.
 fn check(
     db: &Db,
     collection: &Arc<Collection>,

@@ -114,11 +114,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, aliases = ["logpath", "log_path"], value_name = "FILE")]
     pub(crate) log_path: Option<PathBuf>,
 
-    /// Add to a log file that is there; without it, the file is renamed with the time added to its name
+    /// Add to a log file that is there; without it, the file is renamed with the time added to its
+    /// name
     #[arg(long, alias = "logappend")]
     pub(crate) log_append: bool,
 
-    /// What the command logRotate and SIGUSR1 do: rename the log file, or reopen its path [default: rename]
+    /// What the command logRotate and SIGUSR1 do: rename the log file, or reopen its path [default:
+    /// rename]
     #[arg(long, alias = "logRotate", value_name = "WAY")]
     pub(crate) log_rotate: Option<String>,
 
@@ -130,7 +132,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) quiet: bool,
 
-    /// Open a data folder whose log is damaged: keep what comes before the damage, tell what is lost, and end
+    /// Open a data folder whose log is damaged: keep what comes before the damage, tell what is
+    /// lost, and end
     #[arg(long)]
     pub(crate) repair: bool,
 
@@ -142,7 +145,8 @@ pub(crate) struct ServeArgs {
     pub(crate) refused: RefusedArgs,
 }
 
-/// Options of mongod that are known in order to be refused with a reason, or because they ask for what is so anyway.
+/// Options of mongod that are known in order to be refused with a reason, or because they ask for
+/// what is so anyway.
 #[derive(Args, Debug, Default)]
 pub(crate) struct RefusedArgs {
     #[arg(long, hide = true)]

@@ -80,7 +80,8 @@ mod tests {
         check("---\n~\n").unwrap();
     }
 
-    /// What YAML is taken, and the words about what is not, stay as they are when the library changes.
+    /// What YAML is taken, and the words about what is not, stay as they are when the library
+    /// changes.
     #[test]
     fn the_same_files_are_refused_in_the_same_words() {
         for (text, words) in [

@@ -46,7 +46,8 @@ pub(crate) fn operation_bytes_max(_: Option<usize>) -> usize {
     usize::MAX
 }
 
-/// Operations may take so much together, however little memory there is: a reply and its request, some times over.
+/// Operations may take so much together, however little memory there is: a reply and its request,
+/// some times over.
 #[cfg(feature = "rocksdb")]
 const OPERATION_BYTES_LEAST: usize = 256 * 1024 * 1024;
 
@@ -66,8 +67,8 @@ pub(crate) fn open_to_read(_: &Path) -> Result<Arc<dyn Store>, Failure> {
     Err("this build has no engine for data on disk".to_owned())
 }
 
-/// The size of a cache of which `wanted` bytes are asked for: at most the machine's memory. The engine cannot be opened
-/// with a cache that the system refuses to reserve memory for.
+/// The size of a cache of which `wanted` bytes are asked for: at most the machine's memory. The
+/// engine cannot be opened with a cache that the system refuses to reserve memory for.
 #[cfg(feature = "rocksdb")]
 fn limited_to_memory(wanted: usize) -> usize {
     let memory = usize::try_from(marula_embedded::memory_bytes()).unwrap_or(usize::MAX);

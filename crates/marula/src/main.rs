@@ -1,6 +1,7 @@
 //! The one binary: `marula serve`, `marula check`, `marula bench`.
 //!
-//! This is the only place that picks an engine. A failure is one line on stderr and a non-zero exit.
+//! This is the only place that picks an engine. A failure is one line on stderr and a non-zero
+//! exit.
 
 mod allocator;
 mod bench;

@@ -1,4 +1,5 @@
-//! What the operating system lets this process do: the rights of its files, how many of them it may have open.
+//! What the operating system lets this process do: the rights of its files, how many of them it may
+//! have open.
 
 use marula_server::log::STARTUP_WARNING;
 use rustix::fs::Mode;
@@ -41,7 +42,8 @@ pub(crate) fn raise_file_limit() -> Result<FileLimit, Failure> {
 }
 
 impl FileLimit {
-    /// The most connections at one time, of those `wanted`: half of the files are the engine's where they are few.
+    /// The most connections at one time, of those `wanted`: half of the files are the engine's
+    /// where they are few.
     pub(crate) fn connections_max(self, wanted: usize) -> usize {
         let room = usize::try_from(self.0 / 2 - FILES_OWN).unwrap_or(usize::MAX);
         wanted.min(room)

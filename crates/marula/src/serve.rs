@@ -111,8 +111,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets go of the store once nobody else holds it. An engine must not live to the process's last moments, when the
-/// state that its own threads rest upon is taken down.
+/// Lets go of the store once nobody else holds it. An engine must not live to the process's last
+/// moments, when the state that its own threads rest upon is taken down.
 fn release(store: Arc<dyn Store>) {
     let until = Instant::now() + RELEASE_WAIT;
     while Arc::strong_count(&store) > 1 && Instant::now() < until {

@@ -21,14 +21,17 @@ use signal_hook::iterator::{self, Handle};
 
 use crate::Failure;
 
-/// The signals that are waited for from the beginning: they do not end a server that is still opening its data.
+/// The signals that are waited for from the beginning: they do not end a server that is still
+/// opening its data.
 const FROM_THE_BEGINNING: [i32; 7] =
     [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXFSZ];
 
-/// The signals that end a server, which is killed by them before it has opened its data: it has nothing to finish.
+/// The signals that end a server, which is killed by them before it has opened its data: it has
+/// nothing to finish.
 const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGXCPU];
 
-/// The status of a server that a second signal has ended: its data is whole, its clients were not waited for.
+/// The status of a server that a second signal has ended: its data is whole, its clients were not
+/// waited for.
 const EXIT_AT_ONCE: i32 = 0;
 
 /// The thread that waits for signals, until [`Signals::stop`].

@@ -1,4 +1,5 @@
-//! A server of the suite's own on a free port of the loopback, or the one in `MARULA_TEST_URI`. As tests/server.py.
+//! A server of the suite's own on a free port of the loopback, or the one in `MARULA_TEST_URI`. As
+//! tests/server.py.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;

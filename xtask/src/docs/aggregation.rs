@@ -57,7 +57,8 @@ fn names(text: &str, markers: &[&str]) -> Vec<String> {
     names
 }
 
-/// The release that a row says it is there since, from what stands behind its name; nothing for 6.0.
+/// The release that a row says it is there since, from what stands behind its name; nothing for
+/// 6.0.
 fn since(after: &str) -> Option<&'static str> {
     // The next row, or field of a row, is four spaces in, and so is the end of a table less.
     let is_next = |line: &&str| {

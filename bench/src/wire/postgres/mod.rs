@@ -1,8 +1,9 @@
-//! PostgreSQL's protocol 3 with documents as JSONB: a table `(id PRIMARY KEY, doc jsonb)` for a collection, prepared
-//! statements, binary parameters.
+//! PostgreSQL's protocol 3 with documents as JSONB: a table `(id PRIMARY KEY, doc jsonb)` for a
+//! collection, prepared statements, binary parameters.
 //!
-//! Messages and SCRAM are the crate `postgres-protocol`'s, sockets are the load generator's, so that this client costs
-//! about what that of MongoDB's protocol costs. The SQL is in `sql`, a connection of its own in `session`.
+//! Messages and SCRAM are the crate `postgres-protocol`'s, sockets are the load generator's, so
+//! that this client costs about what that of MongoDB's protocol costs. The SQL is in `sql`, a
+//! connection of its own in `session`.
 
 use std::net::TcpStream;
 
@@ -30,7 +31,8 @@ pub(crate) struct PostgresWire {
     /// What inserts several rows at once.
     batch: Statement,
     durable: bool,
-    /// For each connection, a bit for each statement that it has prepared; the last bit is the batch's.
+    /// For each connection, a bit for each statement that it has prepared; the last bit is the
+    /// batch's.
     prepared: Vec<u64>,
     buffer: BytesMut,
 }

@@ -1,4 +1,5 @@
-//! One blocking connection: logging in, and SQL whose answers are text. And how messages are taken apart.
+//! One blocking connection: logging in, and SQL whose answers are text. And how messages are taken
+//! apart.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,6 @@
-//! The SQL of operations and indexes, as a user of JSONB would write it: `doc->>'code' = $1` over an expression index,
-//! `doc->'tags' @> $1` over a GIN index, `doc || $2` to set fields; and the parameters in binary form.
+//! The SQL of operations and indexes, as a user of JSONB would write it: `doc->>'code' = $1` over
+//! an expression index, `doc->'tags' @> $1` over a GIN index, `doc || $2` to set fields; and the
+//! parameters in binary form.
 
 use bytes::BytesMut;
 use postgres_protocol::{IsNull, types};

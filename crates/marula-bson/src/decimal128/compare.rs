@@ -81,8 +81,9 @@ fn sign_of(negative: bool) -> Ordering {
 fn compare_magnitude(a: u128, a_exponent: i32, b: u128, b_exponent: i32) -> Ordering {
     let leading = |coefficient: u128, exponent: i32| coefficient.ilog10().cast_signed() + exponent;
     leading(a, a_exponent).cmp(&leading(b, b_exponent)).then_with(|| {
-        // The leading digits stand at the same place, so the exponents differ by less than 34, and the
-        // coefficient that is scaled up gets as many digits as the other has: it stays below 10^34.
+        // The leading digits stand at the same place, so the exponents differ by less than 34, and
+        // the coefficient that is scaled up gets as many digits as the other has: it stays below
+        // 10^34.
         let scale = 10_u128.pow(a_exponent.abs_diff(b_exponent));
         if a_exponent >= b_exponent { (a * scale).cmp(&b) } else { a.cmp(&(b * scale)) }
     })
@@ -141,7 +142,8 @@ pub(crate) fn decode_f64(double: f64) -> (u64, i32) {
 
 /// A natural number of a bounded size, little-endian.
 ///
-/// The largest that a comparison needs: 113 bits times 5^358 (832 bits), shifted by at most 1074 + 308.
+/// The largest that a comparison needs: 113 bits times 5^358 (832 bits), shifted by at most
+/// 1074 + 308.
 struct Natural([u64; NATURAL_WORDS]);
 
 const NATURAL_WORDS: usize = 40;

@@ -1,4 +1,5 @@
-//! Base64 with padding (RFC 4648, section 4), as extended JSON and MongoDB's shell read and write it.
+//! Base64 with padding (RFC 4648, section 4), as extended JSON and MongoDB's shell read and write
+//! it.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;

@@ -1,7 +1,9 @@
-//! The first eight bytes of a key as a number, without writing the key: enough to tell most keys apart.
+//! The first eight bytes of a key as a number, without writing the key: enough to tell most keys
+//! apart.
 //!
-//! Zeros take the place of bytes that a short key does not have. As no key is the beginning of another, two keys
-//! whose heads differ compare as their heads do; of keys with equal heads nothing is known.
+//! Zeros take the place of bytes that a short key does not have. As no key is the beginning of
+//! another, two keys whose heads differ compare as their heads do; of keys with equal heads nothing
+//! is known.
 
 use super::{number, tag};
 use crate::{RawValue, Type};
@@ -12,9 +14,9 @@ pub(super) type Head = (u64, u32);
 /// The bytes of a head.
 const BYTES: usize = size_of::<u64>();
 
-/// The first eight bytes of the key of one value; `None` where they are not known without writing it: of arrays,
-/// documents and the like, and of text where a collator makes its keys. They are read from the value's bytes: a sort
-/// looks at those of every document, and most go no further.
+/// The first eight bytes of the key of one value; `None` where they are not known without writing
+/// it: of arrays, documents and the like, and of text where a collator makes its keys. They are
+/// read from the value's bytes: a sort looks at those of every document, and most go no further.
 #[inline]
 pub fn part_head(value: RawValue<'_>, descending: bool, has_collator: bool) -> Option<u64> {
     let bytes = value.bytes();

@@ -12,9 +12,10 @@
 //! 2^63 … ∞                      0x35       double
 //! ```
 //!
-//! *Double* is the largest one that is not above the number: its 63 bits and, as the lowest bit, whether the
-//! number is above it. Then a decimal follows, for only a decimal128 number can be: the place of its first
-//! digit + 6176 (2 bytes), its digits in pairs, each + 1, without trailing zeros, and 0.
+//! *Double* is the largest one that is not above the number: its 63 bits and, as the lowest bit,
+//! whether the number is above it. Then a decimal follows, for only a decimal128 number can be: the
+//! place of its first digit + 6176 (2 bytes), its digits in pairs, each + 1, without trailing
+//! zeros, and 0.
 
 use super::head::{self, Head};
 use super::type_bits::Kind;
@@ -55,8 +56,8 @@ pub(super) fn encode_i64(number: i64, key: &mut Vec<u8>) {
 /// The most bytes of a tag and of an integer part.
 const INTEGER_BYTES: usize = 1 + size_of::<u64>();
 
-/// The tag of `doubled`, the integer part × 2 with its flag, which is not zero; its bytes, as those of a number that begins with
-/// them; how many they are.
+/// The tag of `doubled`, the integer part × 2 with its flag, which is not zero; its bytes, as those
+/// of a number that begins with them; how many they are.
 #[inline]
 fn integer_part(negative: bool, doubled: u64) -> (u8, u64, u32) {
     let skip = doubled.leading_zeros() / 8;
@@ -138,8 +139,8 @@ pub(super) fn encode_f64(number: f64, key: &mut Vec<u8>) {
     }
 }
 
-/// Appends a number that is no small integer: by its integer part and its floor among the doubles, with the
-/// decimal (place and 34 digits) if it is above that.
+/// Appends a number that is no small integer: by its integer part and its floor among the doubles,
+/// with the decimal (place and 34 digits) if it is above that.
 fn encode_fraction(
     negative: bool,
     integer: u64,

@@ -9,8 +9,8 @@ use crate::{Binary, DocWriter, ObjectId, Type, Value, ValueBuf};
 
 /// Reads the values of a key string one after the other.
 ///
-/// Every method answers `None` where the bytes are no key string with these type bits. Strings of a key with a
-/// collation read as their sort keys: such an index covers no query that shows strings.
+/// Every method answers `None` where the bytes are no key string with these type bits. Strings of a
+/// key with a collation read as their sort keys: such an index covers no query that shows strings.
 #[derive(Clone)]
 pub struct KeyStringReader<'a> {
     key: &'a [u8],

@@ -1,8 +1,9 @@
 //! Telling that a name is nowhere in a document's bytes, without walking its fields.
 //!
-//! A walk waits, field by field, for memory: each field's place follows from the one before. A search for the
-//! name and its NUL by vector instructions reads straight through. Where it finds nothing, no field has the name;
-//! where it finds something, that may be the end of a string, and the walk goes on.
+//! A walk waits, field by field, for memory: each field's place follows from the one before. A
+//! search for the name and its NUL by vector instructions reads straight through. Where it finds
+//! nothing, no field has the name; where it finds something, that may be the end of a string, and
+//! the walk goes on.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,7 +17,8 @@ const WALKS_FIRST: u32 = 8;
 /// Documents that are walked after a search found the name: it is probably in the next ones too.
 const WALKS_AFTER_FINDING: u32 = 256;
 
-/// Searches for one name where that has paid off. It is a cache: clones start anew, and all are equal.
+/// Searches for one name where that has paid off. It is a cache: clones start anew, and all are
+/// equal.
 pub(super) struct NameFinder {
     /// Documents that are walked before the next search.
     walks_left: AtomicU32,
@@ -31,12 +33,14 @@ impl Default for NameFinder {
 }
 
 impl NameFinder {
-    /// Whether `name`, followed by a NUL, is nowhere in `bytes`. May answer `false` where it is not.
+    /// Whether `name`, followed by a NUL, is nowhere in `bytes`. May answer `false` where it is
+    /// not.
     #[inline]
     pub(super) fn is_absent(&self, name: &[u8], bytes: &[u8]) -> bool {
         let walks_left = self.walks_left.load(Ordering::Relaxed);
         if walks_left > 0 {
-            // Threads that share the path may lose a step to each other; no more than a walk hangs on it.
+            // Threads that share the path may lose a step to each other; no more than a walk hangs
+            // on it.
             self.walks_left.store(walks_left - 1, Ordering::Relaxed);
             return false;
         }

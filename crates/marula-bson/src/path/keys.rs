@@ -1,7 +1,7 @@
 //! The values of a path as an index on it has them, and a sort by it.
 //!
-//! Unlike a query condition, a key is there for every document: what is missing is null, and an empty array at
-//! the end of the path is undefined. Arrays give one key per element.
+//! Unlike a query condition, a key is there for every document: what is missing is null, and an
+//! empty array at the end of the path is undefined. Arrays give one key per element.
 
 use std::fmt;
 
@@ -36,10 +36,12 @@ impl FieldPath {
     /// Shows `visit` every value that an index on this path alone has of `doc`; at least one.
     ///
     /// - A missing field, and a scalar where parts remain, is null.
-    /// - An array at the end gives its elements, which are not looked into; an empty one gives undefined.
-    /// - In an array with parts remaining, a part that is the index of an element chooses that one, and an
-    ///   array chosen so by the last part is one value; any other part is a field of each element that
-    ///   is a document, and null for those that are not (and for an array without elements).
+    /// - An array at the end gives its elements, which are not looked into; an empty one gives
+    ///   undefined.
+    /// - In an array with parts remaining, a part that is the index of an element chooses that one,
+    ///   and an array chosen so by the last part is one value; any other part is a field of each
+    ///   element that is a document, and null for those that are not (and for an array without
+    ///   elements).
     ///
     /// A value may be shown more than once.
     /// Errors: [`AmbiguousField`].

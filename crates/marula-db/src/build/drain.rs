@@ -62,7 +62,8 @@ impl Builder<'_, '_> {
         Ok(notes)
     }
 
-    /// The entry of a unique index has one document: all that is said of a key is looked at together.
+    /// The entry of a unique index has one document: all that is said of a key is looked at
+    /// together.
     fn drain_unique(&mut self, index: &Index, source: &mut Source<'_>) -> Result<u64> {
         let db = self.db;
         let mut notes = 0;

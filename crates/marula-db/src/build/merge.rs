@@ -98,7 +98,8 @@ impl<'r> Merge<'r> {
         }
     }
 
-    /// The source with the least entry, once those that hold the same and are not right have moved on.
+    /// The source with the least entry, once those that hold the same and are not right have moved
+    /// on.
     fn least(&mut self) -> Result<Option<usize>> {
         let mut least: Option<usize> = None;
         let mut number = 0;

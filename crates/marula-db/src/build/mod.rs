@@ -2,17 +2,19 @@
 //!
 //! A *build* fills the indexes of one `createIndexes` in one scan. It goes through three *phases*:
 //!
-//! 1. **Scan.** From a moment on, every write to the collection notes in the build's [`side`] table which entries it
-//!    adds and removes. Then the documents are walked and their entries gathered in sorted [`run`]s.
-//! 2. **Load.** Runs and side table are [`merge`]d in key order and added to the store at once. Of an entry that both
-//!    know the side table is right: it has what the last write left. So it does not matter at which moment a document
-//!    was scanned, and the scan needs no snapshot.
-//! 3. **Drain.** What was written meanwhile is applied, *generation* by generation: writers move on to the next one, and
-//!    the one before is applied in peace. Once a generation is small, writers are held off, the last one is applied,
-//!    and the indexes become the collection's.
+//! 1. **Scan.** From a moment on, every write to the collection notes in the build's [`side`] table
+//!    which entries it adds and removes. Then the documents are walked and their entries gathered
+//!    in sorted [`run`]s.
+//! 2. **Load.** Runs and side table are [`merge`]d in key order and added to the store at once. Of
+//!    an entry that both know the side table is right: it has what the last write left. So it does
+//!    not matter at which moment a document was scanned, and the scan needs no snapshot.
+//! 3. **Drain.** What was written meanwhile is applied, *generation* by generation: writers move on
+//!    to the next one, and the one before is applied in peace. Once a generation is small, writers
+//!    are held off, the last one is applied, and the indexes become the collection's.
 //!
-//! Everything a build writes lies under idents that the store lists as garbage until that last step, so a crash leaves
-//! nothing. Duplicate keys are looked for where entries are final: in the load and in every drain.
+//! Everything a build writes lies under idents that the store lists as garbage until that last
+//! step, so a crash leaves nothing. Duplicate keys are looked for where entries are final: in the
+//! load and in every drain.
 
 mod drain;
 mod merge;
@@ -45,20 +47,22 @@ errors! {
 /// Documents between two looks at whether to go on.
 const LOOK_EVERY: u64 = 256;
 
-/// Documents after which the scan opens its cursor anew, so that it does not hold what was overwritten since for long.
+/// Documents after which the scan opens its cursor anew, so that it does not hold what was
+/// overwritten since for long.
 const CURSOR_DOCUMENTS_MAX: u64 = 100_000;
 
 /// A generation of so few notes is applied while writers wait: in a few milliseconds.
 const LAST_DRAIN_NOTES_MAX: u64 = 500;
 
-/// Generations that are applied beside writers before they are held off in any case. Each is shorter than the one
-/// before, unless writers are faster than the drain.
+/// Generations that are applied beside writers before they are held off in any case. Each is
+/// shorter than the one before, unless writers are faster than the drain.
 const DRAINS_MAX: u32 = 12;
 
 /// The most bytes that are sorted in memory, whatever is asked for: positions are held in 32 bits.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// Entries of so few bytes are written like others, through the log: a file of their own would cost more.
+/// Entries of so few bytes are written like others, through the log: a file of their own would cost
+/// more.
 const SMALL_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes that one transaction of a build writes.
@@ -139,7 +143,8 @@ impl Build {
         }
     }
 
-    /// The idents under which it writes: those of its indexes, and one that is always cleared afterwards.
+    /// The idents under which it writes: those of its indexes, and one that is always cleared
+    /// afterwards.
     pub(crate) fn idents(&self) -> impl Iterator<Item = Ident> {
         self.indexes.iter().map(|index| index.ident).chain([self.scratch])
     }
@@ -176,7 +181,8 @@ impl Build {
     }
 }
 
-/// The error that ended the build with this identity, or kept it from beginning, as the client sees it.
+/// The error that ended the build with this identity, or kept it from beginning, as the client sees
+/// it.
 pub(crate) fn failure(build: &Uuid, collection: &Collection, cause: &Error) -> Error {
     let ns = collection.namespace();
     let context = format!(
@@ -212,7 +218,8 @@ impl<'a, 'w> Builder<'a, 'w> {
         Builder { db, collection, build, options, progress, multikey }
     }
 
-    /// Fills the indexes up to what was written until a moment ago; [`Builder::finish`] does the rest.
+    /// Fills the indexes up to what was written until a moment ago; [`Builder::finish`] does the
+    /// rest.
     pub(crate) fn fill(&mut self) -> Result<()> {
         let runs = self.scan()?;
         self.enter(Phase::Load, runs.iter().map(Runs::len).sum());
@@ -238,7 +245,8 @@ impl<'a, 'w> Builder<'a, 'w> {
         self.build.check_not_aborted()
     }
 
-    /// Moves writers on to the next generation; answers the one before, in which nobody writes any more.
+    /// Moves writers on to the next generation; answers the one before, in which nobody writes any
+    /// more.
     fn next_generation(&self) -> Result<u32> {
         let _alone = self.collection.change()?;
         Ok(self.build.generation.fetch_add(1, Ordering::AcqRel))

@@ -7,7 +7,8 @@
 //! value  0x01 record-key length(4) type bits
 //! ```
 //!
-//! The value is that of a note in the [side](super::side) table that adds an entry, so that both are read alike.
+//! The value is that of a note in the [side](super::side) table that adds an entry, so that both
+//! are read alike.
 
 use marula_error::Result;
 use marula_storage::{KeyRange, Space, Store};
@@ -42,8 +43,8 @@ impl<'a> Item<'a> {
         &self.key[self.key.len() - self.record_bytes..]
     }
 
-    /// The item, and whether it is to be there, of a key (without what stands before the key string) and a value in the
-    /// store; `None` where they are not of that shape.
+    /// The item, and whether it is to be there, of a key (without what stands before the key
+    /// string) and a value in the store; `None` where they are not of that shape.
     pub(super) fn decode(key: &'a [u8], value: &'a [u8]) -> Option<(Self, bool)> {
         let (flag, value) = value.split_first()?;
         let (length, type_bits) = value.split_first_chunk::<4>()?;
@@ -74,7 +75,8 @@ pub(super) struct Runs {
 /// Where an entry lies in [`Runs::bytes`]: key string, record key, type bits.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The first bytes of the key string, by which most comparisons are decided without a look elsewhere.
+    /// The first bytes of the key string, by which most comparisons are decided without a look
+    /// elsewhere.
     prefix: u64,
     start: u32,
     record: u32,
@@ -86,8 +88,8 @@ struct Slot {
 const SHORT_ENTRY_BYTES: usize = 24;
 
 impl Runs {
-    /// Runs that have room for one short entry of each of so many documents, within so many bytes: growing them bit by
-    /// bit copies them again and again.
+    /// Runs that have room for one short entry of each of so many documents, within so many bytes:
+    /// growing them bit by bit copies them again and again.
     pub(super) fn with_room(documents: usize, bytes_max: usize) -> Self {
         let documents = documents.min(bytes_max / (size_of::<Slot>() + SHORT_ENTRY_BYTES));
         Runs {
@@ -148,7 +150,8 @@ impl Runs {
         })
     }
 
-    /// Moves the entries in memory to the store, as the next run of the index at `position` of its build.
+    /// Moves the entries in memory to the store, as the next run of the index at `position` of its
+    /// build.
     pub(super) fn spill(
         &mut self,
         store: &dyn Store,

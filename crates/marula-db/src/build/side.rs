@@ -1,7 +1,8 @@
 //! The side table: what writers change in indexes that are being built.
 //!
-//! One key for each entry that was touched, under the build's scratch ident; the last write of an entry is what stands
-//! there. A document's entries are written under its latch, so the last one is right.
+//! One key for each entry that was touched, under the build's scratch ident; the last write of an
+//! entry is what stands there. A document's entries are written under its latch, so the last one is
+//! right.
 //!
 //! ```text
 //! key    ident(4) 0x01 index(1) generation(4) key-string record-key
@@ -26,7 +27,8 @@ use crate::unit::Write;
 /// Before the side table of a build, under its scratch ident.
 const SIDE: u8 = 0x01;
 
-/// What one write changes in indexes that are being built. Empty, and never looked at, while none is.
+/// What one write changes in indexes that are being built. Empty, and never looked at, while none
+/// is.
 #[derive(Default)]
 pub(crate) struct Notes {
     key_maker: KeyMaker,
@@ -43,10 +45,11 @@ impl Notes {
         self.marks.clear();
     }
 
-    /// Notes what becomes of the entries of `record`, whose document was `before` and will be `after`.
+    /// Notes what becomes of the entries of `record`, whose document was `before` and will be
+    /// `after`.
     ///
-    /// Errors: those of [`KeyMaker::make`] for `after`: a write that would make a document that cannot be indexed is
-    /// refused.
+    /// Errors: those of [`KeyMaker::make`] for `after`: a write that would make a document that
+    /// cannot be indexed is refused.
     pub(crate) fn add(
         &mut self,
         state: &State,

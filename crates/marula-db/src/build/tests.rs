@@ -1,5 +1,6 @@
-//! Builds beside writers, over the in-memory store. Writers are the callback that is told of the progress, so that each
-//! test says at which moment what is written; one test has them in threads of their own.
+//! Builds beside writers, over the in-memory store. Writers are the callback that is told of the
+//! progress, so that each test says at which moment what is written; one test has them in threads
+//! of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -185,7 +186,8 @@ fn writers_in_threads_and_a_build_agree() {
     }
 }
 
-/// A duplicate that is there at the end fails the build, whenever it came; one that is gone does not.
+/// A duplicate that is there at the end fails the build, whenever it came; one that is gone does
+/// not.
 #[test]
 fn duplicates_are_looked_for_at_the_end() {
     for phase in [Phase::Scan, Phase::Load] {

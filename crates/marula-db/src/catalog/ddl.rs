@@ -1,7 +1,7 @@
 //! Changes of the catalogue: creating, dropping, renaming collections.
 //!
-//! One change runs at a time. Each is one commit of the catalogue's keys; what it leaves behind in the other
-//! spaces is cleared later in the background.
+//! One change runs at a time. Each is one commit of the catalogue's keys; what it leaves behind in
+//! the other spaces is cleared later in the background.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ impl Db {
         self.create_new(ns, options, None)
     }
 
-    /// Creates a collection that is to have this UUID, as that of another server which it is a copy of.
+    /// Creates a collection that is to have this UUID, as that of another server which it is a copy
+    /// of.
     ///
     /// Errors: as of [`Db::create_collection`], and those of a UUID that another collection has.
     pub fn create_collection_as(
@@ -60,7 +61,8 @@ impl Db {
         self.create_new(ns, options, Some(uuid))
     }
 
-    /// Creates a collection with this UUID; with a new one, which no other has, where none is given.
+    /// Creates a collection with this UUID; with a new one, which no other has, where none is
+    /// given.
     fn create_new(
         &self,
         ns: &Namespace,
@@ -135,8 +137,8 @@ impl Db {
         Ok(collection)
     }
 
-    /// Drops a collection; answers what it was. Its data is cleared in the background. With `system.views` go the
-    /// views that it shows.
+    /// Drops a collection; answers what it was. Its data is cleared in the background. With
+    /// `system.views` go the views that it shows.
     ///
     /// Errors: `ns_not_found`.
     pub fn drop_collection(&self, ns: &Namespace) -> Result<Arc<Collection>> {
@@ -186,7 +188,8 @@ impl Db {
         Ok(())
     }
 
-    /// Gives a collection another name, also in another database; `drop_target` drops what has that name.
+    /// Gives a collection another name, also in another database; `drop_target` drops what has that
+    /// name.
     ///
     /// Errors: `source_not_found`, `target_exists`, `rename_to_itself`, the naming rules.
     pub fn rename_collection(
@@ -233,7 +236,8 @@ impl Db {
         Ok(())
     }
 
-    /// Replaces a collection's options, and the specifications of its indexes where `change_index` gives another.
+    /// Replaces a collection's options, and the specifications of its indexes where `change_index`
+    /// gives another.
     pub fn change_collection(
         &self,
         collection: &Collection,

@@ -4,8 +4,9 @@
 //! { ns: <string>, uuid: <binData 4>, options: <document>,
 //!   indexes: [ { ident: <int>, spec: <document>, coarsest: <int> }, … ] }
 //! ```
-//! `coarsest` is there in indexes on places of the globe: the level of the largest cells that they hold.
-//! The entry's key holds the collection's ident. Multikey marks have keys of their own (see `index`).
+//! `coarsest` is there in indexes on places of the globe: the level of the largest cells that they
+//! hold. The entry's key holds the collection's ident. Multikey marks have keys of their own (see
+//! `index`).
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! Changes of a collection's indexes: building and dropping them.
 //!
-//! The catalogue is locked while a build is entered and while it is completed; between the two, which may take long,
-//! other changes go on, also in the same collection. What a build writes lies under idents that the store already
-//! lists as garbage: only the commit that adds the finished indexes to their collection takes those off that list, so
-//! that a crash in between leaves nothing. How entries are made while others write is in [`build`](crate::build).
+//! The catalogue is locked while a build is entered and while it is completed; between the two,
+//! which may take long, other changes go on, also in the same collection. What a build writes lies
+//! under idents that the store already lists as garbage: only the commit that adds the finished
+//! indexes to their collection takes those off that list, so that a crash in between leaves
+//! nothing. How entries are made while others write is in [`build`](crate::build).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +69,8 @@ enum Wanted {
 
 /// Checks the indexes of a collection that is still to be made for them.
 ///
-/// Errors: conflicts among them, as [`Db::build_indexes`] has them, and what keeps one from being built.
+/// Errors: conflicts among them, as [`Db::build_indexes`] has them, and what keeps one from being
+/// built.
 pub fn check_new(ns: &Namespace, specs: &[IndexSpec]) -> Result<()> {
     let mut kept: Vec<&IndexSpec> = Vec::new();
     for spec in specs.iter().filter(|spec| !spec.is_id()) {
@@ -104,11 +106,11 @@ impl Db {
         self.build_indexes(collection, &specs, options)
     }
 
-    /// Builds the indexes that do not exist yet, while the collection is read and written; answers how many indexes
-    /// there were and are. What another command builds already is waited for.
+    /// Builds the indexes that do not exist yet, while the collection is read and written; answers
+    /// how many indexes there were and are. What another command builds already is waited for.
     ///
-    /// Errors: conflicts with existing indexes (`same_name`, `other_name`, `other_options`), `too_many_indexes`,
-    /// and what the documents raise: duplicate keys, parallel arrays.
+    /// Errors: conflicts with existing indexes (`same_name`, `other_name`, `other_options`),
+    /// `too_many_indexes`, and what the documents raise: duplicate keys, parallel arrays.
     pub fn build_indexes(
         &self,
         collection: &Collection,
@@ -138,7 +140,8 @@ impl Db {
         Ok((before, before + build.indexes.len()))
     }
 
-    /// Runs a build to its end, whichever that is. Its index takes the place of `replaced`, where there is one.
+    /// Runs a build to its end, whichever that is. Its index takes the place of `replaced`, where
+    /// there is one.
     pub(super) fn carry_out(
         &self,
         collection: &Collection,
@@ -317,9 +320,9 @@ fn building(state: &State) -> impl Iterator<Item = &Arc<Index>> {
 
 /// What of `specs` is to be built.
 ///
-/// Errors: a conflict with what exists; or of two specifications, which is one of the build that would be, but in a
-/// collection that is made for the indexes. Without documents each index is made by itself, and the second of two
-/// that are alike finds the first.
+/// Errors: a conflict with what exists; or of two specifications, which is one of the build that
+/// would be, but in a collection that is made for the indexes. Without documents each index is made
+/// by itself, and the second of two that are alike finds the first.
 fn wanted(
     collection: &Collection,
     state: &State,

@@ -1,9 +1,10 @@
 //! The catalogue: which collections there are, in memory and in the store.
 //!
-//! `options` is what a collection was created with, `entry` how it is kept in the store, `ddl` the changes of
-//! collections, `indexes` those of their indexes, `unique` the one that makes an index unique, `views` the collection that shows views as documents, `replace` a
-//! collection that takes another's place.
-//! The map in memory is the truth for readers; every change is committed to the store first.
+//! `options` is what a collection was created with, `entry` how it is kept in the store, `ddl` the
+//! changes of collections, `indexes` those of their indexes, `unique` the one that makes an index
+//! unique, `views` the collection that shows views as documents, `replace` a collection that takes
+//! another's place. The map in memory is the truth for readers; every change is committed to the
+//! store first.
 
 pub mod ddl;
 pub mod entry;

@@ -102,8 +102,8 @@ pub struct View {
 }
 
 impl CollectionOptions {
-    /// Parses options that are stored, or that this server makes itself: a validator may have been given under any
-    /// feature compatibility version, or to a Marula that took longer paths.
+    /// Parses options that are stored, or that this server makes itself: a validator may have been
+    /// given under any feature compatibility version, or to a Marula that took longer paths.
     ///
     /// Errors: as [`CollectionOptions::parse_new`].
     pub fn parse(options: Doc<'_>) -> Result<Self> {

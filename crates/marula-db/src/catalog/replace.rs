@@ -1,7 +1,8 @@
 //! A collection that is filled beside another and then takes its place, as `$out` does.
 //!
-//! The temporary collection has the other's options and indexes, and the option `temp`, by which the next start
-//! knows what a crash left behind. Taking the place is one commit: readers see the old collection or the new one.
+//! The temporary collection has the other's options and indexes, and the option `temp`, by which
+//! the next start knows what a crash left behind. Taking the place is one commit: readers see the
+//! old collection or the new one.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ errors! {
 }
 
 impl Db {
-    /// Creates the collection that will take the place of `target`: with its options and its indexes, where there is
-    /// one, and in its database.
+    /// Creates the collection that will take the place of `target`: with its options and its
+    /// indexes, where there is one, and in its database.
     pub fn create_temporary(&self, target: &Namespace) -> Result<Arc<Collection>> {
         let name = format!("tmp.agg_out.{}", uuid::text(&rand::random()));
         let ns = Namespace::new(target.db(), &name)?;
@@ -49,8 +50,8 @@ impl Db {
 
     /// Gives a temporary collection the place of `target`, which is dropped.
     ///
-    /// Errors: `options_changed` and `indexes_changed` where `target` is no longer what the temporary collection was
-    /// made after.
+    /// Errors: `options_changed` and `indexes_changed` where `target` is no longer what the
+    /// temporary collection was made after.
     pub fn put_in_place(&self, temporary: &Namespace, target: &Namespace) -> Result<()> {
         let _ddl = self.lock_catalog()?;
         let collection = self.collection(temporary).ok_or_else(|| temporary_gone(temporary))?;
@@ -122,7 +123,8 @@ fn without_temporary(options: Doc<'_>) -> DocBuf {
     })
 }
 
-/// Checks that the collection to replace still has the options and indexes that the new one was given.
+/// Checks that the collection to replace still has the options and indexes that the new one was
+/// given.
 fn check_unchanged(target: &Namespace, new: &State, old: &State) -> Result<()> {
     let (before, after) = (new.options.document.as_doc(), old.options.document.as_doc());
     if before != after {

@@ -17,7 +17,8 @@ errors! {
 }
 
 impl Db {
-    /// Creates a time-series collection. `options` are those of its buckets, as `create` has checked them.
+    /// Creates a time-series collection. `options` are those of its buckets, as `create` has
+    /// checked them.
     ///
     /// Errors: those of [`Db::create_collection`].
     pub fn create_time_series(&self, ns: &Namespace, options: CollectionOptions) -> Result<()> {
@@ -27,7 +28,8 @@ impl Db {
         }
         let view = view_options(ns, &options)?;
         let buckets = buckets_namespace(ns)?;
-        // A crash between the two entries leaves buckets that nothing shows; they are taken up here.
+        // A crash between the two entries leaves buckets that nothing shows; they are taken up
+        // here.
         match self.collection(&buckets) {
             Some(known) if known.state().options.document != options.document => {
                 return Err(super::ddl::exists(&known));
@@ -41,7 +43,8 @@ impl Db {
         self.show_view(&mut next_ident, ns)
     }
 
-    /// The collection of the buckets that a time-series collection shows; `None` for any other collection.
+    /// The collection of the buckets that a time-series collection shows; `None` for any other
+    /// collection.
     ///
     /// Errors: `no_buckets`.
     pub fn buckets_of(&self, collection: &Collection) -> Result<Option<Arc<Collection>>> {
@@ -53,7 +56,8 @@ impl Db {
         self.collection(&ns).map(Some).ok_or_else(|| no_buckets(&ns))
     }
 
-    /// The time-series collection or its buckets, whichever `collection` is not, where both are there.
+    /// The time-series collection or its buckets, whichever `collection` is not, where both are
+    /// there.
     pub(super) fn other_half(&self, collection: &Collection) -> Option<Arc<Collection>> {
         collection.state().options.time_series.as_ref()?;
         let ns = collection.namespace();

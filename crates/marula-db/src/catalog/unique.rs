@@ -1,8 +1,9 @@
 //! Making an index that exists unique.
 //!
-//! It goes in steps. First the index is *prepared* (`prepareUnique`): from then on no write adds a key that another
-//! document has, while documents that share keys from before stay. Once none is left, the index is built anew as a
-//! unique one, whose entries are of another form, and takes the place of the first in one commit.
+//! It goes in steps. First the index is *prepared* (`prepareUnique`): from then on no write adds a
+//! key that another document has, while documents that share keys from before stay. Once none is
+//! left, the index is built anew as a unique one, whose entries are of another form, and takes the
+//! place of the first in one commit.
 
 use std::sync::Arc;
 
@@ -72,7 +73,8 @@ impl Db {
 
     /// Builds `spec`, which is unique, in the place of the prepared index of its name.
     ///
-    /// Errors: as of a build; what is being built already, and the index having been dropped meanwhile.
+    /// Errors: as of a build; what is being built already, and the index having been dropped
+    /// meanwhile.
     pub fn make_unique(
         &self,
         collection: &Collection,

@@ -1,7 +1,8 @@
 //! `system.views`: the collection in which the views of a database can be read as documents.
 //!
-//! A view is an entry of the catalogue. Its document `{ _id: "db.view", viewOn, pipeline, collation }` is written
-//! after the entry is; what a crash leaves between the two is put right when the store is opened.
+//! A view is an entry of the catalogue. Its document
+//! `{ _id: "db.view", viewOn, pipeline, collation }` is written after the entry is; what a crash
+//! leaves between the two is put right when the store is opened.
 
 use marula_bson::{DocBuf, Value};
 use marula_error::Result;
@@ -18,7 +19,8 @@ use crate::write::{InsertReport, WriteOp};
 pub const SYSTEM_VIEWS: &str = "system.views";
 
 impl Db {
-    /// Makes the document of `ns` in `system.views` say what the catalogue does: there is one for a view alone.
+    /// Makes the document of `ns` in `system.views` say what the catalogue does: there is one for a
+    /// view alone.
     ///
     /// The caller holds the lock of the catalogue's changes.
     pub(super) fn show_view(&self, next_ident: &mut u32, ns: &Namespace) -> Result<()> {

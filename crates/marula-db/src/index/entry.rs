@@ -1,7 +1,8 @@
 //! Entries of an index in the store: how they are written, found and read back.
 //!
-//! The layouts are in [`keys`](crate::keys). A record id has a fixed size, so it needs no length; where the
-//! collection is clustered, the value starts with the record key's length, four bytes, big-endian.
+//! The layouts are in [`keys`](crate::keys). A record id has a fixed size, so it needs no length;
+//! where the collection is clustered, the value starts with the record key's length, four bytes,
+//! big-endian.
 
 use marula_bson::DocWriter;
 use marula_bson::key_string::KeyStringReader;
@@ -128,9 +129,10 @@ impl EntryWriter {
 /// The field in which a wildcard index's entry shows its path.
 const PATH_FIELD: &str = "$_path";
 
-/// Writes the values of an entry's key string as a document with the key pattern's field names; `None` where
-/// the entry's bytes are not a key string. In place of a wildcard are its path, and the value in that path's name, which is
-/// left out where the document has nothing below the wildcard.
+/// Writes the values of an entry's key string as a document with the key pattern's field names;
+/// `None` where the entry's bytes are not a key string. In place of a wildcard are its path, and
+/// the value in that path's name, which is left out where the document has nothing below the
+/// wildcard.
 pub fn decode_values(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     let mut reader = KeyStringReader::new(entry.key_string, entry.type_bits)?;
     let wildcard = match &index.spec.kind {

@@ -1,10 +1,11 @@
 //! The keys that a document has in an index.
 //!
 //! A document without arrays on the indexed paths has one key, and that path is straight: find each
-//! field, encode it. An array multiplies: each element gives a key. All arrays that the paths of one
-//! index meet must be the same array, or the document cannot be indexed ("parallel arrays"), unless the index says
-//! that they may stand side by side: then each element of one goes with each of the other. A hashed index refuses
-//! arrays; the keys of a wildcard index are made in `wildcard`.
+//! field, encode it. An array multiplies: each element gives a key. All arrays that the paths of
+//! one index meet must be the same array, or the document cannot be indexed ("parallel arrays"),
+//! unless the index says that they may stand side by side: then each element of one goes with each
+//! of the other. A hashed index refuses arrays; the keys of a wildcard index are made in
+//! `wildcard`.
 
 use std::ops::Range;
 
@@ -21,8 +22,8 @@ use super::{Index, Multikey, component_bit};
 /// The most keys one document may have in one index.
 const KEYS_PER_DOCUMENT_MAX: usize = 1_000_000;
 
-/// No key is added to more bytes of keys than this. One key is 32 times a document at most, 512 MB, so that an offset
-/// of four bytes tells where each begins.
+/// No key is added to more bytes of keys than this. One key is 32 times a document at most, 512 MB,
+/// so that an offset of four bytes tells where each begins.
 const KEYS_BYTES_MAX: usize = 1 << 28;
 
 errors! {
@@ -33,7 +34,8 @@ errors! {
     keys_too_large(bytes: usize) = 12_583, "the document has more than {bytes} bytes of keys in one index";
 }
 
-/// The keys of one document in one index: key strings, each followed by its type bits, in one buffer.
+/// The keys of one document in one index: key strings, each followed by its type bits, in one
+/// buffer.
 #[derive(Default)]
 pub struct KeySet {
     bytes: Vec<u8>,
@@ -140,7 +142,8 @@ enum Place<'a> {
 impl KeyMaker {
     /// Writes the keys of `doc` in `index` into `keys`.
     ///
-    /// Errors: `parallel_arrays`, `ambiguous_field`, `too_many_keys`, and what a partial filter raises.
+    /// Errors: `parallel_arrays`, `ambiguous_field`, `too_many_keys`, and what a partial filter
+    /// raises.
     pub fn make(&mut self, index: &Index, doc: Doc<'_>, keys: &mut KeySet) -> Result<()> {
         let spec = &index.spec;
         keys.clear(spec.parts.len());
@@ -252,10 +255,11 @@ impl KeyMaker {
         self.expand(spec, &places, keys)
     }
 
-    /// Moves every path on until it ends or meets an array; then multiplies by the elements of the first of these.
+    /// Moves every path on until it ends or meets an array; then multiplies by the elements of the
+    /// first of these.
     ///
-    /// Depth is bounded by the nesting of the document and the number of paths: each level of recursion enters one
-    /// array.
+    /// Depth is bounded by the nesting of the document and the number of paths: each level of
+    /// recursion enters one array.
     fn expand<'a>(
         &mut self,
         spec: &IndexSpec,
@@ -387,7 +391,8 @@ fn walk<'a>(part: &KeyPart, place: Place<'a>) -> Place<'a> {
     }
 }
 
-/// Where a path goes on that names an index of the array; `None` if it does not, or there is no such element.
+/// Where a path goes on that names an index of the array; `None` if it does not, or there is no
+/// such element.
 fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<Place<'a>>> {
     let index = part.path.indexes().get(next).copied().flatten();
     let Some(chosen) = index.and_then(|index| array.values().nth(index as usize)) else {
@@ -409,8 +414,9 @@ fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<P
     }))
 }
 
-/// Where a path stands that met an array, in one of its elements, or in none where it is empty. An array within an
-/// array is a value, not something to enter, unless a numeric component asks for it.
+/// Where a path stands that met an array, in one of its elements, or in none where it is empty. An
+/// array within an array is a value, not something to enter, unless a numeric component asks for
+/// it.
 fn enter(element: Option<Value<'_>>, next: usize, component_count: usize) -> Place<'_> {
     if next == component_count {
         return Place::Found(Some(element.unwrap_or(Value::Undefined)));
@@ -426,8 +432,8 @@ fn is_same_array(a: Doc<'_>, b: Doc<'_>) -> bool {
     std::ptr::eq(a.as_bytes(), b.as_bytes())
 }
 
-/// How many keys [`KeyMaker::expand`] makes of these places, each with the number of its part: arrays side by side
-/// multiply, the elements of one array add up.
+/// How many keys [`KeyMaker::expand`] makes of these places, each with the number of its part:
+/// arrays side by side multiply, the elements of one array add up.
 fn count_keys<'a>(spec: &IndexSpec, places: &[(usize, Place<'a>)]) -> Result<usize> {
     let mut arrays: Vec<(Doc<'a>, Vec<(usize, usize)>)> = Vec::new();
     for &(part, mut place) in places {
@@ -474,8 +480,8 @@ mod tests {
         Index::new(Ident(1), IndexSpec::parse(spec.as_doc(), None).unwrap())
     }
 
-    /// Checks that `doc` has the keys of these values, which is so where a document for each has them, and at which
-    /// components of the paths it has arrays.
+    /// Checks that `doc` has the keys of these values, which is so where a document for each has
+    /// them, and at which components of the paths it has arrays.
     #[track_caller]
     fn check(spec: &DocBuf, doc: &DocBuf, expected: &[DocBuf], arrays: &[u64]) {
         let index = index(spec);

@@ -1,7 +1,7 @@
 //! The kinds of indexes: what each asks of its options, and what it adds to a specification.
 //!
-//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes, `place`, `text` and
-//! `wildcard`.
+//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes,
+//! `place`, `text` and `wildcard`.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
 use marula_error::{Result, errors};
@@ -166,8 +166,8 @@ impl IndexKind {
         if hashed > 1 { Err(two_hashed(hashed, &key)) } else { Ok(()) }
     }
 
-    /// Whether two indexes of one signature make the same keys. Another version of a `2dsphere` index counts as the
-    /// same, as it does for mongod.
+    /// Whether two indexes of one signature make the same keys. Another version of a `2dsphere`
+    /// index counts as the same, as it does for mongod.
     pub(super) fn same_options(&self, other: &IndexKind) -> bool {
         match (self, other) {
             (
@@ -237,16 +237,16 @@ fn check_places(geography: Geography, index: &IndexSpec) -> Result<()> {
     Ok(())
 }
 
-/// The level of the largest cells that an index holds. A greater one that is asked for changes nothing: a large place would
-/// have as many cells of it as there are.
+/// The level of the largest cells that an index holds. A greater one that is asked for changes
+/// nothing: a large place would have as many cells of it as there are.
 fn coarsest(spec: Doc<'_>) -> u8 {
     let asked = spec.get("coarsestIndexedLevel").and_then(|level| level.as_exact_i64());
     u8::try_from(asked.unwrap_or(COARSEST_LEVEL.into()).clamp(0, COARSEST_LEVEL.into()))
         .unwrap_or(0)
 }
 
-/// Checks between which levels of cells places are indexed. The levels are taken and kept; cells of any level lead to the
-/// same documents.
+/// Checks between which levels of cells places are indexed. The levels are taken and kept; cells of
+/// any level lead to the same documents.
 fn check_levels(spec: Doc<'_>) -> Result<()> {
     // What is no int wraps around, as in mongod.
     #[allow(clippy::cast_possible_truncation)]

@@ -1,9 +1,10 @@
-//! Indexes: what they are (`spec`, `pattern`, `kind`), the keys a document has in them (`keys`, `wildcard`), their
-//! entries (`entry`), which of their paths meet arrays (`multikey`).
+//! Indexes: what they are (`spec`, `pattern`, `kind`), the keys a document has in them (`keys`,
+//! `wildcard`), their entries (`entry`), which of their paths meet arrays (`multikey`).
 //!
-//! An index is an ordered set of entries; each leads from a key string to a record key. Everything that
-//! is stored about it beside its entries is in the catalogue entry of its collection, but for the
-//! *multikey* marks, one key each (see [`Index::mark_multikey`]), so that writers never rewrite an entry.
+//! An index is an ordered set of entries; each leads from a key string to a record key. Everything
+//! that is stored about it beside its entries is in the catalogue entry of its collection, but for
+//! the *multikey* marks, one key each (see [`Index::mark_multikey`]), so that writers never rewrite
+//! an entry.
 
 pub mod entry;
 pub mod keys;
@@ -30,7 +31,8 @@ pub use multikey::{Multikey, PathArrays, component_bit};
 pub use place::Geography;
 pub use spec::{IndexSpec, KeyPart};
 
-/// The most indexes of a collection, `_id` included. Source: manual "MongoDB Limits and Thresholds".
+/// The most indexes of a collection, `_id` included. Source: manual "MongoDB Limits and
+/// Thresholds".
 pub const INDEXES_MAX: usize = 64;
 
 /// An index of a collection.
@@ -115,9 +117,10 @@ impl Index {
         self.marks.path_count()
     }
 
-    /// Notes that a document has arrays at `found`: for readers at once, in the store with `txn`. After the commit
-    /// comes [`Index::note_marks_stored`]. A transaction that fails leaves readers with a mark that is only less
-    /// precise, and the next write stores it. Marks are blind writes of keys of their own, so writers never conflict over them.
+    /// Notes that a document has arrays at `found`: for readers at once, in the store with `txn`.
+    /// After the commit comes [`Index::note_marks_stored`]. A transaction that fails leaves readers
+    /// with a mark that is only less precise, and the next write stores it. Marks are blind writes
+    /// of keys of their own, so writers never conflict over them.
     pub fn mark_multikey(&self, found: &Multikey, txn: &mut dyn Txn) {
         let prefix = multikey_prefix(self.ident);
         self.marks.add(found, &mut |mark| {

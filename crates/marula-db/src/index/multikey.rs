@@ -1,8 +1,8 @@
 //! Where documents have arrays on the paths of an index: what a document has, and the marks of all.
 //!
-//! Most indexes mark a component of the path of one of their parts. A wildcard index has no paths of its own, so it
-//! marks the whole path of each array that it met, and of each that has arrays for elements: what is in those can be asked for
-//! by number, and has no entry of its own.
+//! Most indexes mark a component of the path of one of their parts. A wildcard index has no paths
+//! of its own, so it marks the whole path of each array that it met, and of each that has arrays
+//! for elements: what is in those can be asked for by number, and has no entry of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,8 @@ const PATH_MARK: u8 = 0xFF;
 /// Behind the path of an array with arrays in it. No field's name holds this byte.
 const NESTED: u8 = 0;
 
-/// In place of a path: whoever wrote entries has marked arrays within arrays, from the first one on.
+/// In place of a path: whoever wrote entries has marked arrays within arrays, from the first one
+/// on.
 const TELLS_NESTED: &[u8] = &[NESTED];
 
 /// Where a document has arrays.
@@ -95,7 +96,8 @@ pub struct PathArrays {
     pub arrays: u64,
     /// Those at which some document may have an array with arrays in it.
     pub nested: u64,
-    /// Components that are numbers behind an array: places in it, or names of fields of its elements.
+    /// Components that are numbers behind an array: places in it, or names of fields of its
+    /// elements.
     pub places: u64,
     /// As what entries may have the path, in order: with and without its places.
     pub names: Vec<Vec<u8>>,
@@ -105,8 +107,9 @@ pub struct PathArrays {
 
 /// The marks of an index in memory.
 ///
-/// A mark is *seen* from the moment a write is about to make entries that need it, so that no reader meets them without
-/// it. It is *stored* once a transaction that wrote it has been committed; until then every write that needs it writes it too.
+/// A mark is *seen* from the moment a write is about to make entries that need it, so that no
+/// reader meets them without it. It is *stored* once a transaction that wrote it has been
+/// committed; until then every write that needs it writes it too.
 #[derive(Default)]
 pub(super) struct Marks {
     parts: Vec<PartMarks>,
@@ -127,7 +130,8 @@ impl Marks {
         Marks { parts, paths: RwLock::default() }
     }
 
-    /// Of a wildcard index: how many paths have been stored as those on which documents have arrays.
+    /// Of a wildcard index: how many paths have been stored as those on which documents have
+    /// arrays.
     pub(super) fn path_count(&self) -> usize {
         let paths = self.paths.read();
         paths.iter().filter(|(path, is_stored)| **is_stored && !path.contains(&NESTED)).count()
@@ -166,7 +170,8 @@ impl Marks {
         let paths = self.paths.read();
         let is_full = paths.len() >= PATHS_MAX;
         let mut found = PathArrays::default();
-        // As entries may have the path up to here: a number behind an array is a place in it, or a name.
+        // As entries may have the path up to here: a number behind an array is a place in it, or a
+        // name.
         let mut texts: Vec<Vec<u8>> = vec![Vec::new()];
         for (position, part) in path.parts().iter().enumerate() {
             let follows_array = position > 0 && found.arrays & component_bit(position - 1) != 0;
@@ -298,7 +303,8 @@ mod tests {
             marks.add(&found, &mut |_| written += 1);
             written
         };
-        // The transaction of the first fails: readers see the mark, the next write stores it all the same.
+        // The transaction of the first fails: readers see the mark, the next write stores it all
+        // the same.
         assert_eq!(count(&marks), 2);
         assert_eq!(marks.parts(), [0b1]);
         assert!(marks.lacks(&found));

@@ -1,4 +1,5 @@
-//! Key patterns: the fields of an index and what each of them asks for, parsed from `{ a: 1, b: "hashed" }`.
+//! Key patterns: the fields of an index and what each of them asks for, parsed from
+//! `{ a: 1, b: "hashed" }`.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! The keys of documents in `2dsphere` and `2d` indexes.
 //!
-//! A field with a place has the keys of the place, one or more; another field has its values, those of an array one
-//! by one. A document has a key for each combination. One without a place in any of the index's geometry fields has
-//! no key at all.
+//! A field with a place has the keys of the place, one or more; another field has its values, those
+//! of an array one by one. A document has a key for each combination. One without a place in any of
+//! the index's geometry fields has no key at all.
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,9 @@
-//! What an index is: its key pattern and its options, parsed once from the document that `createIndexes`
-//! takes and `listIndexes` shows.
+//! What an index is: its key pattern and its options, parsed once from the document that
+//! `createIndexes` takes and `listIndexes` shows.
 //!
-//! `form` reads the options, `partial` the filter of a partial index, `asked` is what a client gives for new indexes and
-//! the order in which its mistakes are told, `kept` the document as it is kept and shown.
+//! `form` reads the options, `partial` the filter of a partial index, `asked` is what a client
+//! gives for new indexes and the order in which its mistakes are told, `kept` the document as it is
+//! kept and shown.
 
 mod asked;
 mod form;
@@ -42,12 +43,13 @@ pub struct IndexSpec {
     pub parts: Vec<KeyPart>,
     /// No two documents may share a key.
     pub unique: bool,
-    /// No write may add a key that another document has, though documents may share keys from before: what comes
-    /// ahead of making the index unique.
+    /// No write may add a key that another document has, though documents may share keys from
+    /// before: what comes ahead of making the index unique.
     pub prepare_unique: bool,
     /// Documents without any of the fields have no entry.
     pub sparse: bool,
-    /// Its fields may hold arrays side by side, each of which multiplies a document's keys. An option of Marula's own.
+    /// Its fields may hold arrays side by side, each of which multiplies a document's keys. An
+    /// option of Marula's own.
     pub parallel_arrays: bool,
     /// The planner does not see it.
     pub hidden: bool,
@@ -93,7 +95,8 @@ const LISTED: &[&str] = &[
     PARALLEL_ARRAYS,
 ];
 
-/// The options that are compared as they are kept, whether they mean something for the index or not.
+/// The options that are compared as they are kept, whether they mean something for the index or
+/// not.
 const OPTIONS_COMPARED: &[&str] =
     &["storageEngine", "default_language", "language_override", "bucketSize"];
 
@@ -174,8 +177,8 @@ impl IndexSpec {
         matches!(self.kind, IndexKind::Places(_) | IndexKind::Text(_)) || self.parallel_arrays
     }
 
-    /// Of each value that an entry holds, whether greater ones come first: those of the fields, and in front of a
-    /// wildcard's value its path.
+    /// Of each value that an entry holds, whether greater ones come first: those of the fields, and
+    /// in front of a wildcard's value its path.
     pub fn entry_directions(&self) -> impl Iterator<Item = bool> {
         let wildcard = match &self.kind {
             IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
@@ -205,7 +208,8 @@ impl IndexSpec {
         parts.join("_")
     }
 
-    /// Whether two specifications of one signature build the same index: what they are called aside.
+    /// Whether two specifications of one signature build the same index: what they are called
+    /// aside.
     pub fn same_options(&self, other: &IndexSpec) -> bool {
         self.expire_after_seconds == other.expire_after_seconds
             && self.prepare_unique == other.prepare_unique
@@ -214,8 +218,8 @@ impl IndexSpec {
             && self.kind.same_options(&other.kind)
     }
 
-    /// Whether two specifications have the same key pattern, collation, partial filter, and are unique and sparse
-    /// alike: those together may exist once in a collection.
+    /// Whether two specifications have the same key pattern, collation, partial filter, and are
+    /// unique and sparse alike: those together may exist once in a collection.
     pub fn same_signature(&self, other: &IndexSpec) -> bool {
         same_pattern(self.key.as_doc(), other.key.as_doc())
             && self.kind.same_signature(&other.kind)
@@ -244,7 +248,8 @@ fn is_id_pattern(key: Doc<'_>) -> bool {
     }
 }
 
-/// The seconds of `expireAfterSeconds`: what is no number is the most. A decimal is rounded, others are cut.
+/// The seconds of `expireAfterSeconds`: what is no number is the most. A decimal is rounded, others
+/// are cut.
 pub fn expire_seconds(value: Value<'_>) -> i64 {
     match value.as_f64() {
         Some(seconds) if !seconds.is_nan() => {

@@ -1,7 +1,8 @@
 //! Text indexes: the specification as mongod completes it, and a key for each term of a document.
 //!
-//! A pattern `{ p: 1, a: "text", b: "text", s: 1 }` becomes `{ p: 1, _fts: "text", _ftsx: 1, s: 1 }` with the fields in
-//! the weights. A key is the fields before, the term, its score, and the fields behind.
+//! A pattern `{ p: 1, a: "text", b: "text", s: 1 }` becomes
+//! `{ p: 1, _fts: "text", _ftsx: 1, s: 1 }` with the fields in the weights. A key is the fields
+//! before, the term, its score, and the fields behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ pub struct TextIndex {
 }
 
 impl TextIndex {
-    /// Completes the specification of a text index: the index, its key pattern as it is shown, and its fields.
+    /// Completes the specification of a text index: the index, its key pattern as it is shown, and
+    /// its fields.
     ///
     /// Errors: this module's rows.
     pub(super) fn resolve(key: Doc<'_>, spec: Doc<'_>) -> Result<(Self, DocBuf, Vec<KeyPart>)> {
@@ -135,7 +137,8 @@ impl TextIndex {
         out.append("textIndexVersion", self.version().number());
     }
 
-    /// Whether an update that touched these paths may change what the index holds of a document's texts.
+    /// Whether an update that touched these paths may change what the index holds of a document's
+    /// texts.
     pub(super) fn is_touched(&self, touched: &Touched) -> bool {
         if self.fields.wildcard.is_some() {
             return true;
@@ -237,7 +240,8 @@ fn check_direction(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// The weights of the fields in the pattern and of those in the option. Version 1 takes any path, and what is no number for 0.
+/// The weights of the fields in the pattern and of those in the option. Version 1 takes any path,
+/// and what is no number for 0.
 fn weights(
     texts: &[Vec<u8>],
     option: Option<Value<'_>>,

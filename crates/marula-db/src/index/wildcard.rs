@@ -1,12 +1,13 @@
 //! Wildcard indexes: a key for each path of a document, made of the path and the value there.
 //!
-//! Fields may stand in front of the wildcard and behind it, since 7.0: the keys of a document hold their values too. They are no
-//! arrays. A document that has some of them and nothing below the wildcard has one key, with MinKey for path and value.
+//! Fields may stand in front of the wildcard and behind it, since 7.0: the keys of a document hold
+//! their values too. They are no arrays. A document that has some of them and nothing below the
+//! wildcard has one key, with MinKey for path and value.
 //! Source: manual "Compound Wildcard Indexes".
 //!
-//! A document is seen through a projection: `{ "a.$**": 1 }` is all below `a`. What is left is walked field by field;
-//! an array counts by its elements, which have the array's path. Empty documents, empty arrays (as undefined) and
-//! arrays within arrays are values.
+//! A document is seen through a projection: `{ "a.$**": 1 }` is all below `a`. What is left is
+//! walked field by field; an array counts by its elements, which have the array's path. Empty
+//! documents, empty arrays (as undefined) and arrays within arrays are values.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ impl Wildcard {
         }
     }
 
-    /// The paths of the field of an index that has this number, `$**` or `a.$**`, with a `wildcardProjection` or none.
+    /// The paths of the field of an index that has this number, `$**` or `a.$**`, with a
+    /// `wildcardProjection` or none.
     ///
     /// Errors: `projection_computes`, and those of a projection.
     fn new(field: &FieldPath, part: usize, projection: Option<Doc<'_>>) -> Result<Self> {
@@ -104,7 +106,8 @@ impl Wildcard {
         Ok(Wildcard { part, projection, is_inclusion, paths })
     }
 
-    /// Which field of the index it is. Its entries hold the path in the place of this number, and the value behind it.
+    /// Which field of the index it is. Its entries hold the path in the place of this number, and
+    /// the value behind it.
     pub fn part(&self) -> usize {
         self.part
     }
@@ -122,7 +125,8 @@ impl Wildcard {
             && self.paths == other.paths
     }
 
-    /// Whether the index holds what documents have at `path`, so that a query on it can be answered from there.
+    /// Whether the index holds what documents have at `path`, so that a query on it can be answered
+    /// from there.
     pub fn covers(&self, path: &FieldPath) -> bool {
         let leads_there = |known: &FieldPath| path.starts_with(known);
         match self.is_inclusion {
@@ -140,7 +144,8 @@ fn within(error: marula_error::Error) -> marula_error::Error {
 struct Beside<'a> {
     index: &'a IndexSpec,
     wildcard: usize,
-    /// The values of the index's fields, one of them in the wildcard's place; empty where there are no others.
+    /// The values of the index's fields, one of them in the wildcard's place; empty where there are
+    /// no others.
     values: Vec<Value<'a>>,
     is_any_present: bool,
 }
@@ -165,8 +170,8 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// What stands in a projection before the first field that is computed, be the expression right or wrong; `None` where there is
-/// none. Validated BSON bounds the depth.
+/// What stands in a projection before the first field that is computed, be the expression right or
+/// wrong; `None` where there is none. Validated BSON bounds the depth.
 fn before_computed(document: Doc<'_>) -> Option<DocBuf> {
     let mut before = DocBuf::new();
     for Element { name, value } in document {
@@ -197,8 +202,8 @@ fn names_operator(document: Doc<'_>) -> bool {
     matches!((fields.next(), fields.next()), (Some(only), None) if only.name.starts_with(b"$"))
 }
 
-/// Whether an operator for the field of this name is one of expressions, whatever is wrong with its argument. What is wrong with
-/// the name comes first.
+/// Whether an operator for the field of this name is one of expressions, whatever is wrong with its
+/// argument. What is wrong with the name comes first.
 fn is_of_expressions(name: &BStr, operator: Doc<'_>) -> bool {
     let parse =
         |field: DocBuf| Projection::parse(field.as_doc(), Policy::Aggregate, &Context::default());

@@ -9,8 +9,8 @@ use marula_error::Result;
 
 use super::{Bucketing, TimeSeries};
 
-/// The most measurements of a bucket. Source: manual "Time Series Collection Limitations" and mongod's default of
-/// `timeseriesBucketMaxCount`.
+/// The most measurements of a bucket. Source: manual "Time Series Collection Limitations" and
+/// mongod's default of `timeseriesBucketMaxCount`.
 const MEASUREMENTS_MAX: usize = 1_000;
 /// The most bytes of measurements. Source: mongod's default of `timeseriesBucketMaxSize`.
 const BYTES_MAX: usize = 125 * 1024;
@@ -172,8 +172,9 @@ impl Bucket {
         self.count += 1;
     }
 
-    /// The bucket of a document with the measurements for which `keep` says so, and how many these leave out; without
-    /// a bucket where none is kept. `None`: its document is of a form that this module does not make.
+    /// The bucket of a document with the measurements for which `keep` says so, and how many these
+    /// leave out; without a bucket where none is kept. `None`: its document is of a form that this
+    /// module does not make.
     pub fn keeping(
         options: &TimeSeries,
         document: Doc<'_>,
@@ -305,7 +306,8 @@ fn append_element(out: &mut Vec<u8>, name: &[u8], value: RawValue<'_>) {
     out.extend_from_slice(value.bytes());
 }
 
-/// Whether two values may stand in one column: of one class, and what they hold at the same place too.
+/// Whether two values may stand in one column: of one class, and what they hold at the same place
+/// too.
 fn is_alike(a: Value<'_>, b: Value<'_>) -> bool {
     let same_fields = |a: Doc<'_>, b: Doc<'_>| {
         b.iter()
@@ -319,7 +321,8 @@ fn is_alike(a: Value<'_>, b: Value<'_>) -> bool {
     }
 }
 
-/// The least, or greatest, of two values: documents field by field, arrays element by element. `None`: the old one.
+/// The least, or greatest, of two values: documents field by field, arrays element by element.
+/// `None`: the old one.
 fn merged(
     old: Value<'_>,
     new: Value<'_>,

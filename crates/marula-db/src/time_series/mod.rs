@@ -1,10 +1,11 @@
 //! Time-series collections: measurements stored many to a document, in buckets.
 //!
-//! What a client sees as `weather` is an entry without documents, like a view, that unpacks `system.buckets.weather`.
-//! There each document is a bucket: the measurements of one *meta* value over a span of time, field by field.
+//! What a client sees as `weather` is an entry without documents, like a view, that unpacks
+//! `system.buckets.weather`. There each document is a bucket: the measurements of one *meta* value
+//! over a span of time, field by field.
 //!
-//! `bucket` builds and extends a bucket's document, `open` remembers which bucket of a meta value takes more. The
-//! layout of a bucket is in docs/file-formats.md.
+//! `bucket` builds and extends a bucket's document, `open` remembers which bucket of a meta value
+//! takes more. The layout of a bucket is in docs/file-formats.md.
 
 pub mod bucket;
 pub mod open;
@@ -16,7 +17,8 @@ use crate::namespace::Namespace;
 /// What the name of a collection of buckets begins with.
 pub const BUCKETS_PREFIX: &str = "system.buckets.";
 
-/// How close together measurements come: how far a bucket's start is rounded, and how long it may span.
+/// How close together measurements come: how far a bucket's start is rounded, and how long it may
+/// span.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[allow(missing_docs)]
 pub enum Granularity {
@@ -65,7 +67,8 @@ impl Granularity {
     }
 }
 
-/// The longest span that a bucket may be given. Source: manual "Set Granularity for Time Series Data": a year.
+/// The longest span that a bucket may be given. Source: manual "Set Granularity for Time Series
+/// Data": a year.
 pub const SPAN_SECONDS_MAX: i32 = 31_536_000;
 
 /// Which span of time a bucket covers.
@@ -73,8 +76,8 @@ pub const SPAN_SECONDS_MAX: i32 = 31_536_000;
 pub enum Bucketing {
     /// As a granularity has it.
     Granularity(Granularity),
-    /// As `bucketMaxSpanSeconds` and `bucketRoundingSeconds` say, which are alike: the buckets of a meta value do not
-    /// overlap. MongoDB has it since 6.3.
+    /// As `bucketMaxSpanSeconds` and `bucketRoundingSeconds` say, which are alike: the buckets of a
+    /// meta value do not overlap. MongoDB has it since 6.3.
     Seconds(i32),
 }
 
@@ -111,7 +114,8 @@ pub struct TimeSeries {
     pub meta_field: Option<String>,
     /// Which span of time a bucket covers.
     pub bucketing: Bucketing,
-    /// Whether a bucket may begin before 1970 or after 2038: the seconds in its `_id` then say nothing.
+    /// Whether a bucket may begin before 1970 or after 2038: the seconds in its `_id` then say
+    /// nothing.
     pub extended_range: bool,
 }
 
@@ -236,8 +240,8 @@ pub fn shown_namespace(ns: &Namespace) -> Option<Namespace> {
     Namespace::new(ns.db(), name).ok()
 }
 
-/// A meta value with the fields of its documents in order of their names, so that the order in which a client writes
-/// them makes no difference.
+/// A meta value with the fields of its documents in order of their names, so that the order in
+/// which a client writes them makes no difference.
 pub fn normalize(value: Value<'_>, out: &mut DocBuf) {
     out.push("meta", sorted(value).get());
 }

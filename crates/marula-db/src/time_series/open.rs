@@ -1,7 +1,7 @@
 //! Which bucket of each meta value takes further measurements, and how buckets came and went.
 //!
-//! This is memory alone: after a start every meta value begins a new bucket. What is remembered is only where to try;
-//! the bucket's document decides whether a measurement still fits.
+//! This is memory alone: after a start every meta value begins a new bucket. What is remembered is
+//! only where to try; the bucket's document decides whether a measurement still fits.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -59,8 +59,8 @@ impl Default for OpenBuckets {
 }
 
 impl OpenBuckets {
-    /// Waits until no one else adds measurements of this meta value. Without it, inserts side by side would each
-    /// begin a bucket of their own.
+    /// Waits until no one else adds measurements of this meta value. Without it, inserts side by
+    /// side would each begin a bucket of their own.
     pub fn lane(&self, meta: &[u8]) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         meta.hash(&mut hasher);

@@ -151,7 +151,8 @@ fn buckets_expire_when_their_latest_measurement_has() {
     db.create_time_series(&ns, options).unwrap();
     let buckets = db.buckets_of(&db.collection(&ns).unwrap()).unwrap().unwrap();
     let minutes_ago = |minutes: i64| doc! { "t": Value::DateTime(NOW_MS - minutes * 60_000) };
-    // A bucket may span an hour: it is looked at when one that began with it would have expired for sure.
+    // A bucket may span an hour: it is looked at when one that began with it would have expired for
+    // sure.
     for docs in
         [vec![minutes_ago(200), minutes_ago(150)], vec![minutes_ago(75)], vec![minutes_ago(5)]]
     {

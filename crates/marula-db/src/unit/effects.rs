@@ -1,8 +1,9 @@
 //! A change that is made whole or not at all: a store transaction, and the *effects* of its commit.
 //!
-//! What a write causes beside its keys is noted here while the change is made, and happens when the commit has succeeded,
-//! and only then: counters in memory, multikey marks, the session's record, what is counted of the operation, and those
-//! who wait for documents. A change that is dropped leaves nothing behind.
+//! What a write causes beside its keys is noted here while the change is made, and happens when the
+//! commit has succeeded, and only then: counters in memory, multikey marks, the session's record,
+//! what is counted of the operation, and those who wait for documents. A change that is dropped
+//! leaves nothing behind.
 
 use std::sync::Arc;
 
@@ -74,7 +75,8 @@ impl<'u> Write<'u> {
         self.effects.keys += KeyChanges { inserted: None, deleted: Some(1) };
     }
 
-    /// Counts index keys that are written, beside those of [`Write::put_entry`] and [`Write::delete_entry`].
+    /// Counts index keys that are written, beside those of [`Write::put_entry`] and
+    /// [`Write::delete_entry`].
     #[inline]
     pub(crate) fn count_keys(&mut self, keys: KeyChanges) {
         self.effects.keys += keys;
@@ -115,8 +117,8 @@ impl<'u> Write<'u> {
         counted.expect("documents that come in are counted").has_arrivals = true;
     }
 
-    /// Makes the change together with the session's record, which says that `statements` are done, and has its effects
-    /// follow.
+    /// Makes the change together with the session's record, which says that `statements` are done,
+    /// and has its effects follow.
     ///
     /// Errors: as [`Write::commit`].
     pub(crate) fn commit_recorded(

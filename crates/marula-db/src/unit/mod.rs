@@ -12,8 +12,8 @@
 //!           counters, notes    and from nothing else
 //! ```
 //!
-//! A unit is handed down from the command to the last read and write, so that one place says what an operation sees: the
-//! newest state, or one moment. It is a few references, made on the stack.
+//! A unit is handed down from the command to the last read and write, so that one place says what
+//! an operation sees: the newest state, or one moment. It is a few references, made on the stack.
 
 mod effects;
 mod tally;
@@ -75,7 +75,8 @@ impl<'u> Unit<'u> {
         self.tally
     }
 
-    /// A view of the moment that it sees, for several reads that must agree. `None` where its own view is such a one.
+    /// A view of the moment that it sees, for several reads that must agree. `None` where its own
+    /// view is such a one.
     pub fn still(self) -> Result<Option<Arc<dyn View>>> {
         if self.view.is_fixed() { Ok(None) } else { self.db.view().for_client().map(Some) }
     }

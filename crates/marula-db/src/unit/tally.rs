@@ -1,7 +1,8 @@
 //! The tally of an operation: what it has looked at and written, and what is told of its plan.
 //!
-//! The log of slow operations, the profiler and `currentOp` read it. An operation runs on one thread from its call to its
-//! answer, so the counts are plain loads and stores; others may look at them meanwhile.
+//! The log of slow operations, the profiler and `currentOp` read it. An operation runs on one
+//! thread from its call to its answer, so the counts are plain loads and stores; others may look at
+//! them meanwhile.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,8 +26,8 @@ impl AddAssign for Examined {
     }
 }
 
-/// Index keys that were written: added and removed. `None` where no write was of a kind that does so; an update of indexed
-/// fields may do either.
+/// Index keys that were written: added and removed. `None` where no write was of a kind that does
+/// so; an update of indexed fields may do either.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct KeyChanges {
     /// Keys added.

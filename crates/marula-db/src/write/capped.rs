@@ -1,4 +1,5 @@
-//! Capped collections: an insert that passes a bound removes the oldest documents in its own transaction.
+//! Capped collections: an insert that passes a bound removes the oldest documents in its own
+//! transaction.
 
 use marula_bson::Doc;
 use marula_error::Result;
@@ -18,10 +19,12 @@ pub(super) struct Added {
     pub(super) bytes: i64,
 }
 
-/// Removes the oldest documents until the collection, with what `write` adds to it, is within its bounds.
+/// Removes the oldest documents until the collection, with what `write` adds to it, is within its
+/// bounds.
 ///
-/// The caller holds `collection.capped`, so the counters do not move. Documents that `write` itself adds are not
-/// removed: one transaction is far smaller than a sensible bound, and the next insert makes up for it.
+/// The caller holds `collection.capped`, so the counters do not move. Documents that `write` itself
+/// adds are not removed: one transaction is far smaller than a sensible bound, and the next insert
+/// makes up for it.
 pub(super) fn trim(
     op: &mut WriteOp<'_>,
     write: &mut Write<'_>,

@@ -13,8 +13,9 @@ use crate::storage_error::ForClient;
 use crate::unit::Write;
 
 impl WriteOp<'_> {
-    /// Deletes the document of `record` when `is_wanted`, which is shown it as it is now, still says so.
-    /// Answers whether a document was deleted. `statement` has the number of the session's statement and says what to record of it.
+    /// Deletes the document of `record` when `is_wanted`, which is shown it as it is now, still
+    /// says so. Answers whether a document was deleted. `statement` has the number of the session's
+    /// statement and says what to record of it.
     pub fn delete(
         &mut self,
         collection: &Collection,
@@ -50,8 +51,9 @@ impl WriteOp<'_> {
         Ok(true)
     }
 
-    /// Deletes those of `records` for which `is_wanted` still says so, all in one transaction: for work in the
-    /// background, which takes a bounded number at a time. Answers how many were deleted. `records` holds none twice.
+    /// Deletes those of `records` for which `is_wanted` still says so, all in one transaction: for
+    /// work in the background, which takes a bounded number at a time. Answers how many were
+    /// deleted. `records` holds none twice.
     pub fn delete_batch(
         &mut self,
         collection: &Collection,
@@ -94,8 +96,8 @@ impl WriteOp<'_> {
         Ok(documents.unsigned_abs())
     }
 
-    /// Puts into `write` that the document of `record`, which is guarded, goes with its index entries. Answers its size;
-    /// `None` when there is none or it is not wanted.
+    /// Puts into `write` that the document of `record`, which is guarded, goes with its index
+    /// entries. Answers its size; `None` when there is none or it is not wanted.
     fn remove(
         &mut self,
         write: &mut Write<'_>,

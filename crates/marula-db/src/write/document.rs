@@ -1,5 +1,5 @@
-//! What is asked of a document before it is stored, and what is mended: `_id` first, made where it is missing;
-//! empty timestamps filled in.
+//! What is asked of a document before it is stored, and what is mended: `_id` first, made where it
+//! is missing; empty timestamps filled in.
 
 use marula_bson::{Doc, DocWriter, ObjectId, Type, Value};
 use marula_error::{Result, errors};
@@ -20,7 +20,8 @@ errors! {
 /// How deep an inserted document nests; replies and change logs need room around it.
 const DEPTH_MAX: u32 = 180;
 
-/// Whether documents nest deeper than `levels` below `doc`. Looks only where there is a document or an array.
+/// Whether documents nest deeper than `levels` below `doc`. Looks only where there is a document or
+/// an array.
 fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
     doc.iter().any(|element| match element.value.get() {
         Value::Document(inner) | Value::Array(inner) => levels == 0 || is_deeper(inner, levels - 1),
@@ -30,8 +31,8 @@ fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
 
 /// Writes `doc` as it is to be stored into `out`, which is cleared first.
 ///
-/// `next_timestamp` makes the value that replaces an empty timestamp at the top level, unless these are kept; `now_ms`
-/// dates a new `_id`.
+/// `next_timestamp` makes the value that replaces an empty timestamp at the top level, unless these
+/// are kept; `now_ms` dates a new `_id`.
 /// Errors: `insert_too_large`, `id_twice`, `id_type`, `id_dollar_field`.
 pub(super) fn prepare_insert(
     doc: Doc<'_>,

@@ -11,7 +11,8 @@ errors! {
     duplicate_key(ns: &Namespace, index: &str, key: &str) = DuplicateKey, "E11000 duplicate key error collection: {ns}{index} dup key: {key}";
 }
 
-/// The error for a key that `index` already holds: it names the key, as `keyPattern` and `keyValue` do.
+/// The error for a key that `index` already holds: it names the key, as `keyPattern` and `keyValue`
+/// do.
 ///
 /// Under a collation the index holds sort keys, not strings: they are shown in hexadecimal, and
 /// `hexEncoded` says of which fields.

@@ -31,7 +31,8 @@ const SPARE_MAX: usize = 4;
 /// Memory of fewer bytes comes sooner from the allocator, of more is not kept.
 const SPARE_BYTES: RangeInclusive<usize> = 64 << 10..=2 * CHUNK_BYTES_MAX;
 
-/// Memory of chunks. That of a chunk is so large that the allocator gives it back to the system, which clears it for the next.
+/// Memory of chunks. That of a chunk is so large that the allocator gives it back to the system,
+/// which clears it for the next.
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// How an insert of several documents ended.
@@ -127,7 +128,8 @@ impl Chunk {
 impl WriteOp<'_> {
     /// Inserts `docs` into `collection`. An ordered insert stops at the first error.
     ///
-    /// Each document is a statement of its session; one that an earlier attempt has done counts as inserted. The outer error is one that is not any document's: the report is lost with it.
+    /// Each document is a statement of its session; one that an earlier attempt has done counts as
+    /// inserted. The outer error is one that is not any document's: the report is lost with it.
     pub fn insert<'d>(
         &mut self,
         collection: &Collection,
@@ -143,7 +145,8 @@ impl WriteOp<'_> {
             let state = collection.state();
             chunk.clear();
             let mut failed = None;
-            // What a capped collection pushes out may be documents of the same insert: they go in one by one.
+            // What a capped collection pushes out may be documents of the same insert: they go in
+            // one by one.
             let documents_max =
                 if state.options.capped.is_some() { 1 } else { CHUNK_DOCUMENTS_MAX };
             while chunk.documents.len() < documents_max
@@ -188,7 +191,8 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// Inserts the one document that an upsert has made. `statement` is what to record of the session's statement.
+    /// Inserts the one document that an upsert has made. `statement` is what to record of the
+    /// session's statement.
     pub fn upsert(
         &mut self,
         collection: &Collection,
@@ -256,7 +260,8 @@ impl WriteOp<'_> {
             check_validator(state, collection, prepared, None)?;
         }
         if !state.building.is_empty() {
-            // Only to have a document that cannot be indexed refused; its entries are noted when it is written.
+            // Only to have a document that cannot be indexed refused; its entries are noted when it
+            // is written.
             buffers.notes.add(state, &[], None, Some(prepared))?;
             buffers.notes.clear();
         }
@@ -289,8 +294,8 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// What is told of a document that could not be prepared for a reason: that one, or that an index before the one which
-    /// refused it has its key already.
+    /// What is told of a document that could not be prepared for a reason: that one, or that an
+    /// index before the one which refused it has its key already.
     fn first_refusal(
         &self,
         collection: &Collection,
@@ -367,8 +372,8 @@ impl WriteOp<'_> {
                 continue;
             }
             let doc = chunk.doc(pending);
-            // In a capped collection, where cursors wait at the end, a record becomes visible before the next has its id:
-            // no cursor can pass a record that is still to come.
+            // In a capped collection, where cursors wait at the end, a record becomes visible
+            // before the next has its id: no cursor can pass a record that is still to come.
             let given = match &capped {
                 Some(_) => &RecordKey::of_record_id(collection.next_record_id()),
                 None => &pending.record,
@@ -421,8 +426,8 @@ fn keys_of<'c>(state: &State, chunk: &'c Chunk, number: usize) -> &'c [KeySet] {
     &chunk.keys[first..first + state.indexes.len()]
 }
 
-/// The store keys that a chunk claims in unique indexes (and, where it is clustered, in the collection),
-/// document by document.
+/// The store keys that a chunk claims in unique indexes (and, where it is clustered, in the
+/// collection), document by document.
 struct UniqueKeys {
     bytes: Vec<u8>,
     keys: Vec<UniqueKey>,
@@ -470,8 +475,8 @@ impl UniqueKeys {
         self.keys.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
     }
 
-    /// The error of the first key of document `number` that is taken, in the store or by an earlier document of
-    /// the chunk. Where none is, the document's keys are taken from now on.
+    /// The error of the first key of document `number` that is taken, in the store or by an earlier
+    /// document of the chunk. Where none is, the document's keys are taken from now on.
     fn find_taken<'k>(
         &'k self,
         view: &dyn View,

@@ -1,5 +1,5 @@
-//! Inserting measurements into a time-series collection: gathered by meta value, and added to its open bucket or to
-//! new ones, so that one insert writes a bucket once.
+//! Inserting measurements into a time-series collection: gathered by meta value, and added to its
+//! open bucket or to new ones, so that one insert writes a bucket once.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -36,7 +36,8 @@ struct Group<'d> {
 }
 
 impl WriteOp<'_> {
-    /// Inserts measurements into the collection of their buckets. An ordered insert stops at the first error.
+    /// Inserts measurements into the collection of their buckets. An ordered insert stops at the
+    /// first error.
     ///
     /// Each measurement is a statement of its session. The outer error is one that is not any
     /// measurement's.
@@ -137,8 +138,8 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// Adds to a bucket what it takes. Answers how many that were and why it takes no more; with no reason where its
-    /// document is gone or another's.
+    /// Adds to a bucket what it takes. Answers how many that were and why it takes no more; with no
+    /// reason where its document is gone or another's.
     fn extend(
         &mut self,
         buckets: &Collection,

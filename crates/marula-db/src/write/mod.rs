@@ -1,8 +1,8 @@
 //! Writing documents: each with its index entries, counters and session record in one transaction.
 //!
-//! A write holds its collection shared, guards what it decides by (the document's key, its unique keys),
-//! reads, computes, and commits one batch: the document, the index entries that change, one merge of the
-//! counters. A conflict starts it again; nothing is visible before the commit.
+//! A write holds its collection shared, guards what it decides by (the document's key, its unique
+//! keys), reads, computes, and commits one batch: the document, the index entries that change, one
+//! merge of the counters. A conflict starts it again; nothing is visible before the commit.
 
 mod capped;
 mod delete;
@@ -38,8 +38,8 @@ errors! {
     user_writes_blocked() = UserWritesBlocked, "User writes blocked";
 }
 
-/// How long a write waits for a latch on a thread that serves other connections too: about as long as another
-/// write of one document holds it. Past that it goes where it may wait.
+/// How long a write waits for a latch on a thread that serves other connections too: about as long
+/// as another write of one document holds it. Past that it goes where it may wait.
 const INLINE_PATIENCE: Duration = Duration::from_micros(200);
 
 /// The largest document that is written on such a thread.
@@ -146,8 +146,8 @@ pub(crate) struct Buffers {
     notes: Notes,
 }
 
-/// What a write may take on where others wait for its thread: what is more fails with `WriteConflict`, so that it is
-/// begun anew elsewhere.
+/// What a write may take on where others wait for its thread: what is more fails with
+/// `WriteConflict`, so that it is begun anew elsewhere.
 #[derive(Clone, Copy)]
 struct ThreadLimits {
     may_wait: bool,
@@ -169,7 +169,8 @@ impl ThreadLimits {
         if is_too_much { Err(client_error(marula_storage::Error::Conflict)) } else { Ok(()) }
     }
 
-    /// Adds the keys of one index to the `count` of a document's. Fails where that is more than the thread should write.
+    /// Adds the keys of one index to the `count` of a document's. Fails where that is more than the
+    /// thread should write.
     #[inline]
     fn check_keys(self, count: &mut usize, keys: &KeySet) -> Result<()> {
         *count += keys.len();
@@ -240,10 +241,12 @@ impl<'a> WriteOp<'a> {
     }
 }
 
-/// The error of the first of these indexes that has a key of a document already, where it is unique.
+/// The error of the first of these indexes that has a key of a document already, where it is
+/// unique.
 ///
-/// Indexes are written one after the other: where a later one refuses a document, an earlier one may have found its key
-/// taken, and that is what is told. `before` are the keys of the document that it replaces.
+/// Indexes are written one after the other: where a later one refuses a document, an earlier one
+/// may have found its key taken, and that is what is told. `before` are the keys of the document
+/// that it replaces.
 fn find_taken(
     view: &dyn View,
     collection: &Collection,
@@ -264,7 +267,8 @@ fn find_taken(
     Ok(None)
 }
 
-/// Whether another document than `own` has the key in `index` that `store_key` is: the index's ident and the key string.
+/// Whether another document than `own` has the key in `index` that `store_key` is: the index's
+/// ident and the key string.
 fn is_key_taken(
     view: &dyn View,
     collection: &Collection,
@@ -275,7 +279,8 @@ fn is_key_taken(
     if index.spec.unique {
         return view.get(Space::Indexes, store_key, &mut |_| ()).for_client();
     }
-    // Of an index that is to become unique, a key's entries lie side by side, one for each document.
+    // Of an index that is to become unique, a key's entries lie side by side, one for each
+    // document.
     let range = KeyRange::prefix(store_key);
     let mut cursor = view.cursor(Space::Indexes, &range, Direction::Forward).for_client()?;
     while cursor.advance().for_client()? {

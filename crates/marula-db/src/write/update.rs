@@ -23,10 +23,12 @@ struct Ready {
 }
 
 impl WriteOp<'_> {
-    /// Changes the document of `record` as `change` says: it is shown the document as it is now and writes the new
-    /// one into the buffer. It may be called several times, when others change the document meanwhile.
+    /// Changes the document of `record` as `change` says: it is shown the document as it is now and
+    /// writes the new one into the buffer. It may be called several times, when others change the
+    /// document meanwhile.
     ///
-    /// `statement` has the number of the session's statement and says, once the change is computed, what to record of it.
+    /// `statement` has the number of the session's statement and says, once the change is computed,
+    /// what to record of it.
     pub fn update(
         &mut self,
         collection: &Collection,
@@ -42,7 +44,8 @@ impl WriteOp<'_> {
         }
     }
 
-    /// As [`update`](WriteOp::update), for a change that several statements of the session make together.
+    /// As [`update`](WriteOp::update), for a change that several statements of the session make
+    /// together.
     pub(super) fn update_as(
         &mut self,
         collection: &Collection,
@@ -173,7 +176,8 @@ impl WriteOp<'_> {
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) = (&buffers.old_keys[position], &buffers.new_keys[position]);
             if index.spec.guards_keys() {
-                // An index that is to become unique takes no entry anew for a key that another document has.
+                // An index that is to become unique takes no entry anew for a key that another
+                // document has.
                 let is_new = |pair: &(&[u8], &[u8])| match index.spec.unique {
                     true => !before.contains(pair.0),
                     false => !before.contains_entry(*pair),
@@ -212,8 +216,8 @@ impl WriteOp<'_> {
     }
 }
 
-/// Whether an update that touched these paths may change a document's keys in `index`. A partial index depends
-/// on its filter too, whose paths are not kept: it is always looked at.
+/// Whether an update that touched these paths may change a document's keys in `index`. A partial
+/// index depends on its filter too, whose paths are not kept: it is always looked at.
 fn concerns(index: &Index, touched: &Touched) -> bool {
     index.spec.partial.is_some()
         || index.spec.kind.is_touched(touched)

@@ -1,8 +1,10 @@
-//! A writing process is killed; what it had acknowledged is there, and of each writer exactly a prefix.
+//! A writing process is killed; what it had acknowledged is there, and of each writer exactly a
+//! prefix.
 //!
-//! Each *writer* commits batches 0, 1, 2, …: a record, an index entry, two counters, now and then a cleared range
-//! and a large value. It prints the number of each batch after its commit. At most one batch of a writer is
-//! unacknowledged, so after the kill its newest batch is the last printed one or the next.
+//! Each *writer* commits batches 0, 1, 2, …: a record, an index entry, two counters, now and then a
+//! cleared range and a large value. It prints the number of each batch after its commit. At most
+//! one batch of a writer is unacknowledged, so after the kill its newest batch is the last printed
+//! one or the next.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;

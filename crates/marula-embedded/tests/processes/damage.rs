@@ -1,5 +1,5 @@
-//! A damaged log: a store whose synced writes are gone is refused unless its owner takes what is left; what opens has a
-//! prefix of what was written, and a line in the log says what is missing.
+//! A damaged log: a store whose synced writes are gone is refused unless its owner takes what is
+//! left; what opens has a prefix of what was written, and a line in the log says what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ const COUNT: u64 = 200;
 
 #[test]
 fn a_damaged_log_leaves_a_prefix_and_a_warning() {
-    // Without one that hears everything, a test beside this one can have the warning's place marked as unheard.
+    // Without one that hears everything, a test beside this one can have the warning's place marked
+    // as unheard.
     tracing::subscriber::set_global_default(Warnings::default()).expect("no other test sets one");
     let damages: [(fn(&Path), bool); 3] =
         [(cut_short, true), (flip_in_the_middle, true), (append_garbage, false)];

@@ -1,8 +1,10 @@
-//! Failures of the environment other than a full disk: files that cannot be made, damaged and lost tables.
+//! Failures of the environment other than a full disk: files that cannot be made, damaged and lost
+//! tables.
 //!
-//! Each is made under an open store, or between two openings, by what a file system lets anybody do: the folder of
-//! files is moved away, something else stands in its place, a table is cut short. While it lasts, what cannot be
-//! done is answered with an error; when it is over, everything acknowledged is there.
+//! Each is made under an open store, or between two openings, by what a file system lets anybody
+//! do: the folder of files is moved away, something else stands in its place, a table is cut short.
+//! While it lasts, what cannot be done is answered with an error; when it is over, everything
+//! acknowledged is there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +40,8 @@ fn files_that_cannot_be_made_stop_writes_until_a_restart() {
             thread::sleep(Duration::from_millis(100));
         }
         check(&store, count);
-        // Bulk work needs files of its own, and fails or not as it meets the failure; it adds all or nothing.
+        // Bulk work needs files of its own, and fails or not as it meets the failure; it adds all
+        // or nothing.
         let is_ingested = ingest(&store).is_ok();
         put_back(&files, &aside);
         check(&store, count);
@@ -153,7 +156,8 @@ fn overwrite_the_middle(table: &Path, bytes: &[u8]) {
     fs::write(table, bytes).expect("it is written");
 }
 
-/// The largest file of records. Opening the store first has the log's records written into such files.
+/// The largest file of records. Opening the store first has the log's records written into such
+/// files.
 fn largest_table(folder: &Path) -> PathBuf {
     drop(open(folder));
     let files = fs::read_dir(folder.join("store")).expect("it is there");

@@ -1,7 +1,8 @@
 //! A disk that is full: writes are refused, reads go on, and writes go on once there is room again.
 //!
-//! The disk is a small file system in memory, mounted in a namespace of the child's own, which needs no
-//! privileges where the kernel allows such namespaces. Where it does not, the test says so and passes.
+//! The disk is a small file system in memory, mounted in a namespace of the child's own, which
+//! needs no privileges where the kernel allows such namespaces. Where it does not, the test says so
+//! and passes.
 
 use std::fs;
 use std::path::Path;
@@ -107,8 +108,8 @@ pub(crate) fn child(folder: &Path) {
     println!("went through a full disk");
 }
 
-/// Fills the disk by more writers than memory has room for, so that some wait until it is written to files, and finds all of
-/// them refused once that cannot be.
+/// Fills the disk by more writers than memory has room for, so that some wait until it is written
+/// to files, and finds all of them refused once that cannot be.
 pub(crate) fn child_of_many(folder: &Path) {
     fs::write(folder.join(BALLAST), vec![1; 16 << 20]).expect("there is room yet");
     let store = open(&folder.join("data"));

@@ -1,4 +1,5 @@
-//! Tests of what may happen around a store: its process is killed, its disk is full, its files are damaged or gone.
+//! Tests of what may happen around a store: its process is killed, its disk is full, its files are
+//! damaged or gone.
 //!
 //! A test runs this same binary again with the name of its child's part in [`CHILD`].
 

@@ -1,7 +1,7 @@
 //! Bounds of a predicate on a hashed key part, whose entries hold the hash of the value.
 //!
-//! Only what asks for values themselves is bounded, and other values may share a hash, so the predicate is always
-//! left to check.
+//! Only what asks for values themselves is bounded, and other values may share a hash, so the
+//! predicate is always left to check.
 
 use marula_bson::Value;
 use marula_query::filter::{Compare, CompareOp, Predicate};
@@ -42,7 +42,8 @@ fn equality(compare: &Compare, part: &PartView<'_>) -> Option<Vec<Interval>> {
         return None;
     }
     match value {
-        // No document of a hashed index has an array here: the bounds of an ordinary part find nothing.
+        // No document of a hashed index has an array here: the bounds of an ordinary part find
+        // nothing.
         Value::Array(_) => {
             let predicate = Predicate::Compare(compare.clone());
             predicate::bounds(&predicate, part).map(|bounds| bounds.intervals)

@@ -1,4 +1,5 @@
-//! Intervals of values in BSON order, and lists of them: ascending, disjoint, the values that a bound allows.
+//! Intervals of values in BSON order, and lists of them: ascending, disjoint, the values that a
+//! bound allows.
 
 use std::cmp::Ordering;
 
@@ -52,7 +53,8 @@ impl Interval {
             && matches!(self.high.get(), Value::MaxKey)
     }
 
-    /// Whether both ends are values that a query names, and not where the values of a type begin or end.
+    /// Whether both ends are values that a query names, and not where the values of a type begin or
+    /// end.
     pub fn is_ended(&self) -> bool {
         let is_edge = |value: &ValueBuf| match value.get() {
             Value::MinKey | Value::MaxKey => true,

@@ -1,4 +1,5 @@
-//! Bounds as bytes of an index's key strings: one range to walk, or intervals per field to check each key against.
+//! Bounds as bytes of an index's key strings: one range to walk, or intervals per field to check
+//! each key against.
 
 use std::ops::Bound;
 
@@ -162,8 +163,8 @@ impl FieldBounds {
         }
     }
 
-    /// What to do about `key`. Writes into `place` where to go on, for [`Verdict::Seek`]. `None` where the bytes are
-    /// no key.
+    /// What to do about `key`. Writes into `place` where to go on, for [`Verdict::Seek`]. `None`
+    /// where the bytes are no key.
     pub fn check(&self, key: &[u8], direction: Direction, place: &mut Vec<u8>) -> Option<Verdict> {
         let mut at = 0;
         for (number, field) in self.fields.iter().enumerate() {
@@ -212,8 +213,8 @@ impl FieldBounds {
         Some(Verdict::Inside)
     }
 
-    /// Appends the greatest encodings of the fields from `number` on, as far as they are known, so that all keys are
-    /// below that are within the bounds.
+    /// Appends the greatest encodings of the fields from `number` on, as far as they are known, so
+    /// that all keys are below that are within the bounds.
     fn append_ends(&self, number: usize, place: &mut Vec<u8>) {
         for field in &self.fields[number..] {
             let Some(range) = field.ranges.last() else { break };
@@ -225,8 +226,8 @@ impl FieldBounds {
         *place = behind(place);
     }
 
-    /// Where in `prefix`, which holds the first `count` fields of a key, the last one ends that may have another value
-    /// further on; `None` within where there is none.
+    /// Where in `prefix`, which holds the first `count` fields of a key, the last one ends that may
+    /// have another value further on; `None` within where there is none.
     fn movable(&self, prefix: &[u8], count: usize, direction: Direction) -> Option<Option<usize>> {
         let (mut at, mut end) = (0, None);
         for field in &self.fields[..count] {
@@ -251,7 +252,8 @@ impl FieldBounds {
 }
 
 impl Field {
-    /// Whether `value` is the last one that the query names, so that none behind it is within the bounds.
+    /// Whether `value` is the last one that the query names, so that none behind it is within the
+    /// bounds.
     fn is_last(&self, value: &[u8], direction: Direction) -> bool {
         match direction {
             Direction::Forward => {

@@ -1,8 +1,9 @@
 //! What the planner knows of each kind of key part, in one table.
 //!
-//! A key pattern names a kind for each of its parts: a direction, or a word such as `"hashed"`. A kind's row says
-//! which values of such a part can belong to a document that meets a predicate, whether these bounds say it all or
-//! a filter has to stay, and what else its entries are good for. Whoever adds a kind adds a row to [`KINDS`].
+//! A key pattern names a kind for each of its parts: a direction, or a word such as `"hashed"`. A
+//! kind's row says which values of such a part can belong to a document that meets a predicate,
+//! whether these bounds say it all or a filter has to stay, and what else its entries are good for.
+//! Whoever adds a kind adds a row to [`KINDS`].
 
 use std::borrow::Cow;
 
@@ -18,8 +19,8 @@ use super::{are_free_of_strings, hashed, places, predicate};
 pub struct PartKind {
     /// How a key pattern names it.
     pub name: &'static str,
-    /// The values of a part that can belong to a document that meets the predicate; `None` when the part
-    /// cannot serve it.
+    /// The values of a part that can belong to a document that meets the predicate; `None` when the
+    /// part cannot serve it.
     pub bounds: fn(&Predicate, &PartView<'_>) -> Option<Bounds>,
     /// Whether entries come in the order of the field's values, so that they give a sort's order.
     pub is_ordered: bool,
@@ -115,7 +116,8 @@ pub struct PartView<'a> {
     pub order: Order<'a>,
     /// Whether the index orders strings as the query does.
     pub same_collation: bool,
-    /// Whether documents are only counted, or told by their `_id`, and none has more than one entry.
+    /// Whether documents are only counted, or told by their `_id`, and none has more than one
+    /// entry.
     pub is_counted: bool,
 }
 
@@ -160,7 +162,8 @@ impl<'a> PartView<'a> {
         }
         let is_hidden = self.order.is_some() && !are_free_of_strings(&bounds.intervals);
         let cannot_read = !self.kind.holds_value || is_hidden || self.multikey != 0;
-        // What a number in a path means depends on the document: the index need not see it as the filter does.
+        // What a number in a path means depends on the document: the index need not see it as the
+        // filter does.
         if self.names_places || (bounds.exactness == Exactness::OnKeys && cannot_read) {
             bounds.exactness = Exactness::OnDocument;
         }
@@ -168,8 +171,8 @@ impl<'a> PartView<'a> {
     }
 }
 
-/// Whether a predicate asks for null or what is missing, beside other values that an entry tells. Where a document has
-/// one entry, it is null or undefined for just those.
+/// Whether a predicate asks for null or what is missing, beside other values that an entry tells.
+/// Where a document has one entry, it is null or undefined for just those.
 fn asks_for_nothing(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(compare) => {

@@ -1,10 +1,11 @@
 //! Index bounds: which values of an indexed field can belong to a document that matches.
 //!
-//! Bounds are intervals of values per field of the index, in BSON order; they never leave out a document that
-//! matches, and say whether they let others through, which a filter then rejects.
+//! Bounds are intervals of values per field of the index, in BSON order; they never leave out a
+//! document that matches, and say whether they let others through, which a filter then rejects.
 //!
-//! `interval` is the arithmetic, `predicate` says what each operator bounds, `kind` is the table of kinds of key
-//! parts: a hashed field is bounded by the hash of a value, say. `keys` turns intervals into bytes of an index.
+//! `interval` is the arithmetic, `predicate` says what each operator bounds, `kind` is the table of
+//! kinds of key parts: a hashed field is bounded by the hash of a value, say. `keys` turns
+//! intervals into bytes of an index.
 
 mod hashed;
 pub mod interval;
@@ -19,7 +20,8 @@ pub use keys::{FieldBounds, KeyBounds, Verdict, all};
 pub use kind::{Bounds, Exactness, PartKind, PartView};
 pub(crate) use predicate::{are_free_of_strings, class, may_hold_string};
 
-/// What of an index can belong to documents that match: for each field, intervals, ascending and disjoint.
+/// What of an index can belong to documents that match: for each field, intervals, ascending and
+/// disjoint.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IndexBounds {
     /// The intervals, one list per field of the index.

@@ -1,7 +1,8 @@
-//! Bounds of a predicate on a key part that holds places: cells of the globe, or squares of the plane.
+//! Bounds of a predicate on a key part that holds places: cells of the globe, or squares of the
+//! plane.
 //!
-//! A place may share its cells with others that lie elsewhere, so the predicate is always left to check. Documents
-//! without a place have no entry: such an index answers only what asks for places.
+//! A place may share its cells with others that lie elsewhere, so the predicate is always left to
+//! check. Documents without a place have no entry: such an index answers only what asks for places.
 
 use marula_bson::{FieldPath, Value, ValueBuf};
 use marula_db::Index;
@@ -50,7 +51,8 @@ fn bounds_of(area: &Area) -> Bounds {
     Bounds { intervals: intervals(area), exactness: Exactness::OnDocument }
 }
 
-/// Whether every document that meets the conjuncts has an entry in the index, as far as places are concerned.
+/// Whether every document that meets the conjuncts has an entry in the index, as far as places are
+/// concerned.
 pub fn is_asked_for_places(index: &Index, conjuncts: &[&Node]) -> bool {
     let IndexKind::Places(geography) = &index.spec.kind else { return true };
     let named = index.spec.parts.iter().zip(index.spec.key.as_doc().values());

@@ -44,9 +44,10 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
     }
 }
 
-/// The bounds of what one element of an array meets. It meets all, so here bounds do intersect. Of an array that a number chooses
-/// out of another, entries have no elements. Nor have they of an array that is an element itself: its key is the whole of
-/// it, and says nothing of what an inner `$elemMatch` asks.
+/// The bounds of what one element of an array meets. It meets all, so here bounds do intersect. Of
+/// an array that a number chooses out of another, entries have no elements. Nor have they of an
+/// array that is an element itself: its key is the whole of it, and says nothing of what an inner
+/// `$elemMatch` asks.
 pub(super) fn of_one_element(
     predicates: &[Predicate],
     part: &PartView<'_>,
@@ -89,13 +90,14 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
         Value::Array(array) => {
             let first = array.values().next();
             inexact(match compare.op {
-                // An array is indexed by its elements: one that equals `array` has its first element among
-                // its keys, or, within an array, itself.
+                // An array is indexed by its elements: one that equals `array` has its first
+                // element among its keys, or, within an array, itself.
                 CompareOp::Eq => {
                     let first = Interval::point(first.unwrap_or(Value::Undefined));
                     union(vec![first, Interval::point(value)], part.order)
                 }
-                // So is one that is less, or greater; and the first element may stand on either side of arrays.
+                // So is one that is less, or greater; and the first element may stand on either
+                // side of arrays.
                 CompareOp::Lt | CompareOp::Lte => [Some(value), first]
                     .into_iter()
                     .flatten()
@@ -112,11 +114,13 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
             | (Value::MaxKey, CompareOp::Gte) => exact(vec![Interval::point(value)]),
             (Value::MinKey, CompareOp::Lt) | (Value::MaxKey, CompareOp::Gt) => exact(Vec::new()),
             (_, CompareOp::Lte | CompareOp::Gte) => exact(vec![Interval::all()]),
-            // Of a value that is no array the entry tells all; that something is missing meets them too.
+            // Of a value that is no array the entry tells all; that something is missing meets them
+            // too.
             (_, CompareOp::Lt | CompareOp::Gt) if part.multikey == 0 => {
                 exact(vec![Interval::all()])
             }
-            // They compare with every type, so with an array as a whole: `[MaxKey]` is less than MaxKey, whose key it has.
+            // They compare with every type, so with an array as a whole: `[MaxKey]` is less than
+            // MaxKey, whose key it has.
             (_, CompareOp::Lt | CompareOp::Gt) => inexact(vec![Interval::all()]),
         },
         _ => exact(match compare.op {
@@ -130,7 +134,8 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     Some(Bounds { intervals: union(bounds.intervals, part.order), ..bounds })
 }
 
-/// Bounds of a comparison within `$expr`: of values of all types, and of arrays as wholes, which no entry tells.
+/// Bounds of a comparison within `$expr`: of values of all types, and of arrays as wholes, which no
+/// entry tells.
 fn expr_comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     let value = compare.value.get();
     if part.multikey != 0 || part.is_sparse || (!part.same_collation && may_hold_string(value)) {
@@ -258,7 +263,8 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         Predicate::In(list) => list.has_null(),
         _ => false,
     };
-    // What is missing satisfies a negation, unless that speaks of null; a sparse index does not know it.
+    // What is missing satisfies a negation, unless that speaks of null; a sparse index does not
+    // know it.
     if part.is_sparse && !is_null_excluded {
         return None;
     }
@@ -371,8 +377,8 @@ pub(crate) fn are_free_of_strings(intervals: &[Interval]) -> bool {
     })
 }
 
-/// Whether a collation may change how `value` compares. As in mongod it may for all that holds other values, whatever they
-/// are.
+/// Whether a collation may change how `value` compares. As in mongod it may for all that holds
+/// other values, whatever they are.
 pub(crate) fn may_hold_string(value: Value<'_>) -> bool {
     matches!(value, Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_))
 }

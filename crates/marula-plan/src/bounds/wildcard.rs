@@ -1,6 +1,8 @@
-//! Bounds of a predicate on one path of a wildcard index, whose entries hold each path and the values there.
+//! Bounds of a predicate on one path of a wildcard index, whose entries hold each path and the
+//! values there.
 //!
-//! Such an index knows nothing of what is missing, and holds documents and arrays by what is in them.
+//! Such an index knows nothing of what is missing, and holds documents and arrays by what is in
+//! them.
 
 use marula_bson::{Type, Value};
 use marula_query::filter::{Compare, CompareOp, Predicate};
@@ -13,7 +15,8 @@ use super::predicate;
 pub static WILDCARD: PartKind =
     PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: true };
 
-/// A field in front of the wildcard, whatever is below that: the index knows nothing of documents without any field.
+/// A field in front of the wildcard, whatever is below that: the index knows nothing of documents
+/// without any field.
 pub static FRONT: PartKind = PartKind {
     name: "",
     bounds: front_bounds,
@@ -38,8 +41,8 @@ fn is_met_by_nothing(compare: &Compare) -> bool {
     }
 }
 
-/// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of every value mean
-/// the paths below, too.
+/// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of
+/// every value mean the paths below, too.
 fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     let whole =
         || Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument });

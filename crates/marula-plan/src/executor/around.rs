@@ -1,8 +1,9 @@
 //! The walk over a part of a clustered collection as mongod counts it.
 //!
-//! mongod comes to a bound by going to the record that is there or, where there is none, to the one in front of it, and
-//! knows that it has left the part by looking at the record behind it. A walk that does its work for an answer alone looks
-//! at neither; one that is told of, or compared with others by its units of work, does so here.
+//! mongod comes to a bound by going to the record that is there or, where there is none, to the one
+//! in front of it, and knows that it has left the part by looking at the record behind it. A walk
+//! that does its work for an answer alone looks at neither; one that is told of, or compared with
+//! others by its units of work, does so here.
 
 use std::cmp::Ordering;
 
@@ -63,7 +64,8 @@ impl Collscan {
     }
 }
 
-/// Moves to where mongod begins: the record at the bound, or the nearest one in front of it, or the first behind it.
+/// Moves to where mongod begins: the record at the bound, or the nearest one in front of it, or the
+/// first behind it.
 fn begin(
     records: &ClusteredScan,
     direction: Direction,
@@ -83,8 +85,8 @@ fn begin(
 }
 
 impl ClusteredScan {
-    /// Whether mongod ends a walk at a record that is not among those that are given. It takes whether the greatest `_id`
-    /// is included for whether the last one is, whichever way it goes.
+    /// Whether mongod ends a walk at a record that is not among those that are given. It takes
+    /// whether the greatest `_id` is included for whether the last one is, whichever way it goes.
     fn ends_at(&self, record: &[u8], direction: Direction) -> bool {
         let is_last_in = self.high.as_ref().is_none_or(|high| high.is_inclusive);
         let (end, behind) = match direction {

@@ -1,7 +1,8 @@
-//! How far apart places lie around a point: how large the cells around it are in which there is one.
+//! How far apart places lie around a point: how large the cells around it are in which there is
+//! one.
 //!
-//! The index is asked for the few cells around the point, the smallest first, then for ever larger ones until there is an
-//! entry.
+//! The index is asked for the few cells around the point, the smallest first, then for ever larger
+//! ones until there is an entry.
 
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
@@ -36,8 +37,9 @@ impl Density {
         self.sight.around(near, self.level)
     }
 
-    /// Goes on with the walk over the cells; when these are known to be empty, they are larger from here on. Answers how
-    /// wide those are in which there is something: in the unit that the search counts in, or in metres for radians.
+    /// Goes on with the walk over the cells; when these are known to be empty, they are larger from
+    /// here on. Answers how wide those are in which there is something: in the unit that the search
+    /// counts in, or in metres for radians.
     pub(super) fn work(
         &mut self,
         walk: &mut Node,

@@ -1,7 +1,9 @@
-//! A document made of the values of an index entry, each where its path says: `{ "a.b": 1 }` is `{ a: { b: 1 } }`.
+//! A document made of the values of an index entry, each where its path says: `{ "a.b": 1 }` is
+//! `{ a: { b: 1 } }`.
 //!
-//! Only entries of an index without arrays on its paths say what the document holds there. A value that is missing
-//! is null in the index, and so it is here. An entry of a wildcard index has one path below the wildcard, or none.
+//! Only entries of an index without arrays on its paths say what the document holds there. A value
+//! that is missing is null in the index, and so it is here. An entry of a wildcard index has one
+//! path below the wildcard, or none.
 
 use marula_bson::key_string::KeyStringReader;
 use marula_bson::{DocWriter, FieldPath, ValueBuf};
@@ -9,7 +11,8 @@ use marula_db::Index;
 use marula_db::index::entry::Entry;
 use marula_db::index::{IndexKind, KeyPart};
 
-/// Writes the document into `out`, which is cleared first; `None` where the entry's bytes are not a key string.
+/// Writes the document into `out`, which is cleared first; `None` where the entry's bytes are not a
+/// key string.
 pub(super) fn write(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     out.clear();
     let parts = &index.spec.parts;
@@ -59,8 +62,8 @@ fn write_with_path(
     Some(())
 }
 
-/// Writes fields with what is left of their paths; those that share a name go into one document. Of an index on `a` and
-/// `a.b` the value of `a` is the whole.
+/// Writes fields with what is left of their paths; those that share a name go into one document. Of
+/// an index on `a` and `a.b` the value of `a` is the whole.
 ///
 /// Depth is bounded by the length of an index's path.
 fn write_fields(fields: &[(&[Box<[u8]>], ValueBuf)], out: &mut DocWriter<'_>) {

@@ -1,7 +1,8 @@
 //! Giving what all inputs lead to, where each is in record order.
 //!
-//! One input names a record, the target, and the others go on until each has come to it or one is past it: then that
-//! record is the next target. Nothing is remembered but the target, however many records there are.
+//! One input names a record, the target, and the others go on until each has come to it or one is
+//! past it: then that record is the next target. Nothing is remembered but the target, however many
+//! records there are.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,12 @@
 //! Documents that a short sort fetches in the end.
 //!
-//! Of a page behind the first, a sort holds all pages before it only to tell what comes first there. Copying their
-//! documents, and those that are pushed out again, costs more than the rest of the sort: here rows hold keys and records,
-//! and the documents of the page are fetched once all rows are in.
+//! Of a page behind the first, a sort holds all pages before it only to tell what comes first
+//! there. Copying their documents, and those that are pushed out again, costs more than the rest of
+//! the sort: here rows hold keys and records, and the documents of the page are fetched once all
+//! rows are in.
 //!
-//! A document may have been written meanwhile. Then what is fetched must still match and have the key that it was sorted
-//! by; where one does not, the sort begins anew and copies.
+//! A document may have been written meanwhile. Then what is fetched must still match and have the
+//! key that it was sorted by; where one does not, the sort begins anew and copies.
 
 use std::cell::Cell;
 use std::mem;
@@ -24,13 +25,16 @@ use super::walk::BATCH_MAX;
 /// The longest sort that does so: all of it is fetched within one unit of work.
 const ROWS_MAX: u64 = 1_000;
 
-/// A row holds a document that is larger, as those of other sorts do, so that the limit on the memory of sorts holds for it.
+/// A row holds a document that is larger, as those of other sorts do, so that the limit on the
+/// memory of sorts holds for it.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 32 << 10;
 
-/// So many bytes of such documents are worth copying with the others; with more, a sort begins anew as other sorts do.
+/// So many bytes of such documents are worth copying with the others; with more, a sort begins anew
+/// as other sorts do.
 pub(super) const LARGE_BYTES_MAX: usize = 4 << 20;
 
-/// Whether a sort of `limit` documents, of which the first `unseen` are passed over, had better fetch the others in the end.
+/// Whether a sort of `limit` documents, of which the first `unseen` are passed over, had better
+/// fetch the others in the end.
 pub(super) fn pays(limit: Option<u64>, unseen: u64, bytes_max: usize) -> bool {
     limit.is_some_and(|limit| {
         limit <= ROWS_MAX
@@ -43,7 +47,8 @@ pub(super) fn pays(limit: Option<u64>, unseen: u64, bytes_max: usize) -> bool {
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
-    /// The memory of the last page: the allocator would give that of a page back, and clear other memory for the next.
+    /// The memory of the last page: the allocator would give that of a page back, and clear other
+    /// memory for the next.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -74,8 +79,8 @@ struct FetchedRow {
 }
 
 impl Fetched {
-    /// Fetches the documents of the sorted rows that `rows` shows, behind the first `unseen`; `None` where one is no longer what
-    /// was sorted.
+    /// Fetches the documents of the sorted rows that `rows` shows, behind the first `unseen`;
+    /// `None` where one is no longer what was sorted.
     pub(super) fn fetch(
         rows: &mut dyn FnMut(&mut dyn FnMut(&[u8], Row<'_>)) -> Result<()>,
         unseen: u64,

@@ -1,7 +1,7 @@
 //! Merging inputs that are in one order.
 //!
-//! Each input is asked for its next row ahead of the row's turn. The rows stand in a binary heap, which also says which
-//! of equal rows comes first: clients see that order.
+//! Each input is asked for its next row ahead of the row's turn. The rows stand in a binary heap,
+//! which also says which of equal rows comes first: clients see that order.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -132,8 +132,8 @@ fn index_of(input: &Node) -> Option<&Index> {
     }
 }
 
-/// Moves the last item of a heap to its place. An item goes before another only where `is_before` says so: equal ones
-/// keep to the places that they have.
+/// Moves the last item of a heap to its place. An item goes before another only where `is_before`
+/// says so: equal ones keep to the places that they have.
 fn push(heap: &mut [usize], is_before: &dyn Fn(usize, usize) -> bool) {
     let mut at = heap.len() - 1;
     while at > 0 && is_before(heap[at], heap[(at - 1) / 2]) {
@@ -142,8 +142,8 @@ fn push(heap: &mut [usize], is_before: &dyn Fn(usize, usize) -> bool) {
     }
 }
 
-/// Removes the first item of a heap. Its place moves down to a leaf, the second of two equal items moving up; there the
-/// last item is put and moved up from.
+/// Removes the first item of a heap. Its place moves down to a leaf, the second of two equal items
+/// moving up; there the last item is put and moved up from.
 fn pop(heap: &mut Vec<usize>, is_before: &dyn Fn(usize, usize) -> bool) {
     let Some(last) = heap.pop() else { return };
     let mut at = 0;

@@ -1,12 +1,13 @@
 //! Carrying out a plan, batch by batch.
 //!
-//! An [`Execution`] gives the documents one after the other to a closure, which takes them until its batch is full.
-//! Between batches it holds nothing of the store but where it stands; the next batch goes on from there in what is
-//! then stored. Documents are shown where the store has them and copied by whoever keeps them.
+//! An [`Execution`] gives the documents one after the other to a closure, which takes them until
+//! its batch is full. Between batches it holds nothing of the store but where it stands; the next
+//! batch goes on from there in what is then stored. Documents are shown where the store has them
+//! and copied by whoever keeps them.
 //!
-//! A plan is a tree of stages, and runs by units of work: each unit asks a stage for one document, which it
-//! shows to the closure of the stage above, or for nothing yet, or finds the end. Units are what plans on trial are
-//! compared by (see [`crate::trial`]) and what `explain` counts.
+//! A plan is a tree of stages, and runs by units of work: each unit asks a stage for one document,
+//! which it shows to the closure of the stage above, or for nothing yet, or finds the end. Units
+//! are what plans on trial are compared by (see [`crate::trial`]) and what `explain` counts.
 
 mod around;
 mod density;
@@ -116,9 +117,9 @@ pub enum End {
     Exhausted,
     /// The taker had enough.
     Paused,
-    /// It would have taken longer than [`Patience::UpTo`](crate::Patience::UpTo) allows, or comes to a document that is
-    /// [too large](marula_db::current::document_bytes_max) for the thread. What was given is incomplete, and
-    /// the execution is of no more use.
+    /// It would have taken longer than [`Patience::UpTo`](crate::Patience::UpTo) allows, or comes
+    /// to a document that is [too large](marula_db::current::document_bytes_max) for the thread.
+    /// What was given is incomplete, and the execution is of no more use.
     Overdue,
 }
 
@@ -181,7 +182,8 @@ impl Execution {
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Option<u64>> {
         self.enough = Some(enough);
-        // A walk may give several documents within one unit of work, before anyone looks at how many there are.
+        // A walk may give several documents within one unit of work, before anyone looks at how
+        // many there are.
         let mut given = 0;
         let end = self.run(unit, interrupt, &mut |_| {
             given += 1;
@@ -226,15 +228,16 @@ impl Execution {
         self.plan.examined()
     }
 
-    /// Never gives a document twice, though writes between batches move its entries in the index that is walked.
+    /// Never gives a document twice, though writes between batches move its entries in the index
+    /// that is walked.
     pub fn give_once(&mut self) {
         self.gives_once = true;
         work::remember(&mut self.plan.root);
     }
 
-    /// From now on gives candidates instead: the records that the plan leads to, without reading or checking
-    /// their documents, which the taker does itself under a guard. Where the plan sorts, what is given has
-    /// been read and checked all the same.
+    /// From now on gives candidates instead: the records that the plan leads to, without reading or
+    /// checking their documents, which the taker does itself under a guard. Where the plan sorts,
+    /// what is given has been read and checked all the same.
     pub fn give_candidates(&mut self) {
         self.gives_candidates = true;
         match &mut self.plan.root.stage {
@@ -254,21 +257,22 @@ impl Execution {
         self.wanted = documents as u64;
     }
 
-    /// Whether the execution stands at the end for good. One over a capped collection may get more later:
-    /// see [`Execution::reopen`].
+    /// Whether the execution stands at the end for good. One over a capped collection may get more
+    /// later: see [`Execution::reopen`].
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// Lets an execution that came to the end look again for what has been added since: a tailable cursor.
+    /// Lets an execution that came to the end look again for what has been added since: a tailable
+    /// cursor.
     pub fn reopen(&mut self) {
         self.is_exhausted = false;
         self.is_reopened = true;
         work::reopen(&mut self.plan.root);
     }
 
-    /// Gives documents to `emit` until it has enough or there are no more. `interrupt` is asked now and then
-    /// whether to go on; its error ends the run. `emit` must not call the store.
+    /// Gives documents to `emit` until it has enough or there are no more. `interrupt` is asked now
+    /// and then whether to go on; its error ends the run. `emit` must not call the store.
     pub fn run(
         &mut self,
         unit: Unit<'_>,
@@ -316,7 +320,8 @@ impl Execution {
 }
 
 impl Execution {
-    /// Runs the plan; `None` where it comes from the plan cache, has given nothing, and costs too much.
+    /// Runs the plan; `None` where it comes from the plan cache, has given nothing, and costs too
+    /// much.
     fn run_plan(
         &mut self,
         unit: Unit<'_>,
@@ -367,8 +372,8 @@ impl Execution {
         }
     }
 
-    /// Once a plan from the plan cache has given enough, it has shown that it does; one that costs too much before is
-    /// not taken untried again.
+    /// Once a plan from the plan cache has given enough, it has shown that it does; one that costs
+    /// too much before is not taken untried again.
     fn check_cached(&mut self) {
         let Some(cached) = self.plan.cached else { return };
         let stats = &self.plan.root.stats;

@@ -1,8 +1,10 @@
-//! The stage that searches by distance: ever wider rings around a point, each put in order before it is given.
+//! The stage that searches by distance: ever wider rings around a point, each put in order before
+//! it is given.
 //!
-//! A round walks the part of the index that covers the next ring, reads the documents there and keeps them by their
-//! distance. What lies within the ring's outer edge is then given in order; what was found beyond waits. How wide the
-//! first ring is depends on how far apart the places lie (`density`), how wide the next on how many were in the last.
+//! A round walks the part of the index that covers the next ring, reads the documents there and
+//! keeps them by their distance. What lies within the ring's outer edge is then given in order;
+//! what was found beyond waits. How wide the first ring is depends on how far apart the places lie
+//! (`density`), how wide the next on how many were in the last.
 //! Source: `searchIntervals` of mongod 6.0's explain, over data of many densities.
 
 use std::cmp::Ordering;
@@ -34,8 +36,8 @@ const BYTES_MAX: usize = 100 * 1024 * 1024;
 /// The first ring is so many times as wide as the cells in which there is something near.
 const CELLS_ACROSS: f64 = 3.0;
 
-/// The first ring of a search on the globe in an index of the plane is no wider than this part of the way to the other
-/// side.
+/// The first ring of a search on the globe in an index of the plane is no wider than this part of
+/// the way to the other side.
 const FIRST_PART: f64 = 1.0 / 1000.0;
 
 /// A ring in which fewer documents lie is followed by one that is twice as wide.
@@ -122,8 +124,8 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 impl GeoNear {
-    /// A search of the places at `path` in `index`; `others` are the bounds of the index's other parts, in their
-    /// order, and `place` says which part is searched.
+    /// A search of the places at `path` in `index`; `others` are the bounds of the index's other
+    /// parts, in their order, and `place` says which part is searched.
     pub(crate) fn new(
         index: Arc<Index>,
         test: NearTest,
@@ -185,7 +187,8 @@ impl GeoNear {
         Ok(Step::NeedTime)
     }
 
-    /// Looks for how far apart places lie around the point, and begins the first round once that is known.
+    /// Looks for how far apart places lie around the point, and begins the first round once that is
+    /// known.
     fn look_around(&mut self, env: &mut Env<'_>) -> Result<()> {
         let number = self.search.number;
         let Phase::Begin(density) = &mut self.search.phase else { return Ok(()) };

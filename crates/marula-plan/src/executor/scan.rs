@@ -25,7 +25,8 @@ errors! {
     damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
-/// How many documents a walk looks at within one unit of work: few enough to be interrupted between.
+/// How many documents a walk looks at within one unit of work: few enough to be interrupted
+/// between.
 const SEEN_MAX: u32 = 32;
 
 /// The cursor of one stage during a run.
@@ -49,18 +50,22 @@ pub(crate) struct Standing {
     given: Option<HashSet<RecordKey>>,
     /// Whether a walk may give several within one unit of work. It counts the units that they are.
     pub(super) gives_many: bool,
-    /// Whether a walk looks at one document or entry within one unit of work, as it does where plans are compared.
+    /// Whether a walk looks at one document or entry within one unit of work, as it does where
+    /// plans are compared.
     pub(super) is_tried: bool,
-    /// Whether a walk over documents looks at all that mongod would look at, because it is told how many these are.
+    /// Whether a walk over documents looks at all that mongod would look at, because it is told how
+    /// many these are.
     pub(super) is_told: bool,
     /// Where to go on, for a walk that knows that what comes next is not within its bounds.
     place: Vec<u8>,
     must_seek: bool,
     /// A document made of an entry's values.
     shown: Vec<u8>,
-    /// How many documents the stage above reads from here on, at most; none where it does not read what this one gives.
+    /// How many documents the stage above reads from here on, at most; none where it does not read
+    /// what this one gives.
     pub(super) wanted: u64,
-    /// How many entries the stage above only counts from here on, at most. It counts the units that they are.
+    /// How many entries the stage above only counts from here on, at most. It counts the units that
+    /// they are.
     pub(super) unseen: u64,
 }
 
@@ -87,8 +92,8 @@ impl Standing {
         *self = Standing { number, gives_many, given, wanted, ..Standing::default() };
     }
 
-    /// Moves to what comes after the record that a walk stood at, or to that record where it was not taken; answers whether
-    /// there is one.
+    /// Moves to what comes after the record that a walk stood at, or to that record where it was
+    /// not taken; answers whether there is one.
     pub(super) fn go_on(&self, record: &[u8], cursor: &mut RecordCursor<'_>) -> Result<bool> {
         Ok(cursor.seek(record)?
             && (self.is_held || cursor.record() != record || cursor.advance()?))
@@ -230,8 +235,8 @@ impl Collscan {
             there_is_one
         };
         let mut there_is_one = there_is_one;
-        // What does not match is passed over here, and what follows is given, without a way through the tree for each
-        // document.
+        // What does not match is passed over here, and what follows is given, without a way through
+        // the tree for each document.
         for seen in 1.. {
             let Open::Records(cursor) = open else { break };
             if !there_is_one {
@@ -301,7 +306,8 @@ impl Ixscan {
             && self.standing.given.is_none()
     }
 
-    /// [`Ixscan::step`] of a [plain](Ixscan::is_plain) walk that has just given a document which was taken.
+    /// [`Ixscan::step`] of a [plain](Ixscan::is_plain) walk that has just given a document which
+    /// was taken.
     fn plain_step(
         &mut self,
         stats: &mut Stats,
@@ -422,7 +428,8 @@ impl Ixscan {
         Ok(Step::Advanced(answer))
     }
 
-    /// Whether the next entries, which the stage above only counts, are known to count without a look at them.
+    /// Whether the next entries, which the stage above only counts, are known to count without a
+    /// look at them.
     fn may_pass(&self) -> bool {
         let Standing { unseen, is_held, must_seek, is_tried, given, .. } = &self.standing;
         *unseen > 1
@@ -454,8 +461,8 @@ impl Ixscan {
         Ok(Step::Advanced(Emit::Taken))
     }
 
-    /// The one key of a unique index that the walk is about, where only its record is wanted: it is looked up, which
-    /// costs less than a cursor.
+    /// The one key of a unique index that the walk is about, where only its record is wanted: it is
+    /// looked up, which costs less than a cursor.
     fn only_key(&self) -> Option<Vec<u8>> {
         let KeyBounds::Range(range) = &self.bounds.keys else { return None };
         let is_looked_up = self.index.spec.unique
@@ -466,7 +473,8 @@ impl Ixscan {
         is_looked_up.then(|| [&self.index.ident.bytes()[..], &range.start].concat())
     }
 
-    /// Moves to the next entry, opening the cursor if this is the run's first; answers whether there is one.
+    /// Moves to the next entry, opening the cursor if this is the run's first; answers whether
+    /// there is one.
     fn advance(&mut self, stats: &mut Stats, env: &mut Env<'_>) -> Result<bool> {
         let Self { index, bounds, direction, standing, .. } = self;
         let from = env.origin();

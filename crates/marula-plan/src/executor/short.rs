@@ -1,9 +1,9 @@
 //! The least of short values: what a page is sorted by, most often a number or a date.
 //!
-//! A sort that is cut short and fetches its documents in the end needs only the value of each and the record. Where both
-//! are short they lie here as they are, beside the first bytes of the value's key, which tell nearly all apart: a key is
-//! written where they do not, and for what is fetched. Whenever twice as many rows have come as are wanted, the greater half
-//! is let go.
+//! A sort that is cut short and fetches its documents in the end needs only the value of each and
+//! the record. Where both are short they lie here as they are, beside the first bytes of the
+//! value's key, which tell nearly all apart: a key is written where they do not, and for what is
+//! fetched. Whenever twice as many rows have come as are wanted, the greater half is let go.
 
 use std::cmp::Ordering;
 
@@ -66,7 +66,8 @@ impl ShortRows {
         ShortRows { wanted, rows: Vec::new(), came: 0, greatest_head: u64::MAX }
     }
 
-    /// Takes in a row of which `head` is the head of the value's key; `None` where it is too long for that.
+    /// Takes in a row of which `head` is the head of the value's key; `None` where it is too long
+    /// for that.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -105,7 +106,8 @@ impl ShortRows {
         self.rows.sort_unstable_by(|a, b| a.compare(b, pattern));
     }
 
-    /// Shows the key and the record of each row, as they lie. Of the first `unseen` the key is left empty.
+    /// Shows the key and the record of each row, as they lie. Of the first `unseen` the key is left
+    /// empty.
     pub(super) fn show(
         &self,
         unseen: u64,
@@ -175,7 +177,8 @@ mod tests {
         let docs: Vec<_> = (0..500_i32)
             .map(|number| {
                 let mixed = number * 37 % 100;
-                // Doubles whose heads are equal, numbers of several types that are, and what is no number.
+                // Doubles whose heads are equal, numbers of several types that are, and what is no
+                // number.
                 match number % 6 {
                     0 => doc! { "a": (f64::from(mixed) + 1e-13 * f64::from(number)) },
                     1 => doc! { "a": mixed },

@@ -18,10 +18,11 @@ pub(super) struct Sorter {
     /// What tells a document's distance, where the order is by that.
     near: Option<(FieldPath, NearTest)>,
     wanted: Option<u64>,
-    /// Whether a row holds the values of the index entry in place of the document: nothing where no index led to it.
+    /// Whether a row holds the values of the index entry in place of the document: nothing where no
+    /// index led to it.
     gives_keys: bool,
-    /// The score of a text search (8 bytes, not a number where there is none), the length of the record key (4 bytes), the
-    /// record key, the document.
+    /// The score of a text search (8 bytes, not a number where there is none), the length of the
+    /// record key (4 bytes), the record key, the document.
     rows: Rows,
     /// Where documents are fetched in the end: the sorted rows, once they have theirs.
     late: Option<Fetched>,
@@ -101,8 +102,8 @@ impl Sorter {
         }
     }
 
-    /// Leaves out the documents while rows come, where that pays; they are fetched in the end. `unseen` rows at the front
-    /// are passed over by whoever takes them.
+    /// Leaves out the documents while rows come, where that pays; they are fetched in the end.
+    /// `unseen` rows at the front are passed over by whoever takes them.
     pub(super) fn fetch_late(&mut self, limit: Option<u64>, unseen: u64, bytes_max: usize) {
         let is_of_fields =
             self.pattern.parts().iter().all(|part| matches!(part, SortPart::Path { .. }));
@@ -116,7 +117,8 @@ impl Sorter {
         !matches!(self.rows, Rows::Coming(_))
     }
 
-    /// Adds a document, if it may be among those that are wanted; of its fields `fields` are kept, where they are known.
+    /// Adds a document, if it may be among those that are wanted; of its fields `fields` are kept,
+    /// where they are known.
     pub(super) fn push(&mut self, found: Found<'_>, fields: Option<&FieldSet>) -> Result<()> {
         if self.short.is_some() {
             if self.push_short(&found) {
@@ -189,8 +191,8 @@ impl Sorter {
         })
     }
 
-    /// The bytes of documents and keys that were taken in, once all were, and how often some of them went to the disk.
-    /// Where one is wanted, none of them are sorted.
+    /// The bytes of documents and keys that were taken in, once all were, and how often some of
+    /// them went to the disk. Where one is wanted, none of them are sorted.
     pub(super) fn sorted(&self) -> (u64, u64) {
         if self.is_filled() && self.wanted != Some(1) { (self.bytes, self.spills) } else { (0, 0) }
     }
@@ -206,7 +208,8 @@ impl Sorter {
         self.rows.settle(Ok)
     }
 
-    /// Fetches the documents that were left out; answers whether all are what was sorted, and few are large.
+    /// Fetches the documents that were left out; answers whether all are what was sorted, and few
+    /// are large.
     pub(super) fn fetch(&mut self, unseen: u64, source: &Source<'_>) -> Result<bool> {
         let (Some(late), Rows::Sorted(sorted)) = (&mut self.late, &mut self.rows) else {
             return Ok(true);

@@ -1,4 +1,5 @@
-//! The stages of a text search: adding up scores, and trying what the entries of the index do not tell.
+//! The stages of a text search: adding up scores, and trying what the entries of the index do not
+//! tell.
 
 use std::collections::HashMap;
 

@@ -1,15 +1,16 @@
 //! A walk over an index that reads documents ahead of their turn.
 //!
-//! Looking up several records at once costs less than one by one: the store finds neighbours together, and one is fetched
-//! from memory while another is looked at. Where the records of an index's order lie side by side, as those of a time
-//! that documents are inserted with do, a cursor over the records costs a third of that. So where each entry
-//! leads to a document that the next stage reads, the walk goes on a few entries, keeps a copy of them, and has their
-//! documents read one way or the other. Once a cursor over the records has found the last of a batch, it moves beside the walk,
-//! entry by entry, for as long as it need not go far. What the stages count, and where they stand between two runs, is as if each
-//! entry had been taken in its turn.
+//! Looking up several records at once costs less than one by one: the store finds neighbours
+//! together, and one is fetched from memory while another is looked at. Where the records of an
+//! index's order lie side by side, as those of a time that documents are inserted with do, a cursor
+//! over the records costs a third of that. So where each entry leads to a document that the next
+//! stage reads, the walk goes on a few entries, keeps a copy of them, and has their documents read
+//! one way or the other. Once a cursor over the records has found the last of a batch, it moves
+//! beside the walk, entry by entry, for as long as it need not go far. What the stages count, and
+//! where they stand between two runs, is as if each entry had been taken in its turn.
 //!
-//! How far it goes doubles from batch to batch, so that who wants few documents reads few in vain, and ends where the
-//! walk knows how many are wanted. The store bounds the bytes that are held.
+//! How far it goes doubles from batch to batch, so that who wants few documents reads few in vain,
+//! and ends where the walk knows how many are wanted. The store bounds the bytes that are held.
 
 use std::ops::Range;
 
@@ -28,15 +29,16 @@ const FIRST_BATCH: usize = 4;
 /// Entries of the largest one: as many as the store looks up together.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Entries of a batch that are worth opening a cursor over the records for: those of the first one. A look-up of these costs as
-/// much, and keeps them for others who look them up.
+/// Entries of a batch that are worth opening a cursor over the records for: those of the first one.
+/// A look-up of these costs as much, and keeps them for others who look them up.
 const NEIGHBOURS_MIN: usize = FIRST_BATCH;
-/// Records lie side by side when they are less than so many times as many from the first to the last.
+/// Records lie side by side when they are less than so many times as many from the first to the
+/// last.
 const SPREAD_MAX: u64 = 2;
 /// How often a cursor over the records moves on before it is told to seek.
 const STEPS_MAX: usize = 3;
-/// How many records such a cursor may come to before another takes its place. The store leaves alone whatever holds only others,
-/// and compares nothing with them at each step.
+/// How many records such a cursor may come to before another takes its place. The store leaves
+/// alone whatever holds only others, and compares nothing with them at each step.
 const REACH: i64 = 512;
 
 /// What documents are read from.
@@ -141,7 +143,8 @@ impl<'r> Neighbours<'r> {
             && self.reach.contains(&id)
     }
 
-    /// Whether the cursor serves a batch of records that begins and ends with these ids, in this direction.
+    /// Whether the cursor serves a batch of records that begins and ends with these ids, in this
+    /// direction.
     fn serves(&self, (first, last): (i64, i64), direction: Direction) -> bool {
         self.direction == direction && [first, last].iter().all(|id| self.reach.contains(id))
     }
@@ -223,8 +226,8 @@ impl<'r> Walk<'r> {
         self.cursor.advance()
     }
 
-    /// Moves on by up to `count` entries that nobody looks at; answers by how many. Fewer than `count` mean that the walk
-    /// has ended.
+    /// Moves on by up to `count` entries that nobody looks at; answers by how many. Fewer than
+    /// `count` mean that the walk has ended.
     pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
         self.is_beside = false;
         let mut passed = 0;
@@ -237,8 +240,8 @@ impl<'r> Walk<'r> {
         Ok(passed + self.cursor.pass(count - passed)?)
     }
 
-    /// [`Walk::advance`], where each of the next `wanted` entries leads to a document that is read next. Stops reading
-    /// ahead at an entry that `is_inside` denies, where that is asked.
+    /// [`Walk::advance`], where each of the next `wanted` entries leads to a document that is read
+    /// next. Stops reading ahead at an entry that `is_inside` denies, where that is asked.
     pub(super) fn advance_reading(
         &mut self,
         origin: &Origin<'r, '_>,

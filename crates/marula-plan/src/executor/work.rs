@@ -20,7 +20,8 @@ use super::{Emit, End, Found};
 use crate::plan::{Counted, Fetch, Node, Or, Projecting, Sort, Stage, Stats};
 use crate::query::Query;
 
-/// How many entries a walk may move over within one unit of work: few enough to be interrupted between.
+/// How many entries a walk may move over within one unit of work: few enough to be interrupted
+/// between.
 const UNSEEN_MAX: u64 = 256;
 
 /// What a unit of work has come to.
@@ -53,7 +54,8 @@ impl SizeLimit {
         self.bytes_max.set(current::document_bytes_max());
     }
 
-    /// Fails where a document is not to be looked at: that ends the run, which is [overdue](End::Overdue).
+    /// Fails where a document is not to be looked at: that ends the run, which is
+    /// [overdue](End::Overdue).
     #[inline]
     pub(super) fn check(&self, doc: Doc<'_>) -> Result<()> {
         if doc.as_bytes().len() <= self.bytes_max.get() {
@@ -87,8 +89,8 @@ pub(crate) struct Env<'r> {
     pub(super) size: &'r SizeLimit,
     /// The cursors of the stages that have a place in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
-    /// What is said where a walk over a capped collection stood at a document that has been overwritten since; `None`
-    /// where it just goes on.
+    /// What is said where a walk over a capped collection stood at a document that has been
+    /// overwritten since; `None` where it just goes on.
     pub(super) place_lost: Option<fn(i64) -> Error>,
 }
 
@@ -112,12 +114,14 @@ impl<'r> Env<'r> {
         Origin { view: self.view, collection: self.collection, opened: self.opened }
     }
 
-    /// Whether a write has come since the run began, so that what an index said may have been overtaken.
+    /// Whether a write has come since the run began, so that what an index said may have been
+    /// overtaken.
     pub(super) fn is_overtaken(&self) -> bool {
         self.view.has_moved(self.opened)
     }
 
-    /// What a document must match that is read now: all of the filter, where an index may have been overtaken.
+    /// What a document must match that is read now: all of the filter, where an index may have been
+    /// overtaken.
     pub(super) fn whole_filter_if_overtaken(&self) -> Option<&'r Filter> {
         self.is_overtaken().then_some(self.filter)
     }
@@ -344,7 +348,8 @@ impl Sort {
             if take_in(&mut self.input, stats, env, &mut take)? == Step::Eof {
                 sorter.finish()?;
                 let (collection, filter) = (env.collection, env.filter);
-                // A view of one moment: what a page was sorted out of a moment ago is not worth keeping for the next look.
+                // A view of one moment: what a page was sorted out of a moment ago is not worth
+                // keeping for the next look.
                 let still = env.unit.still()?;
                 let view = still.as_deref().unwrap_or(env.view);
                 let source = Source { view, collection, filter, fields: env.fields };
@@ -377,8 +382,8 @@ impl Sort {
     }
 }
 
-/// Counts the `units` that the stage below has done at once and that have come to `step`, all but the last, which counts by
-/// itself. In `given` of them this stage has given a document.
+/// Counts the `units` that the stage below has done at once and that have come to `step`, all but
+/// the last, which counts by itself. In `given` of them this stage has given a document.
 fn count_more(stats: &mut Stats, units: u64, step: Step, given: u64) {
     // What was not taken comes again, and its unit with it.
     let is_full = step == Step::Advanced(Emit::Full);
@@ -444,7 +449,8 @@ pub(super) fn count_only(node: &mut Node, count: u64) {
     }
 }
 
-/// Whether a stage can give all that it has given once more: a walk over an index whose documents are fetched.
+/// Whether a stage can give all that it has given once more: a walk over an index whose documents
+/// are fetched.
 fn may_begin_anew(node: &Node) -> bool {
     let Stage::Fetch(fetch) = &node.stage else { return false };
     matches!(fetch.input.stage, Stage::Ixscan(_)) && !fetch.is_unread
@@ -499,7 +505,8 @@ pub(crate) fn number_places(root: &mut Node) -> usize {
     next
 }
 
-/// Has walks take documents and entries one by one, and all that mongod would, so that their work can be compared.
+/// Has walks take documents and entries one by one, and all that mongod would, so that their work
+/// can be compared.
 pub(crate) fn take_one_by_one(root: &mut Node) {
     match &mut root.stage {
         Stage::Collscan(scan) => {
@@ -523,7 +530,8 @@ pub(crate) fn tell_all(root: &mut Node) {
     root.inputs_mut().iter_mut().for_each(tell_all);
 }
 
-/// Lets a walk give several documents within one unit of work, where whoever takes them does not count by units.
+/// Lets a walk give several documents within one unit of work, where whoever takes them does not
+/// count by units.
 pub(super) fn give_many(root: &mut Node) {
     give_many_unless(root, false);
 }

@@ -1,8 +1,8 @@
-//! The ways to the documents that meet a filter: through one index, through two that meet, or through one for each
-//! branch of an `$or`.
+//! The ways to the documents that meet a filter: through one index, through two that meet, or
+//! through one for each branch of an `$or`.
 //!
-//! They come in mongod's order, which tells which of several that do as well is taken: those of an `$or` first, then
-//! the indexes in the order of their creation, then what meets.
+//! They come in mongod's order, which tells which of several that do as well is taken: those of an
+//! `$or` first, then the indexes in the order of their creation, then what meets.
 
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
@@ -21,8 +21,8 @@ use crate::query::Query;
 
 /// How many branches of an `$or` are planned one by one.
 const BRANCHES_MAX: usize = 10_000;
-/// How many pairs of indexes that could meet are looked at for one conjunction. Source: the pairs that mongod 6.0 shows,
-/// one more than its `internalQueryEnumerationMaxIntersectPerAnd`.
+/// How many pairs of indexes that could meet are looked at for one conjunction. Source: the pairs
+/// that mongod 6.0 shows, one more than its `internalQueryEnumerationMaxIntersectPerAnd`.
 const MEETINGS_MAX: usize = 4;
 /// How many ways through the branches of one `$or` are looked at. Source: mongod 6.0's
 /// `internalQueryEnumerationMaxOrSolutions`.
@@ -121,8 +121,8 @@ struct Candidate<'a> {
 }
 
 impl Assignment {
-    /// Whether the walk is over one key, whose entries are in record order, for conditions that all are among the
-    /// first `own`.
+    /// Whether the walk is over one key, whose entries are in record order, for conditions that all
+    /// are among the first `own`.
     fn is_in_record_order(&self, own: usize) -> bool {
         let is_one_point =
             |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
@@ -190,14 +190,14 @@ impl<'a> Finder<'a> {
         Finder { state, views, query, has_more_meetings: Cell::new(false) }
     }
 
-    /// The ways to the documents that meet `own`, of which every one meets `outer` too: those conjuncts are
-    /// checked elsewhere, but may help to bound an index.
+    /// The ways to the documents that meet `own`, of which every one meets `outer` too: those
+    /// conjuncts are checked elsewhere, but may help to bound an index.
     fn find(&self, own: &[&FilterNode], outer: &[&FilterNode], depth: usize) -> Vec<Access> {
         self.options(own, outer, depth).into_iter().flatten().collect()
     }
 
-    /// What [`find`](Self::find) gives, with a gap for each pair of indexes that does not meet: mongod counts those
-    /// where it counts ways.
+    /// What [`find`](Self::find) gives, with a gap for each pair of indexes that does not meet:
+    /// mongod counts those where it counts ways.
     fn options(
         &self,
         own: &[&FilterNode],
@@ -241,8 +241,9 @@ impl<'a> Finder<'a> {
         found
     }
 
-    /// The way through a unique index of one field to the document that has a value there. As in mongod, where one of
-    /// several conditions asks for that, no other way is looked at; unless fields are shown, which an index may cover.
+    /// The way through a unique index of one field to the document that has a value there. As in
+    /// mongod, where one of several conditions asks for that, no other way is looked at; unless
+    /// fields are shown, which an index may cover.
     fn to_one_document(&self, own: &[&FilterNode], all: &[&FilterNode]) -> Option<Access> {
         let asks_for_value = |number: &usize| match own[*number] {
             FilterNode::Path(PathNode { predicate: Predicate::Compare(compare), .. }) => {
@@ -319,8 +320,8 @@ impl<'a> Finder<'a> {
         Access { rank, settled, index, by_field, is_leaf, ..Access::of(node) }
     }
 
-    /// The ways through two indexes, or through the ways of one that arrays keep apart, each of which gives its
-    /// records in order.
+    /// The ways through two indexes, or through the ways of one that arrays keep apart, each of
+    /// which gives its records in order.
     fn meetings(
         &self,
         candidates: &[Candidate<'_>],
@@ -367,8 +368,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The way through walks whose records are in order. All conditions are checked: what an index said of a document
-    /// need not hold any more when another index is asked.
+    /// The way through walks whose records are in order. All conditions are checked: what an index
+    /// said of a document need not hold any more when another index is asked.
     fn meeting(&self, walks: &[(&IndexView<'_>, &Assignment)], own: &[&FilterNode]) -> Access {
         let mut by_field: Vec<usize> = Vec::with_capacity(own.len());
         for conjunct in walks.iter().flat_map(|(_, way)| &way.by_field) {
@@ -386,7 +387,8 @@ impl<'a> Finder<'a> {
         Access { by_field, ..Access::with_filter(node, filter) }
     }
 
-    /// The ways through the branches of the `$or` that is conjunct `number`, if there is one for each.
+    /// The ways through the branches of the `$or` that is conjunct `number`, if there is one for
+    /// each.
     fn branches(
         &self,
         number: usize,
@@ -452,9 +454,9 @@ impl<'a> Finder<'a> {
         self.options(&conjuncts, around, depth)
     }
 
-    /// The way that goes these ways one after the other, for the branches of the `$or` that is conjunct `number`: as
-    /// in mongod first those of several conditions, then those of one, each by the order of the indexes. Conditions
-    /// that walk one index do so together.
+    /// The way that goes these ways one after the other, for the branches of the `$or` that is
+    /// conjunct `number`: as in mongod first those of several conditions, then those of one, each
+    /// by the order of the indexes. Conditions that walk one index do so together.
     fn join(
         &self,
         (number, branches): (usize, &[&FilterNode]),
@@ -503,8 +505,8 @@ impl<'a> Finder<'a> {
         Access { rank, settled, index, ..Access::of(node) }
     }
 
-    /// Adds a walk to those of an `$or`. One over the same part of an index as another is one with it, whatever
-    /// is checked of its documents.
+    /// Adds a walk to those of an `$or`. One over the same part of an index as another is one with
+    /// it, whatever is checked of its documents.
     fn add_walk(&self, node: Node, inputs: &mut Vec<Node>) {
         if meter::spend(inputs.len()).is_err() {
             return;
@@ -599,7 +601,8 @@ impl<'a> Finder<'a> {
 }
 
 impl Access {
-    /// In which order two ways come that walk one index first: by their conditions, those first that bound it.
+    /// In which order two ways come that walk one index first: by their conditions, those first
+    /// that bound it.
     fn compare_conditions(
         &self,
         node: &FilterNode,
@@ -621,7 +624,8 @@ impl Access {
     }
 }
 
-/// Conditions in mongod's order: those that bound an index as they are, then the others by their paths.
+/// Conditions in mongod's order: those that bound an index as they are, then the others by their
+/// paths.
 fn in_order(bounding: &[&FilterNode], unbound: &[&FilterNode]) -> Vec<FilterNode> {
     let ordered = |nodes: &[&FilterNode]| -> Vec<FilterNode> {
         nodes.iter().map(|&node| in_path_order(node.clone())).collect()
@@ -638,8 +642,8 @@ fn compare_all(a: &[FilterNode], b: &[FilterNode]) -> Ordering {
     pairs.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
 }
 
-/// Mongod's order of nodes beside an index: what stands under no path, then the others by their paths, and by their kinds; of
-/// what joins others, by what it joins.
+/// Mongod's order of nodes beside an index: what stands under no path, then the others by their
+/// paths, and by their kinds; of what joins others, by what it joins.
 fn beside_an_index(a: &FilterNode, b: &FilterNode) -> Ordering {
     let by_path = a.path_parts().cmp(b.path_parts());
     by_path.then_with(|| a.rank().cmp(&b.rank())).then_with(|| match (a, b) {

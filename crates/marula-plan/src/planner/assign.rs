@@ -22,7 +22,8 @@ pub(super) struct Assignment {
     pub point_fields: usize,
 }
 
-/// The ways to use an index for `conjuncts`: several where arrays let only one of two conditions bound it.
+/// The ways to use an index for `conjuncts`: several where arrays let only one of two conditions
+/// bound it.
 pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assignment> {
     let conditions = conditions::of(conjuncts);
     let Some(first) = view.parts.get(view.lead()) else { return Vec::new() };

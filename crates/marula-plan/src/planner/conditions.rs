@@ -1,4 +1,5 @@
-//! What a filter asks of single fields: its conditions, and which of them one index can serve together.
+//! What a filter asks of single fields: its conditions, and which of them one index can serve
+//! together.
 
 use std::borrow::Cow;
 
@@ -21,7 +22,8 @@ pub(super) struct Condition<'q> {
     pub conjunct: usize,
     /// Whether the conjunct says nothing else.
     pub is_whole: bool,
-    /// The `$elemMatch` around it, outermost first: what tells them apart, and the length of the path to the array.
+    /// The `$elemMatch` around it, outermost first: what tells them apart, and the length of the
+    /// path to the array.
     elements: Vec<(*const Predicate, usize)>,
 }
 
@@ -69,9 +71,9 @@ fn gather<'q>(
     }
 }
 
-/// Whether two conditions may bound two parts of an index together (or one, if they are the same): they share no
-/// array, or ask for one element of it that meets both. Else one element may meet the one and another the other, and
-/// no entry tells.
+/// Whether two conditions may bound two parts of an index together (or one, if they are the same):
+/// they share no array, or ask for one element of it that meets both. Else one element may meet the
+/// one and another the other, and no entry tells.
 pub(super) fn may_combine(
     (a, a_part): (&Condition<'_>, &PartView<'_>),
     (b, b_part): (&Condition<'_>, &PartView<'_>),

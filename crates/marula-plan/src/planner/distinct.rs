@@ -1,7 +1,7 @@
 //! Walks that jump from one value of a field to the next.
 //!
-//! `distinct` wants each value once, and some a `$group` no more than the first document of each: then a walk over an
-//! index goes on behind all entries of the value that it has given.
+//! `distinct` wants each value once, and some a `$group` no more than the first document of each:
+//! then a walk over an index goes on behind all entries of the value that it has given.
 //!
 //! Source: mongod 6.0's `explain` of both.
 
@@ -25,9 +25,9 @@ pub struct Told {
     pub depth: usize,
 }
 
-/// The plan that gives one entry of an index for each value that `key` has in documents that match, and where the
-/// entry tells the value, or `None` for it where the documents that the entries lead to must be asked; `None` for both
-/// where no index can.
+/// The plan that gives one entry of an index for each value that `key` has in documents that match,
+/// and where the entry tells the value, or `None` for it where the documents that the entries lead
+/// to must be asked; `None` for both where no index can.
 pub fn plan_distinct(
     state: &State,
     query: &Query,
@@ -65,8 +65,9 @@ pub fn plan_distinct(
     })
 }
 
-/// The walk over a whole index of the fewest fields that `key` leads. The elements of arrays, be these the field itself or on
-/// the way to it, are what the entries hold and what `distinct` asks for.
+/// The walk over a whole index of the fewest fields that `key` leads. The elements of arrays, be
+/// these the field itself or on the way to it, are what the entries hold and what `distinct` asks
+/// for.
 fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Option<Told>)> {
     let is_suitable = |view: &&IndexView<'_>| {
         let (part, spec) = (&view.parts[0], &view.index.spec);
@@ -96,8 +97,8 @@ fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Opt
     })
 }
 
-/// Where the entries of an index whose part `field` is on `key` tell its values. Of an index on `a.b` and `a` the value is
-/// what that of `a` holds, as in a projection that such an index covers.
+/// Where the entries of an index whose part `field` is on `key` tell its values. Of an index on
+/// `a.b` and `a` the value is what that of `a` holds, as in a projection that such an index covers.
 fn told(view: &IndexView<'_>, field: usize, key: &FieldPath) -> Told {
     let parts = if view.wildcard.is_none() { &view.index.spec.parts[..] } else { &[] };
     let fronts = parts.iter().enumerate().map(|(field, part)| (field, part.path.parts()));
@@ -115,8 +116,8 @@ fn covering(key: &FieldPath) -> ProjectionKind {
     if key.is_single() { ProjectionKind::Covered } else { ProjectionKind::Default }
 }
 
-/// The part of a path that a `distinct` reads of documents: as in mongod, what a number stands for is found in what is there
-/// up to it.
+/// The part of a path that a `distinct` reads of documents: as in mongod, what a number stands for
+/// is found in what is there up to it.
 pub fn up_to_number(key: &FieldPath) -> FieldPath {
     let named = key.indexes().iter().take_while(|index| index.is_none()).count();
     FieldPath::new(key.parts()[..named.max(1)].join(&b'.'))
@@ -141,8 +142,9 @@ pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
     !access::accesses(state, &views, query, filter.root()).is_empty()
 }
 
-/// The plan that gives, for each value that `query.first_of_each` has in documents that match, the document that comes
-/// first in the order that is asked for; `None` where no index can, or none is meant.
+/// The plan that gives, for each value that `query.first_of_each` has in documents that match, the
+/// document that comes first in the order that is asked for; `None` where no index can, or none is
+/// meant.
 ///
 /// Errors: as of [`super::plans`].
 pub(crate) fn plan_first_of_each(state: &State, query: &Query) -> Result<Option<Plan>> {
@@ -197,8 +199,8 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
     Ok(Some(Plan::new(finish::project(node, query, covers))))
 }
 
-/// The plan with jumps in its walk, where the walk comes to the values of `key` one after another and nothing that it
-/// gives is left out later.
+/// The plan with jumps in its walk, where the walk comes to the values of `key` one after another
+/// and nothing that it gives is left out later.
 fn by_jumps(plan: Plan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Plan> {
     let jumping = |node: Node| {
         let Stage::Ixscan(scan) = node.stage else { return None };
@@ -232,8 +234,8 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
     Some(scan)
 }
 
-/// Whether entries with one value in this field of an index are those of the documents with one value at `key`, as the
-/// index tells values apart.
+/// Whether entries with one value in this field of an index are those of the documents with one
+/// value at `key`, as the index tells values apart.
 fn tells(view: &IndexView<'_>, field: usize, key: &FieldPath) -> bool {
     let part = &view.parts[field];
     part.is_on(key) && part.kind.holds_value && part.multikey == 0

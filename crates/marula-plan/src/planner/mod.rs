@@ -1,9 +1,9 @@
 //! From a query to the plans that could answer it, the most promising first.
 //!
-//! For the conjuncts of a filter every index offers the ways in which it can bound them (`assign`, from the
-//! `conditions` in them); an `$or` offers a walk for each of its branches (`access`). What is left to do (the rest
-//! of the filter, the sort, skip and limit, the projection) goes on top (`finish`), unless the way gives
-//! it (`order`, or an index that holds all that is asked for).
+//! For the conjuncts of a filter every index offers the ways in which it can bound them (`assign`,
+//! from the `conditions` in them); an `$or` offers a walk for each of its branches (`access`). What
+//! is left to do (the rest of the filter, the sort, skip and limit, the projection) goes on top
+//! (`finish`), unless the way gives it (`order`, or an index that holds all that is asked for).
 //!
 //! Nothing here reads the store: how well plans do is found out by [`crate::trial`].
 
@@ -321,7 +321,8 @@ fn visible<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     state.indexes.iter().flat_map(|index| views_of(index, query)).collect()
 }
 
-/// An index as a query sees it: a wildcard index as one for each path, a text index or a hidden one not at all.
+/// An index as a query sees it: a wildcard index as one for each path, a text index or a hidden one
+/// not at all.
 fn views_of<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     match index.spec.kind {
         _ if index.spec.hidden => Vec::new(),
@@ -334,7 +335,8 @@ fn views_of<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     }
 }
 
-/// The indexes that may be of use to a query: without an order to give, an ordinary index is by its first field alone.
+/// The indexes that may be of use to a query: without an order to give, an ordinary index is by its
+/// first field alone.
 fn useful<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     if query.sort.is_some() {
         return visible(state, query);

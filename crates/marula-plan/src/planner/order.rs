@@ -13,7 +13,8 @@ use crate::plan::{Ixscan, Node, ScanBounds, SortMerge, Stage};
 /// `internalQueryMaxScansToExplode`.
 const WALKS_MAX: usize = 200;
 
-/// Makes `node` give its documents in the order of `pattern`, where that can be; answers it with whether it does.
+/// Makes `node` give its documents in the order of `pattern`, where that can be; answers it with
+/// whether it does.
 pub(super) fn orient(node: Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
     let Node { stage, stats } = node;
     match stage {
@@ -96,8 +97,8 @@ fn shows_key(mut node: Node) -> Node {
 fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
     match orientation(&scan, pattern, views) {
         None => {
-            // As in mongod, an index with another order of strings is walked behind its points as if it gave the sort's, unless
-            // there are arrays behind them.
+            // As in mongod, an index with another order of strings is walked behind its points as
+            // if it gave the sort's, unless there are arrays behind them.
             let view = views.iter().find(|view| view.is_walked_by(&scan));
             if let Some((view, fields)) = view.zip(scan.bounds.fields.as_ref())
                 && !view.same_collation
@@ -193,8 +194,8 @@ struct Exploded {
     walks: usize,
 }
 
-/// How many leading fields have single values, and the bounds with the first of them alone; `None` where what the sort names
-/// does not stand right behind.
+/// How many leading fields have single values, and the bounds with the first of them alone; `None`
+/// where what the sort names does not stand right behind.
 fn behind_points(
     view: &IndexView<'_>,
     fields: &IndexBounds,
@@ -212,8 +213,8 @@ fn behind_points(
     names_rest.then_some((fixed, one))
 }
 
-/// How a walk can be made into walks that are merged: where what the sort names stands behind the fields with single
-/// values.
+/// How a walk can be made into walks that are merged: where what the sort names stands behind the
+/// fields with single values.
 fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) -> Option<Exploded> {
     let (fixed, one) = behind_points(view, fields, pattern)?;
     let walks = fields.fields[..fixed]
@@ -226,7 +227,8 @@ fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) ->
     Some(Exploded { fixed, direction, walks })
 }
 
-/// Whether a walk in `node` would give the order of `pattern` as several that are merged, if they were not too many.
+/// Whether a walk in `node` would give the order of `pattern` as several that are merged, if they
+/// were not too many.
 pub(super) fn has_too_many_walks(
     node: &Node,
     pattern: &SortPattern,
@@ -266,10 +268,11 @@ fn holds_key(view: &IndexView<'_>, pattern: &SortPattern, bounds: Option<&IndexB
     })
 }
 
-/// The direction in which the entries within `bounds` come in the order of `pattern`, if there is one.
+/// The direction in which the entries within `bounds` come in the order of `pattern`, if there is
+/// one.
 ///
-/// Fields that have one value each may stand anywhere. Where a document has an array, it sorts by its
-/// least or greatest element, and that is where a walk over the whole index meets it first.
+/// Fields that have one value each may stand anywhere. Where a document has an array, it sorts by
+/// its least or greatest element, and that is where a walk over the whole index meets it first.
 pub(super) fn direction_of(
     view: &IndexView<'_>,
     bounds: &IndexBounds,
@@ -291,8 +294,9 @@ fn direction_by_keys(
     bounds: &IndexBounds,
     pattern: &SortPattern,
 ) -> Option<Direction> {
-    // All that a document has at a path is walked, for neither that nor what begins with the same name bounds the entries,
-    // where it holds arrays. An array elsewhere takes nothing away: with each of its values is all that the path has.
+    // All that a document has at a path is walked, for neither that nor what begins with the same
+    // name bounds the entries, where it holds arrays. An array elsewhere takes nothing away: with
+    // each of its values is all that the path has.
     let is_walked_whole = |path: &FieldPath| {
         view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
             let is_apart = view.wildcard.is_none() && part.path.first() != path.first();

@@ -3,8 +3,8 @@
 use marula_bson::order;
 use marula_query::filter::{CompareOp, Node, Predicate};
 
-/// Whether every document that meets the conjuncts meets the partial filter: they say each of its conditions, or a
-/// narrower one.
+/// Whether every document that meets the conjuncts meets the partial filter: they say each of its
+/// conditions, or a narrower one.
 pub(super) fn covers(partial: &Node, conjuncts: &[&Node]) -> bool {
     let mut wanted = Vec::new();
     flatten(partial, &mut wanted);

@@ -1,8 +1,9 @@
-//! An `$or` at the top of a filter: each branch is planned as if it stood alone, with the sort and the projection of
-//! the whole, and the ways that did best are joined.
+//! An `$or` at the top of a filter: each branch is planned as if it stood alone, with the sort and
+//! the projection of the whole, and the ways that did best are joined.
 //!
-//! Where some branch has no way through an index, or does best by walking an index for its order, or a wildcard index,
-//! the whole is planned at once. Source: the plans and the cache entries that mongod 6.0 shows for such queries.
+//! Where some branch has no way through an index, or does best by walking an index for its order,
+//! or a wildcard index, the whole is planned at once. Source: the plans and the cache entries that
+//! mongod 6.0 shows for such queries.
 
 use marula_db::collection::State;
 use marula_error::Result;
@@ -72,7 +73,8 @@ pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>>
     Ok(Some(Branches::Several(planned)))
 }
 
-/// The plan that goes, for each branch of `query`, the way with this number; `None` where one cannot be joined.
+/// The plan that goes, for each branch of `query`, the way with this number; `None` where one
+/// cannot be joined.
 ///
 /// Errors: as of [`branches`].
 pub(crate) fn join(state: &State, query: &Query, chosen: &[usize]) -> Result<Option<Plan>> {

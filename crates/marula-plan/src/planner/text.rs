@@ -55,8 +55,8 @@ pub fn prepare(state: &State, query: &Query) -> Result<()> {
     }
 }
 
-/// The stages that give what meets the text search in `conjuncts`, and the conjuncts that need no further check; `None`
-/// where a field in front of the terms has no value.
+/// The stages that give what meets the text search in `conjuncts`, and the conjuncts that need no
+/// further check; `None` where a field in front of the terms has no value.
 pub(super) fn access(
     state: &State,
     query: &Query,

@@ -1,5 +1,5 @@
-//! Wildcard indexes: one is seen as several indexes, one for each path of a filter that it holds, and where fields stand
-//! in front of the wildcard, as one on those alone.
+//! Wildcard indexes: one is seen as several indexes, one for each path of a filter that it holds,
+//! and where fields stand in front of the wildcard, as one on those alone.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -42,7 +42,8 @@ struct Asked<'q> {
 }
 
 impl Expanded {
-    /// Which part must be bounded for the index to be of use: what stands in front, or else the value.
+    /// Which part must be bounded for the index to be of use: what stands in front, or else the
+    /// value.
     pub(super) fn lead(&self) -> usize {
         if self.path_part > 0 { 0 } else { 1 }
     }
@@ -53,7 +54,8 @@ impl Expanded {
     }
 }
 
-/// Checks that a wildcard index can look for each path of a filter: as one of an expression, which not all are.
+/// Checks that a wildcard index can look for each path of a filter: as one of an expression, which
+/// not all are.
 ///
 /// Errors: those of a path.
 pub(super) fn check(state: &State, query: &Query) -> Result<()> {
@@ -115,7 +117,8 @@ pub(super) fn views<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexVie
     views
 }
 
-/// The index as one on a path, between the fields beside the wildcard; `None` where entries cannot tell.
+/// The index as one on a path, between the fields beside the wildcard; `None` where entries cannot
+/// tell.
 fn view_of_path<'a>(
     whole: &IndexView<'a>,
     wildcard: &Wildcard,
@@ -152,8 +155,8 @@ fn view_of_path<'a>(
     Some(view(whole, parts, wildcard))
 }
 
-/// Whether a number in the path may be a place in an array of which no entry tells what is there: in an array within
-/// an array, unless that is where the path ends and the array is one value.
+/// Whether a number in the path may be a place in an array of which no entry tells what is there:
+/// in an array within an array, unless that is where the path ends and the array is one value.
 fn has_hidden_place(path: &FieldPath, arrays: &PathArrays, is_of_element: bool) -> bool {
     let count = path.parts().len();
     let is = |bits: u64, component: usize| bits & component_bit(component) != 0;
@@ -196,7 +199,8 @@ fn path_part<'a>(wildcard: &PartView<'a>) -> PartView<'a> {
     }
 }
 
-/// The paths that a filter asks for, each once; within an `$elemMatch` behind that of the array, which is `prefix`.
+/// The paths that a filter asks for, each once; within an `$elemMatch` behind that of the array,
+/// which is `prefix`.
 fn gather<'q>(
     node: &'q FilterNode,
     prefix: &[Box<[u8]>],

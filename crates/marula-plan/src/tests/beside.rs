@@ -8,7 +8,8 @@ use super::*;
 /// More than a cursor over the records reaches.
 const COUNT: i32 = 1_300;
 
-/// A collection whose records lie in the order of `a`, but for some: those are gone, or have the place of another.
+/// A collection whose records lie in the order of `a`, but for some: those are gone, or have the
+/// place of another.
 fn shelf(db: &Db, random: &mut Random) -> (Arc<Collection>, Vec<DocBuf>) {
     let mut places: Vec<i32> = (0..COUNT).collect();
     for _ in 0..random.below(12) {
@@ -49,7 +50,8 @@ fn documents_come_in_the_index_order() {
             let from = random.below(COUNT as usize) as i32;
             let to = from + random.below(COUNT as usize) as i32;
             let context = Context::default();
-            // The second walks from value to value of `b`, and passes over entries that are not within.
+            // The second walks from value to value of `b`, and passes over entries that are not
+            // within.
             let filter = match round % 2 {
                 0 => doc! { "a": { "$gte": from, "$lt": to } },
                 _ => doc! { "b": { "$gte": 0 }, "a": { "$gte": from, "$lt": to } },

@@ -1,5 +1,5 @@
-//! The law of walks that jump: of the documents that match they give one for each value of a field, and none comes
-//! before it in the order that is asked for.
+//! The law of walks that jump: of the documents that match they give one for each value of a field,
+//! and none comes before it in the order that is asked for.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use super::*;
 
 const KEYS: [&str; 4] = ["a", "b", "c", "o.x"];
 
-/// The value at a path that no array is on, as a key that equal values share; what is missing is null.
+/// The value at a path that no array is on, as a key that equal values share; what is missing is
+/// null.
 fn key_of(doc: &DocBuf, key: &str) -> Vec<u8> {
     let pattern = SortPattern::parse(sort_by(&[(key, 1)]).as_doc(), &Context::default()).unwrap();
     let mut bytes = Vec::new();
@@ -127,8 +128,9 @@ fn a_walk_that_jumps_gives_the_first_of_each() {
     assert!(jumped.len() == 8 && jumped.values().all(|&count| count > 0), "{jumped:?}");
 }
 
-/// Which index is walked, how far it tells what is asked for, and what no walk can do. Read from `explain` of mongod
-/// 6.0.27, but for what is read from documents that mongod takes from entries that do not tell it.
+/// Which index is walked, how far it tells what is asked for, and what no walk can do. Read from
+/// `explain` of mongod 6.0.27, but for what is read from documents that mongod takes from entries
+/// that do not tell it.
 #[test]
 fn jumps_are_planned_as_mongod_does() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();

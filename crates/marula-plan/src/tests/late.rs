@@ -23,7 +23,8 @@ fn documents(bytes_of: impl Fn(i32) -> usize) -> Vec<DocBuf> {
     .collect()
 }
 
-/// The places of the second page, and how many documents were looked at for it. Between units of work `meanwhile` is called.
+/// The places of the second page, and how many documents were looked at for it. Between units of
+/// work `meanwhile` is called.
 fn second_page(
     docs: &[DocBuf],
     meanwhile: &mut dyn FnMut(&Db, &Arc<Collection>),

@@ -1,4 +1,5 @@
-//! What `explain` of mongod 6.0.27 shows: which plans are considered, in which order, and which of them is taken.
+//! What `explain` of mongod 6.0.27 shows: which plans are considered, in which order, and which of
+//! them is taken.
 
 use super::*;
 use crate::Hint;
@@ -124,7 +125,8 @@ fn indexes_that_meet_see_writes_between_batches() {
     assert_eq!(found, [1, 7, 19, 31, 37, 43, 49, 55, 61]);
 }
 
-/// Each branch of an `$or` is tried on its own, and what it has come to is remembered for its own shape.
+/// Each branch of an `$or` is tried on its own, and what it has come to is remembered for its own
+/// shape.
 #[test]
 fn branches_choose_one_by_one() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -239,7 +241,8 @@ fn a_sort_may_name_what_has_one_value() {
     check(doc! { "a": 1, "z": 1 }, doc! { "b": 1, "z": 1 }, false);
 }
 
-/// A count takes an index's word for what is null or missing, as long as no document has two entries.
+/// A count takes an index's word for what is null or missing, as long as no document has two
+/// entries.
 #[test]
 fn null_is_counted_by_entries() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -292,8 +295,8 @@ fn a_hint_that_means_two_indexes_is_refused() {
     );
 }
 
-/// Entries that are looked at and places that are searched for, of walks over several intervals. A walk ends with the
-/// last value that the query names, and looks at no entry behind it.
+/// Entries that are looked at and places that are searched for, of walks over several intervals. A
+/// walk ends with the last value that the query names, and looks at no entry behind it.
 #[test]
 fn walks_look_at_as_many_entries() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -332,7 +335,8 @@ fn walks_look_at_as_many_entries() {
     check(doc! { "a": { "$gt": 5, "$lt": 2 } }, None, (0, 1, 1));
 }
 
-/// A walk over a few values is made into walks that are merged where the sort is what stands behind those values.
+/// A walk over a few values is made into walks that are merged where the sort is what stands behind
+/// those values.
 #[test]
 fn sorts_behind_single_values_are_merged() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();

@@ -3,8 +3,8 @@
 //! An [`Accumulator`] is parsed once: its row, its argument, its settings. Each group starts a
 //! [`State`] of it and adds values, one per document; the state owns what it keeps.
 //!
-//! A file is one kind; the operators of expressions that share a name (`$sum`, `$max`, `$firstN`, …)
-//! share its arithmetic.
+//! A file is one kind; the operators of expressions that share a name (`$sum`, `$max`, `$firstN`,
+//! …) share its arithmetic.
 
 mod collect;
 mod deviation;
@@ -97,7 +97,8 @@ enum Settings {
     Script(Box<script::Functions>),
 }
 
-/// Which of equal values or documents stay where some must go: of those that are the greatest, or come last.
+/// Which of equal values or documents stay where some must go: of those that are the greatest, or
+/// come last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ties {
     /// Those that came first, as in a group.
@@ -108,7 +109,8 @@ pub(crate) enum Ties {
 
 /// One group's value while it grows.
 pub trait State: Send {
-    /// Adds a document's value, `None` where it is missing. Answers the bytes that it now holds more.
+    /// Adds a document's value, `None` where it is missing. Answers the bytes that it now holds
+    /// more.
     fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize>;
 
     /// As [`add`](State::add), of a value that is not decoded.
@@ -200,7 +202,8 @@ impl Accumulator {
         self.optimize_argument(context)
     }
 
-    /// As [`optimize`](Accumulator::optimize), without what a state is started with: so in `$setWindowFields`.
+    /// As [`optimize`](Accumulator::optimize), without what a state is started with: so in
+    /// `$setWindowFields`.
     pub(crate) fn optimize_argument(&mut self, context: &Context) -> Result<()> {
         self.argument.optimize(context)
     }
@@ -284,7 +287,8 @@ impl Accumulator {
         matches!(self.settings, Settings::Top(_))
     }
 
-    /// Adds what [`Accumulator::evaluate`] answered. Answers the bytes that the group now holds more.
+    /// Adds what [`Accumulator::evaluate`] answered. Answers the bytes that the group now holds
+    /// more.
     pub fn add_value<'a>(
         &self,
         state: &mut dyn State,
@@ -330,7 +334,8 @@ pub(crate) fn is_known(name: &[u8], version: FeatureVersion) -> bool {
     find(name, version).is_some()
 }
 
-/// Whether the accumulator of this name keeps some of a group's values or documents: `$minN`, `$top` and their like.
+/// Whether the accumulator of this name keeps some of a group's values or documents: `$minN`,
+/// `$top` and their like.
 pub(crate) fn keeps_some(name: &[u8]) -> bool {
     [n::ROWS, top::ROWS].iter().flat_map(|rows| rows.iter()).any(|row| row.name.as_bytes() == name)
 }

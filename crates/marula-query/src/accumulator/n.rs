@@ -58,8 +58,8 @@ pub(crate) enum Keep {
     Greatest,
 }
 
-/// What a value takes beside its bytes: more than a group counts, so that the list is told to be too long before the
-/// group that it is alone in.
+/// What a value takes beside its bytes: more than a group counts, so that the list is told to be
+/// too long before the group that it is alone in.
 const VALUE_BYTES: usize = 64;
 
 fn nothing() -> Box<dyn State> {
@@ -179,14 +179,16 @@ fn size_of_value(value: &ValueBuf) -> usize {
 }
 
 impl Kept {
-    /// Where a value goes in the order of the result; `None` where those that are kept are before it.
+    /// Where a value goes in the order of the result; `None` where those that are kept are before
+    /// it.
     fn place(&self, value: Value<'_>, is_full: bool, frame: &Frame<'_>) -> Option<usize> {
         if matches!(self.keep, Keep::First | Keep::Last) {
             return Some(self.values.len());
         }
         let collator = frame.context.collator();
         let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
-        // Of equals the one that came first is the least; it is also the one that stays, but for a moving window.
+        // Of equals the one that came first is the least; it is also the one that stays, but for a
+        // moving window.
         let is_beyond = |least: &ValueBuf| match self.ties {
             Ties::Earliest => compare(least).is_ge(),
             Ties::Latest => compare(least).is_gt(),

@@ -1,9 +1,10 @@
 //! Percentiles of many numbers: exact while they are few, a t-digest beyond.
 //!
-//! The percentile `p` of `n` numbers in order is the one at position `max(1, ⌈p·n⌉)`: always one of the numbers. Beyond
-//! [`EXACT_MAX`] numbers they are gathered into centroids, small at both ends and larger in the middle, and a percentile
-//! is read between their means.
-//! Source: T. Dunning, O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019; the scale is its k₁.
+//! The percentile `p` of `n` numbers in order is the one at position `max(1, ⌈p·n⌉)`: always one of
+//! the numbers. Beyond [`EXACT_MAX`] numbers they are gathered into centroids, small at both ends
+//! and larger in the middle, and a percentile is read between their means.
+//! Source: T. Dunning, O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019; the
+//! scale is its k₁.
 
 use std::f64::consts::PI;
 

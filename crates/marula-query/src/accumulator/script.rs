@@ -1,7 +1,7 @@
 //! `$accumulator`: JavaScript that gathers a group's documents.
 //!
-//! The state is BSON between calls. Arguments wait until there are enough of them, so that the state is
-//! carried over to JavaScript and back once per batch, not once per document.
+//! The state is BSON between calls. Arguments wait until there are enough of them, so that the
+//! state is carried over to JavaScript and back once per batch, not once per document.
 //!
 //! Source: manual "$accumulator (aggregation)"; behaviour and messages recorded from mongod 6.0.
 

@@ -1,8 +1,9 @@
 //! The locales that a collation may name, as mongod 6.0 accepts them, and their ICU4X counterparts.
 //!
 //! A name is a language, perhaps with a script or region, perhaps with a kind of order:
-//! `zh_Hant@collation=pinyin`. ICU4X's data leave out orders for searching (`search`, `searchjl`) and the two
-//! of old character sets (`big5han`, `gb2312han`); those fall back to the language's usual order.
+//! `zh_Hant@collation=pinyin`. ICU4X's data leave out orders for searching (`search`, `searchjl`)
+//! and the two of old character sets (`big5han`, `gb2312han`); those fall back to the language's
+//! usual order.
 
 use icu_locale_core::Locale as IcuLocale;
 
@@ -212,7 +213,8 @@ fn unicode_kind(kind: &str) -> &str {
     }
 }
 
-/// The name of a locale that a wrong name is close to: same language, and region and kind where they exist.
+/// The name of a locale that a wrong name is close to: same language, and region and kind where
+/// they exist.
 pub(super) fn similar(name: &str) -> Option<String> {
     let (base, kind) = split(name);
     let base = base.split('@').next().unwrap_or_default().replace('-', "_");

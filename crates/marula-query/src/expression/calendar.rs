@@ -45,8 +45,8 @@ impl Zone {
         match self {
             Zone::Fixed(offset) => *offset,
             Zone::Named(zone) => {
-                // A day inside the library's range, whose edges have no rule of their own. Beyond it the rules go
-                // on, and what they say repeats with the calendar.
+                // A day inside the library's range, whose edges have no rule of their own. Beyond
+                // it the rules go on, and what they say repeats with the calendar.
                 let min = Timestamp::MIN.as_millisecond() + DAY_MS;
                 let max = Timestamp::MAX.as_millisecond() - DAY_MS;
                 let moment = match moment {
@@ -185,8 +185,8 @@ pub(crate) fn add_units(start: i64, unit: Unit, amount: i64) -> Option<i64> {
 
 /// The date so many units later: days and longer keep the clock's reading.
 ///
-/// Of dates before 1970 with a fraction of a second, mongod 6.0 loses a second on the way, for every unit but
-/// milliseconds; so does this.
+/// Of dates before 1970 with a fraction of a second, mongod 6.0 loses a second on the way, for
+/// every unit but milliseconds; so does this.
 pub(crate) fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let has_fraction = start % SECOND_MS != 0;
     let lost = if start < 0 && has_fraction && unit != Unit::Millisecond { SECOND_MS } else { 0 };

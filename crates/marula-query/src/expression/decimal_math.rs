@@ -1,7 +1,8 @@
 //! Trigonometry of decimal128, to the last digit as mongod's library gives it.
 //!
-//! That library goes through binary128 (see `quad`), and takes another way where the direct one would lose digits: near
-//! a zero of the function, or where binary128 has no numbers so large. Each function here takes the same ways.
+//! That library goes through binary128 (see `quad`), and takes another way where the direct one
+//! would lose digits: near a zero of the function, or where binary128 has no numbers so large. Each
+//! function here takes the same ways.
 
 use marula_bson::Decimal128;
 use marula_bson::decimal128::{EXPONENT_MIN, Parts};
@@ -31,7 +32,8 @@ fn one_with_all_digits() -> Decimal128 {
     constant("1.000000000000000000000000000000000")
 }
 
-/// A zero of `x`'s sign, its exponent less by 40: functions that mongod computes as a product have such zeros.
+/// A zero of `x`'s sign, its exponent less by 40: functions that mongod computes as a product have
+/// such zeros.
 fn small_zero(x: Decimal128) -> Decimal128 {
     let Parts::Finite { negative, exponent, .. } = x.parts() else { return x };
     let exponent = (exponent - 40).max(EXPONENT_MIN);

@@ -1,6 +1,7 @@
 //! Powers and logarithms of decimal128, to the last digit as mongod's library gives them.
 //!
-//! As in `decimal_math`, the ways are those of that library; what follows from each is tested against its answers.
+//! As in `decimal_math`, the ways are those of that library; what follows from each is tested
+//! against its answers.
 
 use std::cmp::Ordering;
 
@@ -46,8 +47,8 @@ fn exp2(x: Decimal128) -> Decimal128 {
     power_of(x, series::exp2, Some(2))
 }
 
-/// A base to the power of `x`: what 113 bits of the exponent give, and a first-order term for the rest of it. The
-/// slope beside the power itself is the logarithm of `base`, and one for e.
+/// A base to the power of `x`: what 113 bits of the exponent give, and a first-order term for the
+/// rest of it. The slope beside the power itself is the logarithm of `base`, and one for e.
 fn power_of(x: Decimal128, function: Function, base: Option<i32>) -> Decimal128 {
     let mut quad = Quad::new();
     let (high, low) = quad.split(x);

@@ -135,7 +135,8 @@ pub(super) fn exp10(context: &mut Context, a: &Big) -> Big {
     power
 }
 
-/// Sums `first · (1 + r₁ + r₁r₂ + …)`, where a term is the one before times `square` over two integers.
+/// Sums `first · (1 + r₁ + r₁r₂ + …)`, where a term is the one before times `square` over two
+/// integers.
 fn power_series(context: &mut Context, first: &Big, square: &Big, mut at: i32) -> Big {
     let mut term = *first;
     let mut sum = *first;

@@ -1,4 +1,5 @@
-//! Decimals of 34 digits as the steps of a function use them: constants, comparisons, arithmetic rounded at each step.
+//! Decimals of 34 digits as the steps of a function use them: constants, comparisons, arithmetic
+//! rounded at each step.
 
 use std::cmp::Ordering;
 
@@ -99,7 +100,8 @@ pub(super) fn rounded(value: impl FnOnce(&mut dec::Context<Big>) -> Big) -> Deci
     from_big(&value(&mut big_context()))
 }
 
-/// The zero of the least exponent: what mongod's functions come to that are zero without being exact.
+/// The zero of the least exponent: what mongod's functions come to that are zero without being
+/// exact.
 pub(super) fn least_zero(negative: bool) -> Decimal128 {
     let parts = Parts::Finite { negative, exponent: EXPONENT_MIN, coefficient: 0 };
     Decimal128::from_parts(parts).unwrap_or(Decimal128::ZERO)

@@ -11,8 +11,8 @@ use crate::context::Context;
 use crate::known::Known;
 use crate::meter;
 
-/// How much memory one evaluation may use for the values it computes: the limit mongod documents for
-/// `$push`, `$range` and other operators that collect values.
+/// How much memory one evaluation may use for the values it computes: the limit mongod documents
+/// for `$push`, `$range` and other operators that collect values.
 pub const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// How long a computed string may be: a byte less than 16 MiB, as mongod 6.0 bounds it.
@@ -27,7 +27,8 @@ errors! {
     too_much_memory() = ExceededMemoryLimit, "expression would use too much memory and cannot spill to disk. Memory limit: {ARENA_BYTES_MAX} bytes";
 }
 
-/// How long a string may be while it is computed: mongod 6.0 tells apart those that are longer still.
+/// How long a string may be while it is computed: mongod 6.0 tells apart those that are longer
+/// still.
 const STRING_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Where computed values live: reset per document or batch, bounded by [`ARENA_BYTES_MAX`].
@@ -56,9 +57,10 @@ impl Arena {
 
     /// Keeps the bytes that `fill` writes.
     ///
-    /// `fill` writes no more than a small part of what may be in memory; what may be large is written by
-    /// [`string_of`](Arena::string_of), [`array`](Arena::array) and [`document`](Arena::document), which look before
-    /// they write. It must not evaluate expressions: they would find no scratch buffer and allocate one.
+    /// `fill` writes no more than a small part of what may be in memory; what may be large is
+    /// written by [`string_of`](Arena::string_of), [`array`](Arena::array) and
+    /// [`document`](Arena::document), which look before they write. It must not evaluate
+    /// expressions: they would find no scratch buffer and allocate one.
     pub fn bytes(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<&[u8]> {
         self.filled(|out| {
             fill(out);
@@ -91,7 +93,8 @@ impl Arena {
         Ok(RawValue::new(value.kind(), bytes).get())
     }
 
-    /// A string value of the bytes that `fill` writes, which are not many more than some value that is there already.
+    /// A string value of the bytes that `fill` writes, which are not many more than some value that
+    /// is there already.
     pub fn string(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Value<'_>> {
         let text = self.bytes(fill)?;
         check_string(text.len())?;
@@ -266,7 +269,8 @@ pub(crate) fn size_of_value(value: Value<'_>) -> usize {
 
 /// Looks before `value` is written behind `written` bytes of a document.
 ///
-/// Errors: those of an operation that must end, of a document that grows too large, of a server without memory for it.
+/// Errors: those of an operation that must end, of a document that grows too large, of a server
+/// without memory for it.
 #[inline]
 pub(crate) fn check_room(written: usize, value: Value<'_>) -> Result<()> {
     let bytes = size_of_value(value);
@@ -314,7 +318,8 @@ impl<'a> Frame<'a> {
         Frame { known, ..self }
     }
 
-    /// The frame with one more variable: the counterpart of [`Scope::bind`](crate::expression::Scope::bind).
+    /// The frame with one more variable: the counterpart of
+    /// [`Scope::bind`](crate::expression::Scope::bind).
     #[must_use]
     pub fn bind(&self, value: Option<Value<'a>>) -> Frame<'a> {
         let binding = Binding { value: Cell::new(value), outer: self.bindings };

@@ -1,9 +1,10 @@
 //! Aggregation expressions: `{ $add: ["$a", 1] }` and their like, parsed once, evaluated on bytes.
 //!
-//! An [`Expression`] is a small tree of constants, field paths, variables and [`Operator`] calls. It
-//! is parsed in a [`Scope`] (which variables are in sight) and evaluated in a [`Frame`] (the document
-//! at hand, the variables' values, the arena). A result is `Option<Value>`: `None` is a missing value,
-//! which is not null. Computed values live in the frame's [`Arena`]; nothing is cloned.
+//! An [`Expression`] is a small tree of constants, field paths, variables and [`Operator`] calls.
+//! It is parsed in a [`Scope`] (which variables are in sight) and evaluated in a [`Frame`] (the
+//! document at hand, the variables' values, the arena). A result is `Option<Value>`: `None` is a
+//! missing value, which is not null. Computed values live in the frame's [`Arena`]; nothing is
+//! cloned.
 //!
 //! Each file below `operators` is one family of the manual: a table of rows and a function per row.
 //! Start with [`scope`], then [`frame`], then [`operator`].
@@ -74,7 +75,8 @@ pub enum Variable {
     Now,
     /// `$$CLUSTER_TIME`.
     ClusterTime,
-    /// A system variable that only some other kind of operation gives a value, such as `$$JS_SCOPE`.
+    /// A system variable that only some other kind of operation gives a value, such as
+    /// `$$JS_SCOPE`.
     Unavailable(&'static str),
     /// A user variable.
     Bound {
@@ -121,14 +123,16 @@ impl Expression {
         Ok(value)
     }
 
-    /// Evaluates the expression and takes it as a condition: missing, null, false and zero are false.
+    /// Evaluates the expression and takes it as a condition: missing, null, false and zero are
+    /// false.
     pub fn eval_truth<'a>(&'a self, frame: &Frame<'a>) -> Result<bool> {
         Ok(self.eval(frame)?.is_some_and(|value| value.is_truthy()))
     }
 
     /// Replaces every part that needs no document by its value.
     ///
-    /// Errors: those that evaluating such a part raises, as mongod raises them before it reads a document.
+    /// Errors: those that evaluating such a part raises, as mongod raises them before it reads a
+    /// document.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         match self {
             Expression::Constant(_)
@@ -143,7 +147,8 @@ impl Expression {
                 items.iter_mut().try_for_each(|item| item.optimize(context))?;
             }
             Expression::Call(call) => {
-                // mongod leaves all that is below such a call as it is written, and so the order in which it fails.
+                // mongod leaves all that is below such a call as it is written, and so the order in
+                // which it fails.
                 if call.operator.late {
                     return Ok(());
                 }
@@ -162,7 +167,8 @@ impl Expression {
                 let first = usize::from(call.operator.name == "$let");
                 for at in (first..count).chain(0..first) {
                     call.args[at].optimize(context)?;
-                    // A constant of the wrong type is told of before what is wrong with those behind it.
+                    // A constant of the wrong type is told of before what is wrong with those
+                    // behind it.
                     if let (Some(check), "$setEquals") = (call.operator.check, call.operator.name) {
                         check(&call.args[..=at])?;
                     }

@@ -1,8 +1,9 @@
 //! Numbers as operators see them: promotion, decimal arithmetic, and their text in messages.
 //!
-//! The result of an operator has the widest type of its operands: int, long, double, decimal; an int
-//! that overflows becomes a long, a long becomes a double. Decimal arithmetic is libdecnumber's; its
-//! own encoding ([`Dec`]) differs from BSON's, so numbers cross over by coefficient and exponent.
+//! The result of an operator has the widest type of its operands: int, long, double, decimal; an
+//! int that overflows becomes a long, a long becomes a double. Decimal arithmetic is
+//! libdecnumber's; its own encoding ([`Dec`]) differs from BSON's, so numbers cross over by
+//! coefficient and exponent.
 
 use std::cmp::Ordering;
 
@@ -369,8 +370,8 @@ fn laid_out(scientific: &str, exponent_max: i32) -> String {
     format!("{sign}{whole}.{fraction}")
 }
 
-/// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where it lies beyond
-/// them; NaN is 0.
+/// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where
+/// it lies beyond them; NaN is 0.
 pub(crate) fn whole_of_decimal(number: Decimal128) -> i64 {
     let (negative, magnitude) = match number.parts() {
         Parts::Nan => return 0,
@@ -385,9 +386,9 @@ pub(crate) fn whole_of_decimal(number: Decimal128) -> i64 {
     signed.map_or(end, |signed| i64::try_from(signed).unwrap_or(end))
 }
 
-/// A number as a long, as mongod makes one where a command or a stage counts: the fraction of a double is cut, a decimal is
-/// rounded to the even neighbour, what is too large gives the end that it is beyond; NaN is zero. `None` for what is no
-/// number.
+/// A number as a long, as mongod makes one where a command or a stage counts: the fraction of a
+/// double is cut, a decimal is rounded to the even neighbour, what is too large gives the end that
+/// it is beyond; NaN is zero. `None` for what is no number.
 pub fn saturated_long(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Decimal128(number) => Some(whole_of_decimal(number)),
@@ -396,7 +397,8 @@ pub fn saturated_long(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The whole number that a constant of a stage is, such as a sort's direction; a decimal is the double next to it.
+/// The whole number that a constant of a stage is, such as a sort's direction; a decimal is the
+/// double next to it.
 pub(crate) fn whole_number(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Decimal128(number) => exact_i64_of_double(number.to_f64()),

@@ -37,9 +37,11 @@ pub struct Operator {
     pub eval: Eval,
     /// The release that has it first.
     pub since: FeatureVersion,
-    /// Whether equal arguments give equal results, so that a call with constant arguments is a constant.
+    /// Whether equal arguments give equal results, so that a call with constant arguments is a
+    /// constant.
     pub foldable: bool,
-    /// Whether its arguments are left alone until there is a document: a constant that fails does so then.
+    /// Whether its arguments are left alone until there is a document: a constant that fails does
+    /// so then.
     pub late: bool,
     /// What constant arguments are refused for before there is a document.
     pub check: Option<fn(&[Expression]) -> Result<()>>,
@@ -56,7 +58,8 @@ pub enum Shape {
     Between(usize, usize),
     /// A list of any length.
     Any,
-    /// A document whose fields have these names in `args`' order, parsed by the operator's own function.
+    /// A document whose fields have these names in `args`' order, parsed by the operator's own
+    /// function.
     Named(&'static [&'static str], Parse),
     /// Anything; parsed and printed by the operator's own functions.
     Special(Parse, Print),
@@ -223,7 +226,8 @@ impl fmt::Debug for Operator {
 pub struct Call {
     /// The row.
     pub operator: &'static Operator,
-    /// The arguments; of named ones in the row's order, [`Expression::Missing`] where one is not given.
+    /// The arguments; of named ones in the row's order, [`Expression::Missing`] where one is not
+    /// given.
     pub args: Box<[Expression]>,
 }
 
@@ -233,8 +237,9 @@ impl Call {
         Call { operator: self.operator, args: std::mem::take(&mut self.args) }
     }
 
-    /// Computes the constants among the arguments of an operator that does not mind how they are joined: of one that
-    /// does not mind the order either they all come last, of another those that are neighbours become one.
+    /// Computes the constants among the arguments of an operator that does not mind how they are
+    /// joined: of one that does not mind the order either they all come last, of another those that
+    /// are neighbours become one.
     ///
     /// Errors: those of the constants, which mongod raises even where another argument is null.
     pub(super) fn gather_constants(&mut self, context: &Context) -> Result<()> {
@@ -283,7 +288,8 @@ impl Call {
         outcome
     }
 
-    /// Takes the arguments of an argument that is a call of the same operator, where it does not mind how they are joined.
+    /// Takes the arguments of an argument that is a call of the same operator, where it does not
+    /// mind how they are joined.
     fn flatten(&mut self) {
         let name = self.operator.name;
         let is_same = |arg: &Expression| match arg {
@@ -355,8 +361,8 @@ impl Call {
     }
 }
 
-/// Leaves of an `$ifNull`'s arguments those that its value may be: a constant null never is, but as the last of them, and
-/// nothing behind another constant.
+/// Leaves of an `$ifNull`'s arguments those that its value may be: a constant null never is, but as
+/// the last of them, and nothing behind another constant.
 fn drop_nulls(args: &mut Vec<Expression>) {
     let is_null = |arg: &Expression| match arg {
         Expression::Missing => Some(true),

@@ -32,7 +32,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// As [`parse`](Path::parse), of a path that an expression reads: the variable that it is read from is a part, too.
+    /// As [`parse`](Path::parse), of a path that an expression reads: the variable that it is read
+    /// from is a part, too.
     pub(crate) fn parse_of_expression(text: &[u8]) -> Result<Path> {
         Path::parse_up_to(text, PARTS_MAX - 1)
     }
@@ -107,7 +108,8 @@ pub(crate) fn check_field_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether a name is one of the fields of a reference to another document, which alone may start with a dollar sign.
+/// Whether a name is one of the fields of a reference to another document, which alone may start
+/// with a dollar sign.
 pub(crate) fn is_of_reference(name: &[u8]) -> bool {
     matches!(name, b"$id" | b"$ref" | b"$db")
 }

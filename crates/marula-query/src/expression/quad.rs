@@ -1,8 +1,9 @@
 //! Arithmetic of IEEE binary128, whose numbers have 113 bits, on numbers of 80 decimal digits.
 //!
-//! mongod's library for decimals computes logarithms, powers and trigonometry in binary128 and rounds what comes out
-//! to 34 digits. 113 bits are hardly more than 34 digits, so the last digit tells how it was come by: each step here
-//! is computed with 80 digits and rounded to 113 bits, as binary128 rounds it.
+//! mongod's library for decimals computes logarithms, powers and trigonometry in binary128 and
+//! rounds what comes out to 34 digits. 113 bits are hardly more than 34 digits, so the last digit
+//! tells how it was come by: each step here is computed with 80 digits and rounded to 113 bits, as
+//! binary128 rounds it.
 
 use dec::Rounding;
 use marula_bson::Decimal128;
@@ -91,7 +92,8 @@ impl Quad {
         self.context.from_i32(integer)
     }
 
-    /// The number as mongod's library converts it: all 34 digits, or as few as an exact number needs.
+    /// The number as mongod's library converts it: all 34 digits, or as few as an exact number
+    /// needs.
     pub(super) fn decimal(&mut self, x: &Big) -> Decimal128 {
         let rounded = from_big(x);
         let is_exact =
@@ -103,7 +105,8 @@ impl Quad {
         if x.is_zero() || !x.is_finite() {
             return *x;
         }
-        // The estimate of the magnitude may be one off, either way; a number a hair below a power of two may be it.
+        // The estimate of the magnitude may be one off, either way; a number a hair below a power
+        // of two may be it.
         let mut exponent = (self.binary_magnitude(x) - BITS).max(EXPONENT_MIN);
         let mut significand = self.times_power(x, -exponent);
         if exponent > EXPONENT_MIN && !self.reaches(&significand, 0) {

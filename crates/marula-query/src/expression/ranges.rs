@@ -1,5 +1,5 @@
-//! A `$switch` whose cases are neighbouring ranges of one value, as `$bucket` makes it: the value is computed once and
-//! its range looked up.
+//! A `$switch` whose cases are neighbouring ranges of one value, as `$bucket` makes it: the value
+//! is computed once and its range looked up.
 
 use marula_bson::{Value, ValueBuf, order};
 use marula_error::Result;
@@ -65,7 +65,8 @@ impl Ranges {
         args.get(2 * (self.bounds.len() - 1)).ok_or_else(switch_no_match)
     }
 
-    /// The value whose range is looked up: the first argument of the first argument of the first case.
+    /// The value whose range is looked up: the first argument of the first argument of the first
+    /// case.
     #[inline]
     fn value(&self) -> &Expression {
         let first = |expression| match expression {

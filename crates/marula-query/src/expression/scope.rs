@@ -32,8 +32,8 @@ errors! {
 
 /// The variables in sight and the operation's surroundings, while an expression is parsed.
 ///
-/// Bindings nest: [`Scope::bind`] and [`Scope::unbind`] enclose the parsing of what sees the variable,
-/// and evaluation calls [`Frame::bind`](super::Frame::bind) at the same places.
+/// Bindings nest: [`Scope::bind`] and [`Scope::unbind`] enclose the parsing of what sees the
+/// variable, and evaluation calls [`Frame::bind`](super::Frame::bind) at the same places.
 pub struct Scope<'c> {
     /// The surroundings of the operation.
     pub context: &'c Context,
@@ -48,7 +48,8 @@ impl<'c> Scope<'c> {
         Scope { context, names: Vec::new(), redact: false, depth: 0 }
     }
 
-    /// A scope in which `$$DESCEND`, `$$PRUNE` and `$$KEEP` are known too, and `$$CURRENT` is bound.
+    /// A scope in which `$$DESCEND`, `$$PRUNE` and `$$KEEP` are known too, and `$$CURRENT` is
+    /// bound.
     pub fn for_redact(context: &'c Context) -> Self {
         Scope { context, names: vec!["CURRENT".into()], redact: true, depth: 0 }
     }
@@ -84,7 +85,8 @@ impl<'c> Scope<'c> {
         }
     }
 
-    /// The expression that the variable `text` (without its `$$`), perhaps with a path, stands for here.
+    /// The expression that the variable `text` (without its `$$`), perhaps with a path, stands for
+    /// here.
     pub(crate) fn variable(&self, text: &[u8]) -> Result<Expression> {
         let (name, path) = match text.find_byte(b'.') {
             Some(dot) => (&text[..dot], Some(&text[dot + 1..])),

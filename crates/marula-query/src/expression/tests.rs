@@ -1,15 +1,15 @@
 //! Expressions against answers recorded from mongod 6.0.
 //!
-//! A case is a document `{ e: <expression>, r: <result> }`; without `r` the result is missing, with `code`
-//! and `msg` it is an error; `d` is the document where it is not the common one. `recorded.bson` holds the
-//! common document and then the cases, one after another. More files can be named in the environment
-//! variable `MARULA_EXPRESSION_CASES`.
+//! A case is a document `{ e: <expression>, r: <result> }`; without `r` the result is missing, with
+//! `code` and `msg` it is an error; `d` is the document where it is not the common one.
+//! `recorded.bson` holds the common document and then the cases, one after another. More files can
+//! be named in the environment variable `MARULA_EXPRESSION_CASES`.
 //!
-//! `edges.bson` holds every operator with odd arguments: the ends of ranges, other types, nothing at all, as constants
-//! and as fields.
+//! `edges.bson` holds every operator with odd arguments: the ends of ranges, other types, nothing
+//! at all, as constants and as fields.
 //!
-//! `decimals.bson` holds logarithms, powers and trigonometry of decimals: what mongod's library gives, which
-//! is not always what is nearest.
+//! `decimals.bson` holds logarithms, powers and trigonometry of decimals: what mongod's library
+//! gives, which is not always what is nearest.
 
 mod ends;
 mod newer;

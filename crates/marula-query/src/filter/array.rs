@@ -67,7 +67,8 @@ fn all_element(parser: &Parser<'_>, path: &BStr, value: Value<'_>) -> Result<Pre
     }
 }
 
-/// Parses `$elemMatch`, of either kind: a filter on elements that are documents, or operators on elements.
+/// Parses `$elemMatch`, of either kind: a filter on elements that are documents, or operators on
+/// elements.
 pub(super) fn parse_elem_match(
     parser: &Parser<'_>,
     _path: &BStr,

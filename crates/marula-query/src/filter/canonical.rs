@@ -1,8 +1,9 @@
 //! The canonical shape of a filter, so that filters which say the same look the same.
 //!
-//! Nested `$and` and `$or` are flattened, single children stand alone, constants disappear, equalities of an `$or` on
-//! the path of its first equality are an `$in`, and children are in a fixed order: by operator, then path, then their
-//! own children. The order and the rewritings are those that mongod 6.0 shows in `parsedQuery`.
+//! Nested `$and` and `$or` are flattened, single children stand alone, constants disappear,
+//! equalities of an `$or` on the path of its first equality are an `$in`, and children are in a
+//! fixed order: by operator, then path, then their own children. The order and the rewritings are
+//! those that mongod 6.0 shows in `parsedQuery`.
 
 use std::cmp::Ordering;
 
@@ -19,8 +20,9 @@ pub(super) fn canonical(node: Node, collator: Option<&dyn Collator>) -> Node {
     node
 }
 
-/// As [`canonical`], but for the order of the children: it is that of the text, except that what an inner `$and` or
-/// `$or` gives up to the outer one stands behind what the outer one had, and an `$in` of equalities in front.
+/// As [`canonical`], but for the order of the children: it is that of the text, except that what an
+/// inner `$and` or `$or` gives up to the outer one stands behind what the outer one had, and an
+/// `$in` of equalities in front.
 pub(super) fn simplified(node: Node, collator: Option<&dyn Collator>) -> Node {
     Shape { collator }.node(node)
 }
@@ -185,7 +187,8 @@ fn is_of_several(node: &Node) -> bool {
     }
 }
 
-/// Turns the equalities and patterns on one path into an `$in` in front of the others: on that of the first there is.
+/// Turns the equalities and patterns on one path into an `$in` in front of the others: on that of
+/// the first there is.
 fn join_equalities(children: &mut Vec<Node>, collator: Option<&dyn Collator>) {
     let path_of = |child: &Node| match child {
         Node::Path(at) if is_equality(&at.predicate) => Some(at.path.clone()),
@@ -218,7 +221,8 @@ fn joined(group: Vec<Node>, collator: Option<&dyn Collator>) -> InList {
 
 fn is_equality(predicate: &Predicate) -> bool {
     match predicate {
-        // A list holds patterns apart from values, so equality with a pattern itself cannot join it.
+        // A list holds patterns apart from values, so equality with a pattern itself cannot join
+        // it.
         Predicate::Compare(constant) => {
             constant.op == CompareOp::Eq && constant.value.kind() != marula_bson::Type::Regex
         }
@@ -264,7 +268,8 @@ impl<'n> View<'n> {
                 Node::Where(_) => RANK_NOT + 4,
                 Node::Expr(_) => RANK_NOT + 5,
                 Node::Schema(schema) if schema.is_of_names() => RANK_NOT + 8,
-                // In mongod it is a number of conditions: of each property that one may have, an `$or`.
+                // In mongod it is a number of conditions: of each property that one may have, an
+                // `$or`.
                 Node::Schema(schema) if schema.is_of_required() => RANK_EXISTS,
                 Node::Schema(_) => RANK_OR,
                 Node::AlwaysFalse => RANK_NOT + 6,

@@ -152,8 +152,8 @@ pub(super) fn shape_hash(node: &Node) -> u64 {
     hasher.finish()
 }
 
-/// Hashes what a printed filter says besides its constants: names, and whether an `$in` has patterns among its values.
-/// In which order conditions stand does not count.
+/// Hashes what a printed filter says besides its constants: names, and whether an `$in` has
+/// patterns among its values. In which order conditions stand does not count.
 fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
     for element in doc {
         element.name.hash(hasher);

@@ -18,8 +18,8 @@ errors! {
 }
 
 thread_local! {
-    /// Where evaluation computes its values. One per thread, so that no document pays for an arena; an
-    /// evaluation within an evaluation finds it taken and makes its own.
+    /// Where evaluation computes its values. One per thread, so that no document pays for an arena;
+    /// an evaluation within an evaluation finds it taken and makes its own.
     static ARENA: Cell<Arena> = Cell::default();
 }
 
@@ -48,7 +48,8 @@ impl ExprNode {
         inner.expression.optimize(&Context { keeps_calls: true, ..context.clone() })
     }
 
-    /// The same in the form that stages compute: with calls that have done ahead what needs no document.
+    /// The same in the form that stages compute: with calls that have done ahead what needs no
+    /// document.
     fn prepared(&self) -> Result<ExprNode> {
         let context = Context { keeps_calls: false, ..self.0.context.clone() };
         let mut expression = self.0.expression.clone();
@@ -112,7 +113,8 @@ pub(super) fn internal_name(op: CompareOp) -> &'static str {
     }
 }
 
-/// The tree with, in front of each `$expr`, what it says of single paths; `None` where no `$expr` says anything of the kind.
+/// The tree with, in front of each `$expr`, what it says of single paths; `None` where no `$expr`
+/// says anything of the kind.
 pub(super) fn with_conditions(node: &Node) -> Option<Node> {
     let children = |children: &[Node]| -> Option<Vec<Node>> {
         let mut changed = Vec::new();
@@ -139,8 +141,8 @@ pub(super) fn with_conditions(node: &Node) -> Option<Node> {
     }
 }
 
-/// What holds of single paths where the expression is true: an `$and` says what any of its parts say, an `$or` needs them
-/// all.
+/// What holds of single paths where the expression is true: an `$and` says what any of its parts
+/// say, an `$or` needs them all.
 fn condition_of(expression: &Expression) -> Option<Node> {
     let Expression::Call(call) = expression else { return None };
     match call.operator.name {
@@ -156,7 +158,8 @@ fn condition_of(expression: &Expression) -> Option<Node> {
     }
 }
 
-/// A comparison of a path with a constant. What an array holds would be compared as a whole, which no index knows.
+/// A comparison of a path with a constant. What an array holds would be compared as a whole, which
+/// no index knows.
 fn comparison_of(name: &str, args: &[Expression]) -> Option<Node> {
     let [left, right] = args else { return None };
     let (path, constant, is_turned) = match (path_of(left), path_of(right)) {

@@ -54,7 +54,8 @@ pub struct NearTest {
     pub(super) text: Arc<DocBuf>,
 }
 
-/// Reads the operator `name` of an object of operators, if it is of this family, with all that stands beside it.
+/// Reads the operator `name` of an object of operators, if it is of this family, with all that
+/// stands beside it.
 ///
 /// Errors: this module's rows and those of [`geo`].
 pub(super) fn parse(name: &BStr, operators: Doc<'_>) -> Option<Result<Predicate>> {
@@ -82,7 +83,8 @@ fn op_of(name: &BStr) -> Option<GeoOp> {
 }
 
 impl NearTest {
-    /// How far the nearest of the document's places at `path` is, and that place; `None` where there is none.
+    /// How far the nearest of the document's places at `path` is, and that place; `None` where
+    /// there is none.
     pub fn measure<'d>(&self, path: &FieldPath, doc: Doc<'d>) -> Option<(f64, RawValue<'d>)> {
         let mut nearest: Option<(f64, RawValue<'d>)> = None;
         let mut see = |value: RawValue<'d>| -> bool {
@@ -173,7 +175,8 @@ fn near_at(node: &Node) -> Option<(&FieldPath, &NearTest)> {
     }
 }
 
-/// Checks that at most one search by distance is in the filter, and that it is not below another operator.
+/// Checks that at most one search by distance is in the filter, and that it is not below another
+/// operator.
 pub(super) fn check_near(root: &Node) -> Result<()> {
     let is_near = |node: &&Node| near_at(node).is_some();
     match root {

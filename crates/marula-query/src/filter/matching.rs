@@ -1,8 +1,8 @@
 //! Trying a filter on a document's bytes.
 //!
-//! Nothing is allocated here. A path with one part, by far the most common, goes straight to its field;
-//! others are walked. `position` is the array index that a positional `$` stands for: every condition
-//! that holds within an array leaves its index there, so the last one counts.
+//! Nothing is allocated here. A path with one part, by far the most common, goes straight to its
+//! field; others are walked. `position` is the array index that a positional `$` stands for: every
+//! condition that holds within an array leaves its index there, so the last one counts.
 
 use std::ops::ControlFlow;
 
@@ -156,7 +156,8 @@ impl Matcher<'_> {
         }
     }
 
-    /// Tries the predicate on the value at the end of a path: on an array's elements, then on the value.
+    /// Tries the predicate on the value at the end of a path: on an array's elements, then on the
+    /// value.
     fn leaf(
         &mut self,
         predicate: &Predicate,
@@ -287,7 +288,8 @@ fn holds_for_missing(predicate: &Predicate) -> bool {
     }
 }
 
-/// Whether a comparison of an expression holds for what is missing, which comes before all values but MinKey.
+/// Whether a comparison of an expression holds for what is missing, which comes before all values
+/// but MinKey.
 fn expr_holds_for_missing(constant: &Compare) -> bool {
     match constant.op {
         CompareOp::Eq => false,
@@ -325,7 +327,8 @@ fn orders_at(
     }
 }
 
-/// Whether a comparison holds for a value that is missing or undefined, both of which compare like null.
+/// Whether a comparison holds for a value that is missing or undefined, both of which compare like
+/// null.
 fn holds_for_nothing(constant: &Compare) -> bool {
     match constant.value.kind() {
         Type::Null => matches!(constant.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte),
@@ -334,8 +337,8 @@ fn holds_for_nothing(constant: &Compare) -> bool {
     }
 }
 
-/// Whether a comparison with an end of the order holds for a value that is not that end. Unlike other
-/// constants, the ends compare with values of every class, and with what is missing.
+/// Whether a comparison with an end of the order holds for a value that is not that end. Unlike
+/// other constants, the ends compare with values of every class, and with what is missing.
 fn holds_beside_end(constant: &Compare) -> bool {
     match constant.op {
         CompareOp::Eq => false,
@@ -344,7 +347,8 @@ fn holds_beside_end(constant: &Compare) -> bool {
     }
 }
 
-/// Whether a value compares with the constant as the operator wants: only values of the same class do.
+/// Whether a value compares with the constant as the operator wants: only values of the same class
+/// do.
 #[inline]
 pub(crate) fn compares(
     constant: &Compare,

@@ -1,10 +1,12 @@
 //! Filters: which documents a query means.
 //!
-//! [`Filter::parse`] reads a filter document once into a tree of [`Node`]s, brings it into a canonical
-//! shape and leaves nothing of the text to look at. [`Filter::matches`] walks a document's bytes.
+//! [`Filter::parse`] reads a filter document once into a tree of [`Node`]s, brings it into a
+//! canonical shape and leaves nothing of the text to look at. [`Filter::matches`] walks a
+//! document's bytes.
 //!
-//! `node` is the tree, `parse` the reading with a table of operators, `matching` the trying, `canonical`
-//! the shape, `explain` and `outline` the printing; the other files are families of operators.
+//! `node` is the tree, `parse` the reading with a table of operators, `matching` the trying,
+//! `canonical` the shape, `explain` and `outline` the printing; the other files are families of
+//! operators.
 
 mod array;
 mod bits;
@@ -52,7 +54,8 @@ pub(crate) use types::insert_alias as insert_type_alias;
 pub struct Filter {
     root: Node,
     collation: Option<Collation>,
-    /// The tree in the order of the text, kept where a projection asks for positions, or a stage tries it in that order.
+    /// The tree in the order of the text, kept where a projection asks for positions, or a stage
+    /// tries it in that order.
     written: Option<Arc<Node>>,
     /// Whether its text is `{ _id: <value> }`.
     names_id: bool,
@@ -67,7 +70,8 @@ pub enum Purpose {
     Upsert,
     /// A query whose position a projection asks for: only conditions on fields.
     Positional,
-    /// A condition of an update on the elements of an array: nothing that speaks of a whole document.
+    /// A condition of an update on the elements of an array: nothing that speaks of a whole
+    /// document.
     Element,
 }
 
@@ -101,9 +105,10 @@ impl Draft {
         Filter { names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
-    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a projection asks for. Of
-    /// several conditions on arrays the last gives the position: for an update the last of the canonical shape, for a
-    /// projection the one written last, so the order of the text is kept beside the canonical shape.
+    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a
+    /// projection asks for. Of several conditions on arrays the last gives the position: for an
+    /// update the last of the canonical shape, for a projection the one written last, so the order
+    /// of the text is kept beside the canonical shape.
     pub fn finish_for_positions(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
         let collator = context.collation.as_ref().map(Collation::collator);
@@ -112,7 +117,8 @@ impl Draft {
         Filter { written, names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
-    /// As [`finish`](Draft::finish), for a stage, which tries the conditions [as they are written](Filter::for_stage).
+    /// As [`finish`](Draft::finish), for a stage, which tries the conditions [as they are
+    /// written](Filter::for_stage).
     pub(crate) fn finish_for_stage(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
         let names_id = self.names_id;
@@ -134,7 +140,8 @@ fn optimize(node: &mut Node, context: &Context) -> Result<()> {
 
 /// The value of a filter document that asks for one `_id` and nothing else: `{ _id: <value> }`.
 ///
-/// An operator document, a regular expression and an array are not such a value: they mean more than one `_id`.
+/// An operator document, a regular expression and an array are not such a value: they mean more
+/// than one `_id`.
 pub fn id_equality(filter: Doc<'_>) -> Option<Value<'_>> {
     let mut fields = filter.iter();
     let (Some(only), None) = (fields.next(), fields.next()) else { return None };
@@ -158,8 +165,8 @@ impl Filter {
         Filter::draft(doc, Purpose::Any, context)?.finish(context)
     }
 
-    /// Parses a filter document and leaves its constant expressions as they are, for a command that reads its other
-    /// arguments before they are computed.
+    /// Parses a filter document and leaves its constant expressions as they are, for a command that
+    /// reads its other arguments before they are computed.
     pub fn draft(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Draft> {
         let names_id = id_equality(doc).is_some();
         Ok(Draft { node: parse::parse(doc, purpose, context)?, names_id })
@@ -175,8 +182,8 @@ impl Filter {
         Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
 
-    /// As [`parse_for_positions`](Filter::parse_for_positions), of a validator. mongod computes its constants when it is
-    /// asked: what a constant fails with is the failure of each document.
+    /// As [`parse_for_positions`](Filter::parse_for_positions), of a validator. mongod computes its
+    /// constants when it is asked: what a constant fails with is the failure of each document.
     ///
     /// Errors: those of parsing.
     pub fn parse_validator(doc: Doc<'_>, context: &Context) -> Result<Filter> {
@@ -189,7 +196,8 @@ impl Filter {
         Filter { written, ..Filter::from_node(node, context) }.checked()
     }
 
-    /// Makes a filter of a tree, as the planner does with the part that index bounds leave to check.
+    /// Makes a filter of a tree, as the planner does with the part that index bounds leave to
+    /// check.
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();
         let collator = collation.as_ref().map(Collation::collator);
@@ -212,13 +220,15 @@ impl Filter {
         self.written.as_deref().unwrap_or(&self.root)
     }
 
-    /// The conditions that all must hold, in the order of the text: those of an `$and` within another behind its others.
+    /// The conditions that all must hold, in the order of the text: those of an `$and` within
+    /// another behind its others.
     pub(crate) fn conditions(&self) -> Vec<Node> {
         canonical::conditions(self.as_written())
     }
 
-    /// The filter with its conditions in the order of the text, and with what an `$expr` says of single paths. As in mongod, a
-    /// stage's filter is simplified twice: what was joined the first time may come together with others.
+    /// The filter with its conditions in the order of the text, and with what an `$expr` says of
+    /// single paths. As in mongod, a stage's filter is simplified twice: what was joined the first
+    /// time may come together with others.
     pub(crate) fn for_stage(&self) -> Filter {
         let once = canonical::simplified(self.as_written().clone(), self.collator());
         let root = expr::with_conditions(&once).unwrap_or(once);
@@ -227,7 +237,8 @@ impl Filter {
         Filter { root, collation: self.collation.clone(), written: None, names_id: false }
     }
 
-    /// Adds what an `$expr` in it says of single paths, for indexes to serve: the same documents match.
+    /// Adds what an `$expr` in it says of single paths, for indexes to serve: the same documents
+    /// match.
     pub fn add_index_conditions(&mut self, context: &Context) {
         if let Some(root) = expr::with_conditions(&self.root) {
             *self = Filter { written: self.written.take(), ..Filter::from_node(root, context) };
@@ -260,7 +271,8 @@ impl Filter {
         &self.root
     }
 
-    /// The value of `_id` that it asks for, where its text is `{ _id: <value> }`; see [`id_equality`].
+    /// The value of `_id` that it asks for, where its text is `{ _id: <value> }`; see
+    /// [`id_equality`].
     pub fn named_id(&self) -> Option<Value<'_>> {
         match &self.root {
             Node::Path(PathNode { predicate: Predicate::Compare(compare), .. })
@@ -295,17 +307,17 @@ impl Filter {
         Ok(matched)
     }
 
-    /// As [`matches`](Filter::matches), and notes which array element made it so: the index that the
-    /// positional `$` of updates and projections stands for. `position` is `None` afterwards when no
-    /// array was involved or the document does not match. Of several conditions on arrays the last of the canonical
-    /// shape counts, as it does for an update.
+    /// As [`matches`](Filter::matches), and notes which array element made it so: the index that
+    /// the positional `$` of updates and projections stands for. `position` is `None` afterwards
+    /// when no array was involved or the document does not match. Of several conditions on arrays
+    /// the last of the canonical shape counts, as it does for an update.
     pub fn matches_noting(&self, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
         self.notes(&self.root, doc, position)
     }
 
     /// As [`matches_noting`](Filter::matches_noting), but for the order of a filter parsed by
-    /// [`parse_for_positions`](Filter::parse_for_positions): the condition written last counts, as it does for a
-    /// projection.
+    /// [`parse_for_positions`](Filter::parse_for_positions): the condition written last counts, as
+    /// it does for a projection.
     pub fn matches_noting_as_written(
         &self,
         doc: Doc<'_>,
@@ -331,7 +343,8 @@ impl Filter {
         self.root.to_doc()
     }
 
-    /// A number that filters of one shape share: same operators on the same paths, whatever the constants.
+    /// A number that filters of one shape share: same operators on the same paths, whatever the
+    /// constants.
     pub fn shape_hash(&self) -> u64 {
         explain::shape_hash(&self.root)
     }
@@ -345,7 +358,8 @@ impl Predicate {
 }
 
 impl Node {
-    /// The parts of the path that the node speaks of itself; a negation and what joins others have none.
+    /// The parts of the path that the node speaks of itself; a negation and what joins others have
+    /// none.
     pub fn path_parts(&self) -> &[Box<[u8]>] {
         match self {
             Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => at.path.parts(),
@@ -353,7 +367,8 @@ impl Node {
         }
     }
 
-    /// Where conditions of its kind come in mongod's order of conditions; of what is negated, see [`Predicate::rank`].
+    /// Where conditions of its kind come in mongod's order of conditions; of what is negated, see
+    /// [`Predicate::rank`].
     pub fn rank(&self) -> u8 {
         canonical::rank(self)
     }

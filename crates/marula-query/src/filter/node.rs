@@ -1,8 +1,8 @@
 //! The tree of a parsed filter.
 //!
-//! A [`Node`] says something of a document; a [`Predicate`] says something of the values that one path
-//! reaches in it. The tree holds constants as BSON values and everything else decoded, so that neither
-//! matching nor planning looks at the filter's text again.
+//! A [`Node`] says something of a document; a [`Predicate`] says something of the values that one
+//! path reaches in it. The tree holds constants as BSON values and everything else decoded, so that
+//! neither matching nor planning looks at the filter's text again.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -49,7 +49,8 @@ pub enum Node {
 pub struct TextNode {
     /// What is searched for.
     pub query: TextQuery,
-    /// The search in the fields of the index, once that is known; copies of the filter learn it together.
+    /// The search in the fields of the index, once that is known; copies of the filter learn it
+    /// together.
     pub matcher: Arc<OnceLock<Arc<TextMatcher>>>,
 }
 
@@ -67,8 +68,8 @@ pub struct PathNode {
 pub enum Predicate {
     /// `$eq`, `$lt`, `$lte`, `$gt`, `$gte`.
     Compare(Compare),
-    /// `$_internalExprEq` and its siblings: what a comparison within `$expr` says of one path, for indexes. It holds
-    /// wherever the comparison does, and where an array stands on the path.
+    /// `$_internalExprEq` and its siblings: what a comparison within `$expr` says of one path, for
+    /// indexes. It holds wherever the comparison does, and where an array stands on the path.
     InternalExpr(Compare),
     /// `$in`.
     In(InList),
@@ -153,7 +154,8 @@ impl CompareOp {
 /// A set of BSON types, as `$type` names them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Hash)]
 pub struct TypeSet {
-    /// A bit for each tag from 0 to 31; `MinKey` and `MaxKey` take the places of tags that do not exist.
+    /// A bit for each tag from 0 to 31; `MinKey` and `MaxKey` take the places of tags that do not
+    /// exist.
     bits: u32,
     /// Whether `"number"` was named; it is printed again by that name.
     all_numbers: bool,

@@ -106,7 +106,8 @@ pub(super) fn shown(name: &[u8], value: Value<'_>) -> String {
     format!("{}: {value}", name.as_bstr())
 }
 
-/// The number as an int where it fits, as mongod prints the operands of `$mod`, `$size` and the like.
+/// The number as an int where it fits, as mongod prints the operands of `$mod`, `$size` and the
+/// like.
 pub(super) fn narrow(number: i64) -> ValueBuf {
     match i32::try_from(number) {
         Ok(small) => ValueBuf::from(small),

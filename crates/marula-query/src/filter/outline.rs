@@ -1,7 +1,9 @@
-//! A filter's tree as mongod's messages show it: a line for each condition, indented by how deep it stands.
+//! A filter's tree as mongod's messages show it: a line for each condition, indented by how deep it
+//! stands.
 //!
-//! Some conditions end no line; what follows them stands right behind. Source: the messages of mongod 6.0 for each kind
-//! of condition, of queries that cannot be planned and of partial indexes that cannot be.
+//! Some conditions end no line; what follows them stands right behind. Source: the messages of
+//! mongod 6.0 for each kind of condition, of queries that cannot be planned and of partial indexes
+//! that cannot be.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -163,7 +165,8 @@ impl Outline<'_> {
     }
 }
 
-/// Whether a negation is one operator (`$ne`, `$nin`, `$exists: false`, `$not` with a pattern), or of several.
+/// Whether a negation is one operator (`$ne`, `$nin`, `$exists: false`, `$not` with a pattern), or
+/// of several.
 fn stands_alone_under_not(inner: &Predicate) -> bool {
     match inner {
         Predicate::Compare(compare) => compare.op == CompareOp::Eq,

@@ -1,8 +1,8 @@
 //! Reading filter documents.
 //!
-//! A filter is read field by field: a logical operator, a path with a value, or a path with an object of
-//! operators. Operators are rows of [`PATH_OPERATORS`] and [`TOP_OPERATORS`]; each has its function in
-//! its family's file. What comes out is not canonical yet.
+//! A filter is read field by field: a logical operator, a path with a value, or a path with an
+//! object of operators. Operators are rows of [`PATH_OPERATORS`] and [`TOP_OPERATORS`]; each has
+//! its function in its family's file. What comes out is not canonical yet.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, FieldPath, RawValue, Type, Value};
@@ -69,7 +69,8 @@ errors! {
     expr_in_upsert() = QueryFeatureNotAllowed, "$expr is not allowed in the query predicate for an upsert";
     /// `$expr` or `$jsonSchema` beside a positional projection or on the elements of an array.
     not_in_this_context(name: &str) = QueryFeatureNotAllowed, "{name} is not allowed in this context";
-    /// `$where` beside a positional projection or on the elements of an array; `$text` on the elements of an array.
+    /// `$where` beside a positional projection or on the elements of an array; `$text` on the
+    /// elements of an array.
     bad_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
     /// A search by distance on the elements of an array.
     near_of_elements() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
@@ -107,8 +108,8 @@ struct TopOperator {
     parse: fn(&Parser<'_>, RawValue<'_>) -> Result<Option<Node>>,
 }
 
-/// Every operator that stands under a path, but `$regex` and `$options`, which need each other, and those of
-/// geometry, which stand alone.
+/// Every operator that stands under a path, but `$regex` and `$options`, which need each other, and
+/// those of geometry, which stand alone.
 static PATH_OPERATORS: &[PathOperator] = &[
     PathOperator { name: "$eq", parse: |_, _, operand| eq(operand) },
     PathOperator { name: "$ne", parse: |_, _, operand| ne(operand) },
@@ -215,7 +216,8 @@ impl<'c> Parser<'c> {
         for element in doc {
             self.field(element, &mut children)?;
         }
-        // A lone condition stands for itself: `{ $alwaysTrue: 1 }` is not an `$and`, and prints as it is.
+        // A lone condition stands for itself: `{ $alwaysTrue: 1 }` is not an `$and`, and prints as
+        // it is.
         Ok(if children.len() == 1 { children.remove(0) } else { Node::And(children) })
     }
 
@@ -363,7 +365,8 @@ impl Node {
                 Node::And(list.into_iter().map(|inner| Node::at(path, inner)).collect())
             }
             Predicate::Not(inner) => match Node::at(path, *inner) {
-                // A condition is negated in place; what is no plain condition any more, from outside.
+                // A condition is negated in place; what is no plain condition any more, from
+                // outside.
                 Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => {
                     Node::Path(PathNode { predicate: not(at.predicate), ..at })
                 }

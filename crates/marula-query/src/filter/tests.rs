@@ -1,12 +1,13 @@
 //! Filters against mongod's answers.
 //!
-//! `tests/recorded.jsonl` was recorded from mongod 6.0.27 with generated documents and filters. Its first line
-//! holds the documents; each other line a filter (with a collation, perhaps) and either the `_id`s found, the
-//! `parsedQuery` of `explain` and what a positional projection of `v` showed, or the error.
+//! `tests/recorded.jsonl` was recorded from mongod 6.0.27 with generated documents and filters. Its
+//! first line holds the documents; each other line a filter (with a collation, perhaps) and either
+//! the `_id`s found, the `parsedQuery` of `explain` and what a positional projection of `v` showed,
+//! or the error.
 //!
-//! A few lines have no `explain` or no positional answer on purpose: where mongod adds conditions derived from
-//! `$expr`, and in `$or` within `$or` and constants within `$nor`, which it simplifies in several passes whose
-//! order shows.
+//! A few lines have no `explain` or no positional answer on purpose: where mongod adds conditions
+//! derived from `$expr`, and in `$or` within `$or` and constants within `$nor`, which it simplifies
+//! in several passes whose order shows.
 
 use marula_bson::{Doc, Value, ext_json};
 
@@ -191,7 +192,8 @@ fn an_or_of_very_many_branches_is_joined_at_once() {
     assert!(filter.matches(matching.as_doc()).unwrap());
 }
 
-/// The trees that `explain` of mongod 6.0 shows: of a query, and of a `$match` behind another stage.
+/// The trees that `explain` of mongod 6.0 shows: of a query, and of a `$match` behind another
+/// stage.
 #[test]
 fn a_stage_keeps_the_order_of_the_text() {
     let check = |filter: &str, query: &str, stage: &str| {

@@ -52,7 +52,8 @@ pub(super) fn text_of(root: &Node) -> Option<&TextNode> {
     }
 }
 
-/// Checks that at most one text search is in the filter, in no `$nor`, and not beside a search by distance.
+/// Checks that at most one text search is in the filter, in no `$nor`, and not beside a search by
+/// distance.
 pub(super) fn check(root: &Node) -> Result<()> {
     match count(root, false)? {
         0 => Ok(()),

@@ -1,7 +1,7 @@
 //! Sets of index keys as ranges of numbers: what a search looks at.
 
-/// Ranges of numbers, both ends included, ascending and disjoint. A range for each cell: that one begins where another
-/// ends does not make them one.
+/// Ranges of numbers, both ends included, ascending and disjoint. A range for each cell: that one
+/// begins where another ends does not make them one.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Area(Vec<(i64, i64)>);
 

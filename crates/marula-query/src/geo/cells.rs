@@ -1,9 +1,9 @@
 //! The keys of a place in a `2dsphere` index: the S2 cells that cover it.
 //!
-//! The globe is cut into cells, each into four smaller ones, 30 times over; the number of a cell lies between those
-//! of the smallest cells in it. A point has the key of its smallest cell, any other shape those of the few cells that
-//! cover it. A search covers what it looks for as well: places in it have a key that is one of these cells, in one of
-//! them, or around one of them.
+//! The globe is cut into cells, each into four smaller ones, 30 times over; the number of a cell
+//! lies between those of the smallest cells in it. A point has the key of its smallest cell, any
+//! other shape those of the few cells that cover it. A search covers what it looks for as well:
+//! places in it have a key that is one of these cells, in one of them, or around one of them.
 
 use s2rst::s2::metric::MIN_WIDTH;
 use s2rst::s2::region_coverer::RegionCoverer;
@@ -28,7 +28,8 @@ const ROUNDING: f64 = 1e-9;
 /// How what a search looks for is covered.
 const SEARCH: Limits = Limits { cells_max: 20, level_max: LEVEL_MAX };
 
-/// The keys of a stored place, none of a cell larger than those of the level `coarsest`; none for a shape of the plane.
+/// The keys of a stored place, none of a cell larger than those of the level `coarsest`; none for a
+/// shape of the plane.
 pub fn keys(geometry: &Geometry, coarsest: u8) -> Vec<i64> {
     let mut cells = Vec::new();
     add_cells(geometry, KEYS_MAX, &mut cells);
@@ -54,14 +55,15 @@ pub fn area(geometry: &Geometry, coarsest: u8) -> Option<Area> {
     Some(area_of(&merged(cover(&first, SEARCH, geometry)), coarsest))
 }
 
-/// The cap of this angle around the point that is searched from, a little wider, so that rounding leaves nothing out.
+/// The cap of this angle around the point that is searched from, a little wider, so that rounding
+/// leaves nothing out.
 pub(super) fn cap_around(near: &Near, angle: f64) -> Option<Cap> {
     let angle = s2rst::s1::Angle::from_radians(angle * (1.0 + ROUNDING) + 1e-14);
     Some(Cap::from_center_angle(near.point.on_globe?, angle))
 }
 
-/// The cap of this angle around the point that is searched from, a little narrower, so that it holds nothing else;
-/// `None` where the angle is none.
+/// The cap of this angle around the point that is searched from, a little narrower, so that it
+/// holds nothing else; `None` where the angle is none.
 pub(super) fn cap_within(near: &Near, angle: f64) -> Option<Cap> {
     let angle = s2rst::s1::Angle::from_radians(angle * (1.0 - ROUNDING) - 1e-14);
     let center = near.point.on_globe.filter(|_| angle.radians() > 0.0)?;
@@ -74,7 +76,8 @@ fn key(cell: CellId) -> i64 {
     cell.id() as i64
 }
 
-/// Where the keys are of what the cells hold or touch, in an index whose largest cells are those of the level `coarsest`.
+/// Where the keys are of what the cells hold or touch, in an index whose largest cells are those of
+/// the level `coarsest`.
 pub(super) fn area_of(cells: &[CellId], coarsest: u8) -> Area {
     let mut ranges: Vec<_> = cells.iter().map(range).collect();
     for cell in cells {
@@ -216,8 +219,8 @@ fn rectangle_of_point(point: Point) -> Rect {
     Rect::from_lat_lng(LatLng::from_point(point))
 }
 
-/// The few cells that a covering of what lies in the cap begins with: the four around a corner of cells that are just
-/// wider than the cap.
+/// The few cells that a covering of what lies in the cap begins with: the four around a corner of
+/// cells that are just wider than the cap.
 fn first_cells(bound: &Cap) -> Vec<CellId> {
     let level = MIN_WIDTH.max_level(2.0 * bound.angle_radius().radians());
     match level.min(Level::new(LEVEL_MAX)) {

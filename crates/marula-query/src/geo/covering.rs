@@ -1,9 +1,10 @@
 //! Coverings: few cells that hold a region between them, and little else.
 //!
-//! Cells of the globe and squares of the plane are alike in that each is cut into four, again and again. A covering
-//! begins with large cells and cuts them until there are as many as are allowed. The order in which they are cut is that
-//! of S2's region coverer: the largest first, of these the one with the fewest quarters that meet the region, of these
-//! the one with the fewest quarters that need no more cutting. mongod's index bounds show that it cuts both so.
+//! Cells of the globe and squares of the plane are alike in that each is cut into four, again and
+//! again. A covering begins with large cells and cuts them until there are as many as are allowed.
+//! The order in which they are cut is that of S2's region coverer: the largest first, of these the
+//! one with the fewest quarters that meet the region, of these the one with the fewest quarters
+//! that need no more cutting. mongod's index bounds show that it cuts both so.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -101,8 +102,8 @@ struct Covering<'a, C> {
     limits: Limits,
     region: &'a dyn Region<C>,
     done: Vec<C>,
-    /// What may be cut. Of equal candidates the heap's own order decides: it sifts as that of C++ does, whose order the
-    /// bounds of mongod show.
+    /// What may be cut. Of equal candidates the heap's own order decides: it sifts as that of C++
+    /// does, whose order the bounds of mongod show.
     waiting: BinaryHeap<Candidate<C>>,
 }
 

@@ -9,7 +9,8 @@ use super::near::{Near, Unit};
 use super::planar;
 
 impl Near {
-    /// How far the geometry is at its nearest, in the query's unit; `None` where it cannot be measured.
+    /// How far the geometry is at its nearest, in the query's unit; `None` where it cannot be
+    /// measured.
     pub fn distance(&self, geometry: &Geometry) -> Option<f64> {
         match self.unit {
             Unit::Plane => planar_distance(&self.point, geometry),

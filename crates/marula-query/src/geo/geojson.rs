@@ -1,8 +1,8 @@
 //! Reading GeoJSON, and telling it from legacy pairs.
 //!
-//! The same text is read twice as strictly in a query as in a stored document: there a pair has exactly two
-//! numbers. Polygons are hostile input: a ring must be closed, must not touch or cross itself, and must lie in the
-//! first ring if it is not the first.
+//! The same text is read twice as strictly in a query as in a stored document: there a pair has
+//! exactly two numbers. Polygons are hostile input: a ring must be closed, must not touch or cross
+//! itself, and must lie in the first ring if it is not the first.
 
 use marula_bson::{Doc, Type, Value};
 use marula_error::{Result, errors};

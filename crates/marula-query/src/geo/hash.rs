@@ -1,5 +1,5 @@
-//! The keys of a point in a `2d` index: a square is cut into four, each of these into four, and so on; the key of a
-//! point names the squares that it lies in, the largest first.
+//! The keys of a point in a `2d` index: a square is cut into four, each of these into four, and so
+//! on; the key of a point names the squares that it lies in, the largest first.
 
 use s2rst::s2::Cap;
 
@@ -31,7 +31,8 @@ impl Grid {
         key(hash << (64 - 2 * self.bits))
     }
 
-    /// Where the keys are of all points that lie within the geometry; `None` where the plane knows no answer.
+    /// Where the keys are of all points that lie within the geometry; `None` where the plane knows
+    /// no answer.
     pub fn area(&self, geometry: &Geometry) -> Option<Area> {
         let shape = shape_of(geometry)?;
         Some(area_of(&squares::covering(self, &shape)))
@@ -50,8 +51,8 @@ impl Grid {
         (at as u64).min(columns - 1)
     }
 
-    /// The squares of a level, smaller than the whole and larger than the smallest, around that of their corners that is
-    /// nearest to the point.
+    /// The squares of a level, smaller than the whole and larger than the smallest, around that of
+    /// their corners that is nearest to the point.
     pub(super) fn squares_around(&self, x: f64, y: f64, level: u8) -> Vec<Square> {
         let count = 1_u64 << level;
         let nearest = |coordinate: f64| {

@@ -1,11 +1,11 @@
 //! Geometry: what stands in documents and queries as places, and how places relate.
 //!
-//! `geojson` and `legacy` read the two ways of writing a place; [`Geometry`] is what both give. `relation`
-//! says whether one geometry lies within another or touches it, `planar` and `sphere` do so in the plane and
-//! on the globe, `distance` measures. `near` is the operand of `$near`. `cells` and `hash` say which keys a
-//! place has in an index, and which keys a search must look at: an `area`, made of the cells or `squares` of a
-//! `covering`. `rings` does so for a search that goes ever farther from a point,
-//! and `sight` says how far the first step is.
+//! `geojson` and `legacy` read the two ways of writing a place; [`Geometry`] is what both give.
+//! `relation` says whether one geometry lies within another or touches it, `planar` and `sphere` do
+//! so in the plane and on the globe, `distance` measures. `near` is the operand of `$near`. `cells`
+//! and `hash` say which keys a place has in an index, and which keys a search must look at: an
+//! `area`, made of the cells or `squares` of a `covering`. `rings` does so for a search that goes
+//! ever farther from a point, and `sight` says how far the first step is.
 
 pub mod area;
 pub mod cells;

@@ -1,8 +1,9 @@
-//! The operand of `$near`, `$nearSphere` and `$geoNear` in a filter: a point, and how near and far to look.
+//! The operand of `$near`, `$nearSphere` and `$geoNear` in a filter: a point, and how near and far
+//! to look.
 //!
-//! There are two ways to write it. `{ $near: { $geometry: <point>, $maxDistance: <metres> } }` asks for distances
-//! on the globe in metres. `{ $near: [x, y], $maxDistance: <number> }` asks for distances in the plane, or, with
-//! `$nearSphere`, for angles in radians.
+//! There are two ways to write it. `{ $near: { $geometry: <point>, $maxDistance: <metres> } }` asks
+//! for distances on the globe in metres. `{ $near: [x, y], $maxDistance: <number> }` asks for
+//! distances in the plane, or, with `$nearSphere`, for angles in radians.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, Value};

@@ -56,8 +56,8 @@ impl Rectangle {
 impl Disc {
     /// Whether the point lies in it.
     ///
-    /// Beside or above its center mongod adds the radius to the lesser coordinate, which does not round as the
-    /// difference of the two does.
+    /// Beside or above its center mongod adds the radius to the lesser coordinate, which does not
+    /// round as the difference of the two does.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         let reaches = |one: f64, other: f64| one.min(other) + self.radius >= one.max(other);
         match self.center {
@@ -114,8 +114,9 @@ impl Ring {
         before.copied().zip(self.corners.iter().copied())
     }
 
-    /// Whether the point lies in it: a ray from it crosses the border an odd number of times. Corners and the
-    /// points of edges along an axis belong to it; those of other edges belong to one side.
+    /// Whether the point lies in it: a ray from it crosses the border an odd number of times.
+    /// Corners and the points of edges along an axis belong to it; those of other edges belong to
+    /// one side.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         if !self.bound.contains(x, y) {
             return false;
@@ -137,7 +138,8 @@ impl Ring {
     }
 }
 
-/// Whether some of the edge lies in the rectangle. The edge is cut off at one side of it after the other.
+/// Whether some of the edge lies in the rectangle. The edge is cut off at one side of it after the
+/// other.
 fn touches(from: (f64, f64), to: (f64, f64), rectangle: &Rectangle) -> bool {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let sides = [

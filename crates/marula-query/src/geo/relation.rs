@@ -1,7 +1,7 @@
 //! Whether one geometry lies within another, and whether two touch.
 //!
-//! In the plane only points have a place. On the globe a stored point that lies on no inside is its leaf cell, about a
-//! square centimetre.
+//! In the plane only points have a place. On the globe a stored point that lies on no inside is its
+//! leaf cell, about a square centimetre.
 
 use s2rst::s2::{Cap, Cell, CellId, Point};
 
@@ -49,7 +49,8 @@ impl Geometry {
 
     fn contains_point(&self, at: &GeoPoint) -> bool {
         let Some(at) = at.on_globe else { return false };
-        // Near a border the point counts as its cell, so that a point on an edge lies within on both sides of it.
+        // Near a border the point counts as its cell, so that a point on an edge lies within on
+        // both sides of it.
         let cell = || Cell::from_cell_id(CellId::from_point(&at));
         self.any_inside(
             |cap| cap.contains_point(at),

@@ -1,4 +1,5 @@
-//! What a search by distance looks at of an index: ring after ring around a point, and nothing twice.
+//! What a search by distance looks at of an index: ring after ring around a point, and nothing
+//! twice.
 
 use s2rst::s2::CellId;
 
@@ -35,15 +36,16 @@ impl Rings {
         Rings { seen: Seen::Plane(grid, Vec::new()), is_told: false }
     }
 
-    /// Where the keys are of places at a distance of `from` to `to` that were in no ring before. Distances are angles,
-    /// but in the plane.
+    /// Where the keys are of places at a distance of `from` to `to` that were in no ring before.
+    /// Distances are angles, but in the plane.
     pub fn next(&mut self, near: &Near, from: f64, to: f64) -> Area {
         match &mut self.seen {
             Seen::Globe(coarsest, seen) => {
                 let Some(outer) = cap_around(near, to) else { return Area::default() };
                 let annulus = Annulus::new(cap_within(near, from), outer);
                 let mut cells = without(&annulus.covering(), seen);
-                // Of a cell that was seen in part only, some of the rest may lie in none of the ring.
+                // Of a cell that was seen in part only, some of the rest may lie in none of the
+                // ring.
                 cells.retain(|cell| annulus.meets(cell));
                 note(&cells, seen);
                 cells::area_of(&cells, *coarsest)
@@ -70,9 +72,10 @@ impl Rings {
     }
 }
 
-/// How far the degrees of longitude and latitude reach together of what lies within an angle of a point, as mongod
-/// measures it: near a pole, where they reach all around, it takes those at a latitude of 89 degrees. It has a circle of
-/// this radius covered, which is several times what is needed: a rectangle does as well.
+/// How far the degrees of longitude and latitude reach together of what lies within an angle of a
+/// point, as mongod measures it: near a pole, where they reach all around, it takes those at a
+/// latitude of 89 degrees. It has a circle of this radius covered, which is several times what is
+/// needed: a rectangle does as well.
 fn reach(latitude: f64, angle: f64) -> f64 {
     let (south, north) = ((latitude - angle).max(-89.0), (latitude + angle).min(89.0));
     angle + angle / south.to_radians().cos().min(north.to_radians().cos())

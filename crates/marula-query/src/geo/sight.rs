@@ -1,4 +1,5 @@
-//! What lies around a point, by cells of one size: the few around the corner that is nearest to the point.
+//! What lies around a point, by cells of one size: the few around the corner that is nearest to the
+//! point.
 
 use s2rst::s2::metric::{AVG_EDGE, MIN_WIDTH};
 use s2rst::s2::{CellId, Level};
@@ -44,7 +45,8 @@ impl Sight {
         level.unwrap_or(self.level_max())
     }
 
-    /// Where the keys are of what lies in the cells of a level around the point that is searched from.
+    /// Where the keys are of what lies in the cells of a level around the point that is searched
+    /// from.
     pub fn around(&self, near: &Near, level: u8) -> Area {
         match self {
             Sight::Globe => {
@@ -58,7 +60,8 @@ impl Sight {
         }
     }
 
-    /// How wide cells of a level are: in metres, but in the unit of the coordinates for a search in the plane.
+    /// How wide cells of a level are: in metres, but in the unit of the coordinates for a search in
+    /// the plane.
     pub fn width(&self, near: &Near, level: u8) -> f64 {
         match self {
             Sight::Globe => AVG_EDGE.value(Level::new(level)) * EARTH_RADIUS_METERS,

@@ -1,8 +1,9 @@
 //! Lines and polygons on the globe.
 //!
-//! The sphere is S2's: edges are the shortest way between their ends, and of a point on a border it is decided the
-//! same way every time whether it is inside. A polygon is a shell with holes; which relations hold follows from
-//! those of the rings, whose edges are indexed, so that big polygons do not cost the product of their sizes.
+//! The sphere is S2's: edges are the shortest way between their ends, and of a point on a border it
+//! is decided the same way every time whether it is inside. A polygon is a shell with holes; which
+//! relations hold follows from those of the rings, whose edges are indexed, so that big polygons do
+//! not cost the product of their sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -127,8 +128,8 @@ impl Polygon {
         for (at, ring) in self.rings().enumerate() {
             for edge in 0..ring.num_vertices() {
                 let ends = [bits(ring.vertex(edge)), bits(ring.vertex(edge + 1))];
-                // A hole winds like the shell here, so that an edge that they share has one direction in both; one
-                // that two holes share has both directions.
+                // A hole winds like the shell here, so that an edge that they share has one
+                // direction in both; one that two holes share has both directions.
                 let reversed = edges.get(&[ends[1], ends[0]]).copied();
                 if let Some((other, other_edge)) = edges.insert(ends, (at, edge)).or(reversed) {
                     return Some(format!(
@@ -184,7 +185,8 @@ impl Polygon {
         holds(&self.shell, point) && !self.holes.iter().any(|hole| holds(hole, point))
     }
 
-    /// Whether the whole line lies in it: no part is outside, and it does not leave and come back at a vertex.
+    /// Whether the whole line lies in it: no part is outside, and it does not leave and come back
+    /// at a vertex.
     pub(super) fn contains_line(&self, line: &Line) -> bool {
         let last = line.polyline.num_vertices().saturating_sub(2);
         let mut is_inside = self.contains(&line.polyline.vertex(0));
@@ -235,7 +237,8 @@ impl Polygon {
         meets(&self.shell, &ring) && !self.holes.iter().any(|hole| encloses(hole, &ring))
     }
 
-    /// Whether the polygon may touch the cell; the index of the edges tells it, a little generously.
+    /// Whether the polygon may touch the cell; the index of the edges tells it, a little
+    /// generously.
     pub(super) fn may_touch(&self, cell: &Cell) -> bool {
         ShapeIndexRegion::new(self.shell.shape_index()).intersects_cell(cell)
     }
@@ -291,7 +294,8 @@ struct Passes {
     between: usize,
 }
 
-/// Whether the point lies in the ring. Its bound is not asked, in whose rounding a point on an edge may get lost.
+/// Whether the point lies in the ring. Its bound is not asked, in whose rounding a point on an edge
+/// may get lost.
 fn holds(ring: &Loop, point: &Point) -> bool {
     if ring.num_vertices() <= VERTICES_TRIED {
         return ring.brute_force_contains_point(*point);
@@ -326,7 +330,8 @@ fn is_path_in_cap(edges: impl Iterator<Item = (Point, Point)>, cap: &Cap) -> boo
         if !cap.contains_point(&a) || !cap.contains_point(&b) {
             return false;
         }
-        // A cap of more than half of the globe may hold both ends of an edge and not what is between.
+        // A cap of more than half of the globe may hold both ends of an edge and not what is
+        // between.
         let nearest = s2rst::s2::edge_distances::project(outside.center(), a, b);
         outside.is_empty() || !outside.interior_contains_point(nearest)
     })

@@ -1,7 +1,8 @@
 //! Squares of the plane, as a `2d` index names them, and how they cover what a search looks for.
 //!
-//! The plane that an index holds is the largest square. Each is cut into four, and the hash of a square is the bits that
-//! lead to it, from the highest bit of a number on; the hashes of the squares in it are those that begin alike.
+//! The plane that an index holds is the largest square. Each is cut into four, and the hash of a
+//! square is the bits that lead to it, from the highest bit of a number on; the hashes of the
+//! squares in it are those that begin alike.
 
 use s2rst::s2::Cap;
 
@@ -87,11 +88,13 @@ pub(super) enum Shape<'a> {
     Rectangle(&'a Rectangle),
     Disc(&'a Disc),
     Ring(&'a Ring),
-    /// What is farther from a point than the first circle around it, and no farther than the second.
+    /// What is farther from a point than the first circle around it, and no farther than the
+    /// second.
     Annulus(Disc, Disc),
     /// What lies in the circle or somewhere within the rectangles, of longitudes and latitudes.
     Reach(Disc, Vec<Rectangle>),
-    /// What lies somewhere within the rectangles, of longitudes and latitudes, and not within the cap.
+    /// What lies somewhere within the rectangles, of longitudes and latitudes, and not within the
+    /// cap.
     Within(Vec<Rectangle>, Option<Cap>),
 }
 
@@ -141,8 +144,8 @@ impl Sought<'_> {
         Rectangle { min: (at(x), at(y)), max: (at(x + 1), at(y + 1)) }
     }
 
-    /// Whether points of a bound may be hashed into the square. The rectangle does not tell of those that are so close to
-    /// a side of it that rounding takes them to the other.
+    /// Whether points of a bound may be hashed into the square. The rectangle does not tell of
+    /// those that are so close to a side of it that rounding takes them to the other.
     fn is_hashed_into(&self, columns: &[(u64, u64); 2], square: &Square) -> bool {
         let size = self.grid.bits - u32::from(square.level);
         let (x, y) = square.place();
@@ -179,15 +182,15 @@ impl Region<Square> for Sought<'_> {
     }
 }
 
-/// Whether a rectangle of longitudes and latitudes lies in the cap. The farthest points of it from any place are among
-/// its corners, unless the cap is more than half of the globe.
+/// Whether a rectangle of longitudes and latitudes lies in the cap. The farthest points of it from
+/// any place are among its corners, unless the cap is more than half of the globe.
 fn is_in_cap(rectangle: &Rectangle, cap: &Cap) -> bool {
     let is_in = |(x, y)| is_on_globe(x, y) && cap.contains_point(to_globe(x, y));
     cap.height() <= 1.0 && rectangle.corners().into_iter().all(is_in)
 }
 
-/// The columns and the rows, each from the first to the last, of the points in a rectangle; of a rectangle that lies
-/// outside of the plane that the grid cuts, none.
+/// The columns and the rows, each from the first to the last, of the points in a rectangle; of a
+/// rectangle that lies outside of the plane that the grid cuts, none.
 fn columns_of(grid: &Grid, bound: &Rectangle) -> [(u64, u64); 2] {
     let span = |low: f64, high: f64| {
         let is_outside = high < grid.min || low > grid.max;

@@ -1,8 +1,9 @@
 //! Geometry in filters against mongod's answers.
 //!
-//! `tests/recorded.jsonl` was recorded from mongod 6.0.27, with generated places all over the globe, in a city,
-//! near the origin of the plane, and at whole degrees, where points lie on borders. Its first line holds the documents; each other line a filter and either the
-//! `_id`s found or the error.
+//! `tests/recorded.jsonl` was recorded from mongod 6.0.27, with generated places all over the
+//! globe, in a city, near the origin of the plane, and at whole degrees, where points lie on
+//! borders. Its first line holds the documents; each other line a filter and either the `_id`s
+//! found or the error.
 
 use marula_bson::{Doc, Value, ext_json};
 

@@ -19,13 +19,15 @@ use crate::meter;
 /// How much memory the code of one thread may use.
 pub(super) const HEAP_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// How much of the thread's stack code may use; threads have 2 MiB, of which the query needs its part.
+/// How much of the thread's stack code may use; threads have 2 MiB, of which the query needs its
+/// part.
 const STACK_BYTES_MAX: usize = 512 * 1024;
 
 /// How many functions a realm remembers: an operation has a handful.
 const FUNCTIONS_MAX: usize = 64;
 
-/// What of the language there is. No modules; no proxies, whose lengths the prelude could not bound.
+/// What of the language there is. No modules; no proxies, whose lengths the prelude could not
+/// bound.
 type Intrinsics = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -110,7 +112,8 @@ struct Realm {
     context: Context,
 }
 
-/// Runs `work` in the realm of the operation that `interrupt` belongs to, with these globals beside its own.
+/// Runs `work` in the realm of the operation that `interrupt` belongs to, with these globals beside
+/// its own.
 pub(super) fn enter<R>(
     interrupt: Option<&Interrupt>,
     globals: Globals,
@@ -302,15 +305,16 @@ impl<'c, 'js> Call<'c, 'js> {
             .collect::<rquickjs::Result<Vec<_>>>()
             .map_err(|error| failure::of(self, error))?;
         let result = self.apply(&function, args.clone())?;
-        // An argument that comes back as it was is the document as it was, integers in arrays included.
+        // An argument that comes back as it was is the document as it was, integers in arrays
+        // included.
         if let Some(place) = args.iter().position(|arg| arg.is_object() && *arg == result) {
             return from_js::returned(self, &result, originals[place]);
         }
         from_js::value(self, &result)
     }
 
-    /// Makes each field of a document a global variable, as far as it can be one: code that does not compile is not
-    /// missed before it is called.
+    /// Makes each field of a document a global variable, as far as it can be one: code that does
+    /// not compile is not missed before it is called.
     fn share(&self, stored: Doc<'_>) {
         for element in stored {
             if let Ok(value) = to_js::value(self, element.value.get(), to_js::Integers::Note) {

@@ -1,7 +1,8 @@
 //! From exceptions to errors.
 //!
-//! An `Error` object is `Name: message :` and the stack, a line per call, with code JSInterpreterFailure;
-//! one that the prelude raised brings its own code. Anything else that is thrown is an uncaught exception.
+//! An `Error` object is `Name: message :` and the stack, a line per call, with code
+//! JSInterpreterFailure; one that the prelude raised brings its own code. Anything else that is
+//! thrown is an uncaught exception.
 
 use marula_error::{Error, errors};
 use rquickjs::{Object, Value as JsValue};

@@ -1,9 +1,10 @@
 //! The memory of an engine: the process's, counted as work.
 //!
-//! The engine asks whether it must end at every ten-thousandth loop and call. A loop of long ones (a product of numbers
-//! with a million digits, a string that is cut again and again) is at work for minutes until then, but makes something
-//! each time: so the operation is asked here too. To one that must end no memory is given, which the engine takes for
-//! a full heap, and tells the code so by an exception.
+//! The engine asks whether it must end at every ten-thousandth loop and call. A loop of long ones
+//! (a product of numbers with a million digits, a string that is cut again and again) is at work
+//! for minutes until then, but makes something each time: so the operation is asked here too. To
+//! one that must end no memory is given, which the engine takes for a full heap, and tells the code
+//! so by an exception.
 
 #![allow(unsafe_code)]
 

@@ -1,15 +1,16 @@
 //! JavaScript: `$where`, `$function`, `$accumulator`, `mapReduce`.
 //!
-//! Code runs in QuickJS, in a sandbox: no input or output, no modules, a bound on memory and on stack,
-//! and an end when the operation's [`Interrupt`] says so. Each thread keeps one engine; within it every
-//! operation gets a realm (its global objects) of its own, so that nothing one client leaves behind is
-//! seen by another. A realm remembers the functions it compiled.
+//! Code runs in QuickJS, in a sandbox: no input or output, no modules, a bound on memory and on
+//! stack, and an end when the operation's [`Interrupt`] says so. Each thread keeps one engine;
+//! within it every operation gets a realm (its global objects) of its own, so that nothing one
+//! client leaves behind is seen by another. A realm remembers the functions it compiled.
 //!
 //! `engine` holds the realm and calls functions, `source` tells the forms of source text apart,
 //! `to_js` and `from_js` carry values over, `failure` turns exceptions into errors, `native` lends
 //! functions to `prelude.js`, which defines MongoDB's types and global functions.
 //!
-//! Source: manual "$where", "$function", "$accumulator"; behaviour and messages recorded from mongod 6.0.
+//! Source: manual "$where", "$function", "$accumulator"; behaviour and messages recorded from
+//! mongod 6.0.
 
 mod engine;
 mod failure;
@@ -82,7 +83,8 @@ pub(crate) fn declare(scope: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<(
     engine::enter(interrupt, Globals::Own, |call| call.declare(scope))
 }
 
-/// Calls the function of `source` with each document as `this`; `take` is shown each key and value that it emits.
+/// Calls the function of `source` with each document as `this`; `take` is shown each key and value
+/// that it emits.
 pub(crate) fn emit<'a>(
     source: &str,
     documents: impl Iterator<Item = Doc<'a>>,
@@ -92,8 +94,8 @@ pub(crate) fn emit<'a>(
     engine::enter(interrupt, Globals::Stored, |call| call.emit(source, documents, take))
 }
 
-/// Calls the function of `source` once for each list of arguments, each time with the result of the call
-/// before as the first argument; answers the last result.
+/// Calls the function of `source` once for each list of arguments, each time with the result of the
+/// call before as the first argument; answers the last result.
 pub(crate) fn fold<'a>(
     source: &str,
     state: Value<'_>,

@@ -1,8 +1,9 @@
 //! The forms of source text: a function, an expression, statements.
 //!
-//! Text that starts with `function` is a function. Of anything else the last statement, where it is an
-//! expression, is what the function answers: `a = 1; a == this.x` answers a comparison. The engine has
-//! no syntax tree to ask, so the place where the last expression may start is guessed and tried.
+//! Text that starts with `function` is a function. Of anything else the last statement, where it is
+//! an expression, is what the function answers: `a = 1; a == this.x` answers a comparison. The
+//! engine has no syntax tree to ask, so the place where the last expression may start is guessed
+//! and tried.
 
 use marula_error::{Result, errors};
 use rquickjs::Value as JsValue;
@@ -81,14 +82,15 @@ fn is_anonymous(source: &str) -> bool {
 /// Where the last statement may start, the likeliest first.
 ///
 /// A statement starts after a semicolon, a closing brace or the end of a line, outside of brackets,
-/// strings and comments. A word, a number, a quote or an opening bracket can start an expression; after a
-/// brace or on a new line a bracket continues the statement before.
+/// strings and comments. A word, a number, a quote or an opening bracket can start an expression;
+/// after a brace or on a new line a bracket continues the statement before.
 fn starts(source: &str) -> Vec<usize> {
     let bytes = source.as_bytes();
     let mut found = vec![0];
     let mut depth = 0_usize;
     let mut at = 0;
-    // What a statement may have ended with, and the end of the text before here that is no white space.
+    // What a statement may have ended with, and the end of the text before here that is no white
+    // space.
     let mut boundary: Option<u8> = None;
     let mut solid_end = 0;
     let mut line_ended = false;

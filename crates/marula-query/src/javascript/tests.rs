@@ -1,4 +1,5 @@
-//! What code answers and which errors it raises, recorded from mongod 6.0 where nothing else is said.
+//! What code answers and which errors it raises, recorded from mongod 6.0 where nothing else is
+//! said.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

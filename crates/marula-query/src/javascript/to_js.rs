@@ -1,7 +1,8 @@
 //! From BSON to JavaScript.
 //!
-//! int32 and double become numbers, every other type an object of its own. A document is a plain object;
-//! where it may come back, it notes which of its fields were int32, since mongod keeps their type.
+//! int32 and double become numbers, every other type an object of its own. A document is a plain
+//! object; where it may come back, it notes which of its fields were int32, since mongod keeps
+//! their type.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Type, Value, hex};

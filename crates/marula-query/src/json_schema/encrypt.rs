@@ -1,7 +1,7 @@
 //! `encrypt` and `encryptMetadata`: fields that a driver encrypts before it sends them.
 //!
-//! The server sees binary data of subtype 6 and can tell from its first bytes how it was encrypted and what
-//! type the value had:
+//! The server sees binary data of subtype 6 and can tell from its first bytes how it was encrypted
+//! and what type the value had:
 //!
 //! ```text
 //! field     bytes  content

@@ -10,12 +10,14 @@ use crate::expression::number::decimal_remainder;
 use crate::filter::compares;
 use crate::meter;
 
-/// So many bytes of a value are looked at, at most, for the price of an element: a rule may sort or hash them.
+/// So many bytes of a value are looked at, at most, for the price of an element: a rule may sort or
+/// hash them.
 const LOOKED_AT: usize = 16;
 
 impl Schema {
-    /// The index in an array that the positional `$` stands for where a document satisfies the schema: of the
-    /// properties that it requires, the last by name that is an array, of which the first element is found.
+    /// The index in an array that the positional `$` stands for where a document satisfies the
+    /// schema: of the properties that it requires, the last by name that is an array, of which the
+    /// first element is found.
     pub(super) fn position(&self, doc: Doc<'_>) -> Option<usize> {
         let Schema::Rules(rules) = self else { return None };
         let required = rules.iter().filter_map(|rule| match rule {
@@ -72,7 +74,8 @@ impl Schema {
 impl Rule {
     /// Whether the rule holds for the value; rules of one type hold for values of the others.
     ///
-    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here nothing holds then.
+    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here
+    /// nothing holds then.
     pub(crate) fn holds(&self, value: RawValue<'_>) -> bool {
         if meter::spend(meter::CALL + value.bytes().len() / LOOKED_AT).is_err() {
             return false;
@@ -150,7 +153,8 @@ impl Property {
             let value = self.path.first_field(object);
             return value.filter(|value| !self.schema.matches(*value));
         }
-        // Where an array on the way spreads the path, one value that satisfies the schema is enough.
+        // Where an array on the way spreads the path, one value that satisfies the schema is
+        // enough.
         let mut failing = None;
         let found = self.path.walk(object, |leaf| match leaf.value {
             Some(value) if self.schema.matches(value) => ControlFlow::Break(()),

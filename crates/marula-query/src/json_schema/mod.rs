@@ -1,12 +1,12 @@
 //! `$jsonSchema`: documents described by JSON Schema, draft 4, with MongoDB's `bsonType`.
 //!
-//! A [`Schema`] is a list of [`Rule`]s, in the order in which a failed validation reports them. A rule speaks
-//! of values of one type and holds for all others. A schema stands either at the *root*, where it speaks of a
-//! whole document, or under a name, an item or a pattern; at the root, rules on numbers, strings and arrays
-//! say nothing and are dropped.
+//! A [`Schema`] is a list of [`Rule`]s, in the order in which a failed validation reports them. A
+//! rule speaks of values of one type and holds for all others. A schema stands either at the
+//! *root*, where it speaks of a whole document, or under a name, an item or a pattern; at the root,
+//! rules on numbers, strings and arrays say nothing and are dropped.
 //!
-//! `parse` reads keywords, `matching` tries rules on a value's bytes, `unordered` is the equality that does not
-//! see the order of fields, `encrypt` is the keyword of that name.
+//! `parse` reads keywords, `matching` tries rules on a value's bytes, `unordered` is the equality
+//! that does not see the order of fields, `encrypt` is the keyword of that name.
 
 mod encrypt;
 pub(crate) mod matching;
@@ -61,8 +61,8 @@ pub(crate) enum Rule {
     Pattern {
         /// The pattern.
         regex: Regex,
-        /// Whether it is tried on regular expressions too, as it is where the schema names no type but
-        /// `string`; they fail by their type then, and by the pattern beside it.
+        /// Whether it is tried on regular expressions too, as it is where the schema names no type
+        /// but `string`; they fail by their type then, and by the pattern beside it.
         is_strict: bool,
     },
     /// `maxLength`, of strings, in code points.
@@ -119,8 +119,8 @@ pub(crate) enum Rule {
     },
 }
 
-/// What stands for a value that is not there: of a type that no keyword speaks of, with bytes that no value
-/// of that type has.
+/// What stands for a value that is not there: of a type that no keyword speaks of, with bytes that
+/// no value of that type has.
 pub(crate) const MISSING: RawValue<'static> = RawValue::new(Type::Undefined, b"missing");
 
 /// A property and its schema.

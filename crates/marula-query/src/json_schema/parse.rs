@@ -1,7 +1,8 @@
 //! Reading schemas.
 //!
-//! A schema's keywords are rows of [`KEYWORDS`], each with the function that reads its operand into rules. The
-//! table is in the order in which rules are tried and reported, which is not that of the text.
+//! A schema's keywords are rows of [`KEYWORDS`], each with the function that reads its operand into
+//! rules. The table is in the order in which rules are tried and reported, which is not that of the
+//! text.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -97,10 +98,12 @@ errors! {
     dependency_twice(name: &BStr, property: &BStr) = FailedToParse, "array '{name}' in $jsonSchema keyword 'dependencies' contains duplicate element: {property}";
 }
 
-/// A keyword, and what reads it. Those that another keyword's function reads have none of their own.
+/// A keyword, and what reads it. Those that another keyword's function reads have none of their
+/// own.
 struct Keyword {
     name: &'static str,
-    /// The types of which the keyword speaks: where the schema names other types only, it says nothing.
+    /// The types of which the keyword speaks: where the schema names other types only, it says
+    /// nothing.
     of: Subject,
     read: Option<Read>,
 }

@@ -1,7 +1,8 @@
 //! Applying a projection to a document's bytes.
 //!
-//! The walk goes through the document's fields once. Runs of fields that are shown as they are, are copied at
-//! once. Fields that are computed follow in the order of the projection, unless there was a field to replace.
+//! The walk goes through the document's fields once. Runs of fields that are shown as they are, are
+//! copied at once. Fields that are computed follow in the order of the projection, unless there was
+//! a field to replace.
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, Element, RawValue, Type, Value};
 use marula_error::{Result, errors};
@@ -36,7 +37,8 @@ pub(super) fn apply(
     let place = Place { positional: projection.positional.as_deref(), slices: true };
     let root = &projection.root;
     walk.document(root, doc, place, &mut DocWriter::new(out)).map_err(|error| {
-        // Of several failures the first of the projection is told, wherever the document has its fields.
+        // Of several failures the first of the projection is told, wherever the document has its
+        // fields.
         walk.first_failure(root, Value::Document(doc)).err().unwrap_or(error)
     })
 }

@@ -137,8 +137,8 @@ pub(super) fn parse(
 
 impl Parser<'_> {
     fn finish(mut self) -> Result<Parsed> {
-        // What neither includes nor excludes leaves the choice to `_id`. Computed fields alone are all that
-        // is shown, but for `$meta` in a find, which comes on top.
+        // What neither includes nor excludes leaves the choice to `_id`. Computed fields alone are
+        // all that is shown, but for `$meta` in a find, which comes on top.
         let undecided = match self.policy {
             _ if self.id == Some(true) => Kind::Inclusion,
             Policy::Find if self.has_elem_match && !self.has_slice => Kind::Inclusion,
@@ -327,7 +327,8 @@ impl Parser<'_> {
         self.add(at, Child::Computed(computed))
     }
 
-    /// The node for the fields of an object of the projection, which was made when the object was met.
+    /// The node for the fields of an object of the projection, which was made when the object was
+    /// met.
     fn node(&mut self, prefix: &[Box<[u8]>]) -> Result<&mut Node> {
         let whole = At { prefix: &[], parts: prefix };
         self.root.below(prefix).map_err(|collision| whole.collides(&collision))

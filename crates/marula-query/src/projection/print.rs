@@ -1,4 +1,5 @@
-//! A `$project` as `explain` shows it: what is chosen before what is computed, and what becomes of `_id`.
+//! A `$project` as `explain` shows it: what is chosen before what is computed, and what becomes of
+//! `_id`.
 
 use marula_bson::{DocBuf, DocWriter};
 

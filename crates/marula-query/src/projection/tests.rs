@@ -1,9 +1,9 @@
 //! Projections, replayed as a real server answered them.
 //!
-//! `tests/recorded.bson` holds documents one after another, recorded from mongod 6.0.27 over generated documents and
-//! projections: `d` the document, `q` the query, `p` the projection, `g` whether it was a `$project` stage;
-//! and the answer: `r` the document shown, or `e` with the error's code and message, without what a command puts
-//! before it.
+//! `tests/recorded.bson` holds documents one after another, recorded from mongod 6.0.27 over
+//! generated documents and projections: `d` the document, `q` the query, `p` the projection, `g`
+//! whether it was a `$project` stage; and the answer: `r` the document shown, or `e` with the
+//! error's code and message, without what a command puts before it.
 
 use marula_bson::{Doc, Value, doc};
 

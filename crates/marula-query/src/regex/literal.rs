@@ -5,7 +5,8 @@
 pub(super) enum Shape {
     /// The pattern is only text: it is found anywhere.
     Contains(Box<[u8]>),
-    /// The pattern is anchored at the start and begins with text; `exact` when nothing but `.*` follows.
+    /// The pattern is anchored at the start and begins with text; `exact` when nothing but `.*`
+    /// follows.
     StartsWith { text: Box<[u8]>, exact: bool },
     /// Anything else.
     Other,
@@ -41,7 +42,8 @@ pub(super) fn shape(pattern: &[u8], options: &[u8]) -> Shape {
 fn plain_text(pattern: &[u8]) -> (Box<[u8]>, &[u8]) {
     let mut text = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
-    // Where the last character began, in text and pattern: a quantifier behind it takes it away again.
+    // Where the last character began, in text and pattern: a quantifier behind it takes it away
+    // again.
     let (mut text_before, mut rest_before) = (0, rest);
     loop {
         match rest {

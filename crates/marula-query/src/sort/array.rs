@@ -1,7 +1,7 @@
 //! The sort key of a document whose arrays give it several: the least of them.
 //!
-//! All parts whose paths meet an array must meet the same one; an element of it gives each of them its value,
-//! so the values of one key belong together.
+//! All parts whose paths meet an array must meet the same one; an element of it gives each of them
+//! its value, so the values of one key belong together.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::key_string::encode_part;
@@ -28,7 +28,8 @@ enum Slot<'a> {
     Found(Value<'a>),
     /// It is in this document, from this part of the path on.
     InDoc(Doc<'a>, usize),
-    /// It is in this array; from this part of the path on, or its elements if there is no such part.
+    /// It is in this array; from this part of the path on, or its elements if there is no such
+    /// part.
     InArray(Doc<'a>, usize),
 }
 
@@ -155,8 +156,8 @@ fn parts_count(part: &SortPart) -> usize {
     }
 }
 
-/// Where a path goes on that names an index of the array, and the array that it chooses, if it is one; `None` if it
-/// names none, or there is no such element.
+/// Where a path goes on that names an index of the array, and the array that it chooses, if it is
+/// one; `None` if it names none, or there is no such element.
 fn chosen_by<'a>(
     array: Doc<'a>,
     path: &FieldPath,

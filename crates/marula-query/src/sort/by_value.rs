@@ -1,7 +1,8 @@
-//! The sort key by which `$top` and its like keep documents: each path is read as an expression reads it.
+//! The sort key by which `$top` and its like keep documents: each path is read as an expression
+//! reads it.
 //!
-//! So a number in a path names a field alone, and an array inside an array is one value. Of the array that a path
-//! gives the least element counts, and only one path may give one.
+//! So a number in a path names a field alone, and an array inside an array is one value. Of the
+//! array that a path gives the least element counts, and only one path may give one.
 
 use marula_bson::key_string::encode_part;
 use marula_bson::{Doc, Value};
@@ -22,7 +23,8 @@ pub(crate) struct ValuePattern {
 }
 
 impl ValuePattern {
-    /// As [`SortPattern::parse`]; the paths are not looked at before [`check`](ValuePattern::check).
+    /// As [`SortPattern::parse`]; the paths are not looked at before
+    /// [`check`](ValuePattern::check).
     pub(crate) fn parse(doc: Doc<'_>, context: &Context) -> Result<ValuePattern> {
         let pattern = SortPattern::parse(doc, context)?;
         let path = |part: &SortPart| match part {
@@ -33,8 +35,8 @@ impl ValuePattern {
         Ok(ValuePattern { pattern, paths })
     }
 
-    /// Checks that each path can be read as an expression reads it: behind a dollar sign, with which `$id` at its front is
-    /// a variable.
+    /// Checks that each path can be read as an expression reads it: behind a dollar sign, with
+    /// which `$id` at its front is a variable.
     pub(crate) fn check(&self, scope: &Scope<'_>) -> Result<()> {
         for path in self.paths.iter().filter(|path| !path.is_empty()) {
             let text = path.text();

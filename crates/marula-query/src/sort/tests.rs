@@ -130,7 +130,8 @@ fn wrong_patterns_are_refused_in_the_words_of_mongod() {
     assert!(parse(&doc! { "a": 1.5, "b": -1.5, "c": { "$meta": "randVal" } }).is_ok());
 }
 
-/// Recorded from mongod 6.0: elements that paths choose by number are arrays that they meet, also where they end.
+/// Recorded from mongod 6.0: elements that paths choose by number are arrays that they meet, also
+/// where they end.
 #[test]
 fn parts_that_meet_two_arrays_are_refused() {
     let docs = [doc! { "b": [[1], 1, [2]] }, doc! { "b": [[], { "a": 1 }, []] }];

@@ -1,8 +1,9 @@
-//! Sorts and groups that outgrow memory: what does not fit goes to a temporary file and comes back in order.
+//! Sorts and groups that outgrow memory: what does not fit goes to a temporary file and comes back
+//! in order.
 //!
-//! The files are the caller's: a [`Disk`] makes them, so that this crate knows no folders. Nothing in them outlives
-//! its operation. `stream` writes records in checked blocks, `sort` merges sorted runs of them, `rows` is a
-//! sort under way or done; `$group` parts its
+//! The files are the caller's: a [`Disk`] makes them, so that this crate knows no folders. Nothing
+//! in them outlives its operation. `stream` writes records in checked blocks, `sort` merges sorted
+//! runs of them, `rows` is a sort under way or done; `$group` parts its
 //! input by hash (see `stage/group`).
 
 pub mod memory;
@@ -18,7 +19,8 @@ use marula_error::Result;
 pub use rows::{Front, Rows};
 pub use sort::{ExternalSort, Sorted};
 
-/// How much memory a sort, a `$group` and the like may use unless a server parameter says otherwise.
+/// How much memory a sort, a `$group` and the like may use unless a server parameter says
+/// otherwise.
 pub const BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// Where temporary files come from.

@@ -17,7 +17,8 @@ pub enum Rows<S = Sorted> {
 }
 
 impl<S> Rows<S> {
-    /// Puts in order what has come, unless that was done before; `open` makes of it what gives the rows.
+    /// Puts in order what has come, unless that was done before; `open` makes of it what gives the
+    /// rows.
     pub fn settle(&mut self, open: impl FnOnce(Sorted) -> Result<S>) -> Result<()> {
         if matches!(self, Rows::Coming(_))
             && let Rows::Coming(sort) = mem::replace(self, Rows::Failed)

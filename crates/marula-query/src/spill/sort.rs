@@ -1,7 +1,9 @@
-//! Sorting any number of rows by the bytes of their keys; equal keys stay in the order in which they came.
+//! Sorting any number of rows by the bytes of their keys; equal keys stay in the order in which
+//! they came.
 //!
-//! Rows gather in memory. When that is full they are written to the disk as a sorted run, and at the end the runs are
-//! merged. Where only the first so many are wanted, no more than these are kept.
+//! Rows gather in memory. When that is full they are written to the disk as a sorted run, and at
+//! the end the runs are merged. Where only the first so many are wanted, no more than these are
+//! kept.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,7 +16,8 @@ use super::stream::{Reader, SpillFile, Stream, Writer, damaged};
 use crate::context::Context;
 use crate::meter;
 
-/// So many runs are merged at once. More are first merged into fewer, so that their buffers do not fill the memory.
+/// So many runs are merged at once. More are first merged into fewer, so that their buffers do not
+/// fill the memory.
 const FAN_IN: usize = 64;
 /// So many sorted rows are brought from memory at once: sorted, they lie anywhere.
 const TOUCHED: usize = 32;
@@ -111,8 +114,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Reads a byte at both ends of the next rows, so that they come from memory side by side and not one after another
-    /// when they are given.
+    /// Reads a byte at both ends of the next rows, so that they come from memory side by side and
+    /// not one after another when they are given.
     fn touch(&self, from: usize) {
         let mut sum = 0_u8;
         for slot in self.slots.iter().skip(from).take(TOUCHED) {
@@ -243,7 +246,8 @@ impl ExternalSort {
         }
     }
 
-    /// The greatest [head](marula_bson::key_string::part_head) that the key of a row may have which is given in the end.
+    /// The greatest [head](marula_bson::key_string::part_head) that the key of a row may have which
+    /// is given in the end.
     #[inline]
     pub fn greatest_head(&self) -> u64 {
         self.greatest_head
@@ -363,7 +367,8 @@ fn row(record: &[u8]) -> Result<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(damaged)
 }
 
-/// Merges runs into fewer until all can be read at once. A row behind the first `wanted` of a merge is never asked for.
+/// Merges runs into fewer until all can be read at once. A row behind the first `wanted` of a merge
+/// is never asked for.
 fn reduce(mut spilled: Spilled, disk: &Arc<dyn Disk>, wanted: usize) -> Result<Merge> {
     while spilled.runs.len() > FAN_IN {
         let mut fewer = Spilled { file: SpillFile::create(disk)?, runs: Vec::new() };

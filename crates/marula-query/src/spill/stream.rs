@@ -1,5 +1,6 @@
-//! Streams of records in a temporary file. Several streams share one file: each is a list of blocks, whose places and
-//! checksums stay in memory, so that whatever comes back wrong from the disk is noticed.
+//! Streams of records in a temporary file. Several streams share one file: each is a list of
+//! blocks, whose places and checksums stay in memory, so that whatever comes back wrong from the
+//! disk is noticed.
 //!
 //! ```text
 //! block   records, one after another; about 64 KB, more where one record is larger

@@ -157,7 +157,8 @@ struct Bucketing {
     context: Arc<Context>,
     /// How many documents there are.
     count: usize,
-    /// Documents with their values: `{ v: <value>, d: <document> }`, by the values; without `v` where that is missing.
+    /// Documents with their values: `{ v: <value>, d: <document> }`, by the values; without `v`
+    /// where that is missing.
     rows: Rows<Front>,
     /// How many buckets there are so far.
     filled: usize,

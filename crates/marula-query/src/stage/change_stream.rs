@@ -1,4 +1,5 @@
-//! `$changeStream`: its arguments are read and checked; there is no log of changes that it could follow.
+//! `$changeStream`: its arguments are read and checked; there is no log of changes that it could
+//! follow.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Type, Value};

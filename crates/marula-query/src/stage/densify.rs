@@ -1,8 +1,8 @@
 //! `$densify`: documents for the values of a field that are missing between others, at equal steps.
 //!
-//! The input is sorted by the field, within its partitions unless the bounds are those of all documents. A
-//! [`Densifying`] source then knows for each partition the next value on its grid, and makes a document for each such
-//! value that lies before the next document's.
+//! The input is sorted by the field, within its partitions unless the bounds are those of all
+//! documents. A [`Densifying`] source then knows for each partition the next value on its grid, and
+//! makes a document for each such value that lies before the next document's.
 
 use std::mem;
 use std::sync::Arc;
@@ -158,8 +158,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Why a path of `partitionByFields` cannot be read. mongod makes an expression of each when it has a value of the field:
-/// there a part of a reference to another document is an operator, or at the front a variable.
+/// Why a path of `partitionByFields` cannot be read. mongod makes an expression of each when it has
+/// a value of the field: there a part of a reference to another document is an operator, or at the
+/// front a variable.
 fn unreadable(path: &Path, parser: &Parser<'_>) -> Option<Error> {
     let at = path.parts().iter().position(|part| part.starts_with(b"$"))?;
     let text = path.text();
@@ -297,8 +298,8 @@ impl Densify {
         }
     }
 
-    /// The first value that is made before a document: as in mongod a step back from where the grid starts and a step
-    /// on, which rounding and the lengths of months show.
+    /// The first value that is made before a document: as in mongod a step back from where the grid
+    /// starts and a step on, which rounding and the lengths of months show.
     fn begin(&self, start: Value<'_>) -> Option<ValueBuf> {
         let before = match (start, self.unit) {
             (Value::DateTime(ms), Some(unit)) => {
@@ -313,8 +314,8 @@ impl Densify {
         self.next(before?.get())
     }
 
-    /// Whether a document of this value may be the last that explicit bounds ask about. Where there are partitions, none is
-    /// the last.
+    /// Whether a document of this value may be the last that explicit bounds ask about. Where there
+    /// are partitions, none is the last.
     fn is_at_end(&self, value: Value<'_>) -> bool {
         let Bounds::Explicit(_, upper) = &self.bounds else { return false };
         let is_above = order::compare(value, upper.get(), None);
@@ -459,7 +460,8 @@ enum Phase {
     Before(Met),
     /// The input's document, which the last pull gave.
     Given,
-    /// The input has ended; what is missing behind the last document, from the partition of this number on.
+    /// The input has ended; what is missing behind the last document, from the partition of this
+    /// number on.
     After { partition: usize },
 }
 
@@ -467,8 +469,8 @@ enum Phase {
 struct Met {
     /// The number of its partition.
     partition: usize,
-    /// What it says of its partition. As in mongod, that is what the documents before it say, too, and those behind the last
-    /// one say what the first did: `5` and `5.0` are one partition.
+    /// What it says of its partition. As in mongod, that is what the documents before it say, too,
+    /// and those behind the last one say what the first did: `5` and `5.0` are one partition.
     fields: DocBuf,
     value: ValueBuf,
 }
@@ -492,7 +494,8 @@ struct Densifying {
 }
 
 impl Densifying {
-    /// Looks at the document that the input has moved to; `None` where nothing is missing before it.
+    /// Looks at the document that the input has moved to; `None` where nothing is missing before
+    /// it.
     fn meet(&mut self) -> Result<Option<Met>> {
         let document = self.input.doc();
         let stage = &*self.stage;
@@ -529,7 +532,8 @@ impl Densifying {
                 {
                     return Err(field_in_partition());
                 }
-                // Between the bounds of all documents, only the very first one is where its grid starts.
+                // Between the bounds of all documents, only the very first one is where its grid
+                // starts.
                 let is_later =
                     matches!(stage.bounds, Bounds::Full) && !self.partitions.all.is_empty();
                 let is_behind = is_later || order::compare(value.get(), start.get(), None).is_gt();
@@ -557,8 +561,8 @@ impl Densifying {
         Ok(Some(Met { partition: at, fields, value }))
     }
 
-    /// Makes the document of a partition's next value, if that lies before `end`. It says of its partition what `fields` do,
-    /// or the partition's first document.
+    /// Makes the document of a partition's next value, if that lies before `end`. It says of its
+    /// partition what `fields` do, or the partition's first document.
     fn make(
         &mut self,
         partition: usize,
@@ -637,7 +641,8 @@ impl Densifying {
             Bounds::Explicit(..) => self.stage.bounds.is_one_value(),
             Bounds::Full | Bounds::Partition => true,
         };
-        // Where no step leads on, as from NaN, a partition that stands at the end has its last document there.
+        // Where no step leads on, as from NaN, a partition that stands at the end has its last
+        // document there.
         let leads_on = |value: ValueBuf| order::compare(value.get(), end.get(), None).is_ne();
         let is_done = is_inclusive && !self.stage.next(end.get()).is_none_or(leads_on);
         while partition < self.partitions.all.len() {

@@ -42,7 +42,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parses the documents as the value of a projection's field, which an object may be without being an expression.
+/// Parses the documents as the value of a projection's field, which an object may be without being
+/// an expression.
 fn parse_documents(value: Value<'_>, parser: &Parser<'_>) -> Result<Expression> {
     let parsed = Expression::parse(value, &mut parser.scope());
     if value.as_doc().is_none() {

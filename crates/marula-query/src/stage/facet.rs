@@ -204,7 +204,8 @@ struct Faceting {
 }
 
 impl Faceting {
-    /// Reads a batch, whose end the pipelines do not see yet. Answers how the input ended: with a document it goes on.
+    /// Reads a batch, whose end the pipelines do not see yet. Answers how the input ended: with a
+    /// document it goes on.
     fn read_batch(&mut self) -> Result<Step> {
         let mut batch = Batch::default();
         let step = loop {
@@ -230,8 +231,8 @@ impl Faceting {
         self.feed.lock().is_last = true;
     }
 
-    /// Whether some pipeline asks for documents before it ends: `$sample` of none does not, and as in mongod the input is
-    /// then left alone.
+    /// Whether some pipeline asks for documents before it ends: `$sample` of none does not, and as
+    /// in mongod the input is then left alone.
     fn asks_for_input(&mut self) -> Result<bool> {
         for at in 0..self.outputs.len() {
             if self.run_pipeline(at)? == Step::Pause {
@@ -287,7 +288,8 @@ impl Source for Faceting {
         self.has_begun = true;
         while is_fed {
             let step = self.read_batch()?;
-            // All but the last wait until every one has read the batch; the last goes on, and is the first to see an end.
+            // All but the last wait until every one has read the batch; the last goes on, and is
+            // the first to see an end.
             let count = self.outputs.len();
             let others = 0..count.saturating_sub(1);
             self.run_pipelines(others.clone())?;

@@ -1,8 +1,9 @@
-//! Fields that a stage writes into a document: `$addFields`, and single ones of `$unwind` and others.
+//! Fields that a stage writes into a document: `$addFields`, and single ones of `$unwind` and
+//! others.
 //!
-//! A [`FieldTree`] is the specification as a tree by the parts of its paths. Where a document has an
-//! array on the way, the fields are written into each of its elements; where it has a scalar, a document
-//! takes its place.
+//! A [`FieldTree`] is the specification as a tree by the parts of its paths. Where a document has
+//! an array on the way, the fields are written into each of its elements; where it has a scalar, a
+//! document takes its place.
 
 use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
@@ -193,7 +194,8 @@ impl FieldTree {
     /// Writes the frame's document with the fields into `out`, which is cleared first.
     pub(crate) fn apply<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
         let computed = self.compute(frame);
-        // Of several failures the first of the specification is told, wherever the document has its fields.
+        // Of several failures the first of the specification is told, wherever the document has its
+        // fields.
         self.first_failure(Value::Document(frame.root), &computed)?;
         out.clear();
         self.write(frame.root, &computed, &mut DocWriter::new(out))
@@ -369,8 +371,8 @@ pub(crate) fn write_with(
     }
 }
 
-/// Copies `doc` into `out` with `value` at `path`, as `$addFields` sets it: arrays on the way are gone through, and
-/// each of their elements gets the value.
+/// Copies `doc` into `out` with `value` at `path`, as `$addFields` sets it: arrays on the way are
+/// gone through, and each of their elements gets the value.
 ///
 /// Errors: those of [`check_room`].
 pub(crate) fn write_through(

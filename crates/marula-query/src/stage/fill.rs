@@ -1,5 +1,5 @@
-//! `$fill`: values for what is null or missing; window functions for those of the neighbours, then an `$addFields` for
-//! the others.
+//! `$fill`: values for what is null or missing; window functions for those of the neighbours, then
+//! an `$addFields` for the others.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, Value};

@@ -1,7 +1,8 @@
 //! `$geoNear`: documents in the order of their distance from a point.
 //!
-//! The stage is a way to read the collection, so it must come first, and whoever reads the collection carries it out:
-//! [`GeoNear::filter`] is the search, [`GeoNear::write`] says what a document looks like behind the stage.
+//! The stage is a way to read the collection, so it must come first, and whoever reads the
+//! collection carries it out: [`GeoNear::filter`] is the search, [`GeoNear::write`] says what a
+//! document looks like behind the stage.
 
 use std::sync::Arc;
 
@@ -160,7 +161,8 @@ impl GeoNear {
         Filter::parse(filter.as_doc(), &self.outer.context(context))
     }
 
-    /// Writes a document as it is behind the stage: with its distance, and with its place where that is asked for.
+    /// Writes a document as it is behind the stage: with its distance, and with its place where
+    /// that is asked for.
     pub fn write(&self, doc: Doc<'_>, distance: f64, place: RawValue<'_>, out: &mut Vec<u8>) {
         let distance = Value::Double(distance * self.multiplier).to_buf();
         let Some(location_field) = &self.location_field else {
@@ -178,7 +180,8 @@ impl GeoNear {
     }
 }
 
-/// Writes the document with a value at a path; what stands in the way and is no document gives way to one.
+/// Writes the document with a value at a path; what stands in the way and is no document gives way
+/// to one.
 ///
 /// Depth is bounded by the number of parts of a path.
 fn set(doc: Doc<'_>, parts: &[Box<[u8]>], value: RawValue<'_>, out: &mut DocWriter<'_>) {

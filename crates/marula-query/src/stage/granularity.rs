@@ -233,8 +233,8 @@ fn compare(one: Number, other: Number) -> Ordering {
     order::compare(one.into(), other.into(), None)
 }
 
-/// A step of a series at a scale, of the type of `number`. The multiplication order is mongod's: its results show their
-/// rounding.
+/// A step of a series at a scale, of the type of `number`. The multiplication order is mongod's:
+/// its results show their rounding.
 fn scaled(number: Number, step: f64, scale: Number) -> Number {
     match number {
         Number::Decimal(_) => Number::Decimal(Decimal128::from_f64(step)).multiply(scale),

@@ -1,4 +1,5 @@
-//! `$graphLookup`: to each document an array of those that a walk through another collection reaches.
+//! `$graphLookup`: to each document an array of those that a walk through another collection
+//! reaches.
 
 mod unwinding;
 
@@ -129,7 +130,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks a filter that the documents found must pass. Its constants are computed when documents are looked for.
+/// Checks a filter that the documents found must pass. Its constants are computed when documents
+/// are looked for.
 fn check_restriction(doc: Doc<'_>, context: &Context) -> Result<()> {
     if has_where(doc) {
         return Err(not_in_this_context("$where"));
@@ -244,7 +246,8 @@ impl GraphLookup {
         let mut frontier: Vec<ValueBuf> = Vec::new();
         match start {
             Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
-            // What is missing leads nowhere, and is looked for all the same; null leads to what has no value.
+            // What is missing leads nowhere, and is looked for all the same; null leads to what has
+            // no value.
             None => {
                 self.matching(&self.connect_to.text(), &[], env)?.advance()?;
             }
@@ -253,7 +256,8 @@ impl GraphLookup {
         self.walk(frontier, env)
     }
 
-    /// Walks in breadth: each round finds the documents that the values of the round before lead to.
+    /// Walks in breadth: each round finds the documents that the values of the round before lead
+    /// to.
     fn walk(&self, mut frontier: Vec<ValueBuf>, env: &Env) -> Result<Vec<DocBuf>> {
         let collator = env.context.collator();
         let connect_to = self.connect_to.text();
@@ -327,8 +331,8 @@ impl GraphLookup {
     }
 }
 
-/// The filter for documents whose field is among the values. Strings that a regular expression among them matches count;
-/// a null leads to what has a null, not to what has nothing.
+/// The filter for documents whose field is among the values. Strings that a regular expression
+/// among them matches count; a null leads to what has a null, not to what has nothing.
 fn among(field: &[u8], values: &[Value<'_>]) -> DocBuf {
     DocBuf::build(|out| {
         let mut condition = out.begin_doc(field);

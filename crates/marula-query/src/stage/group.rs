@@ -1,8 +1,9 @@
 //! `$group`: one document per value of an expression, with what accumulators make of the group.
 //!
-//! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond; `inputs` finds what
-//! goes into them. Groups of documents that come in the order of the key leave before the input ends. Where an index gives
-//! one document of each group, `first_of_each` takes the stage's place.
+//! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond;
+//! `inputs` finds what goes into them. Groups of documents that come in the order of the key leave
+//! before the input ends. Where an index gives one document of each group, `first_of_each` takes
+//! the stage's place.
 
 mod first_of_each;
 mod inputs;
@@ -207,7 +208,8 @@ impl Grouping {
         Ok(Step::Document)
     }
 
-    /// A table that all its rows are in is ready. Of one with rows on the disk the parts come one after another.
+    /// A table that all its rows are in is ready. Of one with rows on the disk the parts come one
+    /// after another.
     fn whole(&mut self, table: Table) -> Result<Option<(Table, usize)>> {
         match table.into_parts()? {
             Whole::Table(table) => Ok(Some((*table, 0))),

@@ -1,6 +1,8 @@
-//! `$_internalInhibitOptimization`: passes documents on; no stage is moved across it, and none behind it says what is read.
+//! `$_internalInhibitOptimization`: passes documents on; no stage is moved across it, and none
+//! behind it says what is read.
 //!
-//! A pipeline with it between all its stages is carried out as it is written: what an answer owes to rearranging shows by it.
+//! A pipeline with it between all its stages is carried out as it is written: what an answer owes
+//! to rearranging shows by it.
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
-//! The documents of a `$lookup`'s other collection in memory, by the values of the field that it joins on.
+//! The documents of a `$lookup`'s other collection in memory, by the values of the field that it
+//! joins on.
 //!
-//! To ask the other collection anew for each document costs more than to read it once, as soon as there are many. The
-//! table gives candidates: a document is found under every value that a comparison at the path might see. Where the
-//! path or the value leaves a doubt, the filter that a query would have decides.
+//! To ask the other collection anew for each document costs more than to read it once, as soon as
+//! there are many. The table gives candidates: a document is found under every value that a
+//! comparison at the path might see. Where the path or the value leaves a doubt, the filter that a
+//! query would have decides.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{Collator, Doc, Value, ValueBuf, order};
@@ -97,8 +99,8 @@ impl JoinTable {
         self.documents.doc(at)
     }
 
-    /// The documents that equal one of the values, by number, in the order in which they were read; `filter` makes the
-    /// filter that says so exactly.
+    /// The documents that equal one of the values, by number, in the order in which they were read;
+    /// `filter` makes the filter that says so exactly.
     pub(super) fn matching(
         &self,
         values: &[Value<'_>],

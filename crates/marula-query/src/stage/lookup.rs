@@ -1,9 +1,10 @@
 //! `$lookup`: to each document an array of those that another collection has for it.
 //!
-//! Where `let` names variables, the sub-pipeline is parsed anew for each set of their values, so that the variables are
-//! constants in it and the planner can use indexes for them; it was parsed once before with their values
-//! unknown, so that its errors come early. `joining` finds what belongs to a document; `uncorrelated` is about what is
-//! the same for all of them; `unwinding` is the stage together with an `$unwind` of its array.
+//! Where `let` names variables, the sub-pipeline is parsed anew for each set of their values, so
+//! that the variables are constants in it and the planner can use indexes for them; it was parsed
+//! once before with their values unknown, so that its errors come early. `joining` finds what
+//! belongs to a document; `uncorrelated` is about what is the same for all of them; `unwinding` is
+//! the stage together with an `$unwind` of its array.
 
 mod joining;
 mod uncorrelated;
@@ -301,7 +302,8 @@ impl Lookup {
     }
 }
 
-/// The values that a document is joined by. What leads to no value at all, such as an empty array, counts as null.
+/// The values that a document is joined by. What leads to no value at all, such as an empty array,
+/// counts as null.
 fn local_values<'d>(doc: Doc<'d>, local: &Path) -> Vec<Value<'d>> {
     let mut values = Vec::new();
     collect(Value::Document(doc), local.parts(), &mut values);
@@ -311,8 +313,8 @@ fn local_values<'d>(doc: Doc<'d>, local: &Path) -> Vec<Value<'d>> {
     values
 }
 
-/// Collects what a path leads to: through arrays of documents, and of arrays the elements. What lacks the path adds
-/// nothing.
+/// Collects what a path leads to: through arrays of documents, and of arrays the elements. What
+/// lacks the path adds nothing.
 pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<Value<'a>>) {
     let Some((first, rest)) = parts.split_first() else {
         match value {

@@ -1,7 +1,9 @@
-//! The middle of `mapReduce`: documents go in, JavaScript emits keys and values, and each key comes out with one value.
+//! The middle of `mapReduce`: documents go in, JavaScript emits keys and values, and each key comes
+//! out with one value.
 //!
-//! No pipeline names this stage; the command stacks it between the query and where the results go. Values of a key are
-//! reduced at the end, all at once; when they take too much memory, before that too, as `mapReduce` allows.
+//! No pipeline names this stage; the command stacks it between the query and where the results go.
+//! Values of a key are reduced at the end, all at once; when they take too much memory, before that
+//! too, as `mapReduce` allows.
 
 use std::sync::Arc;
 
@@ -162,7 +164,8 @@ impl Reducing {
 }
 
 impl MapReduce {
-    /// Reduces values to one: as many at once as a document may hold, then what they became with those that follow.
+    /// Reduces values to one: as many at once as a document may hold, then what they became with
+    /// those that follow.
     fn reduce(&self, key: Value<'_>, values: &[ValueBuf], context: &Context) -> Result<ValueBuf> {
         let size = |value: &ValueBuf| value.as_raw().bytes().len() + VALUE_BYTES;
         let mut rest = values;

@@ -1,7 +1,8 @@
 //! `$match`: the documents that a filter takes.
 //!
-//! A query tries the conditions of its filter in an order of their kinds. A `$match` that becomes none tries them as they
-//! are written, as mongod does: which of them fails on a document, or refuses it before, depends on that.
+//! A query tries the conditions of its filter in an order of their kinds. A `$match` that becomes
+//! none tries them as they are written, as mongod does: which of them fails on a document, or
+//! refuses it before, depends on that.
 
 use std::sync::{Arc, OnceLock};
 

@@ -153,7 +153,8 @@ pub(super) struct Form<'v> {
     pub(super) stages: Option<Doc<'v>>,
 }
 
-/// Reads the argument: types, names and modes. What is wrong with fields and expressions comes later.
+/// Reads the argument: types, names and modes. What is wrong with fields and expressions comes
+/// later.
 pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<Form<'v>> {
     let (mut target, mut on) = (None, vec!["_id".to_owned()]);
     let (mut when_matched, mut stages) = (WhenMatched::Merge, None);

@@ -1,12 +1,13 @@
 //! Aggregation pipelines: parsed stages, and their execution document by document.
 //!
-//! A [`Pipeline`] is a list of [`Stage`]s, each parsed once by its row in [`STAGES`]. Running it stacks
-//! one [`Source`] per stage upon the source of the input: the last one is pulled, one document at
-//! a time, and pulls the one below. What is computed is written into one buffer per stage that is
-//! used again for the next document. A pipeline can stop after any document, so a cursor just keeps its
-//! sources.
+//! A [`Pipeline`] is a list of [`Stage`]s, each parsed once by its row in [`STAGES`]. Running it
+//! stacks one [`Source`] per stage upon the source of the input: the last one is pulled, one
+//! document at a time, and pulls the one below. What is computed is written into one buffer per
+//! stage that is used again for the next document. A pipeline can stop after any document, so a
+//! cursor just keeps its sources.
 //!
-//! What touches storage ($lookup, $merge, …) asks the [`World`]. Start with [`source`], then [`pipeline`].
+//! What touches storage ($lookup, $merge, …) asks the [`World`]. Start with [`source`], then
+//! [`pipeline`].
 
 pub mod pipeline;
 pub mod source;
@@ -168,13 +169,14 @@ pub trait Stage: Debug + Send + Sync {
         false
     }
 
-    /// Whether it keeps the order of `pattern` where its input has it, and does as well with that as without.
+    /// Whether it keeps the order of `pattern` where its input has it, and does as well with that
+    /// as without.
     fn takes_order(&self, _pattern: &SortPattern) -> bool {
         false
     }
 
-    /// The stage that gives no more than the first `limit` of its documents; `None` where it gives no more anyway, or no
-    /// less than all.
+    /// The stage that gives no more than the first `limit` of its documents; `None` where it gives
+    /// no more anyway, or no less than all.
     fn limited(&self, _limit: u64) -> Option<Arc<dyn Stage>> {
         None
     }
@@ -184,7 +186,8 @@ pub trait Stage: Debug + Send + Sync {
         Passage::closed()
     }
 
-    /// Whether it makes one document of each, so that it does not matter whether some are left out before it or behind it.
+    /// Whether it makes one document of each, so that it does not matter whether some are left out
+    /// before it or behind it.
     fn is_one_to_one(&self) -> bool {
         false
     }
@@ -194,13 +197,14 @@ pub trait Stage: Debug + Send + Sync {
         Gives::Unknown
     }
 
-    /// The stage together with an `$unwind` behind it, if that is of the array that the stage makes.
+    /// The stage together with an `$unwind` behind it, if that is of the array that the stage
+    /// makes.
     fn unwound(self: Arc<Self>, _unwind: &Unwind) -> Option<Arc<dyn Stage>> {
         None
     }
 
-    /// The stage with such of the conditions behind it as it can ask itself, and a `$match` of those that are left; `None`
-    /// where it can ask none.
+    /// The stage with such of the conditions behind it as it can ask itself, and a `$match` of
+    /// those that are left; `None` where it can ask none.
     fn taking_in(
         self: Arc<Self>,
         _conditions: &[Node],
@@ -209,8 +213,8 @@ pub trait Stage: Debug + Send + Sync {
         None
     }
 
-    /// What takes the stage's place where its input gives only the first document of each value of a field; `None` where
-    /// it looks at more.
+    /// What takes the stage's place where its input gives only the first document of each value of
+    /// a field; `None` where it looks at more.
     fn first_of_each(self: Arc<Self>) -> Option<FirstOfEach> {
         None
     }

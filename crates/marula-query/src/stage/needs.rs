@@ -1,9 +1,10 @@
 //! Which fields of its input a pipeline looks at, so that no others need be carried through it.
 //!
-//! Each [`Stage`](super::Stage) notes what it reads itself and says what its documents are made of. The stages are asked in order
-//! until one makes its documents of nothing but what was noted: whatever stands behind it sees no more. Documents are
-//! carried by the tops of paths, a set that may be too large without harm; the paths themselves tell whether an index
-//! holds all that is read. A stage that does not say anything needs the whole document, and so does a pipeline that
+//! Each [`Stage`](super::Stage) notes what it reads itself and says what its documents are made of.
+//! The stages are asked in order until one makes its documents of nothing but what was noted:
+//! whatever stands behind it sees no more. Documents are carried by the tops of paths, a set that
+//! may be too large without harm; the paths themselves tell whether an index holds all that is
+//! read. A stage that does not say anything needs the whole document, and so does a pipeline that
 //! hands its input on to its end.
 
 use marula_bson::{DocBuf, FieldPath, FieldSet};
@@ -64,7 +65,8 @@ pub struct Needs {
     paths: Vec<FieldPath>,
     /// Whether some part of a pipeline takes the document as a whole.
     is_whole: bool,
-    /// What is wrong with a path of a filter, which may be called what no path of an expression may be.
+    /// What is wrong with a path of a filter, which may be called what no path of an expression may
+    /// be.
     failure: Option<Error>,
 }
 
@@ -161,8 +163,8 @@ impl Pipeline {
         None
     }
 
-    /// Checks the paths of filters where a later stage makes its documents of what is read alone: mongod makes a list of
-    /// paths then, on which not every name may stand.
+    /// Checks the paths of filters where a later stage makes its documents of what is read alone:
+    /// mongod makes a list of paths then, on which not every name may stand.
     ///
     /// Errors: those of a path of an expression.
     pub fn check_needs(&self) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Rearranging pipelines: what leaves documents out, or puts them in order, comes as early as it may.
+//! Rearranging pipelines: what leaves documents out, or puts them in order, comes as early as it
+//! may.
 //!
 //! Neighbours are looked at again and again until no rule applies to any two of them:
 //!
@@ -19,8 +20,9 @@
 //! | `$sort` | `$sort` and windows whose order it goes on from | in place of the other, and perhaps a `$limit` behind |
 //! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
 //!
-//! What reaches the front becomes the query that the collection is read by, with the indexes there are. No rule has
-//! another for its reverse, and each moves something towards the front or leaves a stage less, so that there is an end.
+//! What reaches the front becomes the query that the collection is read by, with the indexes there
+//! are. No rule has another for its reverse, and each moves something towards the front or leaves a
+//! stage less, so that there is an end.
 
 use std::sync::Arc;
 
@@ -88,7 +90,8 @@ fn two(
         (Kind::Sort(sort), Kind::Sort(_)) if sort.limit().is_none() => {
             Some(vec![Arc::clone(second)])
         }
-        // Of a stage that gives several for one, or none, the first so many are not those of as many.
+        // Of a stage that gives several for one, or none, the first so many are not those of as
+        // many.
         (_, Kind::Sort(sort))
             if (sort.limit().is_none() || first.is_one_to_one())
                 && first.passage().lets_pass(sort.pattern()) =>

@@ -97,7 +97,8 @@ pub(super) fn check_target_name(database: &str, collection: &str) -> Result<()> 
     if collection.starts_with('.') { Err(leading_dot(collection)) } else { Ok(()) }
 }
 
-/// Whether a database may have this name. A pipeline that no command runs has none, and is refused elsewhere.
+/// Whether a database may have this name. A pipeline that no command runs has none, and is refused
+/// elsewhere.
 pub(super) fn is_database(name: &str, context: &Context) -> bool {
     if name.is_empty() {
         return context.subject.is_none();

@@ -1,7 +1,8 @@
 //! The variables that are in sight where a stage stands.
 //!
-//! Stages that parse a filter or a pipeline when they run, as `$lookup` does for each document, keep what was known when
-//! they were parsed: where they stand inside a `$lookup` that is its variables, and else the command's.
+//! Stages that parse a filter or a pipeline when they run, as `$lookup` does for each document,
+//! keep what was known when they were parsed: where they stand inside a `$lookup` that is its
+//! variables, and else the command's.
 
 use marula_bson::{Doc, DocBuf, Value};
 
@@ -25,7 +26,8 @@ impl Outer {
         self.with(context, &[], &[])
     }
 
-    /// As [`context`](Outer::context), with more variables; of those of one name, the new one counts.
+    /// As [`context`](Outer::context), with more variables; of those of one name, the new one
+    /// counts.
     pub(super) fn with(
         &self,
         context: &Context,

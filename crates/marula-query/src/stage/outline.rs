@@ -1,8 +1,8 @@
-//! What is looked at in all stages of a pipeline before any of them is parsed: their names, and the arguments of those
-//! that tell which collections and what of the server are read or written.
+//! What is looked at in all stages of a pipeline before any of them is parsed: their names, and the
+//! arguments of those that tell which collections and what of the server are read or written.
 //!
-//! mongod must know that before it looks at the rest, for privileges. So a mistake there is told before any other, wherever
-//! it stands.
+//! mongod must know that before it looks at the rest, for privileges. So a mistake there is told
+//! before any other, wherever it stands.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Value};
@@ -23,7 +23,8 @@ errors! {
     missing_graph_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
 }
 
-/// Checks the names of all stages of a pipeline and of those inside them, and what they read and write.
+/// Checks the names of all stages of a pipeline and of those inside them, and what they read and
+/// write.
 ///
 /// Errors: those of `find_row`, `too_deep`, and of the module.
 pub(super) fn check(array: Doc<'_>, context: &Context) -> Result<()> {

@@ -1,11 +1,12 @@
 //! How a condition on the documents behind a stage reads on the documents before it.
 //!
-//! A [`Passage`] says which fields at the top a stage leaves as they are, and which it only gives another name. What a
-//! condition says of such fields holds behind the stage exactly where it holds before it, so the condition may be
-//! asked before: a document that it refuses need not go through the stage, and an index may find the others.
+//! A [`Passage`] says which fields at the top a stage leaves as they are, and which it only gives
+//! another name. What a condition says of such fields holds behind the stage exactly where it holds
+//! before it, so the condition may be asked before: a document that it refuses need not go through
+//! the stage, and an index may find the others.
 //!
-//! Only whole fields at the top are followed. Whoever writes `a.b` makes documents of scalars in an array `a`, and
-//! then `{"a.c": null}` holds where it did not.
+//! Only whole fields at the top are followed. Whoever writes `a.b` makes documents of scalars in an
+//! array `a`, and then `{"a.c": null}` holds where it did not.
 
 use marula_bson::{FieldPath, FieldSet, Type};
 
@@ -45,7 +46,8 @@ impl Passage {
         Passage { is_closed: true, ..Passage::default() }
     }
 
-    /// Of a group, nothing but its key is known: one of values that are equal, null where there is none.
+    /// Of a group, nothing but its key is known: one of values that are equal, null where there is
+    /// none.
     pub fn of_group(key: &Expression) -> Self {
         let mut passage = Passage { stands_for_equals: true, ..Passage::only_named() };
         match key {
@@ -59,8 +61,8 @@ impl Passage {
         passage
     }
 
-    /// Documents may be sorted before the stage as well, by fields that it leaves as they are: what becomes of one of them
-    /// stays together and in order.
+    /// Documents may be sorted before the stage as well, by fields that it leaves as they are: what
+    /// becomes of one of them stays together and in order.
     #[must_use]
     pub fn letting_sorts_pass(self) -> Self {
         Passage { lets_sorts_pass: true, ..self }
@@ -79,7 +81,8 @@ impl Passage {
         }
     }
 
-    /// Notes that the value at `path` of the stage's documents is that of the expression, where it is a field at the top.
+    /// Notes that the value at `path` of the stage's documents is that of the expression, where it
+    /// is a field at the top.
     pub fn renames_to(&mut self, path: impl AsRef<[u8]>, value: &Expression) {
         if let Expression::Field(from) = value
             && let [name] = from.parts()
@@ -88,7 +91,8 @@ impl Passage {
         }
     }
 
-    /// The condition on the input that says what `node` says of the stage's documents; `None` where there is none.
+    /// The condition on the input that says what `node` says of the stage's documents; `None` where
+    /// there is none.
     pub fn before(&self, node: &Node) -> Option<Node> {
         if self.is_closed {
             // The stage may give documents that no document of the input stands for.
@@ -153,7 +157,8 @@ impl Passage {
     }
 }
 
-/// Whether a predicate holds of all values that are equal to one, and of what is missing as of null.
+/// Whether a predicate holds of all values that are equal to one, and of what is missing as of
+/// null.
 fn is_of_equals(predicate: &Predicate) -> bool {
     let is_usual = |kind: Type| !matches!(kind, Type::MinKey | Type::MaxKey | Type::Undefined);
     match predicate {

@@ -68,8 +68,8 @@ impl Pipeline {
         Pipeline::parse_behind(array, context, || Ok(()))
     }
 
-    /// As [`parse`](Pipeline::parse), of stages that stand behind others: `before` computes the constants of those, which
-    /// comes when all stages are parsed.
+    /// As [`parse`](Pipeline::parse), of stages that stand behind others: `before` computes the
+    /// constants of those, which comes when all stages are parsed.
     pub fn parse_behind(
         array: Doc<'_>,
         context: &Context,
@@ -83,8 +83,8 @@ impl Pipeline {
         parser.finish()
     }
 
-    /// Parses the array of stages of an update or of a view's definition: as in mongod nothing is computed of it before
-    /// it is used.
+    /// Parses the array of stages of an update or of a view's definition: as in mongod nothing is
+    /// computed of it before it is used.
     pub fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
         let mut parser = Parser::new(context, Inside::Nothing, 0);
         parser.parse_all(array)?;
@@ -185,7 +185,8 @@ impl Pipeline {
 
     /// The pipeline in the order in which it costs least, as far as its answer stays the same.
     ///
-    /// Source: manual "Aggregation Pipeline Optimization"; how far mongod 6.0 goes, as its `explain` shows it.
+    /// Source: manual "Aggregation Pipeline Optimization"; how far mongod 6.0 goes, as its
+    /// `explain` shows it.
     #[must_use]
     pub fn rearranged(self, context: &Context) -> Pipeline {
         Pipeline { stages: optimize::rearranged(self.stages, context) }
@@ -196,8 +197,8 @@ impl Pipeline {
         self.stages.iter().try_fold(input, |input, stage| Arc::clone(stage).start(input, env))
     }
 
-    /// Runs the pipeline to its end, but writes nothing. Answers how many documents the input has given, and then each
-    /// stage; one that writes gives none.
+    /// Runs the pipeline to its end, but writes nothing. Answers how many documents the input has
+    /// given, and then each stage; one that writes gives none.
     pub fn count(&self, input: Box<dyn Source>, env: &Env) -> Result<Vec<u64>> {
         let (input, count) = Counted::new(input);
         let mut source: Box<dyn Source> = Box::new(input);
@@ -230,8 +231,8 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// The context of a pipeline, which says what is known of its documents beside their fields: the score of a text search, how
-/// far they are from where was searched.
+/// The context of a pipeline, which says what is known of its documents beside their fields: the
+/// score of a text search, how far they are from where was searched.
 fn with_known<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'c, Context> {
     if inside == Inside::Facet {
         return Cow::Borrowed(context);
@@ -290,7 +291,8 @@ impl<'c> Parser<'c> {
             (row.parse)(argument, self)?;
             ends.push(self.stages.len());
         }
-        // When all of them are right: whether they may stand in this kind of pipeline, and then where they do.
+        // When all of them are right: whether they may stand in this kind of pipeline, and then
+        // where they do.
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
             self.check_inside(row, argument)?;
@@ -343,7 +345,8 @@ impl<'c> Parser<'c> {
     }
 }
 
-/// Whether a stage may stand in a `$facet`, which is so of one with a pipeline inside if it is so of all of that.
+/// Whether a stage may stand in a `$facet`, which is so of one with a pipeline inside if it is so
+/// of all of that.
 fn goes_in_facet(row: &Row, argument: Value<'_>, version: FeatureVersion) -> bool {
     let joins = matches!(row.name, "$lookup" | "$unionWith");
     let inside = argument.as_doc().filter(|_| joins).and_then(|spec| spec.get("pipeline"));

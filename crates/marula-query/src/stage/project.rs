@@ -42,7 +42,8 @@ impl Project {
     }
 }
 
-/// The error of a stage's specification. That a score is missing is said as it is: mongod looks for it later.
+/// The error of a stage's specification. That a score is missing is said as it is: mongod looks for
+/// it later.
 pub(super) fn invalid(name: &str, error: Error) -> Error {
     const NO_SCORE: i32 = 40_218;
     match error.code().number() {

@@ -1,7 +1,7 @@
 //! Stages whose documents the server writes: `$indexStats`, `$currentOp` and their like.
 //!
-//! A stage here says in a [`Report`] what it wants to know. Who runs the pipeline writes the documents and gives them
-//! to the stage as its input.
+//! A stage here says in a [`Report`] what it wants to know. Who runs the pipeline writes the
+//! documents and gives them to the stage as its input.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub enum Report {
         /// User and database; `None` means everyone's.
         users: Option<Vec<(String, String)>>,
     },
-    /// What this server keeps nothing of: statistics by the shape of queries, sampled queries, query settings.
+    /// What this server keeps nothing of: statistics by the shape of queries, sampled queries,
+    /// query settings.
     Nothing,
 }
 

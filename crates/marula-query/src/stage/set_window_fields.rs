@@ -1,8 +1,8 @@
 //! `$setWindowFields`: to each document, values computed from the documents around it.
 //!
-//! It becomes a `$sort` by partition and `sortBy`, which an index may serve, and the stage here, which reads one partition
-//! after another and computes it as a whole. A partition that is neither a path nor a constant is computed into a field
-//! before the sort, and taken away in the end.
+//! It becomes a `$sort` by partition and `sortBy`, which an index may serve, and the stage here,
+//! which reads one partition after another and computes it as a whole. A partition that is neither
+//! a path nor a constant is computed into a field before the sort, and taken away in the end.
 
 use std::sync::Arc;
 
@@ -103,7 +103,8 @@ pub(super) fn push(
         None => (None, false),
     };
     let order = |is_first| order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY), is_first);
-    // As in mongod, a sort is shown with the direction of `sortBy` and a query sorts so; a stage goes by the partition's.
+    // As in mongod, a sort is shown with the direction of `sortBy` and a query sorts so; a stage
+    // goes by the partition's.
     let (spec, shown) = (order(true), order(false));
     let is_one = spec == shown;
     let order = match spec.as_doc().is_empty() {
@@ -156,8 +157,8 @@ fn parse_functions<'o>(
     Ok(functions)
 }
 
-/// What tells partitions apart, computed as far as it needs no document: what makes all documents one partition is found
-/// before anything else is computed.
+/// What tells partitions apart, computed as far as it needs no document: what makes all documents
+/// one partition is found before anything else is computed.
 fn optimize_partition(mut expression: Expression, context: &Context) -> Result<Expression> {
     expression
         .optimize(context)
@@ -172,8 +173,8 @@ fn optimize_partition(mut expression: Expression, context: &Context) -> Result<E
     if is_array { Err(partition_is_array()) } else { Ok(expression) }
 }
 
-/// The keys of the order, each once: the partition's path, then those of `sort_by`, which may name that path again. Which
-/// of the two directions counts, then, is told by `is_first`.
+/// The keys of the order, each once: the partition's path, then those of `sort_by`, which may name
+/// that path again. Which of the two directions counts, then, is told by `is_first`.
 fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>, is_first: bool) -> DocBuf {
     let path = partition_by.map(Path::text);
     let is_partition = |name: &[u8]| path.as_deref() == Some(name);

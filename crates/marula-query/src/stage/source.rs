@@ -13,8 +13,8 @@ use crate::known::Known;
 use crate::meter;
 use crate::sort::SortPattern;
 
-/// How large a document that leaves a pipeline may be: the most that a reply's document may have, and room for what the
-/// reply adds.
+/// How large a document that leaves a pipeline may be: the most that a reply's document may have,
+/// and room for what the reply adds.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 /// How large one between stages may be: no stage may gather more than 100 MB.
 const STAGE_DOCUMENT_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -45,8 +45,8 @@ pub trait Source: Send {
     /// What [`advance`](Source::advance) does, as the source does it.
     fn pull(&mut self) -> Result<Step>;
 
-    /// Moves to the next document. Every stage passes here for every document, and so every pipeline ends when its
-    /// operation must.
+    /// Moves to the next document. Every stage passes here for every document, and so every
+    /// pipeline ends when its operation must.
     fn advance(&mut self) -> Result<Step> {
         meter::spend(meter::DOCUMENT)?;
         self.pull()
@@ -148,7 +148,8 @@ impl<T: Transform> Source for Map<T> {
     }
 }
 
-/// Answers an error where a document of `size` bytes is too large even for the way from one stage to the next.
+/// Answers an error where a document of `size` bytes is too large even for the way from one stage
+/// to the next.
 pub(super) fn check_size(size: usize) -> Result<()> {
     if size > STAGE_DOCUMENT_BYTES_MAX { Err(stage_document_too_large(size)) } else { Ok(()) }
 }

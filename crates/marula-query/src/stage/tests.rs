@@ -1,7 +1,8 @@
 //! Pipelines against answers recorded from mongod 6.0.
 //!
-//! A case is a document `{ p: <pipeline>, d: [<document>, …], r: [<result>, …] }`, or with `code` and `msg` in
-//! place of `r` where it is an error. `recorded.bson` holds the cases one after another.
+//! A case is a document `{ p: <pipeline>, d: [<document>, …], r: [<result>, …] }`, or with `code`
+//! and `msg` in place of `r` where it is an error. `recorded.bson` holds the cases one after
+//! another.
 
 mod ends;
 mod joined;
@@ -112,7 +113,8 @@ fn blocking_stages_stop_at_their_memory_limit() {
     }
 }
 
-/// Results without their order, which a `$group` does not promise; what `$addToSet` gathers has none either.
+/// Results without their order, which a `$group` does not promise; what `$addToSet` gathers has
+/// none either.
 fn unordered(results: &[DocBuf]) -> Vec<String> {
     let field = |element: marula_bson::Element<'_>| {
         let mut text = element.to_string();
@@ -216,7 +218,8 @@ fn groups_do_not_depend_on_memory() {
     }
 }
 
-/// Where documents come in the order of the key, no more than a part of the groups is there at once.
+/// Where documents come in the order of the key, no more than a part of the groups is there at
+/// once.
 #[test]
 fn groups_in_order_leave_before_the_input_ends() {
     let mut env = env(STAGE_BYTES_MAX);

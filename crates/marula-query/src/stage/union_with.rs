@@ -32,7 +32,8 @@ pub(super) struct UnionWith {
     pipeline: Pipeline,
 }
 
-/// What a `$unionWith` reads: the name of a collection, and stages, whose array is empty where they are left out.
+/// What a `$unionWith` reads: the name of a collection, and stages, whose array is empty where they
+/// are left out.
 pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
     let mut collection = None;
     let mut stages = Doc::EMPTY;

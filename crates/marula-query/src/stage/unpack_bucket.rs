@@ -1,7 +1,7 @@
 //! `$_internalUnpackBucket`: the measurements of time-series buckets, one document each.
 //!
-//! A measurement has its moment first, then the meta value, then the other fields in the order of the bucket. What a
-//! bucket looks like is in docs/file-formats.md.
+//! A measurement has its moment first, then the meta value, then the other fields in the order of
+//! the bucket. What a bucket looks like is in docs/file-formats.md.
 
 mod push;
 

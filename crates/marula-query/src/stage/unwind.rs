@@ -117,8 +117,8 @@ impl Unwind {
         }
     }
 
-    /// Writes into `out` the document that unwinding gives for `doc` with an array of which `joined` is the element at
-    /// `index`; `None` is an empty array. `indexed` is room to write in.
+    /// Writes into `out` the document that unwinding gives for `doc` with an array of which
+    /// `joined` is the element at `index`; `None` is an empty array. `indexed` is room to write in.
     pub(super) fn write_joined(
         &self,
         doc: Doc<'_>,
@@ -239,7 +239,8 @@ impl Unwinding {
         true
     }
 
-    /// Looks at a new input document. Answers whether it gives a result that is not an array's element.
+    /// Looks at a new input document. Answers whether it gives a result that is not an array's
+    /// element.
     fn begin(&mut self) -> bool {
         let doc = self.input.doc();
         let found = find(doc, self.stage.path.parts());
@@ -273,8 +274,8 @@ impl Unwinding {
     }
 }
 
-/// Where the field `path` begins and ends in the document's bytes, whose array's elements begin at `offset`. `None` where
-/// it does not stand at the top or is not the only one of its name.
+/// Where the field `path` begins and ends in the document's bytes, whose array's elements begin at
+/// `offset`. `None` where it does not stand at the top or is not the only one of its name.
 fn field_of(doc: Doc<'_>, path: &[Box<[u8]>], offset: usize) -> Option<(usize, usize)> {
     let [name] = path else { return None };
     let array = offset - size_of::<i32>();

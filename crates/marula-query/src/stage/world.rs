@@ -21,7 +21,8 @@ pub const STAGE_BYTES_MAX: usize = 100 * 1024 * 1024;
 pub trait World: Send + Sync {
     /// Runs a pipeline on another collection, as an `aggregate` on it would.
     ///
-    /// `database` is the pipeline's own where it is `None`. A collection that is not there is empty.
+    /// `database` is the pipeline's own where it is `None`. A collection that is not there is
+    /// empty.
     fn aggregate(
         self: Arc<Self>,
         database: Option<&str>,
@@ -29,14 +30,14 @@ pub trait World: Send + Sync {
         pipeline: Pipeline,
     ) -> Result<Box<dyn Source>>;
 
-    /// What there is to know of a collection before its documents are joined on `field`; `None` where that is not
-    /// known, as of a view.
+    /// What there is to know of a collection before its documents are joined on `field`; `None`
+    /// where that is not known, as of a view.
     fn join_side(&self, _collection: &str, _field: &[u8]) -> Option<JoinSide> {
         None
     }
 
-    /// Begins a collection that takes the place of `collection` when it is complete, for `$out`; a time-series
-    /// collection where there are options of such.
+    /// Begins a collection that takes the place of `collection` when it is complete, for `$out`; a
+    /// time-series collection where there are options of such.
     fn replace_collection(
         &self,
         _database: &str,
@@ -46,7 +47,8 @@ pub trait World: Send + Sync {
         Err(writes_nothing("$out"))
     }
 
-    /// Whether a unique index has exactly these fields, so that `$merge` may find documents by them.
+    /// Whether a unique index has exactly these fields, so that `$merge` may find documents by
+    /// them.
     fn has_unique_index(
         &self,
         _database: &str,
@@ -58,7 +60,8 @@ pub trait World: Send + Sync {
 
     /// Updates the one document that `filter` finds. Answers whether there was one.
     ///
-    /// `update` is what an update command takes: a document or a pipeline; `variables` is its `let`.
+    /// `update` is what an update command takes: a document or a pipeline; `variables` is its
+    /// `let`.
     fn update_one(
         &self,
         _database: &str,
@@ -105,7 +108,8 @@ pub trait Replacement: Send {
     fn commit(self: Box<Self>) -> Result<()>;
 }
 
-/// What every running stage holds. It borrows nothing, so that a pipeline can rest between two batches.
+/// What every running stage holds. It borrows nothing, so that a pipeline can rest between two
+/// batches.
 #[derive(Clone)]
 pub struct Env {
     /// The surroundings of the operation.

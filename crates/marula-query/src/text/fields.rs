@@ -15,7 +15,8 @@ errors! {
     override_unsupported(name: &BStr) = 17_262, "language override unsupported: {name}";
 }
 
-/// Which fields of a document are searched, how much each of them counts, and in which language they are.
+/// Which fields of a document are searched, how much each of them counts, and in which language
+/// they are.
 #[derive(Clone, Debug)]
 pub struct TextFields {
     /// How much the text at each path counts.
@@ -44,9 +45,9 @@ pub type TextScores = HashMap<String, f64>;
 impl TextFields {
     /// The terms of a document, each with its score.
     ///
-    /// A term counts 1 when it comes first in a text, half of that the next time, and so on; the sum is multiplied by
-    /// a number between a half and one that tells how much of the text the term is, and by the weight of the
-    /// field.
+    /// A term counts 1 when it comes first in a text, half of that the next time, and so on; the
+    /// sum is multiplied by a number between a half and one that tells how much of the text the
+    /// term is, and by the weight of the field.
     ///
     /// Errors: `override_not_string`, `override_unsupported`.
     pub fn scores(&self, doc: Doc<'_>, scores: &mut TextScores) -> Result<()> {
@@ -84,8 +85,8 @@ impl TextFields {
         Ok(())
     }
 
-    /// Shows `visit` every text of a document that is searched, until it answers `false`. So documents are tried on a search,
-    /// whatever the version of the index.
+    /// Shows `visit` every text of a document that is searched, until it answers `false`. So
+    /// documents are tried on a search, whatever the version of the index.
     pub(super) fn for_each_text(&self, doc: Doc<'_>, visit: &mut Visit<'_>) -> Result<bool> {
         self.object(doc, &mut Vec::new(), false, self.reading, visit)
     }

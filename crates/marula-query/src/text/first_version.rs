@@ -1,9 +1,10 @@
-//! Where a text index of version 1 looks for the texts of a document. What its entries do not tell is looked for as in any
-//! version.
+//! Where a text index of version 1 looks for the texts of a document. What its entries do not tell
+//! is looked for as in any version.
 //!
-//! The document as a whole may name a language, what lies in it may not. A path leads through documents alone, and a name
-//! with dots is found as such; the strings of the array at its end count. Behind a wildcard each text is looked at, and its
-//! field's own name is what a weight is for.
+//! The document as a whole may name a language, what lies in it may not. A path leads through
+//! documents alone, and a name with dots is found as such; the strings of the array at its end
+//! count. Behind a wildcard each text is looked at, and its field's own name is what a weight is
+//! for.
 
 use marula_bson::{ByteSlice, Doc, Value};
 use marula_error::Result;
@@ -50,8 +51,8 @@ fn show_all(items: Doc<'_>, weight: f64, reading: Reading, visit: &mut Visit<'_>
     Ok(true)
 }
 
-/// The value at a path: that of the field of this name or, where there is none, what its first part leads to. An array's
-/// elements are fields with their numbers for names.
+/// The value at a path: that of the field of this name or, where there is none, what its first part
+/// leads to. An array's elements are fields with their numbers for names.
 fn value_at<'a>(doc: Doc<'a>, path: &[u8]) -> Option<Value<'a>> {
     doc.get(path).or_else(|| {
         let (first, rest) = path.split_once_str(b".")?;

@@ -30,10 +30,11 @@ pub(super) fn lower(text: &str, folding: Folding) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(fold).collect())
 }
 
-/// The text without diacritics. A letter that is made of others keeps its parts together unless one of them is a
-/// diacritic.
+/// The text without diacritics. A letter that is made of others keeps its parts together unless one
+/// of them is a diacritic.
 pub(super) fn strip(text: &str) -> Cow<'_, str> {
-    // The ASCII characters ^ and ` count as diacritics; neither is ever part of a word, but of a phrase.
+    // The ASCII characters ^ and ` count as diacritics; neither is ever part of a word, but of a
+    // phrase.
     if text.is_ascii() && !text.contains(['^', '`']) {
         return Cow::Borrowed(text);
     }

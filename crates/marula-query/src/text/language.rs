@@ -165,8 +165,8 @@ fn stem(language: Language, stemmer: &Stemmer, word: &str) -> String {
     }
 }
 
-/// mongod's Hungarian stemmer was made for an alphabet without ő and ű, in which õ and û stood for them: those it
-/// knows as vowels and in endings, and ő and ű are letters like any other to it.
+/// mongod's Hungarian stemmer was made for an alphabet without ő and ű, in which õ and û stood for
+/// them: those it knows as vowels and in endings, and ő and ű are letters like any other to it.
 fn stem_hungarian(stemmer: &Stemmer, word: &str) -> String {
     /// Letters that no rule of the stemmer speaks of.
     const STAND_INS: [char; 2] = ['\u{E000}', '\u{E001}'];

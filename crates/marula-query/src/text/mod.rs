@@ -1,12 +1,13 @@
 //! Text search: what `$text` asks, what a text index holds, and whether a document matches.
 //!
-//! A text is cut into words at what Unicode calls white space, punctuation and the like (`words`). A word becomes a
-//! *term*: without case, stop words left out, stemmed by its language (`language`), without diacritics (`fold`). An
-//! index holds a document's terms, each with a score (`fields`); a `$text` is read into terms and phrases that must
-//! and must not be there (`search`), and `matching` tries what an index cannot tell.
+//! A text is cut into words at what Unicode calls white space, punctuation and the like (`words`).
+//! A word becomes a *term*: without case, stop words left out, stemmed by its language
+//! (`language`), without diacritics (`fold`). An index holds a document's terms, each with a score
+//! (`fields`); a `$text` is read into terms and phrases that must and must not be there (`search`),
+//! and `matching` tries what an index cannot tell.
 //!
-//! How letters, words and languages are known depends on the version of the index (`reading`); version 1 also looks for the
-//! texts of a document in its own way (`first_version`).
+//! How letters, words and languages are known depends on the version of the index (`reading`);
+//! version 1 also looks for the texts of a document in its own way (`first_version`).
 //!
 //! Source: terms and scores that mongod 6.0 shows, for texts in each of its languages.
 
@@ -52,8 +53,8 @@ pub fn has_near(filter: Doc<'_>) -> bool {
     })
 }
 
-/// Whether a document asks for metadata of this name, however deep: `{ $meta: "textScore" }`, or the same as `explain`
-/// prints it.
+/// Whether a document asks for metadata of this name, however deep: `{ $meta: "textScore" }`, or
+/// the same as `explain` prints it.
 pub fn asks_for(doc: Doc<'_>, name: &str) -> bool {
     doc.iter().any(|element| match element.value.get() {
         value if *element.name == *b"$meta" => names(value, name),

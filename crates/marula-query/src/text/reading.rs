@@ -1,8 +1,9 @@
 //! How a text is read: in a language, by the version of the text index.
 //!
-//! Version 3 knows letters by Unicode. To versions 1 and 2 a letter beyond ASCII is part of a word and has neither case nor
-//! diacritics. Version 1 takes any name for a language: what its stemmers have no name for is not stemmed, and a language
-//! that is not called by its full name has no stop words.
+//! Version 3 knows letters by Unicode. To versions 1 and 2 a letter beyond ASCII is part of a word
+//! and has neither case nor diacritics. Version 1 takes any name for a language: what its stemmers
+//! have no name for is not stemmed, and a language that is not called by its full name has no stop
+//! words.
 
 use std::borrow::Cow;
 
@@ -84,7 +85,8 @@ impl Reading {
         self.name == self.language.name()
     }
 
-    /// What of a text is looked at: version 1 reads a document's texts to their ends, the others up to the first NUL.
+    /// What of a text is looked at: version 1 reads a document's texts to their ends, the others up
+    /// to the first NUL.
     pub(super) fn part_of(self, text: &str) -> &str {
         if self.version == TextVersion::One { text } else { words::until_nul(text) }
     }

@@ -34,7 +34,8 @@ pub struct TextQuery {
 impl TextQuery {
     /// Parses the argument of `$text`.
     ///
-    /// Shape: `{ $search: <string>, $language: <string>, $caseSensitive: <bool>, $diacriticSensitive: <bool> }`.
+    /// Shape: `{ $search: <string>, $language: <string>, $caseSensitive: <bool>,
+    /// $diacriticSensitive: <bool> }`.
     /// Errors: this module's rows.
     pub fn parse(argument: Value<'_>) -> Result<Self> {
         let Value::Document(argument) = argument else { return Err(not_object()) };
@@ -114,8 +115,8 @@ pub struct Search {
 impl Search {
     /// Reads a search string.
     ///
-    /// A minus behind white space negates what follows up to the next white space; quotes enclose a phrase, whose words
-    /// are terms too unless it is negated.
+    /// A minus behind white space negates what follows up to the next white space; quotes enclose a
+    /// phrase, whose words are terms too unless it is negated.
     pub fn parse(query: &TextQuery, reading: Reading) -> Self {
         let terms = Terms::new(reading, query.is_case_sensitive, query.is_diacritic_sensitive);
         let of_index = Terms::of_index(reading);

@@ -1,7 +1,8 @@
 //! Stop words: the words of a language that are in nearly every text.
 //!
-//! The lists in `stop_words/` were chosen from the lists of the stopwords-iso collection (MIT licence): those words
-//! that mongod 6.0 passes over. One word per line, in the order of their bytes.
+//! The lists in `stop_words/` were chosen from the lists of the stopwords-iso collection (MIT
+//! licence): those words that mongod 6.0 passes over. One word per line, in the order of their
+//! bytes.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;

@@ -58,8 +58,8 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Whether a character parts words by Unicode, apart from the apostrophe. Source: manual "Text Indexes", tokenization delimiters
-/// of version 3.
+/// Whether a character parts words by Unicode, apart from the apostrophe. Source: manual "Text
+/// Indexes", tokenization delimiters of version 3.
 pub(super) fn is_delimiter(letter: char) -> bool {
     CodePointSetData::new::<WhiteSpace>().contains(letter)
         || CodePointSetData::new::<PatternSyntax>().contains(letter)
@@ -69,8 +69,8 @@ pub(super) fn is_delimiter(letter: char) -> bool {
         || CodePointSetData::new::<TerminalPunctuation>().contains(letter)
 }
 
-/// Whether a minus may stand behind this character to negate what follows, and whether what is negated ends here. As in
-/// mongod neither a tab nor the white space of other scripts does so.
+/// Whether a minus may stand behind this character to negate what follows, and whether what is
+/// negated ends here. As in mongod neither a tab nor the white space of other scripts does so.
 pub(super) fn is_space(letter: char) -> bool {
     matches!(letter, ' ' | '\n'..='\r')
 }

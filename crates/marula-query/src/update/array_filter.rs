@@ -25,7 +25,8 @@ errors! {
 /// The text before errors of an array filter's own.
 const CONTEXT: &str = "Error parsing array filter";
 
-/// Checks the form of a command's `arrayFilters`; `place` is what messages name before it. Null counts as no filter.
+/// Checks the form of a command's `arrayFilters`; `place` is what messages name before it. Null
+/// counts as no filter.
 ///
 /// Errors: `not_an_object`.
 pub fn check_array_filters(place: &str, filters: Doc<'_>) -> Result<()> {
@@ -75,7 +76,8 @@ impl ArrayFilter {
         Ok(ArrayFilter { id, filter: draft.finish(context).map_err(explained)? })
     }
 
-    /// Whether an array element matches. `scratch` holds the element under the identifier's name meanwhile.
+    /// Whether an array element matches. `scratch` holds the element under the identifier's name
+    /// meanwhile.
     pub(super) fn matches(&self, value: RawValue<'_>, scratch: &mut Vec<u8>) -> Result<bool> {
         scratch.clear();
         DocWriter::new(scratch).append_raw(&self.id, value);

@@ -1,11 +1,14 @@
-//! An update as an oplog has it: what differs between a document before and after, `{ $v: 2, diff: <difference> }`.
+//! An update as an oplog has it: what differs between a document before and after,
+//! `{ $v: 2, diff: <difference> }`.
 //!
-//! Shape of a difference of documents: `d: { <field>: false }` for fields that go, `u: { <field>: <value> }` for those that
-//! are set in place, `i: { <field>: <value> }` for those that are added at the end, `s<field>: <difference>` for what
-//! changes inside a field. Of arrays: `a: true`, `l: <new length>`, `u<index>: <value>`, `s<index>: <difference>`.
+//! Shape of a difference of documents: `d: { <field>: false }` for fields that go,
+//! `u: { <field>: <value> }` for those that are set in place, `i: { <field>: <value> }` for those
+//! that are added at the end, `s<field>: <difference>` for what changes inside a field. Of arrays:
+//! `a: true`, `l: <new length>`, `u<index>: <value>`, `s<index>: <difference>`.
 //!
-//! An entry may be applied to a document that has it already, or is newer. What changes inside a field that is no document or
-//! array any more makes it null, as in mongod: a later entry sets it whole.
+//! An entry may be applied to a document that has it already, or is newer. What changes inside a
+//! field that is no document or array any more makes it null, as in mongod: a later entry sets it
+//! whole.
 //! Source: entries that mongod 6.0 writes, and what its `applyOps` makes of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -175,7 +178,8 @@ fn change_document(old: Doc<'_>, diff: Doc<'_>, out: &mut DocWriter<'_>) {
             (Some(Section::Inside(inner)), Value::Array(old)) if is_of_array(inner) => {
                 change_array(old, inner, &mut out.begin_array(element.name));
             }
-            // It was a document or an array when the entry was written; what comes later sets it whole.
+            // It was a document or an array when the entry was written; what comes later sets it
+            // whole.
             (Some(Section::Inside(_)), _) => {
                 out.append(element.name, Value::Null);
             }

@@ -5,8 +5,8 @@
 //! together, rewrites the document once into one buffer and copies what lies between as it is.
 //! [`Update::upsert`] writes the document that is inserted when nothing matched.
 //!
-//! Storage, indexes and the reply's counters are the caller's; [`Applied`] says what it needs to know.
-//! `tree` and `walk` are the heart of it, `operator` has a row for each operator.
+//! Storage, indexes and the reply's counters are the caller's; [`Applied`] says what it needs to
+//! know. `tree` and `walk` are the heart of it, `operator` has a row for each operator.
 
 mod array_filter;
 mod delta;
@@ -60,7 +60,8 @@ pub struct Update {
     kind: Kind,
 }
 
-/// What becomes of the timestamp zero where it is a field at the top of a document that is stored whole.
+/// What becomes of the timestamp zero where it is a field at the top of a document that is stored
+/// whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EmptyTimestamps {
     /// The present moment takes its place.
@@ -122,8 +123,8 @@ enum Kind {
 }
 
 impl Update {
-    /// Parses the `u` of an update statement or the `update` of `findAndModify`: a document of operators, a
-    /// replacement document or a pipeline.
+    /// Parses the `u` of an update statement or the `update` of `findAndModify`: a document of
+    /// operators, a replacement document or a pipeline.
     pub fn parse(
         update: Value<'_>,
         options: &UpdateOptions<'_>,
@@ -197,7 +198,8 @@ impl Update {
         matches!(self.kind, Kind::Operators(_))
     }
 
-    /// Whether the positional `$` is used, so that the filter has to note the array index that matched.
+    /// Whether the positional `$` is used, so that the filter has to note the array index that
+    /// matched.
     pub fn needs_position(&self) -> bool {
         matches!(&self.kind, Kind::Operators(operators) if operators.needs_position())
     }
@@ -226,8 +228,8 @@ impl Update {
         Ok(Applied { changed, touched })
     }
 
-    /// Appends the document that an upsert inserts when nothing matched the query. Where neither query nor update
-    /// gives an `_id`, there is none: the caller adds one as the first field.
+    /// Appends the document that an upsert inserts when nothing matched the query. Where neither
+    /// query nor update gives an `_id`, there is none: the caller adds one as the first field.
     pub fn upsert(&self, query: &Filter, context: &Context, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.kind {

@@ -27,7 +27,8 @@ pub(super) enum Part<'p> {
     Name(&'p [u8]),
     /// `$`: the array index that the filter noted.
     Positional,
-    /// `$[id]`: the elements that an array filter matches; `$[]`, with no identifier, is every element.
+    /// `$[id]`: the elements that an array filter matches; `$[]`, with no identifier, is every
+    /// element.
     Elements(&'p [u8]),
 }
 
@@ -90,7 +91,8 @@ pub(super) fn index(name: &[u8]) -> Option<u32> {
     is_number.then(|| name.to_str().ok()?.parse().ok()).flatten()
 }
 
-/// The order in which operators act on fields of one document, and so the order of the fields they add.
+/// The order in which operators act on fields of one document, and so the order of the fields they
+/// add.
 ///
 /// Names are ordered by their bytes; among those that begin with a digit other than zero, the
 /// shorter comes first, so that numbers are ordered as numbers.

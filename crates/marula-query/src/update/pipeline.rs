@@ -66,7 +66,8 @@ impl PipelineUpdate {
         Ok(!has_own_id || &out[start..] != old.as_bytes())
     }
 
-    /// Appends what the pipeline makes of a document, with the document's `_id` unless it makes one itself.
+    /// Appends what the pipeline makes of a document, with the document's `_id` unless it makes one
+    /// itself.
     ///
     /// Answers whether the pipeline makes an `_id`.
     pub(super) fn write(&self, doc: Doc<'_>, is_insert: bool, out: &mut Vec<u8>) -> Result<bool> {

@@ -1,9 +1,10 @@
 //! The places of fields that a pipeline takes away and sets again.
 //!
-//! `[{ $unset: "a" }, { $set: { a: 1 } }]` changes the value of `a` and leaves it where it was: in mongod the place
-//! stays reserved while the document goes through stages that only set and remove. Stages here write whole
-//! documents, in which the field comes to stand at the end; [`Places::restore`] puts such fields back. A stage that
-//! makes another document (an inclusion, `$replaceRoot`) reserves nothing.
+//! `[{ $unset: "a" }, { $set: { a: 1 } }]` changes the value of `a` and leaves it where it was: in
+//! mongod the place stays reserved while the document goes through stages that only set and remove.
+//! Stages here write whole documents, in which the field comes to stand at the end;
+//! [`Places::restore`] puts such fields back. A stage that makes another document (an inclusion,
+//! `$replaceRoot`) reserves nothing.
 
 use std::collections::HashMap;
 
@@ -13,12 +14,14 @@ use marula_bson::{Doc, DocBuf, RawValue, Type, Value};
 /// Which fields get their places back.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// The paths that a stage sets or removes as a whole: the order within them is that of their new value.
+    /// The paths that a stage sets or removes as a whole: the order within them is that of their
+    /// new value.
     whole: Vec<Vec<u8>>,
 }
 
 impl Places {
-    /// What holds for these stages; `None` where no field can have lost its place, or none gets it back.
+    /// What holds for these stages; `None` where no field can have lost its place, or none gets it
+    /// back.
     pub(super) fn of(stages: Doc<'_>) -> Option<Places> {
         let mut whole = Vec::new();
         let mut named: Vec<&[u8]> = Vec::new();
@@ -58,7 +61,8 @@ impl Places {
         may_move.then_some(Places { whole })
     }
 
-    /// The document that the stages made of `old`, its fields in their old places; `None` where they are there.
+    /// The document that the stages made of `old`, its fields in their old places; `None` where
+    /// they are there.
     pub(super) fn restore(&self, old: Doc<'_>, new: Doc<'_>) -> Option<DocBuf> {
         let restored = self.restore_below(&mut Vec::new(), old, new)?;
         (restored.as_bytes() != new.as_bytes()).then_some(restored)
@@ -118,7 +122,8 @@ fn first(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'.').next().unwrap_or(path)
 }
 
-/// Notes what a field of `$set` sets as a whole: the field, or those of an object without operators.
+/// Notes what a field of `$set` sets as a whole: the field, or those of an object without
+/// operators.
 fn note_whole(path: Vec<u8>, value: RawValue<'_>, whole: &mut Vec<Vec<u8>>) {
     match value.get() {
         Value::Document(doc) if !doc.iter().any(|field| field.name.starts_with(b"$")) => {

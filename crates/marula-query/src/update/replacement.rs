@@ -28,7 +28,8 @@ impl Replacement {
         Replacement { doc: doc.to_buf(), has_zero_timestamp }
     }
 
-    /// Appends the new document; whether it counts as modified, which it does unless every byte was given as it is.
+    /// Appends the new document; whether it counts as modified, which it does unless every byte was
+    /// given as it is.
     pub(super) fn apply(&self, old: Doc<'_>, context: &Context, out: &mut Vec<u8>) -> Result<bool> {
         if self.doc.as_doc() == old && !self.has_zero_timestamp {
             return Ok(false);
@@ -80,8 +81,8 @@ impl Replacement {
     }
 }
 
-/// Checks that an `_id` that is there already is not given another value. An equal number of another type is
-/// the same here.
+/// Checks that an `_id` that is there already is not given another value. An equal number of
+/// another type is the same here.
 pub(super) fn check_same_id(
     fixed: Option<RawValue<'_>>,
     given: Option<RawValue<'_>>,

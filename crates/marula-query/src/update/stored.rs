@@ -7,8 +7,8 @@ use marula_error::{Result, errors};
 /// How many parts the path to any value of a stored document may have.
 /// Source: mongod 6.0, whose limit for stored documents is 20 below that for messages.
 pub(super) const DEPTH_MAX: usize = 180;
-/// How many parts the path of an operator may have. A document that deep cannot be stored; the bound keeps
-/// recursion along paths small.
+/// How many parts the path of an operator may have. A document that deep cannot be stored; the
+/// bound keeps recursion along paths small.
 pub(super) const PATH_PARTS_MAX: usize = 250;
 /// How large a stored document may be. Source: manual "MongoDB Limits and Thresholds".
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -60,10 +60,11 @@ pub(super) fn check_insert_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks a field at the top of a document whose name begins with a dollar sign, where it was just written.
+/// Checks a field at the top of a document whose name begins with a dollar sign, where it was just
+/// written.
 ///
-/// The parts of a DBRef are taken where they stand in their order. A document that is inserted may have any
-/// such fields.
+/// The parts of a DBRef are taken where they stand in their order. A document that is inserted may
+/// have any such fields.
 pub(super) fn check_dollar_name(name: &[u8], kind: Type, neighbours: Neighbours<'_>) -> Result<()> {
     match name {
         b"$ref" | b"$db" if kind != Type::String => {
@@ -85,7 +86,8 @@ pub(super) struct Neighbours<'d> {
 }
 
 impl<'d> Neighbours<'d> {
-    /// The neighbours of a field; those that it would have at the end, where there is none of that name.
+    /// The neighbours of a field; those that it would have at the end, where there is none of that
+    /// name.
     pub(super) fn of(name: &[u8], doc: Doc<'d>) -> Self {
         let mut previous = None;
         let mut names = doc.iter().map(|element| element.name.as_bytes());

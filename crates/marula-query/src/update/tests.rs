@@ -1,9 +1,10 @@
 //! Updates, replayed as a real server answered them.
 //!
-//! `tests/recorded.bson` holds documents one after another, recorded from mongod 6.0.27 over generated documents,
-//! queries and updates: `d` the document, `q` the query, `u` the update, `f` the array filters, `x` whether it
-//! was an upsert into an empty collection; and the answer: `r` the document afterwards (of an upsert without
-//! the `_id` that the server made) and `n` whether it counted as modified, or `e` with the error's code and message.
+//! `tests/recorded.bson` holds documents one after another, recorded from mongod 6.0.27 over
+//! generated documents, queries and updates: `d` the document, `q` the query, `u` the update, `f`
+//! the array filters, `x` whether it was an upsert into an empty collection; and the answer: `r`
+//! the document afterwards (of an upsert without the `_id` that the server made) and `n` whether it
+//! counted as modified, or `e` with the error's code and message.
 
 use marula_bson::{Doc, DocBuf, Value, doc};
 
@@ -211,7 +212,8 @@ fn depth_size_and_padding_have_limits() {
     assert_eq!(applied(Value::from(&update), &old, &PLAIN).unwrap_err().code().number(), 40);
 }
 
-/// A law over values of every type: what `$set` has written, a filter for it finds, however the path gets there.
+/// A law over values of every type: what `$set` has written, a filter for it finds, however the
+/// path gets there.
 #[test]
 fn what_is_set_is_found() {
     let id = marula_bson::ObjectId::from_bytes([7; 12]);

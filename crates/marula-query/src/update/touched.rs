@@ -16,8 +16,9 @@ pub enum Touched {
 impl Touched {
     /// Whether what an index on `path` sees of a document may have changed.
     ///
-    /// Array indexes and positional parts name no field, so they are passed over on both sides. What is written by number
-    /// may make an element, and with it each field that an index expects in an element: it counts as the whole array.
+    /// Array indexes and positional parts name no field, so they are passed over on both sides.
+    /// What is written by number may make an element, and with it each field that an index expects
+    /// in an element: it counts as the whole array.
     pub fn may_affect(&self, path: &FieldPath) -> bool {
         match self {
             Touched::All => true,
@@ -39,7 +40,8 @@ fn overlaps(written: &FieldPath, index: &FieldPath) -> bool {
     }
 }
 
-/// The parts before the first that may be a place in an array. The first of all is a field: a document is no array.
+/// The parts before the first that may be a place in an array. The first of all is a field: a
+/// document is no array.
 fn up_to_number(path: &FieldPath) -> &[Box<[u8]>] {
     let parts = path.parts();
     let number = parts.iter().skip(1).position(|part| is_number(part));

@@ -1,9 +1,9 @@
 //! An update's operators as a tree by path.
 //!
-//! A [`Node`] is what is done at one place: a [`Leaf`](Node::Leaf) is one operator, [`Fields`] are the
-//! children of a document or the chosen indexes of an array, [`Elements`] speak of array elements by array
-//! filter. Paths that meet are merged while parsing; `$` and `$[id]` stand for places that only the document
-//! decides, so nodes may have to be merged again for one document.
+//! A [`Node`] is what is done at one place: a [`Leaf`](Node::Leaf) is one operator, [`Fields`] are
+//! the children of a document or the chosen indexes of an array, [`Elements`] speak of array
+//! elements by array filter. Paths that meet are merged while parsing; `$` and `$[id]` stand for
+//! places that only the document decides, so nodes may have to be merged again for one document.
 
 use std::sync::Arc;
 

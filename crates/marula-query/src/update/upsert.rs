@@ -1,8 +1,9 @@
-//! The document that an upsert inserts when nothing matched: what the query says of it, then the update.
+//! The document that an upsert inserts when nothing matched: what the query says of it, then the
+//! update.
 //!
-//! The query says what it demands by equality: `{ a: 1, "b.c": 2 }`, also inside `$and`, `$or` with one
-//! branch, `$in` with one value and `$all`. Its canonical form is read, in which what can never hold is gone: a
-//! query that can match nothing demands nothing.
+//! The query says what it demands by equality: `{ a: 1, "b.c": 2 }`, also inside `$and`, `$or` with
+//! one branch, `$in` with one value and `$all`. Its canonical form is read, in which what can never
+//! hold is gone: a query that can match nothing demands nothing.
 
 use std::collections::HashSet;
 
@@ -146,7 +147,8 @@ impl<'q> Equalities<'q> {
     }
 }
 
-/// Writes the fields whose paths share the first `skip` bytes. Sorted paths that share a part are neighbours.
+/// Writes the fields whose paths share the first `skip` bytes. Sorted paths that share a part are
+/// neighbours.
 fn write_fields(fields: &[(BString, RawValue<'_>)], skip: usize, out: &mut DocWriter<'_>) {
     let mut rest = fields;
     while let Some((path, value)) = rest.first() {

@@ -1,9 +1,9 @@
 //! Applying the tree of operators to a document's bytes.
 //!
-//! A [`Walk`] goes through tree and document together and writes the new document once: runs of elements that
-//! no operator names are copied as they are. Operators act in the order of the tree, while the walk meets
-//! fields in the order of the document; where several fail, the error of the first in the tree's order is
-//! the one that counts.
+//! A [`Walk`] goes through tree and document together and writes the new document once: runs of
+//! elements that no operator names are copied as they are. Operators act in the order of the tree,
+//! while the walk meets fields in the order of the document; where several fail, the error of the
+//! first in the tree's order is the one that counts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::field_map::Met;
 const PADDING_MAX: usize = 1_500_000;
 
 errors! {
-    /// A field is set below a value that is neither a document nor an array, or an array that has no such part.
+    /// A field is set below a value that is neither a document nor an array, or an array that has
+    /// no such part.
     cannot_create(name: &bstr::BStr, parent: Element<'_>) = PathNotViable, "Cannot create field '{name}' in element {{{parent}}}";
     /// An element far behind the end of its array is set.
     too_much_padding() = CannotBackfillArray, "can't backfill more than {PADDING_MAX} elements";
@@ -214,8 +215,8 @@ impl Walk<'_> {
         Ok(changed)
     }
 
-    /// Puts what `node` makes at `index`, behind the end of an array of `count` elements; the new count, or `None`
-    /// when nothing is made.
+    /// Puts what `node` makes at `index`, behind the end of an array of `count` elements; the new
+    /// count, or `None` when nothing is made.
     fn extend_array(
         &mut self,
         node: &Node,
@@ -239,7 +240,8 @@ impl Walk<'_> {
         if is_possible { Ok(Some(index + 1)) } else { Err(too_much_padding()) }
     }
 
-    /// Appends the updated array to `out`, its elements chosen by array filters; whether anything changed.
+    /// Appends the updated array to `out`, its elements chosen by array filters; whether anything
+    /// changed.
     fn elements(
         &mut self,
         elements: &Elements,
@@ -271,7 +273,8 @@ impl Walk<'_> {
         Ok(changed)
     }
 
-    /// What is done with one element: the nodes of all identifiers whose array filter it matches, merged.
+    /// What is done with one element: the nodes of all identifiers whose array filter it matches,
+    /// merged.
     fn chosen<'n>(
         &mut self,
         elements: &'n Elements,

@@ -1,4 +1,5 @@
-//! What may stand in a validator: nothing that needs an index, runs JavaScript or is different every time.
+//! What may stand in a validator: nothing that needs an index, runs JavaScript or is different
+//! every time.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Element, RawValue, Value};

@@ -1,4 +1,5 @@
-//! Operators of queries: reading a validator in the order of its text, and saying why a clause fails.
+//! Operators of queries: reading a validator in the order of its text, and saying why a clause
+//! fails.
 //!
 //! A report is *inverted* beneath `$nor` and `$not`: there a clause is reported because it holds.
 
@@ -269,8 +270,8 @@ impl Clause {
         Ok(Clause::Path { row, path: Box::new(FieldPath::new(path)), leaf })
     }
 
-    /// Whether the clause has something to report: that it does not hold or, inverted, that it does. An
-    /// expression that fails has always.
+    /// Whether the clause has something to report: that it does not hold or, inverted, that it
+    /// does. An expression that fails has always.
     fn is_reported(&self, inverted: bool, doc: Doc<'_>) -> bool {
         let (clauses, inverted, every) = match self {
             Clause::Logical { op: Logical::And, clauses } => (clauses, inverted, inverted),

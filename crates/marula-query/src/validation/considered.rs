@@ -58,7 +58,8 @@ impl<'a> Considered<'a> {
         }
     }
 
-    /// Writes the types of the values: one as `consideredType`, others as `consideredTypes`, by name.
+    /// Writes the types of the values: one as `consideredType`, others as `consideredTypes`, by
+    /// name.
     pub(super) fn write_types(&self, out: &mut DocWriter<'_>) {
         let mut names: Vec<&str> = self.values.iter().map(|value| value.kind().alias()).collect();
         names.sort_unstable();

@@ -1,11 +1,11 @@
 //! Why a document failed its collection's validator: the `errInfo` of error 121.
 //!
-//! A validator is read again as a tree of [`clause::Clause`]s in the order of its text, since the report shows
-//! operators as the client wrote them, not in a filter's canonical form. This costs time only where a write
-//! fails. [`allowed`] says what may stand in a validator at all.
+//! A validator is read again as a tree of [`clause::Clause`]s in the order of its text, since the
+//! report shows operators as the client wrote them, not in a filter's canonical form. This costs
+//! time only where a write fails. [`allowed`] says what may stand in a validator at all.
 //!
-//! `clause` reads and reports operators of queries, `considered` finds the values that an operator looked at,
-//! `schema` reports rules of `$jsonSchema`.
+//! `clause` reads and reports operators of queries, `considered` finds the values that an operator
+//! looked at, `schema` reports rules of `$jsonSchema`.
 
 pub mod allowed;
 mod clause;
@@ -20,8 +20,9 @@ use marula_error::Result;
 use crate::context::Context;
 use clause::Clause;
 
-/// The largest `errInfo`. One that is larger is written again without the values; if that is too large as
-/// well, a note takes the place of the details. Source: mongod 6.0, asked with growing documents.
+/// The largest `errInfo`. One that is larger is written again without the values; if that is too
+/// large as well, a note takes the place of the details. Source: mongod 6.0, asked with growing
+/// documents.
 const BYTES_MAX: usize = 12 * 1024 * 1024;
 
 /// Describes why `doc` does not match `validator`.
@@ -54,8 +55,8 @@ struct Report<'r> {
     doc: Doc<'r>,
     /// Whether values and operands are left out.
     is_truncated: bool,
-    /// The bytes taken from the document. It may be shown once for each clause, so writing stops at the limit
-    /// rather than after it.
+    /// The bytes taken from the document. It may be shown once for each clause, so writing stops at
+    /// the limit rather than after it.
     spent: usize,
 }
 

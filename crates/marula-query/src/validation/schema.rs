@@ -469,7 +469,8 @@ impl Report<'_> {
     }
 }
 
-/// Whether the rule has something to tell: of a value that is missing, its type and its equality have not.
+/// Whether the rule has something to tell: of a value that is missing, its type and its equality
+/// have not.
 fn is_reported(rule: &Rule, value: RawValue<'_>) -> bool {
     let is_silent = value == MISSING && matches!(rule, Rule::Types { .. } | Rule::Enum(_));
     !is_silent && !rule.holds(value)

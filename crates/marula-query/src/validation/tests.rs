@@ -1,11 +1,11 @@
 //! Validators against mongod's answers.
 //!
-//! `tests/recorded.jsonl` was recorded from mongod 6.0.27. Its first line holds documents. Each other line holds a
-//! validator, and either the error that `create` answered, or which documents were stored and which were
-//! not, those with the `details` of their failure.
+//! `tests/recorded.jsonl` was recorded from mongod 6.0.27. Its first line holds documents. Each
+//! other line holds a validator, and either the error that `create` answered, or which documents
+//! were stored and which were not, those with the `details` of their failure.
 //!
-//! Left out is how mongod tells of `properties` with dotted names that lead through arrays of documents, where
-//! one element decides about the match and another is shown.
+//! Left out is how mongod tells of `properties` with dotted names that lead through arrays of
+//! documents, where one element decides about the match and another is shown.
 
 use marula_bson::{Doc, Value, ext_json};
 use marula_error::Result;

@@ -134,7 +134,8 @@ impl Bounds {
         }
     }
 
-    /// The window of each document of a partition, as positions; lower and upper ends never go back.
+    /// The window of each document of a partition, as positions; lower and upper ends never go
+    /// back.
     pub(crate) fn windows(&self, partition: &Partition<'_>) -> Result<Vec<Range<usize>>> {
         let count = partition.documents.len();
         match self {

@@ -1,4 +1,5 @@
-//! Window functions that relate two values: `$derivative`, `$integral`, `$covariancePop`, `$covarianceSamp`.
+//! Window functions that relate two values: `$derivative`, `$integral`, `$covariancePop`,
+//! `$covarianceSamp`.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -181,7 +182,8 @@ impl Slope {
         Ok((self.time(time.as_ref())?, input))
     }
 
-    /// The area under the inputs of each window, by trapezoids that are added and taken out as the window moves.
+    /// The area under the inputs of each window, by trapezoids that are added and taken out as the
+    /// window moves.
     fn integrals(
         &self,
         times: &[Option<ValueBuf>],
@@ -318,7 +320,8 @@ fn any_pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
     }
 }
 
-/// The pairs that are not finite: they are only added up, and stand for the covariance once there are two others.
+/// The pairs that are not finite: they are only added up, and stand for the covariance once there
+/// are two others.
 #[derive(Default)]
 struct Infinite {
     count: i64,
@@ -364,7 +367,8 @@ impl Moments {
         }
     }
 
-    /// Adds a pair: its product is of the distance from the mean of x before it and from the mean of y with it.
+    /// Adds a pair: its product is of the distance from the mean of x before it and from the mean
+    /// of y with it.
     fn add(&mut self, (x, y): (Number, Number)) {
         let (before, _) = self.means();
         self.count += 1;
@@ -476,7 +480,8 @@ impl Function for Covariance {
                 values.push(infinite.value(decimals > 0));
                 continue;
             }
-            // Decimals cannot be taken out again without a trace: their window is gone through anew.
+            // Decimals cannot be taken out again without a trace: their window is gone through
+            // anew.
             let value = if decimals > 0 {
                 self.in_decimals(&inputs[held.clone()])
             } else {

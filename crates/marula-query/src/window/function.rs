@@ -35,7 +35,8 @@ pub(super) struct Spec<'s> {
     pub(super) sort: Option<Doc<'s>>,
 }
 
-/// What a function may have, in the order in which it is given: where several are wrong, the first is told.
+/// What a function may have, in the order in which it is given: where several are wrong, the first
+/// is told.
 pub(super) enum Part<'s> {
     /// The function's argument.
     Argument(Value<'s>),
@@ -46,7 +47,8 @@ pub(super) enum Part<'s> {
 impl<'s> Spec<'s> {
     /// Takes the argument and the window, in the order in which they stand.
     ///
-    /// Errors: those of `take`; `two_functions`, `unknown_argument` and their like for anything else.
+    /// Errors: those of `take`; `two_functions`, `unknown_argument` and their like for anything
+    /// else.
     pub(super) fn for_each(&self, mut take: impl FnMut(Part<'s>) -> Result<()>) -> Result<()> {
         let mut has_argument = false;
         for element in self.fields {

@@ -1,7 +1,7 @@
 //! Window functions: what `$setWindowFields` computes for a document from its neighbours.
 //!
-//! A [`WindowFunction`] is parsed once: an accumulator or a function of its own, and the [`Bounds`] of the
-//! documents that it sees. It computes one value per document of a [`Partition`].
+//! A [`WindowFunction`] is parsed once: an accumulator or a function of its own, and the [`Bounds`]
+//! of the documents that it sees. It computes one value per document of a [`Partition`].
 //!
 //! Start with [`bounds`], then [`function`].
 
@@ -79,8 +79,8 @@ impl Partition<'_> {
         Ok(values)
     }
 
-    /// As [`values`](Partition::values), on the documents that are wanted alone: others are never computed, so that
-    /// they cannot fail.
+    /// As [`values`](Partition::values), on the documents that are wanted alone: others are never
+    /// computed, so that they cannot fail.
     fn values_of(&self, expression: &Expression, wanted: &[bool]) -> Result<Vec<Option<ValueBuf>>> {
         let mut arena = Arena::new();
         let mut values = vec![None; self.documents.len()];

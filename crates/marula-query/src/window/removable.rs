@@ -1,7 +1,9 @@
-//! Accumulators over windows that move: each value is added once and taken out once, however wide the window is.
+//! Accumulators over windows that move: each value is added once and taken out once, however wide
+//! the window is.
 //!
-//! `$sum` and its like, `$stdDevPop` and `$stdDevSamp` keep totals, `$min` and `$max` the values that may still become
-//! the extreme, `$first` and `$last` nothing. The others are computed anew for each window.
+//! `$sum` and its like, `$stdDevPop` and `$stdDevSamp` keep totals, `$min` and `$max` the values
+//! that may still become the extreme, `$first` and `$last` nothing. The others are computed anew
+//! for each window.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -28,7 +30,8 @@ trait Moving {
     fn value(&mut self, inputs: &[Option<ValueBuf>]) -> ValueBuf;
 }
 
-/// One value per window, whose ends never go back; `None` for an accumulator that nothing can be taken out of.
+/// One value per window, whose ends never go back; `None` for an accumulator that nothing can be
+/// taken out of.
 pub(super) fn values(
     accumulator: &Accumulator,
     windows: &[Range<usize>],
@@ -267,7 +270,8 @@ impl Moving for Spread {
     }
 }
 
-/// The positions of the values that may still become the extreme: each is further from it than the one before.
+/// The positions of the values that may still become the extreme: each is further from it than the
+/// one before.
 struct Extremes<'c> {
     wanted: Ordering,
     collator: Option<&'c dyn Collator>,

@@ -113,8 +113,8 @@ impl Function for MovingAverage {
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        // It is carried on in decimals, as mongod does; a double unless a decimal was among the values. That one was,
-        // mongod remembers for the partitions that follow.
+        // It is carried on in decimals, as mongod does; a double unless a decimal was among the
+        // values. That one was, mongod remembers for the partitions that follow.
         let mut average: Option<Decimal128> = None;
         let mut is_decimal = partition.memory.met_decimal.get();
         let mut values = Vec::new();

@@ -43,7 +43,8 @@ impl Access {
         self.user.name.is_empty() && self.id.is_none()
     }
 
-    /// What a user may do who connects like this. `None` where there is no such user, or not from there.
+    /// What a user may do who connects like this. `None` where there is no such user, or not from
+    /// there.
     ///
     /// Errors: a stored restriction that is none.
     pub(crate) fn load(

@@ -1,7 +1,8 @@
 //! Actions: what a privilege allows.
 //!
-//! [`ACTIONS`] holds every action's name in the order in which privileges are shown; a set of them is a few bits
-//! each. Source: manual "Privilege Actions"; names and order recorded from mongod 6.0.
+//! [`ACTIONS`] holds every action's name in the order in which privileges are shown; a set of them
+//! is a few bits each. Source: manual "Privilege Actions"; names and order recorded from mongod
+//! 6.0.
 
 use marula_bson::ArrayWriter;
 

@@ -1,7 +1,8 @@
 //! What the commands about users and roles need.
 //!
-//! To give a role takes `grantRole` where the role lives; to see or change oneself takes less than to see or change
-//! others. A request whose form is wrong needs nothing here: the command refuses it.
+//! To give a role takes `grantRole` where the role lives; to see or change oneself takes less than
+//! to see or change others. A request whose form is wrong needs nothing here: the command refuses
+//! it.
 
 use marula_bson::Value;
 use marula_error::Result;

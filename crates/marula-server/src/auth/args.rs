@@ -1,4 +1,5 @@
-//! What the commands about users and roles have in common: whom they name, and arrays that must be arrays.
+//! What the commands about users and roles have in common: whom they name, and arrays that must be
+//! arrays.
 
 use marula_bson::{ByteSlice, Doc, Type, Value};
 use marula_db::namespace;
@@ -66,7 +67,8 @@ pub(crate) fn privileges(request: &Request<'_>) -> Result<Vec<Privilege>> {
     Privilege::parse_list(list)
 }
 
-/// The fields `privileges` and `roles`, read in the order in which they stand; each only where it is there.
+/// The fields `privileges` and `roles`, read in the order in which they stand; each only where it
+/// is there.
 pub(crate) fn role_parts(
     request: &Request<'_>,
 ) -> Result<(Option<Vec<Privilege>>, Option<Vec<Name>>)> {

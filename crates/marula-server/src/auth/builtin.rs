@@ -1,7 +1,7 @@
 //! The built-in roles: a row each.
 //!
-//! A row says which other rows a role includes and what it adds to them. `Own` roles are there in every database and
-//! are about that database; the others are in `admin` alone.
+//! A row says which other rows a role includes and what it adds to them. `Own` roles are there in
+//! every database and are about that database; the others are in `admin` alone.
 //! Source: manual "Built-In Roles"; privileges recorded from mongod 6.0.
 
 use marula_db::namespace::is_database_name;

@@ -1,8 +1,9 @@
 //! Whether a request may be carried out: what it needs, compared with what its user may do.
 //!
-//! A command's row says what it needs ([`Auth`]); where that hangs on what the request holds, a function beside the
-//! command tells a [`Check`]. It is asked in one place, before the command's own code runs, and only where access control
-//! is on. Source: manual "Privilege Actions"; recorded from mongod 6.0, command by command.
+//! A command's row says what it needs ([`Auth`]); where that hangs on what the request holds, a
+//! function beside the command tells a [`Check`]. It is asked in one place, before the command's
+//! own code runs, and only where access control is on. Source: manual "Privilege Actions"; recorded
+//! from mongod 6.0, command by command.
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
@@ -287,7 +288,8 @@ pub(crate) fn refusal(request: &Request<'_>) -> Error {
     not_authorized(request.db, &shown)
 }
 
-/// Whether a client may do what makes the first user: it is on this machine, and there is no user yet.
+/// Whether a client may do what makes the first user: it is on this machine, and there is no user
+/// yet.
 fn may_be_first(server: &Server, connection: &Connection) -> Result<bool> {
     let is_local =
         connection.peer.remote.is_none_or(|remote| remote.ip().to_canonical().is_loopback());
@@ -322,8 +324,8 @@ fn first_comer() -> Access {
     ])
 }
 
-/// The collections that a field names, of this database or, in a document, of another. Where a name stands twice, both
-/// count.
+/// The collections that a field names, of this database or, in a document, of another. Where a name
+/// stands twice, both count.
 pub(crate) fn named(value: Value<'_>, db: &str) -> Vec<(String, String)> {
     match value {
         Value::String(collection) => vec![(db.to_owned(), collection.to_string())],

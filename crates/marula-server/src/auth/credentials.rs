@@ -1,7 +1,8 @@
 //! Credentials: what the server keeps instead of a password.
 //!
-//! SCRAM stores two keys that a password, a salt and a count of iterations lead to; neither leads back. For SHA-1 the
-//! password is first digested with MD5, as drivers do; for SHA-256 it is prepared by SASLprep.
+//! SCRAM stores two keys that a password, a salt and a count of iterations lead to; neither leads
+//! back. For SHA-1 the password is first digested with MD5, as drivers do; for SHA-256 it is
+//! prepared by SASLprep.
 //! Source: RFC 5802, RFC 7677, RFC 4013; manual "SCRAM"; errors recorded from mongod 6.0.
 
 use base64::Engine;

@@ -1,7 +1,8 @@
 //! The documents of users and roles: `admin.system.users` and `admin.system.roles`.
 //!
-//! Both are collections like others, found by `_id`, which is `<database>.<name>`. Who changes them holds the lock of
-//! [`Users`](super::Users), so that what one command decides by does not change under it.
+//! Both are collections like others, found by `_id`, which is `<database>.<name>`. Who changes them
+//! holds the lock of [`Users`](super::Users), so that what one command decides by does not change
+//! under it.
 
 use std::sync::Arc;
 
@@ -130,7 +131,8 @@ impl<'s> Documents<'s> {
         }
     }
 
-    /// Changes fields of a document: each in its place, new ones behind. Answers whether there is one.
+    /// Changes fields of a document: each in its place, new ones behind. Answers whether there is
+    /// one.
     pub(crate) fn edit(&self, of: Of, name: &Name, edits: &[Edit]) -> Result<bool> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();

@@ -1,8 +1,8 @@
 //! Users and roles: who they are, what they may do, and how they prove who they are.
 //!
-//! They are documents in `admin.system.users` and `admin.system.roles` ([`documents`]). A role allows actions on
-//! resources ([`privilege`]) and inherits from others ([`roles`]); some roles are built in ([`builtin`]). A user has
-//! credentials instead of a password ([`credentials`]), by which
+//! They are documents in `admin.system.users` and `admin.system.roles` ([`documents`]). A role
+//! allows actions on resources ([`privilege`]) and inherits from others ([`roles`]); some roles are
+//! built in ([`builtin`]). A user has credentials instead of a password ([`credentials`]), by which
 //! a client proves who it is ([`scram`]); from then on its connection has that user's [`access`].
 //! Where access control is on, every request is compared with that before it runs ([`check`]).
 
@@ -52,8 +52,8 @@ impl Drop for ChangeGuard<'_> {
 }
 
 impl Users {
-    /// Keeps others from changing users and roles meanwhile: what a change decides by must still hold when it is
-    /// written.
+    /// Keeps others from changing users and roles meanwhile: what a change decides by must still
+    /// hold when it is written.
     pub(crate) fn lock(&self) -> ChangeGuard<'_> {
         ChangeGuard { users: self, _lock: self.changes.lock() }
     }

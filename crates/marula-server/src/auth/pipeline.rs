@@ -1,7 +1,8 @@
-//! What a pipeline needs: to read every collection that its stages name, and to write where it ends.
+//! What a pipeline needs: to read every collection that its stages name, and to write where it
+//! ends.
 //!
-//! The stages are looked through as they are written, before they are parsed: every field that could name a collection
-//! counts, also one that stands twice.
+//! The stages are looked through as they are written, before they are parsed: every field that
+//! could name a collection counts, also one that stands twice.
 
 use marula_bson::{ByteSlice, Doc, Element, Value};
 use marula_db::Namespace;
@@ -163,8 +164,8 @@ pub(crate) fn write(
     }
 }
 
-/// A view that a request makes or changes: a user who may read the view must be one who may read what it shows, or the
-/// view would show what its maker may not see.
+/// A view that a request makes or changes: a user who may read the view must be one who may read
+/// what it shows, or the view would show what its maker may not see.
 pub(crate) fn view(request: &Request<'_>, ns: &Namespace, check: &mut Check<'_>) {
     let Some(Value::String(shown)) = request.arg("viewOn") else { return };
     if check.may(&Target::collection(ns.db(), ns.collection()), "find") {

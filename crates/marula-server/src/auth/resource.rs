@@ -1,7 +1,8 @@
 //! Resources: what a privilege's actions may be done to.
 //!
-//! A resource names a collection, a database, collections of this name in every database, time-series buckets, the
-//! cluster, or everything. Source: manual "Resource Document"; errors recorded from mongod 6.0.
+//! A resource names a collection, a database, collections of this name in every database,
+//! time-series buckets, the cluster, or everything. Source: manual "Resource Document"; errors
+//! recorded from mongod 6.0.
 
 use marula_bson::{DocWriter, doc_fields};
 
@@ -12,7 +13,8 @@ pub(crate) enum Resource {
     Any,
     /// The server itself.
     Cluster,
-    /// Collections. An empty database means every one, an empty collection all but the server's own.
+    /// Collections. An empty database means every one, an empty collection all but the server's
+    /// own.
     Collections {
         /// The database.
         db: String,
@@ -34,7 +36,8 @@ impl Resource {
         Resource::Collections { db: db.to_owned(), collection: collection.to_owned() }
     }
 
-    /// Whether a role of the database `db` may have a privilege on it: its own database's collections alone.
+    /// Whether a role of the database `db` may have a privilege on it: its own database's
+    /// collections alone.
     pub(crate) fn is_of_database(&self, db: &str) -> bool {
         matches!(self, Resource::Collections { db: own, .. } if own == db)
     }

@@ -1,8 +1,8 @@
 //! Authentication restrictions: the addresses from which, and at which, a user may authenticate.
 //!
-//! A user, and each of its roles, may have a list of restrictions. One of each list must be met; a restriction is met
-//! when each address it speaks of lies in one of its ranges. Source: manual "Authentication Restrictions"; errors
-//! recorded from mongod 6.0.
+//! A user, and each of its roles, may have a list of restrictions. One of each list must be met; a
+//! restriction is met when each address it speaks of lies in one of its ranges. Source: manual
+//! "Authentication Restrictions"; errors recorded from mongod 6.0.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,8 @@
 //! A conversation by which a client proves that it knows a password: SCRAM, the server's side.
 //!
-//! The client names a user and sends a nonce; the server adds to the nonce and tells salt and iterations; the client
-//! sends a proof made from the password and both messages; the server checks it and proves itself in turn. What was
-//! wrong is told to nobody: every failure answers alike.
+//! The client names a user and sends a nonce; the server adds to the nonce and tells salt and
+//! iterations; the client sends a proof made from the password and both messages; the server checks
+//! it and proves itself in turn. What was wrong is told to nobody: every failure answers alike.
 //! Source: RFC 5802, RFC 7677; what is accepted beyond them recorded from mongod 6.0.
 
 use base64::Engine;
@@ -98,7 +98,8 @@ impl Conversation {
         })
     }
 
-    /// Takes the client's next message; answers the server's. [`Conversation::is_done`] says whether it was the last.
+    /// Takes the client's next message; answers the server's. [`Conversation::is_done`] says
+    /// whether it was the last.
     ///
     /// Errors: `failed`.
     pub(crate) fn go_on(&mut self, message: &[u8]) -> Result<Vec<u8>> {

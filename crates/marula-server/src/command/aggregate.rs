@@ -40,7 +40,8 @@ errors! {
     batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
 }
 
-/// How a pipeline's documents are dealt out to several consumers, which members of a cluster ask of each other.
+/// How a pipeline's documents are dealt out to several consumers, which members of a cluster ask of
+/// each other.
 const EXCHANGE_FIELDS: &[Field] = &[
     Field::required("policy", Types::STRING),
     Field::required("consumers", Types::NUMBER),
@@ -128,7 +129,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     view::check_joined(&ctx.server.db, ns.db(), stages, &context)?;
     let below = || view::check_constants(&ctx.server.db, &ns, &context);
     let pipeline = match Pipeline::parse_behind(stages, &context, below) {
-        // That the first stage needs a collection is said before what is wrong with the places of others.
+        // That the first stage needs a collection is said before what is wrong with the places of
+        // others.
         Err(error) if is_collectionless && error.code().number() == MISPLACED => {
             check_collectionless(stages, &context)?;
             return Err(error);
@@ -226,7 +228,8 @@ fn check_write_concerns(request: &Request<'_>, pipeline: &Pipeline) -> Result<()
     }
 }
 
-/// Answers a `find` on a view, which was checked as a `find`: the same as the pipeline that says the same.
+/// Answers a `find` on a view, which was checked as a `find`: the same as the pipeline that says
+/// the same.
 pub(super) fn find_on_view(
     ctx: &mut Context<'_>,
     request: &Request<'_>,
@@ -288,7 +291,8 @@ pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
 pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
     let (filter, sort, projection) = (doc("filter")?, doc("sort")?, doc("projection")?);
-    // The order of the records is that of a view's documents too, unless its pipeline makes another.
+    // The order of the records is that of a view's documents too, unless its pipeline makes
+    // another.
     let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
     let limit = query_args::count_or_zero("limit", request.arg("limit"))?;

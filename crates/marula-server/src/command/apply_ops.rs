@@ -1,7 +1,8 @@
 //! `applyOps`: applies entries of an oplog.
 //!
-//! An entry of kind `i` or `u` is an update by `_id` that inserts where there is nothing, so that it may be applied
-//! twice, and no reader ever misses the document meanwhile. One of kind `c` runs the command that it names.
+//! An entry of kind `i` or `u` is an update by `_id` that inserts where there is nothing, so that
+//! it may be applied twice, and no reader ever misses the document meanwhile. One of kind `c` runs
+//! the command that it names.
 //!
 //! Source: manual "applyOps"; forms, results and errors recorded from mongod 6.0.
 
@@ -311,7 +312,8 @@ impl<'r> Job<'r> {
         Ok(())
     }
 
-    /// Runs the command of an entry of kind `c` in the entry's database. What is there already, or gone, stays so.
+    /// Runs the command of an entry of kind `c` in the entry's database. What is there already, or
+    /// gone, stays so.
     fn run_command(
         &self,
         ctx: &mut Context<'_>,

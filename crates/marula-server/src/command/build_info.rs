@@ -8,8 +8,8 @@ use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
-/// The MongoDB version that this server behaves as, whole and by its parts; drivers and tools choose by it. Of 6.0 it is
-/// the release that its answers were compared with.
+/// The MongoDB version that this server behaves as, whole and by its parts; drivers and tools
+/// choose by it. Of 6.0 it is the release that its answers were compared with.
 pub(crate) fn compatible_version(version: FeatureVersion) -> (&'static str, [i32; 4]) {
     match version {
         FeatureVersion::V6_0 => ("6.0.27", [6, 0, 27, 0]),

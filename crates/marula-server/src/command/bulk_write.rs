@@ -1,7 +1,8 @@
 //! `bulkWrite`: inserts, updates and deletes in several collections, in one command.
 //!
-//! MongoDB has it since 8.0. An *operation* names its collection by a position in `nsInfo`; what each has come to is read
-//! through a cursor, and the reply sums up. Inserts of one collection that follow one another go in together.
+//! MongoDB has it since 8.0. An *operation* names its collection by a position in `nsInfo`; what
+//! each has come to is read through a cursor, and the reply sums up. Inserts of one collection that
+//! follow one another go in together.
 //! Source: manual, "bulkWrite (database command)".
 
 use std::mem;
@@ -196,7 +197,8 @@ fn run_length(operations: &[Operation<'_>]) -> usize {
 }
 
 impl<'a> Operation<'a> {
-    /// Checks the form of an operation. What is wrong in it fails the whole command before anything is written.
+    /// Checks the form of an operation. What is wrong in it fails the whole command before anything
+    /// is written.
     fn read(fields: Doc<'a>, namespaces: usize, version: FeatureVersion) -> Result<Self> {
         let first = fields.iter().next();
         let name = first.map(|first| first.name.to_string()).unwrap_or_default();
@@ -235,7 +237,8 @@ struct Bulk<'b, 'c, 'r> {
 }
 
 impl Bulk<'_, '_, '_> {
-    /// Inserts documents of one collection, whose first operation is at `start`; answers whether the command goes on.
+    /// Inserts documents of one collection, whose first operation is at `start`; answers whether
+    /// the command goes on.
     fn insert(
         &mut self,
         operations: &[Operation<'_>],

@@ -1,7 +1,8 @@
-//! `convertToCapped` and `cloneCollectionAsCapped`: a collection's newest documents in a capped collection.
+//! `convertToCapped` and `cloneCollectionAsCapped`: a collection's newest documents in a capped
+//! collection.
 //!
-//! The documents are copied in natural order into a new capped collection, which removes the oldest as it fills;
-//! `convertToCapped` then gives it the old one's name in one change of the catalogue.
+//! The documents are copied in natural order into a new capped collection, which removes the oldest
+//! as it fills; `convertToCapped` then gives it the old one's name in one change of the catalogue.
 
 use std::sync::Arc;
 
@@ -68,7 +69,8 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     let target = copy(ctx, &source, &temporary, options);
     let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
     if let Err(error) = renamed {
-        // What stands in the temporary collection is of no use to anyone; that it may not be there is no matter.
+        // What stands in the temporary collection is of no use to anyone; that it may not be there
+        // is no matter.
         let _ = ctx.server.db.drop_collection(&temporary);
         return Err(error);
     }

@@ -1,4 +1,5 @@
-//! `checkShardingIndex`: whether an index could lead a sharded collection's documents to their shards.
+//! `checkShardingIndex`: whether an index could lead a sharded collection's documents to their
+//! shards.
 //!
 //! Recorded from mongod 6.0.
 

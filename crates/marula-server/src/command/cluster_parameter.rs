@@ -1,6 +1,7 @@
 //! `getClusterParameter` and `setClusterParameter`: parameters that all members of a cluster share.
 //!
-//! mongod 6.0 has one, `changeStreamOptions`: how long images of documents before and after a change are kept.
+//! mongod 6.0 has one, `changeStreamOptions`: how long images of documents before and after a
+//! change are kept.
 //! Source: manual "getClusterParameter", "setClusterParameter"; errors recorded from mongod 6.0.
 
 use marula_bson::{DocWriter, Type, Value, doc};

@@ -1,4 +1,5 @@
-//! `collMod`: changes a collection's validator and bounds, an index's options, or a view's definition.
+//! `collMod`: changes a collection's validator and bounds, an index's options, or a view's
+//! definition.
 
 mod index_change;
 
@@ -194,7 +195,8 @@ fn check_capped_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
     }
 }
 
-/// The most documents that a capped collection may be bounded to, which is what no bound is noted as.
+/// The most documents that a capped collection may be bounded to, which is what no bound is noted
+/// as.
 const CAPPED_DOCUMENTS_MAX: i64 = i32::MAX as i64;
 
 fn check_capped_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
@@ -277,7 +279,8 @@ fn make_unique(
     with_progress(context, ns, |options| db.make_unique(collection, index, spec, options))
 }
 
-/// What becomes of each index. A specification that does not parse fails before anything is changed.
+/// What becomes of each index. A specification that does not parse fails before anything is
+/// changed.
 fn changed_specs(
     state: &State,
     index: Option<&IndexChange>,
@@ -433,7 +436,8 @@ fn check(
     }
 }
 
-/// Checks what is told of a collection that is no view once its index and its validator are known to be right.
+/// Checks what is told of a collection that is no view once its index and its validator are known
+/// to be right.
 fn check_rest(request: &Request<'_>, state: &State) -> Result<()> {
     if state.options.view.is_some() {
         return Ok(());
@@ -507,8 +511,8 @@ fn changed_options(
     }))
 }
 
-/// What a request changes of the images that are kept of documents: by the option of the past, or by today's, each of which
-/// ends the other where it begins. What is not kept is not noted.
+/// What a request changes of the images that are kept of documents: by the option of the past, or
+/// by today's, each of which ends the other where it begins. What is not kept is not noted.
 fn changed_images(request: &Request<'_>) -> Vec<(&'static str, Option<ValueBuf>)> {
     let mut changes = Vec::new();
     if let Some(images) = request.arg("changeStreamPreAndPostImages") {
@@ -537,7 +541,8 @@ fn expire_after(seconds: Value<'_>, now_ms: i64) -> Result<Option<ValueBuf>> {
     Ok(Some(ValueBuf::from(seconds)))
 }
 
-/// What a user needs to change a collection; of one who could read a view, to read what it then shows.
+/// What a user needs to change a collection; of one who could read a view, to read what it then
+/// shows.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     check.needs_on(ns.db(), ns.collection(), &["collMod"]);

@@ -1,4 +1,5 @@
-//! `compactStructuredEncryptionData`: would compact what encrypted collections keep beside themselves. There are none.
+//! `compactStructuredEncryptionData`: would compact what encrypted collections keep beside
+//! themselves. There are none.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};

@@ -166,7 +166,8 @@ fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     }
 }
 
-/// The options that the collection is made with, checked, in the order that `listCollections` shows.
+/// The options that the collection is made with, checked, in the order that `listCollections`
+/// shows.
 fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
     check_view(context, request, ns)?;
     if request.arg("encryptedFields").is_some() {
@@ -275,7 +276,8 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     view::check(context.server, "create", &definition)
 }
 
-/// Whether a collection of this name holds the buckets of another: tools that restore a dump make it themselves.
+/// Whether a collection of this name holds the buckets of another: tools that restore a dump make
+/// it themselves.
 fn is_bucket_name(ns: &Namespace) -> bool {
     ns.collection().starts_with(BUCKETS_PREFIX)
 }
@@ -325,7 +327,8 @@ fn check_expiry(context: &Context<'_>, request: &Request<'_>) -> Result<()> {
 
 /// The seconds after which documents of a collection expire.
 ///
-/// Errors: that they are negative, or that nothing could have expired by now: what is that old is from before 1970.
+/// Errors: that they are negative, or that nothing could have expired by now: what is that old is
+/// from before 1970.
 pub(super) fn expiry(seconds: Value<'_>, now_ms: i64) -> Result<i64> {
     match whole(seconds) {
         seconds if seconds < 0 => Err(expire_negative()),
@@ -488,7 +491,8 @@ fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) {
     }
 }
 
-/// What a user needs to make a collection: to create or to insert; of one who could read a view, to read what it shows.
+/// What a user needs to make a collection: to create or to insert; of one who could read a view, to
+/// read what it shows.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     let target = Target::collection(ns.db(), ns.collection());

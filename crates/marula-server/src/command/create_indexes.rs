@@ -147,7 +147,8 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// Has `build` run with the memory that the server allows, and tells of its progress in `currentOp` and the log.
+/// Has `build` run with the memory that the server allows, and tells of its progress in `currentOp`
+/// and the log.
 pub(super) fn with_progress<T>(
     context: &Context<'_>,
     ns: &Namespace,
@@ -178,7 +179,8 @@ fn phase_text(phase: Phase) -> &'static str {
     }
 }
 
-/// What `commitQuorum` asks for, on a set of one member; how many have built an index is known when it is built here.
+/// What `commitQuorum` asks for, on a set of one member; how many have built an index is known when
+/// it is built here.
 fn check_quorum(quorum: Value<'_>) -> Result<()> {
     check_quorum_form(quorum)?;
     match quorum {

@@ -1,7 +1,8 @@
 //! `dbHash`: a digest of each collection's documents, by which two databases can be compared.
 //!
-//! A collection's digest is the MD5 of its documents' bytes in the order of `_id` (of a capped one in the order of
-//! insertion); the database's is the MD5 of its collections' digests as text, in the order of names.
+//! A collection's digest is the MD5 of its documents' bytes in the order of `_id` (of a capped one
+//! in the order of insertion); the database's is the MD5 of its collections' digests as text, in
+//! the order of names.
 //! Source: manual "dbHash"; digests recorded from mongod 6.0.
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `getDefaultRWConcern` and `setDefaultRWConcern`: the read and write concern of operations that name none.
+//! `getDefaultRWConcern` and `setDefaultRWConcern`: the read and write concern of operations that
+//! name none.
 //!
 //! Source: manual "setDefaultRWConcern"; errors recorded from mongod 6.0.
 

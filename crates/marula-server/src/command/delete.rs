@@ -164,7 +164,8 @@ pub(super) struct Statement<'a> {
 }
 
 impl Statement<'_> {
-    /// Runs the statement; answers how many documents were deleted, or `None` where it is not for a network worker.
+    /// Runs the statement; answers how many documents were deleted, or `None` where it is not for a
+    /// network worker.
     pub(super) fn run(
         &self,
         ctx: &Context<'_>,

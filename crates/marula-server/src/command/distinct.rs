@@ -141,8 +141,8 @@ fn up_to_place(key: &[u8]) -> &[u8] {
     key
 }
 
-/// Checks the path whose values are wanted. It is a projection's, which may end in `$`: here that is a field's name. Of a
-/// view it is an expression's too, which may not.
+/// Checks the path whose values are wanted. It is a projection's, which may end in `$`: here that
+/// is a field's name. Of a view it is an expression's too, which may not.
 pub(super) fn check_key(key: &[u8], is_of_view: bool) -> Result<()> {
     let key = if is_of_view { key } else { up_to_place(key) };
     let (front, is_positional) = match key.strip_suffix(b".$") {
@@ -166,8 +166,8 @@ pub(super) fn projection(path: &FieldPath) -> DocBuf {
     })
 }
 
-/// What of documents is needed, where an index may hold it: the field itself. As in mongod, all of the document is
-/// where such an index leads to it, and does not answer alone.
+/// What of documents is needed, where an index may hold it: the field itself. As in mongod, all of
+/// the document is where such an index leads to it, and does not answer alone.
 pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Shown> {
     let is_indexed = |index: &Arc<Index>| match &index.spec.kind {
         IndexKind::Wildcard(wildcard) if wildcard.covers(path) => {
@@ -180,10 +180,12 @@ pub(super) fn shown(state: &State, query: &Query, path: &FieldPath) -> Option<Sh
         .then(|| Shown::field(&planner::up_to_number(path)))
 }
 
-/// What each document of a view is made into: an array of the values, then a document for each of them.
+/// What each document of a view is made into: an array of the values, then a document for each of
+/// them.
 const UNWOUND: &str = "_internalUnwoundArray";
 
-/// The stages, as an array, that say what a `distinct` says: those that mongod makes of one on a view.
+/// The stages, as an array, that say what a `distinct` says: those that mongod makes of one on a
+/// view.
 pub(super) fn stages_of_distinct(request: &Request<'_>) -> Result<DocBuf> {
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let key = request.text("key").unwrap_or_default();
@@ -228,8 +230,8 @@ impl<'c> Values<'c> {
         }
     }
 
-    /// Adds the values of a path in a document: those of an array one by one. As in mongod those of one document that a
-    /// collation takes to be the same are told by the least of them.
+    /// Adds the values of a path in a document: those of an array one by one. As in mongod those of
+    /// one document that a collation takes to be the same are told by the least of them.
     fn add(&mut self, path: &FieldPath, doc: Doc<'_>) -> Result<()> {
         let mut found = Vec::new();
         values_at_path::find(path, 0, Value::Document(doc), &mut found);
@@ -240,8 +242,8 @@ impl<'c> Values<'c> {
         if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
     }
 
-    /// Adds the values that the entry of an index tells. What documents without the field have there is null, which is among
-    /// the values then.
+    /// Adds the values that the entry of an index tells. What documents without the field have
+    /// there is null, which is among the values then.
     fn add_key(&mut self, path: &FieldPath, found: &Found<'_>, told: Told) -> Result<()> {
         let Some((index, entry)) = found.entry else { return Ok(()) };
         let mut reader =

@@ -70,7 +70,8 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// Whether a collection is the server's own, and stays: only what the server makes again or does without may go.
+/// Whether a collection is the server's own, and stays: only what the server makes again or does
+/// without may go.
 fn is_kept(ns: &Namespace) -> bool {
     let may_go = match (ns.db(), ns.collection()) {
         ("admin", _) => false,

@@ -45,7 +45,8 @@ pub(super) static COMMAND: Command = Command {
 
 const INDEX: Types = Types::Of(&[Type::String, Type::Document, Type::Array]);
 
-/// Checks a list of names: as its first element is, so it is taken to be; null among the others is none.
+/// Checks a list of names: as its first element is, so it is taken to be; null among the others is
+/// none.
 fn check_names(_: FeatureVersion, index: Value<'_>) -> Result<()> {
     let Some(names) = index.as_array() else { return Ok(()) };
     for (at, name) in names.values().enumerate() {

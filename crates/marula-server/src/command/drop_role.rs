@@ -1,4 +1,5 @@
-//! `dropRole` and `dropAllRolesFromDatabase`: remove roles, and take them from whom they were granted to.
+//! `dropRole` and `dropAllRolesFromDatabase`: remove roles, and take them from whom they were
+//! granted to.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
@@ -50,7 +51,8 @@ fn drop_one(
     if documents.find(Of::Role, &role)?.is_none() {
         return Err(not_found(&role));
     }
-    // Whoever has it loses it first: nobody is ever left with a role that could come back as another.
+    // Whoever has it loses it first: nobody is ever left with a role that could come back as
+    // another.
     take_away(&documents, Of::User, &|granted| *granted == role)?;
     take_away(&documents, Of::Role, &|granted| *granted == role)?;
     documents.remove(Of::Role, &role)?;

@@ -1,6 +1,7 @@
 //! `explain`: how a command would be carried out, and what that would look at.
 //!
-//! The plan is the one that would run. For `executionStats` it is run too, without writing anything.
+//! The plan is the one that would run. For `executionStats` it is run too, without writing
+//! anything.
 //! Source: manual "explain", "Explain Results"; shapes and errors recorded from mongod 6.0.
 
 mod answer;
@@ -187,7 +188,8 @@ fn check_target(request: &Request<'_>, ns: &Namespace) -> Result<()> {
     }
 }
 
-/// What a command asks of the collection that a view stands on, in the order in which mongod shows it.
+/// What a command asks of the collection that a view stands on, in the order in which mongod shows
+/// it.
 fn command_below(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -231,7 +233,8 @@ fn command_below(
     }))
 }
 
-/// Appends a hint as it is read: the name of an index is read into a document, and an empty one is none.
+/// Appends a hint as it is read: the name of an index is read into a document, and an empty one is
+/// none.
 fn append_hint(hint: Option<Value<'_>>, out: &mut DocWriter<'_>) {
     match hint {
         None => {}
@@ -265,8 +268,8 @@ const SHOWN_OF_FIND_AND_MODIFY: &[&str] = &[
 /// Those of them that are true or false, whatever they are written as.
 const FLAGS_OF_FIND_AND_MODIFY: &[&str] = &["remove", "upsert", "new", "bypassDocumentValidation"];
 
-/// The command with its database, without what belongs to its session. As in mongod a `findAndModify` is shown as it
-/// was read.
+/// The command with its database, without what belongs to its session. As in mongod a
+/// `findAndModify` is shown as it was read.
 fn command_document(request: &Request<'_>) -> DocBuf {
     DocBuf::build(|out| {
         if request.command.name == "findAndModify" {

@@ -1,6 +1,7 @@
 //! `filemd5`: the MD5 checksum of a file in GridFS.
 //!
-//! A checksum that goes on from another's `md5state` computes that part again: the state says how many chunks it was.
+//! A checksum that goes on from another's `md5state` computes that part again: the state says how
+//! many chunks it was.
 //! Source: manual "filemd5"; errors recorded from mongod 6.0.
 
 use marula_bson::{Binary, Doc, DocBuf, DocWriter, Value, doc, hex};

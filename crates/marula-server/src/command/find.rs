@@ -390,7 +390,8 @@ pub(super) fn draft_projection(
     Projection::draft_for(doc, filter, context).map(Some)
 }
 
-/// Appends the reply's cursor for documents that a source gives; `doing` stands before the source's errors.
+/// Appends the reply's cursor for documents that a source gives; `doing` stands before the source's
+/// errors.
 pub(super) fn reply_cursor(
     ctx: &Context<'_>,
     request: &Request<'_>,

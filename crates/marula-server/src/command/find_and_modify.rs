@@ -195,8 +195,8 @@ impl<'a> Args<'a> {
         let draft = Filter::draft(self.query, purpose, &context)?;
         let is_found_by_id = query::id_equality(self.query).is_some()
             && !update.as_ref().is_some_and(Update::needs_position);
-        // What one `_id` finds is not sorted, nor is anything read of a collection that is not there: then the rest
-        // is not looked at.
+        // What one `_id` finds is not sorted, nor is anything read of a collection that is not
+        // there: then the rest is not looked at.
         let (sort, fields) = match &collection {
             None if is_found_by_id && !is_made => (Doc::EMPTY, Doc::EMPTY),
             None if is_found_by_id

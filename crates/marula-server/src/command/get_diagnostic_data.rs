@@ -1,6 +1,7 @@
 //! `getDiagnosticData`: the state of the server and of its machine at one moment.
 //!
-//! The readings of the machine are those of `/proc`; where one is missing, so is its part of the answer.
+//! The readings of the machine are those of `/proc`; where one is missing, so is its part of the
+//! answer.
 
 use std::fs;
 

@@ -107,7 +107,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         cursors.park(id, cursor, ctx.now_ms);
         return Err(max_time_not_awaiting());
     }
-    // The cursor's own listener is in place before it is read, so that nothing is missed in between.
+    // The cursor's own listener is in place before it is read, so that nothing is missed in
+    // between.
     let deadline = ctx.call.arrived + request.max_time.unwrap_or(AWAIT_DEFAULT);
     let listening = (tail == Tail::AwaitData).then(|| listen(&mut cursor, deadline)).flatten();
 

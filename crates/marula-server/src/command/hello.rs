@@ -1,10 +1,10 @@
 //! `hello` and its old name `isMaster`: what the server is, and the start of every connection.
 //!
-//! The first `hello` of a connection carries what the client says of itself and which compressors it knows. A
-//! `hello` with `maxAwaitTimeMS` waits for the topology to change, which a single node's never does; with the
-//! flag for several replies it goes on waiting and answering.
-//! Source: driver specifications "MongoDB Handshake", "Server Discovery and Monitoring", "OP_COMPRESSED";
-//! errors recorded from mongod 6.0.
+//! The first `hello` of a connection carries what the client says of itself and which compressors
+//! it knows. A `hello` with `maxAwaitTimeMS` waits for the topology to change, which a single
+//! node's never does; with the flag for several replies it goes on waiting and answering.
+//! Source: driver specifications "MongoDB Handshake", "Server Discovery and Monitoring",
+//! "OP_COMPRESSED"; errors recorded from mongod 6.0.
 
 use std::time::Duration;
 
@@ -275,8 +275,8 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
         Some(name) => write_member(server, reply, name, primary),
         None => {
             reply.append(primary, true);
-            // What drivers know a mongos by: no replica set is looked for, and sessions and retryable writes
-            // are used.
+            // What drivers know a mongos by: no replica set is looked for, and sessions and
+            // retryable writes are used.
             reply.append("msg", "isdbgrid");
             write_topology_version(server, reply);
         }

@@ -124,7 +124,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// The documents whose `_id` cannot be one; of an ordered insert the first alone, for those behind it are not looked at.
+/// The documents whose `_id` cannot be one; of an ordered insert the first alone, for those behind
+/// it are not looked at.
 fn refused_by_id(documents: &[Doc<'_>], ordered: bool) -> Vec<(usize, Error)> {
     let first = if ordered { 1 } else { documents.len() };
     let failure = |(index, doc): (usize, &Doc<'_>)| {
@@ -168,7 +169,8 @@ fn insert_measurements(
     op.insert_measurements(buckets, docs, ordered, &mut report)?;
     ctx.server.counters.insert.add(documents.len() as u64);
     ctx.server.counters.documents_inserted.add(report.inserted as u64);
-    // As mongod does, an ordered insert counts the documents that it was given, whatever became of them.
+    // As mongod does, an ordered insert counts the documents that it was given, whatever became of
+    // them.
     let count = if ordered { documents.len() } else { report.inserted };
     reply.append("n", i32::try_from(count).expect("a batch has at most 100,000 documents"));
     ctx.append_op_time(reply);

@@ -110,7 +110,8 @@ fn describe(db: &Db, collection: &Arc<Collection>) -> Result<DocBuf> {
     }))
 }
 
-/// What a user needs to list collections: to list them all, or to have any of them where only those are asked for.
+/// What a user needs to list collections: to list them all, or to have any of them where only those
+/// are asked for.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let asks_for_own = request.flag("nameOnly") && request.flag("authorizedCollections");
     if !(asks_for_own && check.may_enter(request.db)) {

@@ -1,6 +1,7 @@
 //! `mapReduce`: JavaScript that gathers values by key, over a collection.
 //!
-//! The command is a pipeline: the query, the sort and the limit as stages, then [`MapReduce`], then `$out` or `$merge`.
+//! The command is a pipeline: the query, the sort and the limit as stages, then [`MapReduce`], then
+//! `$out` or `$merge`.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Commands: a row and a function each.
 //!
-//! A file here is one command. Its `COMMAND` row says what the frame must know before the command's own code
-//! runs (name, place, privilege, fields); `run` reads the [`Request`], writes the reply's fields and says
-//! by an [`Outcome`] how it went. `ok`, errors, write concern and counters are [`dispatch`](crate::dispatch)'s.
+//! A file here is one command. Its `COMMAND` row says what the frame must know before the command's
+//! own code runs (name, place, privilege, fields); `run` reads the [`Request`], writes the reply's
+//! fields and says by an [`Outcome`] how it went. `ok`, errors, write concern and counters are
+//! [`dispatch`](crate::dispatch)'s.
 //!
 //! To add a command: write `command/<name>.rs` with its row and `run`, and list it in [`COMMANDS`].
 

@@ -1,6 +1,7 @@
 //! `planCacheClear`, `planCacheListFilters`, `planCacheSetFilter`, `planCacheClearFilters`.
 //!
-//! They name queries by their shape: a `query` with `sort`, `projection` and `collation` as one of them would have.
+//! They name queries by their shape: a `query` with `sort`, `projection` and `collation` as one of
+//! them would have.
 //! Source: manual "Query Plan Cache Commands"; errors recorded from mongod 6.0.
 
 use std::sync::Arc;
@@ -154,7 +155,8 @@ fn collection(ctx: &Context<'_>, request: &Request<'_>) -> Result<Option<Arc<Col
     Ok(collection)
 }
 
-/// The shape that `query`, `sort`, `projection` and `collation` name, and how they do; `None` where there is no `query`.
+/// The shape that `query`, `sort`, `projection` and `collation` name, and how they do; `None` where
+/// there is no `query`.
 fn named_shape(
     ctx: &Context<'_>,
     request: &Request<'_>,

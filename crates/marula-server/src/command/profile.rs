@@ -1,4 +1,5 @@
-//! `profile`: the level of the database profiler and the bounds of what counts as slow, by database.
+//! `profile`: the level of the database profiler and the bounds of what counts as slow, by
+//! database.
 
 use marula_bson::{ByteSlice, Doc, DocWriter, Value, doc};
 use marula_error::{Result, errors};

@@ -1,7 +1,8 @@
-//! The commands of replica sets: `replSetGetStatus`, `replSetGetConfig`, `replSetInitiate` and others.
+//! The commands of replica sets: `replSetGetStatus`, `replSetGetConfig`, `replSetInitiate` and
+//! others.
 //!
-//! With `--repl-set` this server is the primary of an initiated set with one member; what changes members is
-//! refused as a primary refuses it. Without, it is not running with replication.
+//! With `--repl-set` this server is the primary of an initiated set with one member; what changes
+//! members is refused as a primary refuses it. Without, it is not running with replication.
 //! Source: manual "Replication Commands"; errors recorded from mongod 6.0.
 
 use marula_bson::{DocWriter, Value, doc_fields};

@@ -1,7 +1,8 @@
-//! Authentication: `saslStart`, `saslContinue`, `authenticate`, and the part of `hello` that begins one early.
+//! Authentication: `saslStart`, `saslContinue`, `authenticate`, and the part of `hello` that begins
+//! one early.
 //!
-//! A connection has one conversation at a time; a failure ends it. Once it has succeeded the connection is that user's
-//! until `logout`.
+//! A connection has one conversation at a time; a failure ends it. Once it has succeeded the
+//! connection is that user's until `logout`.
 //! Source: driver specification "Authentication"; errors recorded from mongod 6.0.
 
 use base64::Engine;
@@ -112,7 +113,8 @@ pub(super) static AUTHENTICATE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// A message of a conversation: its bytes, and whether they came as base64, as which the answer then goes too.
+/// A message of a conversation: its bytes, and whether they came as base64, as which the answer
+/// then goes too.
 struct Payload {
     bytes: Vec<u8>,
     is_base64: bool,
@@ -247,8 +249,9 @@ fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
     Ok(())
 }
 
-/// Appends what `hello` tells of authentication: the mechanisms of the user that it names, and the answer to the
-/// first message of a conversation that it carries. Where that fails, it is as if it had not been there.
+/// Appends what `hello` tells of authentication: the mechanisms of the user that it names, and the
+/// answer to the first message of a conversation that it carries. Where that fails, it is as if it
+/// had not been there.
 pub(super) fn append_to_hello(
     ctx: &mut Context<'_>,
     request: &Request<'_>,

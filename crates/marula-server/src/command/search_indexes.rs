@@ -1,6 +1,8 @@
-//! `createSearchIndexes`, `updateSearchIndex`, `dropSearchIndex`: indexes of a search service, which there is none of.
+//! `createSearchIndexes`, `updateSearchIndex`, `dropSearchIndex`: indexes of a search service,
+//! which there is none of.
 //!
-//! MongoDB has them since 7.0. A server without the service answers `SearchNotEnabled`, as this one does.
+//! MongoDB has them since 7.0. A server without the service answers `SearchNotEnabled`, as this one
+//! does.
 //! Source: manual "createSearchIndexes", "updateSearchIndex", "dropSearchIndex".
 
 use marula_error::{Result, errors};

@@ -1,7 +1,7 @@
 //! `serverStatus`: the server's numbers, section by section.
 //!
-//! A section is a row of [`SECTIONS`]. The command's fields leave sections out (`metrics: 0`). A section that this
-//! server has nothing to say about is not there.
+//! A section is a row of [`SECTIONS`]. The command's fields leave sections out (`metrics: 0`). A
+//! section that this server has nothing to say about is not there.
 //! Source: manual "serverStatus"; names, order and types recorded from mongod 6.0.
 
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! The commands of logical sessions: `startSession`, `refreshSessions`, `endSessions`, `killSessions`,
-//! `killAllSessions`, `killAllSessionsByPattern`.
+//! The commands of logical sessions: `startSession`, `refreshSessions`, `endSessions`,
+//! `killSessions`, `killAllSessions`, `killAllSessionsByPattern`.
 //!
 //! A session that ends takes its cursors with it, one that is killed its operations too.
-//! Source: driver specification "Sessions"; manual "Sessions Commands"; errors recorded from mongod 6.0.
+//! Source: driver specification "Sessions"; manual "Sessions Commands"; errors recorded from mongod
+//! 6.0.
 
 use marula_bson::{BStr, Binary, Doc, DocWriter, Type, Value};
 use marula_error::{Result, errors};

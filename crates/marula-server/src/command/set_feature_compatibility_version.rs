@@ -1,9 +1,9 @@
 //! `setFeatureCompatibilityVersion`: which release's language is there, from 6.0 to 8.0.
 //!
-//! The version is stored, and counts for every command that is read after it was set. Older ones than 6.0 are refused:
-//! no behaviour of theirs is here.
-//! Source: manual "setFeatureCompatibilityVersion", of 6.0 for the errors and of 7.0 for `confirm`; errors recorded from
-//! mongod 6.0.
+//! The version is stored, and counts for every command that is read after it was set. Older ones
+//! than 6.0 are refused: no behaviour of theirs is here.
+//! Source: manual "setFeatureCompatibilityVersion", of 6.0 for the errors and of 7.0 for `confirm`;
+//! errors recorded from mongod 6.0.
 
 use marula_bson::{DocWriter, Type, Value};
 use marula_error::{Result, errors};

@@ -23,6 +23,7 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         true => context.server.shutdown.force(),
         false => context.server.shutdown.request(),
     }
-    // As mongod, which is gone before it could answer; drivers take the closed connection for success.
+    // As mongod, which is gone before it could answer; drivers take the closed connection for
+    // success.
     Ok(Outcome::HangUp)
 }

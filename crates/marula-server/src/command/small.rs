@@ -1,5 +1,5 @@
-//! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`, `connPoolSync`,
-//! `getLastError`, `driverOIDTest`, `logRotate`, `dropConnections`.
+//! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`,
+//! `connPoolSync`, `getLastError`, `driverOIDTest`, `logRotate`, `dropConnections`.
 //!
 //! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
 

@@ -1,8 +1,8 @@
 //! `splitVector`: the keys of an index that cut a collection into pieces of about one size.
 //!
-//! A piece has half as many documents as fit the asked size, as documents are large on the average: a chunk is cut before
-//! it is full. Keys that are equal are never parted. Connectors use it to read a collection in parallel.
-//! Recorded from mongod 6.0.
+//! A piece has half as many documents as fit the asked size, as documents are large on the average:
+//! a chunk is cut before it is full. Keys that are equal are never parted. Connectors use it to
+//! read a collection in parallel. Recorded from mongod 6.0.
 
 use std::sync::Arc;
 
@@ -183,8 +183,8 @@ struct Search<'s, 'c> {
 }
 
 impl Search<'_, '_> {
-    /// Walks the index and notes each key that comes after more than `per_piece` others and differs from the one noted
-    /// before. Also how many keys were seen.
+    /// Walks the index and notes each key that comes after more than `per_piece` others and differs
+    /// from the one noted before. Also how many keys were seen.
     fn cut(&mut self, per_piece: i64) -> Result<(Vec<DocBuf>, i64)> {
         let context = QueryContext::default();
         let mut query = Query::new(Filter::everything(&context), context);

@@ -42,7 +42,8 @@ pub fn find(name: &[u8], version: FeatureVersion) -> Option<(usize, &'static Com
     None
 }
 
-/// Length, first, middle and last byte tell command names apart well enough to need no hash of the whole.
+/// Length, first, middle and last byte tell command names apart well enough to need no hash of the
+/// whole.
 fn place(name: &[u8]) -> usize {
     let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or(0));
     let mixed = name.len() * 7

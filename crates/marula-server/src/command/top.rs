@@ -1,4 +1,5 @@
-//! `top`: how often each collection was used since the server was started, what for, and how long that took.
+//! `top`: how often each collection was used since the server was started, what for, and how long
+//! that took.
 
 use marula_bson::{DocWriter, Value};
 use marula_db::usage::Use;

@@ -1,6 +1,8 @@
-//! `commitTransaction` and `abortTransaction`: the end of a multi-document transaction, which none can begin yet.
+//! `commitTransaction` and `abortTransaction`: the end of a multi-document transaction, which none
+//! can begin yet.
 //!
-//! Inside a transaction the frame has answered before these run: no transaction of that number is in progress.
+//! Inside a transaction the frame has answered before these run: no transaction of that number is
+//! in progress.
 
 use marula_error::{Result, errors};
 

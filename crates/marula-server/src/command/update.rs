@@ -72,7 +72,8 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::optional("sort", Types::DOCUMENT).since(FeatureVersion::V8_0),
 ];
 
-/// Checks the form of a statement. What is wrong in it fails the whole command before anything is written.
+/// Checks the form of a statement. What is wrong in it fails the whole command before anything is
+/// written.
 pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     check_shape(statement, version)?;
     check_stages(statement, version)
@@ -89,7 +90,8 @@ fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
 
 /// Checks that a statement's pipeline, if it has one, is made of stages that there are.
 ///
-/// mongod looks for that when all is done, for its counters: the command fails, and what its statements have written stays.
+/// mongod looks for that when all is done, for its counters: the command fails, and what its
+/// statements have written stays.
 fn check_stages(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     match statement.get("u") {
         Some(Value::Array(stages)) => Pipeline::check_form(stages, version),

@@ -83,7 +83,8 @@ impl Asked {
     }
 }
 
-/// Whether a value is the number that asks for all of a database: one, and what is behind its point does not count.
+/// Whether a value is the number that asks for all of a database: one, and what is behind its point
+/// does not count.
 pub(super) fn is_one(value: Value<'_>) -> bool {
     let number = match value {
         Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),

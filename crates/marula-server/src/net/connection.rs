@@ -1,7 +1,8 @@
-//! One connection as its worker keeps it: the stream, what has come and is not yet read, what is not yet sent.
+//! One connection as its worker keeps it: the stream, what has come and is not yet read, what is
+//! not yet sent.
 //!
-//! A connection at rest has no buffers: requests are read into a buffer of the worker and replies written from one.
-//! Only what is incomplete, or what the client does not take, is kept here.
+//! A connection at rest has no buffers: requests are read into a buffer of the worker and replies
+//! written from one. Only what is incomplete, or what the client does not take, is kept here.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -27,7 +28,8 @@ pub(super) struct Connection<S: Service> {
     pub(super) parked: Parked,
     /// The number of the parked request, which a wake must name.
     pub(super) ticket: u64,
-    /// Bytes that have come and are not yet used: an incomplete message, or whole ones behind a parked one.
+    /// Bytes that have come and are not yet used: an incomplete message, or whole ones behind a
+    /// parked one.
     pub(super) input: Vec<u8>,
     /// Bytes that are not yet sent, from `sent` on.
     output: Vec<u8>,
@@ -122,7 +124,8 @@ impl<S: Service> Connection<S> {
         self.output.is_empty()
     }
 
-    /// Reads once: into `fresh` while nothing is buffered, else what is missing of the buffered message.
+    /// Reads once: into `fresh` while nothing is buffered, else what is missing of the buffered
+    /// message.
     pub(super) fn receive(&mut self, fresh: &mut [u8]) -> Received {
         if !self.input.is_empty() {
             return self.receive_rest();
@@ -191,7 +194,8 @@ impl<S: Service> Connection<S> {
         self.flush()
     }
 
-    /// Notes that nothing can be sent any more: the connection ends without waiting for what is unsent.
+    /// Notes that nothing can be sent any more: the connection ends without waiting for what is
+    /// unsent.
     pub(super) fn give_up(&mut self) {
         self.closing = true;
         self.peer_closed = true;
@@ -211,9 +215,11 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Writes until all is written, the socket is full, or others should have their turn; returns how much was.
+    /// Writes until all is written, the socket is full, or others should have their turn; returns
+    /// how much was.
     ///
-    /// A partial write is followed by another: only a write that would block makes the poll tell of room.
+    /// A partial write is followed by another: only a write that would block makes the poll tell of
+    /// room.
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         self.writable = true;

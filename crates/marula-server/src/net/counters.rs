@@ -1,6 +1,7 @@
 //! What the network counts, for `serverStatus`.
 //!
-//! Each worker counts in a place of its own, so that counting costs no contention; reading adds them up.
+//! Each worker counts in a place of its own, so that counting costs no contention; reading adds
+//! them up.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

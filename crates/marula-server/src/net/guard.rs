@@ -38,7 +38,8 @@ pub(super) enum Verdict {
     Close,
 }
 
-/// Keeps the backtrace of a panic inside a call for its log line; other panics are reported as before.
+/// Keeps the backtrace of a panic inside a call for its log line; other panics are reported as
+/// before.
 pub(super) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -53,7 +54,8 @@ pub(super) fn install() {
     });
 }
 
-/// Calls the service and finishes its reply in `reply`; returns the verdict and the reply's uncompressed bytes.
+/// Calls the service and finishes its reply in `reply`; returns the verdict and the reply's
+/// uncompressed bytes.
 pub(super) fn call<S: Service>(
     service: &S,
     connection: &mut S::Connection,

@@ -1,4 +1,5 @@
-//! A watch over the workers: one that is with a connection for too long keeps all its others waiting, and is told of.
+//! A watch over the workers: one that is with a connection for too long keeps all its others
+//! waiting, and is told of.
 
 use std::io;
 use std::sync::Arc;

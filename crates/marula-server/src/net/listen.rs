@@ -34,8 +34,8 @@ impl Listener {
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
-        // Connections inherit both: a reply is one write, which waiting to join it with another only delays, and a
-        // client whose machine is gone is noticed.
+        // Connections inherit both: a reply is one write, which waiting to join it with another
+        // only delays, and a client whose machine is gone is noticed.
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
         socket.bind(&address.into())?;
@@ -44,7 +44,8 @@ impl Listener {
         Ok(Listener(Kind::Tcp(mio::net::TcpListener::from_std(socket.into()))))
     }
 
-    /// Listens on a Unix socket, readable and writable by its owner; a socket that lies there is replaced.
+    /// Listens on a Unix socket, readable and writable by its owner; a socket that lies there is
+    /// replaced.
     pub fn unix(path: &Path) -> io::Result<Listener> {
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             fs::remove_file(path)?;

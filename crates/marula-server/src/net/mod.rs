@@ -8,11 +8,11 @@
 //!                                           ▲ Wake: a sync is done, new data is there
 //! ```
 //!
-//! A few *workers* own the connections and poll them, edge-triggered; each request costs one read and one write.
-//! What may be long runs in the *pool*, which grows with the time that work waits. While a request is out (in the pool, or
-//! parked until it is woken) its connection is not read, only watched for the client's leaving.
-//! Nothing here ticks while nothing happens, but for one thread that looks twice a second whether a worker is held up.
-//! Start with [`service`].
+//! A few *workers* own the connections and poll them, edge-triggered; each request costs one read
+//! and one write. What may be long runs in the *pool*, which grows with the time that work waits.
+//! While a request is out (in the pool, or parked until it is woken) its connection is not read,
+//! only watched for the client's leaving. Nothing here ticks while nothing happens, but for one
+//! thread that looks twice a second whether a worker is held up. Start with [`service`].
 
 mod connection;
 mod counters;
@@ -140,7 +140,8 @@ pub fn start<S: Service>(
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(workers);
     for (index, poll) in polls.into_iter().enumerate() {
-        // The first worker accepts for all: it hands each connection to the worker that has the fewest.
+        // The first worker accepts for all: it hands each connection to the worker that has the
+        // fewest.
         let listeners = listeners.take().unwrap_or_default();
         let worker = Worker::new(Arc::clone(&shared), index, poll, listeners)?;
         let thread = thread::Builder::new().name(format!("net-{index}"));
@@ -188,8 +189,8 @@ impl NetHandle {
         }
     }
 
-    /// Stops: no connection is accepted any more, idle ones are closed, requests that are out may finish for
-    /// `grace` and are interrupted then.
+    /// Stops: no connection is accepted any more, idle ones are closed, requests that are out may
+    /// finish for `grace` and are interrupted then.
     pub fn shutdown(self, grace: Duration) {
         let interrupt_at = Instant::now() + grace;
         let leave_at = interrupt_at + INTERRUPT_GRACE;
@@ -204,7 +205,8 @@ impl NetHandle {
     }
 }
 
-/// Reads the network's counters, for `serverStatus`: a service is made before its network, and is given this after.
+/// Reads the network's counters, for `serverStatus`: a service is made before its network, and is
+/// given this after.
 #[derive(Clone)]
 pub struct CounterReader {
     counters: Arc<Counters>,

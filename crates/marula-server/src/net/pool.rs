@@ -6,16 +6,17 @@
 //!            ordinary ─┘            └─ added as the oldest call has waited
 //! ```
 //!
-//! A call that finds no idle thread waits in its lane. A thread is added at once while there are fewer than cores, and
-//! after that each time the oldest call has waited [`WAIT_MAX`]: short work then does not queue behind long work for
-//! more than that, and a burst of short work does not make threads that it does not need. There are usually at most
-//! `threads_max` of them. One that has been at its call for [`LONG`] does not count there, so that long calls do not lock
-//! everybody else out; but all together are at most [`TIMES_MAX`] times as many, and the last [`RESERVED`] of these take
-//! calls of the reserved lane alone. An idle thread ends after [`IDLE_MAX`]; the one that became idle last is used first,
-//! so that the others may end.
+//! A call that finds no idle thread waits in its lane. A thread is added at once while there are
+//! fewer than cores, and after that each time the oldest call has waited [`WAIT_MAX`]: short work
+//! then does not queue behind long work for more than that, and a burst of short work does not make
+//! threads that it does not need. There are usually at most `threads_max` of them. One that has
+//! been at its call for [`LONG`] does not count there, so that long calls do not lock everybody
+//! else out; but all together are at most [`TIMES_MAX`] times as many, and the last [`RESERVED`] of
+//! these take calls of the reserved lane alone. An idle thread ends after [`IDLE_MAX`]; the one
+//! that became idle last is used first, so that the others may end.
 //!
-//! A call whose deadline has passed, or whose client has left, does not wait for its turn: it moves to the reserved lane,
-//! where it finds that it must end.
+//! A call whose deadline has passed, or whose client has left, does not wait for its turn: it moves
+//! to the reserved lane, where it finds that it must end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -392,7 +393,8 @@ impl<S: Service> Thread<S> {
         }
     }
 
-    /// A call that has come to be known by reading its frame: it goes on here, or waits in its lane.
+    /// A call that has come to be known by reading its frame: it goes on here, or waits in its
+    /// lane.
     fn go_on(&self, job: Job<S>) -> Option<Job<S>> {
         let pool = &*self.pool;
         let mut state = pool.state.lock();

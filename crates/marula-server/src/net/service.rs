@@ -1,8 +1,9 @@
 //! The border between sockets and commands.
 //!
-//! The network calls a [`Service`] with one message at a time per connection and is told by a [`Step`] what
-//! to do next. A call on a network worker ([`Place::Inline`]) must be short and must not wait; what may be
-//! long says [`Step::ToPool`] and is called again on a thread where it may take its time.
+//! The network calls a [`Service`] with one message at a time per connection and is told by a
+//! [`Step`] what to do next. A call on a network worker ([`Place::Inline`]) must be short and must
+//! not wait; what may be long says [`Step::ToPool`] and is called again on a thread where it may
+//! take its time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +21,15 @@ pub trait Service: Send + Sync + 'static {
     /// It is with one thread at a time, which is the one that calls.
     type Connection: Send + 'static;
 
-    /// A client has connected. `id` is the connection's number in the log and in `hello`, from 1 upwards.
+    /// A client has connected. `id` is the connection's number in the log and in `hello`, from 1
+    /// upwards.
     fn open(&self, peer: Peer, id: u64) -> Self::Connection;
 
     /// Answers one message into `reply`, which the network has begun.
     ///
-    /// When the message wants no reply ([`Message::more_to_come`]) what is written is not sent, whatever the
-    /// step. A panic is logged and answered by an `InternalError`; the connection is used further.
+    /// When the message wants no reply ([`Message::more_to_come`]) what is written is not sent,
+    /// whatever the step. A panic is logged and answered by an `InternalError`; the connection is
+    /// used further.
     fn call(
         &self,
         connection: &mut Self::Connection,
@@ -38,11 +41,12 @@ pub trait Service: Send + Sync + 'static {
     /// The connection is gone, and no call for it is out.
     fn close(&self, connection: Self::Connection);
 
-    /// The longest message that the connection may send now, uncompressed. A longer one closes it before it is read.
+    /// The longest message that the connection may send now, uncompressed. A longer one closes it
+    /// before it is read.
     fn message_bytes_max(&self, connection: &Self::Connection) -> usize;
 
-    /// Whether a call that waits for a pool thread must end: its client has gone, or it was told to. Such a call
-    /// does not wait any longer: it is made at once, to say so.
+    /// Whether a call that waits for a pool thread must end: its client has gone, or it was told
+    /// to. Such a call does not wait any longer: it is made at once, to say so.
     fn is_ended(&self, connection: &Self::Connection) -> bool;
 
     /// A network worker has been busy with this connection for so long, and others wait for it.
@@ -97,7 +101,8 @@ impl Disconnected {
 /// Where a call runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Where others wait for the thread: on a network worker, or before it is known what a large message is.
+    /// Where others wait for the thread: on a network worker, or before it is known what a large
+    /// message is.
     Inline,
     /// On a thread of the pool, which may wait.
     Pool,
@@ -138,15 +143,16 @@ pub enum Step {
     Reply,
     /// There is no reply.
     NoReply,
-    /// Nothing was done: call again on a pool thread. On a pool thread it is a mistake, and closes the connection.
+    /// Nothing was done: call again on a pool thread. On a pool thread it is a mistake, and closes
+    /// the connection.
     ToPool(Order),
     /// The reply is complete: send it when woken. Such as when a shared disk sync has covered it.
     Hold(Arm),
-    /// There is nothing to say yet: call again on the pool when woken, or at the deadline. What was written is
-    /// forgotten.
+    /// There is nothing to say yet: call again on the pool when woken, or at the deadline. What was
+    /// written is forgotten.
     Retry(Arm, Instant, Lane),
-    /// The reply is complete: send it with `moreToCome`, then call again with the same message. Only for a
-    /// message with [`Message::exhaust_allowed`]; for others it is [`Step::Reply`].
+    /// The reply is complete: send it with `moreToCome`, then call again with the same message.
+    /// Only for a message with [`Message::exhaust_allowed`]; for others it is [`Step::Reply`].
     Stream(Lane),
     /// The reply, if one was written, is complete: send it and close the connection.
     Close,

@@ -1,4 +1,5 @@
-//! The network over real sockets, with a service whose commands are told by the first field of the body.
+//! The network over real sockets, with a service whose commands are told by the first field of the
+//! body.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -692,7 +693,8 @@ fn long_calls_leave_room_for_others() {
         wait_until(|| !net.script.gates.lock().contains_key(&number));
         (gate, client)
     };
-    // Twice as many as there are threads usually: each becomes a long one, and does not count any more.
+    // Twice as many as there are threads usually: each becomes a long one, and does not count any
+    // more.
     let mut waiting: Vec<_> = (0..4).map(wait).collect();
     let mut client = net.client();
     net.check(&mut client, doc! { "pool": 1 }, doc! { "pool": 1, "id": 5_i64 });
@@ -720,7 +722,8 @@ fn long_calls_leave_room_for_others() {
 fn a_long_message_is_read_on_the_pool() {
     let net = net();
     let mut client = net.client();
-    // What takes no time is answered where the message was read; the order of pipelined ones is kept.
+    // What takes no time is answered where the message was read; the order of pipelined ones is
+    // kept.
     let long = doc! { "echo": 1, "x": "y".repeat(1_000_000).as_str() };
     let mut bytes = op_msg(&long, 0);
     bytes.extend_from_slice(&op_msg(&doc! { "echo": 2 }, 0));

@@ -39,7 +39,8 @@ impl<M> Mailbox<M> {
     }
 }
 
-/// Names one parked request: the connection's slot, and a number that no other request of the worker has.
+/// Names one parked request: the connection's slot, and a number that no other request of the
+/// worker has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ticket {
     pub(super) slot: usize,
@@ -62,8 +63,8 @@ pub(super) trait Ring: Send + Sync {
 
 /// Continues one parked request.
 ///
-/// It may be called from any thread and at any time: when the connection is gone, it does nothing. Dropping
-/// it wakes too, so that no request is forgotten.
+/// It may be called from any thread and at any time: when the connection is gone, it does nothing.
+/// Dropping it wakes too, so that no request is forgotten.
 pub struct Wake {
     /// Nothing once it is to be silent.
     ring: Option<Arc<dyn Ring>>,
@@ -89,7 +90,8 @@ impl Wake {
         self.ring = None;
     }
 
-    /// Closes the connection instead, and forgets a reply that was held back: it would not have been true.
+    /// Closes the connection instead, and forgets a reply that was held back: it would not have
+    /// been true.
     pub fn hang_up(mut self) {
         self.bidding = Bidding::HangUp;
     }

@@ -26,7 +26,8 @@ use super::wake::{Bidding, Mailbox, Ring, Ticket};
 use super::{Shared, Stop};
 use round::Round;
 
-/// The token of the mailbox's bell; the tokens of listeners stand below it, those of connections count from zero.
+/// The token of the mailbox's bell; the tokens of listeners stand below it, those of connections
+/// count from zero.
 pub(super) const BELL: Token = Token(usize::MAX);
 const LISTENERS: usize = 1 << 32;
 
@@ -144,7 +145,8 @@ impl<S: Service> Worker<S> {
             }
             // Before the mail, which may bring a later reply of a connection in the round.
             self.end_round();
-            // After the events: a mail may put a new connection where one of them speaks of an old one.
+            // After the events: a mail may put a new connection where one of them speaks of an old
+            // one.
             if rung {
                 self.read_mail(&mut mails);
             }

@@ -1,7 +1,9 @@
-//! Indexes of time-series collections: a client names fields of measurements, an index has fields of their buckets.
+//! Indexes of time-series collections: a client names fields of measurements, an index has fields
+//! of their buckets.
 //!
-//! The meta field stands in a bucket as `meta`. The moment, and any other field, is indexed by the least and the
-//! greatest value of the bucket. What cannot be told back from the key alone is kept as `originalSpec`.
+//! The meta field stands in a bucket as `meta`. The moment, and any other field, is indexed by the
+//! least and the greatest value of the bucket. What cannot be told back from the key alone is kept
+//! as `originalSpec`.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value};
 use marula_db::time_series::TimeSeries;
@@ -108,7 +110,8 @@ fn about_key(error: Error, code: Code, request: Doc<'_>) -> Error {
     Error::new(code, format!("{} Command request: {request}", error.message()))
 }
 
-/// Appends the fields of buckets for one field of measurements; answers whether they do not tell which it was.
+/// Appends the fields of buckets for one field of measurements; answers whether they do not tell
+/// which it was.
 fn push_field(
     options: &TimeSeries,
     key: Doc<'_>,
@@ -179,7 +182,8 @@ pub(super) fn filter_of_buckets(
     }
 }
 
-/// The buckets' index as a client of the measurements knows it; `None` where it is on no field of theirs.
+/// The buckets' index as a client of the measurements knows it; `None` where it is on no field of
+/// theirs.
 pub fn shown(options: &TimeSeries, spec: Doc<'_>) -> Option<DocBuf> {
     let original = spec.get("originalSpec").and_then(|original| original.as_doc());
     let (key, partial) = match original {

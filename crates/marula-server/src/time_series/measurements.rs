@@ -99,7 +99,8 @@ impl Removal<'_> {
             if !is_emptied {
                 return Ok(removed);
             }
-            // Nothing would be left of it, unless another client adds to it in this moment: then it is looked at again.
+            // Nothing would be left of it, unless another client adds to it in this moment: then it
+            // is looked at again.
             let mut is_gone = true;
             let mut is_wanted = |document: Doc<'_>| {
                 is_gone = false;

@@ -1,7 +1,8 @@
-//! Updates and deletes of measurements: whole buckets, by their meta value. Since 7.0 a delete may name any field.
+//! Updates and deletes of measurements: whole buckets, by their meta value. Since 7.0 a delete may
+//! name any field.
 //!
-//! A statement is checked as mongod checks it, rewritten to one on the buckets, and carried out there; what is counted
-//! is the measurements of the buckets.
+//! A statement is checked as mongod checks it, rewritten to one on the buckets, and carried out
+//! there; what is counted is the measurements of the buckets.
 //!
 //! Source: manual "Time Series Collection Limitations"; errors recorded from mongod 6.0.
 
@@ -247,8 +248,8 @@ fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
     Ok(out)
 }
 
-/// Whether documents in arrays of a value have no field but the meta field: mongod takes them for queries, wherever
-/// they stand, and refuses others.
+/// Whether documents in arrays of a value have no field but the meta field: mongod takes them for
+/// queries, wherever they stand, and refuses others.
 fn names_only_meta(options: &TimeSeries, value: Value<'_>) -> bool {
     match value {
         Value::Document(fields) => fields.values().all(|value| names_only_meta(options, value)),

@@ -62,7 +62,8 @@ pub fn on_sync_calls_back(open: Open) {
     assert!(numbers.iter().copied().eq(0..100));
 }
 
-/// What was committed is there when a persistent store is opened again, also without [`Store::close`].
+/// What was committed is there when a persistent store is opened again, also without
+/// [`Store::close`].
 pub fn commits_survive_reopening(open: Open) {
     let folder = Folder::new();
     let mut store = open(folder.path());

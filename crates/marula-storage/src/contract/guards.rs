@@ -204,8 +204,8 @@ pub fn counters_commute(open: Open) {
     }
 }
 
-/// A transaction that was begun since a view guards keys that are as they were there, and no others; what it decides by is
-/// that view.
+/// A transaction that was begun since a view guards keys that are as they were there, and no
+/// others; what it decides by is that view.
 pub fn guards_since_a_view_conflict_on_changed_keys(open: Open) {
     let store = Fixture::new(open);
     let key = |name: &'static str| (Space::Records, name.as_bytes());

@@ -6,7 +6,8 @@ use super::*;
 
 type Model = [BTreeMap<Vec<u8>, Vec<u8>>; Space::ALL.len()];
 
-/// A store answers as a [`BTreeMap`] does, through random writes, snapshots, compactions and reopenings.
+/// A store answers as a [`BTreeMap`] does, through random writes, snapshots, compactions and
+/// reopenings.
 ///
 /// `MARULA_SEED` repeats one run, `MARULA_RUNS` asks for more of them.
 pub fn random_writes_match_a_model(open: Open) {

@@ -51,7 +51,8 @@ pub fn get_many_answers_by_place(open: Open) {
     }
 }
 
-/// What `get_many` has read stays as it was while others write; what it leaves unread is found by `get`.
+/// What `get_many` has read stays as it was while others write; what it leaves unread is found by
+/// `get`.
 pub fn get_many_holds_what_it_read(open: Open) {
     let store = Fixture::new(open);
     let keys: Vec<String> = (0..100).map(|n| format!("key{n:03}")).collect();
@@ -126,8 +127,8 @@ pub fn cursors_keep_to_their_range(open: Open) {
     }
 }
 
-/// `seek` goes to the nearest key in the cursor's direction, either way, never out of the range, and a
-/// cursor goes on from there.
+/// `seek` goes to the nearest key in the cursor's direction, either way, never out of the range,
+/// and a cursor goes on from there.
 pub fn cursors_seek(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "c", "e", "g", "i"]);
@@ -204,7 +205,8 @@ pub fn cursors_see_one_moment(open: Open) {
     }
 }
 
-/// A view of one moment stays as it was, over all spaces and all kinds of writes; the store itself moves.
+/// A view of one moment stays as it was, over all spaces and all kinds of writes; the store itself
+/// moves.
 pub fn fixed_views_never_move(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "b", "c"]);
@@ -248,7 +250,8 @@ pub fn fixed_views_never_move(open: Open) {
     assert_eq!(view(&*second), between);
 }
 
-/// A cursor that passes keys stands where one that has advanced as often does, in either direction and from anywhere.
+/// A cursor that passes keys stands where one that has advanced as often does, in either direction
+/// and from anywhere.
 pub fn cursors_pass_keys(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, (0..20_u8).map(|number| [b'p', number]));
@@ -278,7 +281,8 @@ pub fn cursors_pass_keys(open: Open) {
     }
 }
 
-/// What a commit has written is what every read sees that begins after it, while others write and read the same keys.
+/// What a commit has written is what every read sees that begins after it, while others write and
+/// read the same keys.
 pub fn reads_never_go_back(open: Open) {
     const KEYS: usize = 4;
     const WRITES: u64 = 3000;

@@ -20,7 +20,8 @@ fn ingest(store: &dyn Store, space: Space, first: u64, count: u64, size: usize) 
         .expect("an ingestion succeeds");
 }
 
-/// What was ingested is there at once, beside other keys, changeable, and survives what commits survive.
+/// What was ingested is there at once, beside other keys, changeable, and survives what commits
+/// survive.
 pub fn ingested_keys_are_there(open: Open) {
     let folder = Folder::new();
     let mut store = open(folder.path());
@@ -91,7 +92,8 @@ pub fn dropped_ranges_are_gone(open: Open) {
     assert_eq!(scan(&*store, Space::Records, &dropped, Direction::Forward).len(), 1);
 }
 
-/// What is dropped stays in the views of earlier moments, whatever becomes of the range, and is gone from all others.
+/// What is dropped stays in the views of earlier moments, whatever becomes of the range, and is
+/// gone from all others.
 pub fn dropped_ranges_stay_in_older_views(open: Open) {
     let store = Fixture::new(open);
     for part in 0..3u8 {

@@ -1,8 +1,8 @@
 //! The simplest engine: ordered maps in memory.
 //!
-//! The *state* is one [`Tree`](tree::Tree) per space and the stamp of the newest commit, behind one lock. A
-//! commit applies its writes under it; a snapshot or a cursor copies three pointers and reads on its own.
-//! Nothing survives the end of the process, so a sync has nothing to wait for.
+//! The *state* is one [`Tree`](tree::Tree) per space and the stamp of the newest commit, behind one
+//! lock. A commit applies its writes under it; a snapshot or a cursor copies three pointers and
+//! reads on its own. Nothing survives the end of the process, so a sync has nothing to wait for.
 
 mod tree;
 
@@ -161,7 +161,8 @@ impl Values for MemoryValues {
 
 impl View for Memory {
     fn moment(&self) -> Stamp {
-        // It is asked for while an entry is shown too, which holds the lock, and must not wait for a writer that waits.
+        // It is asked for while an entry is shown too, which holds the lock, and must not wait for
+        // a writer that waits.
         self.state.read_recursive().newest
     }
 

@@ -1,9 +1,10 @@
 //! An ordered map whose copies are free: a B+ tree of shared nodes.
 //!
-//! A *leaf* holds entries in key order, a *branch* holds children and the least key below each. Copying a
-//! [`Tree`] copies one pointer; a write afterwards copies only the nodes on its path that somebody else still
-//! shares ([`Arc::make_mut`]). Each node knows its *weight*, so ranks and split points cost one descent.
-//! Nodes that run low are not merged, only empty ones removed: the tree stays right, at worst sparse.
+//! A *leaf* holds entries in key order, a *branch* holds children and the least key below each.
+//! Copying a [`Tree`] copies one pointer; a write afterwards copies only the nodes on its path that
+//! somebody else still shares ([`Arc::make_mut`]). Each node knows its *weight*, so ranks and split
+//! points cost one descent. Nodes that run low are not merged, only empty ones removed: the tree
+//! stays right, at worst sparse.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -353,8 +354,8 @@ impl Node {
     }
 }
 
-/// Where to cut a node that is over-full: in the middle, but behind all old entries when keys ascend, as record
-/// ids do, so that the nodes left behind are full.
+/// Where to cut a node that is over-full: in the middle, but behind all old entries when keys
+/// ascend, as record ids do, so that the nodes left behind are full.
 fn split_at(len: usize, last: &[u8], key: &[u8]) -> usize {
     if *last <= *key { len - 1 } else { len / 2 }
 }

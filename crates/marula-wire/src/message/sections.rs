@@ -15,8 +15,8 @@ const KIND_BODY: u8 = 0;
 pub(super) const KIND_SEQUENCE: u8 = 1;
 const KIND_SECURITY_TOKEN: u8 = 2;
 
-/// Past so many sequences in one message their names are compared through a hash set: a stranger may send
-/// millions, a driver sends one.
+/// Past so many sequences in one message their names are compared through a hash set: a stranger
+/// may send millions, a driver sends one.
 const SEQUENCES_COMPARED_MAX: usize = 8;
 
 errors! {
@@ -83,7 +83,8 @@ pub(super) fn parse_msg(mut reply_to: ReplyTo, frame: &[u8]) -> Result<Message<'
     Ok(message)
 }
 
-/// Walks and validates the sections in `start..end` of `frame`; returns the body's place and the number of sequences.
+/// Walks and validates the sections in `start..end` of `frame`; returns the body's place and the
+/// number of sequences.
 fn parse_sections(
     frame: &[u8],
     start: usize,
@@ -138,7 +139,8 @@ fn validate_sequence(rest: &[u8]) -> Result<usize, Error> {
 pub(crate) fn validate_front(bytes: &[u8]) -> Result<usize, Error> {
     // Fewer bytes than the least document has are too few, whatever length they begin with.
     let bytes = if bytes.len() < Doc::EMPTY.as_bytes().len() { &[] } else { bytes };
-    // A document that is too large is otherwise sound when mongod says so, and names its first field.
+    // A document that is too large is otherwise sound when mongod says so, and names its first
+    // field.
     let limits = Limits { bytes_max: MESSAGE_BYTES_MAX, ..Limits::MESSAGE };
     let doc = validate(bytes, limits)
         .map_err(|malformed| Error::new(malformed.code(), malformed.to_string()))?;

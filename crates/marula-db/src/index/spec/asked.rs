@@ -1,7 +1,9 @@
-//! What a client asks for: specifications of new indexes, and in which order what is wrong with them is told.
+//! What a client asks for: specifications of new indexes, and in which order what is wrong with
+//! them is told.
 //!
-//! First the form of each, then the collations of all, then whether each agrees with its kind, then when documents
-//! expire. What comes up only when an index is built ([`IndexSpec::check_build`]) is told behind all that.
+//! First the form of each, then the collations of all, then whether each agrees with its kind, then
+//! when documents expire. What comes up only when an index is built ([`IndexSpec::check_build`]) is
+//! told behind all that.
 
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, errors};

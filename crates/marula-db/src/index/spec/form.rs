@@ -1,8 +1,9 @@
 //! The options of an index, one by one, and whether they go together.
 //!
-//! Of several mistakes mongod tells the first in the order of the document, and behind those what is wrong with the
-//! whole; [`Draft::read`] goes that way. What is wrong with options of the index's kind comes up last, in
-//! [`Draft::resolve`]. Source: the answers of mongod 6.0 to all pairs of mistakes.
+//! Of several mistakes mongod tells the first in the order of the document, and behind those what
+//! is wrong with the whole; [`Draft::read`] goes that way. What is wrong with options of the
+//! index's kind comes up last, in [`Draft::resolve`]. Source: the answers of mongod 6.0 to all
+//! pairs of mistakes.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Element, Type, Value};
 use marula_error::{Result, errors};
@@ -91,7 +92,8 @@ const OPTIONS_OF_CLUSTERED: &[&str] =
 /// The options of an index on `_id`.
 const OPTIONS_OF_ID: &[&str] = &["v", "key", "name", "ns", "collation"];
 
-/// The options that only one kind of index has: where those that are not known are passed over, so are these.
+/// The options that only one kind of index has: where those that are not known are passed over, so
+/// are these.
 const OPTIONS_OF_KINDS: &[(Plugin, &[&str])] = &[
     (Plugin::Text, &["weights", "textIndexVersion"]),
     (Plugin::Flat, &["bits", "min", "max"]),
@@ -99,7 +101,8 @@ const OPTIONS_OF_KINDS: &[(Plugin, &[&str])] = &[
     (Plugin::Wildcard, &["wildcardProjection"]),
 ];
 
-/// A specification whose options are each well-formed; whether they go with its kind is still to be seen.
+/// A specification whose options are each well-formed; whether they go with its kind is still to be
+/// seen.
 pub(crate) struct Draft<'s> {
     /// The document.
     spec: Doc<'s>,
@@ -443,7 +446,8 @@ fn version(spec: Doc<'_>, value: Value<'_>) -> Result<i64> {
     }
 }
 
-/// What a wildcard index sees, where that is said; the key pattern, which may stand behind, must be that of one.
+/// What a wildcard index sees, where that is said; the key pattern, which may stand behind, must be
+/// that of one.
 fn projection(value: Value<'_>, spec: Doc<'_>, version: FeatureVersion) -> Result<Wildcard> {
     let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
     if Plugin::find(key) != Some(Plugin::Wildcard) {
@@ -472,7 +476,8 @@ fn check_engine(spec: Doc<'_>) -> Result<()> {
         let Value::Document(options) = value.get() else {
             return Err(engine_options_type(&name.to_string()));
         };
-        // Options for mongod's engine are taken and kept, as a dump of its collections brings them along.
+        // Options for mongod's engine are taken and kept, as a dump of its collections brings them
+        // along.
         if name != "wiredTiger" {
             return Err(engine_unknown(&name.to_string()));
         }

@@ -1,4 +1,5 @@
-//! A specification as it is kept and shown: version first, no deprecated fields, the collation whole.
+//! A specification as it is kept and shown: version first, no deprecated fields, the collation
+//! whole.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Value};
 use marula_query::collation::Collation;
@@ -11,7 +12,8 @@ use crate::index::text::TextIndex;
 /// Options of some kinds of indexes that are not kept by others.
 const NOT_KEPT: &[&str] = &["min", "max", "bits", "2dsphereIndexVersion", "textIndexVersion"];
 
-/// The specification as it is kept and shown: version first, no deprecated fields, the collation whole.
+/// The specification as it is kept and shown: version first, no deprecated fields, the collation
+/// whole.
 pub(super) fn canonical_document(
     spec: Doc<'_>,
     name: &str,

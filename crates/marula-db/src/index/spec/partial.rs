@@ -1,6 +1,8 @@
-//! The filter of a partial index: what it may be made of, so that the planner can tell which queries it serves.
+//! The filter of a partial index: what it may be made of, so that the planner can tell which
+//! queries it serves.
 //!
-//! Comparisons, `$in`, `$exists: true`, `$type`, relations to places, and `$and` and `$or` of these.
+//! Comparisons, `$in`, `$exists: true`, `$type`, relations to places, and `$and` and `$or` of
+//! these.
 //! Source: manual "Partial Indexes".
 
 use marula_bson::{ByteSlice, Doc};

@@ -1,4 +1,5 @@
-//! What is wrong with a specification is told at mongod's stage and in its words. Read from mongod 6.0.27.
+//! What is wrong with a specification is told at mongod's stage and in its words. Read from mongod
+//! 6.0.27.
 
 use marula_bson::{DocBuf, Value, doc};
 

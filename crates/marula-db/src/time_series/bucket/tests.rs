@@ -19,7 +19,8 @@ fn measurement(time_ms: i64, rest: &DocBuf) -> DocBuf {
     })
 }
 
-/// Adds measurements at these moments; answers the control document and what refused the first that did not fit.
+/// Adds measurements at these moments; answers the control document and what refused the first that
+/// did not fit.
 fn check(
     measurements: &[(i64, DocBuf)],
     min: &DocBuf,

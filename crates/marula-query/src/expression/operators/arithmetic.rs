@@ -55,7 +55,8 @@ fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     // Ints are added as longs, and only their sum need fit an int.
     let mut sum = Number::Long(0);
     let mut only_ints = true;
-    // What stands before a date counts as one number of whole milliseconds, each behind it as one of its own.
+    // What stands before a date counts as one number of whole milliseconds, each behind it as one
+    // of its own.
     let mut date = None;
     for arg in args {
         match arg.eval(frame)? {

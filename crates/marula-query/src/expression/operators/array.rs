@@ -217,8 +217,8 @@ impl PartialEq for Ranked<'_, '_> {
 
 impl Eq for Ranked<'_, '_> {}
 
-/// The `count` greatest, the greatest first. One that is equal to the least of so many does not take its place, and of
-/// several least ones the first has to go.
+/// The `count` greatest, the greatest first. One that is equal to the least of so many does not
+/// take its place, and of several least ones the first has to go.
 fn greatest<'a>(
     items: Doc<'a>,
     count: usize,
@@ -344,7 +344,8 @@ fn range<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let (start, end, step) = (i64::from(start), i64::from(end), i64::from(step));
     let steps = (end - start + step - step.signum()) / step;
     let count = u64::try_from(steps).unwrap_or(0);
-    // mongod counts the list itself too, and not the last element where the end is no whole number of steps away.
+    // mongod counts the list itself too, and not the last element where the end is no whole number
+    // of steps away.
     let bytes = u64::try_from((end - start) / step).unwrap_or(0) * RANGE_ELEMENT_BYTES + 40;
     if count > 0 && bytes > RANGE_BYTES_MAX {
         return Err(range_too_large(bytes));
@@ -376,8 +377,8 @@ fn size<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
 
 /// Returns the part of an array that `$slice` selects.
 ///
-/// Shape: `{ $slice: [<array>, <n>] }` or `{ $slice: [<array>, <position>, <n>] }`; a negative `n` in
-/// the first form takes from the end, a negative position counts from the end.
+/// Shape: `{ $slice: [<array>, <n>] }` or `{ $slice: [<array>, <position>, <n>] }`; a negative `n`
+/// in the first form takes from the end, a negative position counts from the end.
 fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let list = known(&args[0], frame)?;
     let second = known(&args[1], frame)?;

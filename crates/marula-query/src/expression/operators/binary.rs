@@ -1,5 +1,5 @@
-//! Conversions of binary data, which `$convert` has since 8.0: from and to text in a format, from and to the bytes of a
-//! number.
+//! Conversions of binary data, which `$convert` has since 8.0: from and to text in a format, from
+//! and to the bytes of a number.
 //!
 //! Source: manual "$convert", "Convert to BinData"; the conversions of numbers are 8.1's.
 
@@ -171,7 +171,8 @@ pub(super) struct Form {
 
 /// Converts binary data to a type, or a value to binary data.
 ///
-/// Errors: of code `ConversionFailure` where the value does not convert; `no` is that of types which never do.
+/// Errors: of code `ConversionFailure` where the value does not convert; `no` is that of types
+/// which never do.
 pub(super) fn convert<'a>(
     input: Value<'a>,
     to: Type,
@@ -225,7 +226,8 @@ fn to_text<'a>(binary: Binary<'a>, form: Form, frame: &Frame<'a>) -> Result<Valu
     frame.arena.string(|out| format.encode(content(binary), out))
 }
 
-/// The number that bytes are: of one, two or four an int, of those or eight a long, of four or eight a double.
+/// The number that bytes are: of one, two or four an int, of those or eight a long, of four or
+/// eight a double.
 fn to_number<'a>(bytes: &[u8], to: Type, is_big_endian: bool) -> Option<Value<'a>> {
     let mut bytes = bytes.to_vec();
     if is_big_endian {

@@ -1,6 +1,7 @@
 //! Bitwise operators: `$bitAnd`, `$bitOr`, `$bitXor`, `$bitNot`, of ints and longs.
 //!
-//! Where a long is among the operands the others are extended with their sign, and the result is a long.
+//! Where a long is among the operands the others are extended with their sign, and the result is a
+//! long.
 //! Source: manual "Bitwise Operators", new in 6.3.
 
 use marula_bson::Value;
@@ -26,7 +27,8 @@ errors! {
     not_whole_alone(kind: &str) = TypeMismatch, "$bitNot takes a value of the type int or long, not {kind}";
 }
 
-/// Joins the operands from left to right, beginning with what changes nothing; null where one is null.
+/// Joins the operands from left to right, beginning with what changes nothing; null where one is
+/// null.
 fn fold<'a>(
     name: &str,
     args: &'a [Expression],

@@ -136,8 +136,8 @@ fn parse_branch(item: Value<'_>, scope: &mut Scope<'_>) -> Result<[Expression; 2
     Ok([case, then.ok_or_else(switch_branch_no_then)?])
 }
 
-/// Computes the constants of a `$switch`: a branch that is never taken goes, and its `then` is not looked at. Answers
-/// what the call comes to where no branch is left.
+/// Computes the constants of a `$switch`: a branch that is never taken goes, and its `then` is not
+/// looked at. Answers what the call comes to where no branch is left.
 pub(in crate::expression) fn optimize_switch(
     call: &mut Call,
     context: &Context,

@@ -396,8 +396,9 @@ fn parse_integer(text: &str, min: i64, max: i64) -> Result<i64> {
     }
 }
 
-/// Reads at the front of `text` what C's `strtod` knows beside plain numbers: hexadecimal digits behind a sign, perhaps with
-/// a point and a power of two, `inf`, and `nan`, perhaps with something in brackets. Answers the number and what is behind.
+/// Reads at the front of `text` what C's `strtod` knows beside plain numbers: hexadecimal digits
+/// behind a sign, perhaps with a point and a power of two, `inf`, and `nan`, perhaps with something
+/// in brackets. Answers the number and what is behind.
 fn uncommon_double(text: &str) -> Option<(f64, &str)> {
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),

@@ -122,8 +122,8 @@ pub(super) fn given_or_missing(
     value.map_or(Ok(Expression::Missing), |value| given(value, scope))
 }
 
-/// Parses an optional argument so that one that is missing on a document is null, and is told from one
-/// that was not given.
+/// Parses an optional argument so that one that is missing on a document is null, and is told from
+/// one that was not given.
 pub(super) fn given(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
     let parsed = Expression::parse(value, scope)?;
     Ok(match parsed {

@@ -380,7 +380,8 @@ fn start_of_time_bin(date: i64, unit: Unit, size: i64, zone: &Zone) -> Result<i6
     start.ok_or_else(trunc_overflow)
 }
 
-/// The start of the bin of days or more that a date is in; weeks are counted from the first that starts in 2000.
+/// The start of the bin of days or more that a date is in; weeks are counted from the first that
+/// starts in 2000.
 fn start_of_day_bin(date: i64, unit: Unit, size: i64, zone: &Zone, week_start: i64) -> Result<i64> {
     if size > BIN_MAX {
         return Err(trunc_bin_too_large());
@@ -453,7 +454,8 @@ fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
             .ok_or_else(|| parts_not_integer(name, value.kind().alias(), &print::value(value)))?;
         check_part(name, parts[at]).map(|()| true)
     };
-    // The time of day comes first, then the zone, then the day: of several mistakes, the first is told.
+    // The time of day comes first, then the zone, then the day: of several mistakes, the first is
+    // told.
     for at in 3..7 {
         if !read(at)? {
             return Ok(Some(Value::Null));

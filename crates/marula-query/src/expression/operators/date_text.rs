@@ -338,7 +338,8 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads the usual spellings: ISO 8601, `2024/02/29`, `02/29/2024`, `Feb 29, 2024`, `29 February 2024`.
+    /// Reads the usual spellings: ISO 8601, `2024/02/29`, `02/29/2024`, `Feb 29, 2024`,
+    /// `29 February 2024`.
     fn read_free(mut self) -> Result<Parts> {
         if self.text.is_empty() {
             return Err(self.fail("Empty string"));
@@ -408,7 +409,8 @@ impl<'t> Reader<'t> {
         Err(if is_word { incomplete(self.whole) } else { self.fail("Unexpected character") })
     }
 
-    /// Reads `2021-W09-4` and `2021W09`, if the text goes on so: a day of a week, or its Monday. Day 0 is the Sunday before.
+    /// Reads `2021-W09-4` and `2021W09`, if the text goes on so: a day of a week, or its Monday.
+    /// Day 0 is the Sunday before.
     fn read_iso_week(&mut self) -> bool {
         let start = self.at;
         let year = self.digits(4, 4);

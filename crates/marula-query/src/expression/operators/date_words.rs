@@ -1,7 +1,8 @@
 //! The words of dates: abbreviations of time zones, and what is said of a text that has no digits.
 //!
-//! No date is written without digits. mongod's reader cuts such a text into words and says of each what is wrong with it:
-//! errors come first, then warnings. The first zone too many is a warning, further ones are errors.
+//! No date is written without digits. mongod's reader cuts such a text into words and says of each
+//! what is wrong with it: errors come first, then warnings. The first zone too many is a warning,
+//! further ones are errors.
 
 /// How many seconds an abbreviation of a time zone is ahead of UTC; its case does not count.
 ///
@@ -12,7 +13,8 @@ pub(super) fn zone_seconds(word: &str) -> Option<i64> {
     Some(ZONES[at].1)
 }
 
-/// The text without the blanks around it, which do not count, not even as places. One byte of it stays in any case.
+/// The text without the blanks around it, which do not count, not even as places. One byte of it
+/// stays in any case.
 pub(super) fn without_blanks(text: &str) -> &str {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c');
     match text.trim_matches(is_blank) {
@@ -116,8 +118,8 @@ fn letters(text: &[u8], max: usize) -> usize {
     text.iter().take(max).take_while(|byte| byte.is_ascii_alphabetic()).count()
 }
 
-/// How long the zone at the front of a text is: up to six letters, perhaps in parentheses, or a region as in
-/// `Europe/Paris`; zero where there is none.
+/// How long the zone at the front of a text is: up to six letters, perhaps in parentheses, or a
+/// region as in `Europe/Paris`; zero where there is none.
 fn zone_length(text: &[u8]) -> usize {
     let open = usize::from(text.first() == Some(&b'('));
     let word = letters(&text[open..], 6);
@@ -145,7 +147,8 @@ fn region_length(text: &[u8]) -> usize {
     if parts > 1 { length } else { 0 }
 }
 
-/// How long the words at the front of a text are that move a date, such as `monday`, `noon` or `next day`.
+/// How long the words at the front of a text are that move a date, such as `monday`, `noon` or
+/// `next day`.
 fn relative_length(text: &[u8]) -> Option<usize> {
     let alone = longest(text, &RELATIVE);
     let ordinal = longest(text, &ORDINALS).and_then(|ordinal| {

@@ -277,8 +277,8 @@ fn check_pattern(sort_by: Value<'_>) -> Result<()> {
     }
 }
 
-/// Sorts by the value of each element, or by the values at paths in it. An element that is not a document
-/// has nothing at a path, which sorts as null.
+/// Sorts by the value of each element, or by the values at paths in it. An element that is not a
+/// document has nothing at a path, which sorts as null.
 fn sort_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let items = match known(&args[0], frame)? {
         None => return Ok(Some(Value::Null)),

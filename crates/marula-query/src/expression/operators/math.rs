@@ -201,7 +201,8 @@ fn sqrt<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     Ok(Some(apply(number, f64::sqrt, |decimal| big(decimal, |context, value| context.sqrt(value)))))
 }
 
-/// `$round` and `$trunc`: the number with so many decimal places; a negative place is left of the point.
+/// `$round` and `$trunc`: the number with so many decimal places; a negative place is left of the
+/// point.
 fn round<'a>(
     name: &str,
     rounding: Rounding,
@@ -256,7 +257,8 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
     Ok(whole)
 }
 
-/// The decimal with this exponent, or with as many digits as there can be where all of them would be too many.
+/// The decimal with this exponent, or with as many digits as there can be where all of them would
+/// be too many.
 fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal128 {
     let mut context = DecContext::default();
     context.set_rounding(rounding);

@@ -18,7 +18,8 @@ errors! {
     pub(crate) no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
 }
 
-/// Parses the name of some metadata. Of what documents do not carry, some is refused and the rest is missing.
+/// Parses the name of some metadata. Of what documents do not carry, some is refused and the rest
+/// is missing.
 fn parse_meta(
     operator: &'static Operator,
     value: Value<'_>,

@@ -153,7 +153,8 @@ fn pair_of_object(pair: Doc<'_>) -> Result<(&[u8], Value<'_>)> {
     }
 }
 
-/// Parses `{ $getField: <name> }`, whose input is the document, or `{ $getField: { field, input } }`.
+/// Parses `{ $getField: <name> }`, whose input is the document, or
+/// `{ $getField: { field, input } }`.
 fn parse_get_field(
     operator: &'static Operator,
     value: Value<'_>,
@@ -264,7 +265,8 @@ fn parse_fields(
     }
 }
 
-/// Fields of a document that is being made; one that is missing keeps its place until the document is written.
+/// Fields of a document that is being made; one that is missing keeps its place until the document
+/// is written.
 type Places<'a> = ArenaVec<'a, (&'a [u8], Option<Value<'a>>)>;
 
 /// Whether an expression makes a document in which a missing field may have a place.

@@ -109,7 +109,8 @@ fn read_pattern<'a>(
         return Err(options_have_nul(name));
     }
     if let Some(bad) = options.chars().find(|option| !"imsxu".contains(*option)) {
-        // mongod shows the first byte of the character, which is none by itself where there are more.
+        // mongod shows the first byte of the character, which is none by itself where there are
+        // more.
         return Err(bad_option(name, if bad.is_ascii() { bad } else { '\u{fffd}' }));
     }
     Ok(pattern.map(|pattern| (pattern, options)))
@@ -184,7 +185,8 @@ fn execution(name: &str, error: &pcre2::Error) -> Error {
     failed(
         name,
         match error.code() {
-            // The limits of the match, of its depth and its memory, and of the stack of machine code.
+            // The limits of the match, of its depth and its memory, and of the stack of machine
+            // code.
             -47 => -8,
             -53 | -63 => -21,
             -46 => -27,

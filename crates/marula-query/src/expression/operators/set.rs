@@ -119,7 +119,8 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
     all_equal(args, None, frame)
 }
 
-/// Whether all sets are the same; the one that is ready is compared with the first before the others are.
+/// Whether all sets are the same; the one that is ready is compared with the first before the
+/// others are.
 fn all_equal<'a>(
     args: &'a [Expression],
     ready: Option<usize>,

@@ -224,8 +224,8 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     frame.arena.string(|out| out.extend_from_slice(part)).map(Some)
 }
 
-/// A number as a long: a double loses its fraction and has to fit; a decimal is rounded, and one that does not fit is
-/// the least long.
+/// A number as a long: a double loses its fraction and has to fit; a decimal is rounded, and one
+/// that does not fit is the least long.
 #[allow(clippy::cast_possible_truncation)]
 fn whole(value: Value<'_>) -> Result<i64> {
     check_fits_long(value)?;

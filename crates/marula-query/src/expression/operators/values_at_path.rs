@@ -1,5 +1,5 @@
-//! `$_internalFindAllValuesAtPath`: the different values that a path leads to, with which mongod makes a pipeline of a
-//! `distinct`.
+//! `$_internalFindAllValuesAtPath`: the different values that a path leads to, with which mongod
+//! makes a pipeline of a `distinct`.
 
 use marula_bson::{FieldPath, Value, ValueBuf, order};
 use marula_error::{Result, errors};
@@ -20,7 +20,8 @@ errors! {
     not_a_string() = 9567004, "$_internalFindAllValuesAtPath requires argument to be a string";
 }
 
-/// Parses a path. Beside it stands the field that it begins with, which is what is looked at of a document.
+/// Parses a path. Beside it stands the field that it begins with, which is what is looked at of a
+/// document.
 fn parse(
     operator: &'static Operator,
     value: Value<'_>,

@@ -1,7 +1,8 @@
 //! Every operator ends when its operation must, however long what it works on is.
 //!
-//! An operator stands beside a call of it. What takes something long is called with that, once: it must count what it
-//! does. What takes numbers, dates and the like is called for each element of something long.
+//! An operator stands beside a call of it. What takes something long is called with that, once: it
+//! must count what it does. What takes numbers, dates and the like is called for each element of
+//! something long.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! `$graphLookup` with an `$unwind` of its array: what was reached goes on one by one, and the array is never made.
+//! `$graphLookup` with an `$unwind` of its array: what was reached goes on one by one, and the
+//! array is never made.
 
 use std::sync::Arc;
 

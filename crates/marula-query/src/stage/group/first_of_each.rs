@@ -1,4 +1,5 @@
-//! `$group` that looks at nothing but the first document of each group, for a walk over an index that gives no other.
+//! `$group` that looks at nothing but the first document of each group, for a walk over an index
+//! that gives no other.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ impl FirstOfEach {
     }
 }
 
-/// The stage of a group whose documents are the first of each already. As in mongod, a key of one field that its
-/// document does not have is an empty document, where a `$group` has null in it.
+/// The stage of a group whose documents are the first of each already. As in mongod, a key of one
+/// field that its document does not have is an empty document, where a `$group` has null in it.
 #[derive(Debug)]
 struct GroupByDistinctScan {
     group: Arc<Group>,

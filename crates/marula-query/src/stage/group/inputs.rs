@@ -1,4 +1,5 @@
-//! What a `$group` takes of a document: the fields that its key and its accumulators are, found in one walk.
+//! What a `$group` takes of a document: the fields that its key and its accumulators are, found in
+//! one walk.
 
 use marula_bson::{Doc, FieldSet, RawValue};
 

@@ -1,10 +1,11 @@
 //! The groups of a `$group`, and what becomes of documents when the groups fill the memory.
 //!
-//! Groups that are there stay, and grow while there is room. Once there is little, documents of new groups go to the
-//! disk; once there is none, all do: as *rows*, which hold the key and what each accumulator takes of the document.
-//! Rows are parted by a hash of the key. At the end each part takes in its rows, with the groups of that part that are
-//! there already, and may itself go to the disk again, parted by further bits. So no more is in memory at once than the
-//! limit and one part, and nothing that an accumulator has gathered ever has to be written.
+//! Groups that are there stay, and grow while there is room. Once there is little, documents of new
+//! groups go to the disk; once there is none, all do: as *rows*, which hold the key and what each
+//! accumulator takes of the document. Rows are parted by a hash of the key. At the end each part
+//! takes in its rows, with the groups of that part that are there already, and may itself go to the
+//! disk again, parted by further bits. So no more is in memory at once than the limit and one part,
+//! and nothing that an accumulator has gathered ever has to be written.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ errors! {
 /// A table's rows are parted in so many by bits of the hash.
 const PART_BITS: u32 = 5;
 const PARTS: usize = 1 << PART_BITS;
-/// So often parts are parted again. What still meets then is one group, or keys that no hash tells apart.
+/// So often parts are parted again. What still meets then is one group, or keys that no hash tells
+/// apart.
 const DEPTH_MAX: u32 = 8;
 /// So many groups leave together where documents come in the order of the key.
 const SETTLED: usize = 1_024;
@@ -76,7 +78,8 @@ struct Groups {
     sizes: Vec<usize>,
     table: HashTable<usize>,
     hashing: DefaultHashBuilder,
-    /// Whether keys are of several fields. One that is undefined then counts as one that is missing.
+    /// Whether keys are of several fields. One that is undefined then counts as one that is
+    /// missing.
     are_compound: bool,
 }
 
@@ -218,7 +221,8 @@ impl Table {
             None => {
                 let key = match (known, &stage.key) {
                     (Some(key), _) => key.get(),
-                    // A key of one field is null where the field is missing; of several, the field is left out.
+                    // A key of one field is null where the field is missing; of several, the field
+                    // is left out.
                     (None, Expression::Object(fields)) if fields.len() == 1 => {
                         let (name, field) = &fields[0];
                         let value = field.eval(&frame)?.unwrap_or(Value::Null);
@@ -257,8 +261,8 @@ impl Table {
         self.len() > 1 && (self.len() >= SETTLED || self.held.size > limit / 4)
     }
 
-    /// Takes out all groups but the newest: those are complete where documents come in the order of the key. `None` where
-    /// a key is there that others may follow before it comes again.
+    /// Takes out all groups but the newest: those are complete where documents come in the order of
+    /// the key. `None` where a key is there that others may follow before it comes again.
     pub(super) fn settle(&mut self) -> Option<Table> {
         let Table { stage, inputs, context, held } = self;
         let is_of_one = |key: &ValueBuf| {
@@ -355,7 +359,8 @@ impl Table {
 /// The key of documents that have none.
 const NULL: RawValue<'static> = RawValue::new(Type::Null, &[]);
 
-/// Where the group of a key is remembered: by its type, its length and its ends, which differ most often.
+/// Where the group of a key is remembered: by its type, its length and its ends, which differ most
+/// often.
 #[inline]
 fn recent_place(key: RawValue<'_>) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -387,7 +392,8 @@ impl Held {
         self.recent[recent_place(key)] = u32::try_from(at).unwrap_or(NOWHERE);
     }
 
-    /// The group of a key, which begins here where there is room for it; `None` sends the document to the disk.
+    /// The group of a key, which begins here where there is room for it; `None` sends the document
+    /// to the disk.
     fn group_of(
         &mut self,
         stage: &Group,
@@ -432,7 +438,8 @@ impl Held {
         Ok(())
     }
 
-    /// Writes a row: `{ k: <key>, d: <document, where an accumulator needs it>, "0": <value of field 0>, … }`.
+    /// Writes a row: `{ k: <key>, d: <document, where an accumulator needs it>, "0": <value of
+    /// field 0>, … }`.
     fn write_row<'a>(
         &mut self,
         fields: &'a [Field],

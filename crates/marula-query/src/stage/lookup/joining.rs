@@ -1,4 +1,5 @@
-//! What belongs to a document, in a `$lookup`: the other collection is asked for it, or was read as a whole.
+//! What belongs to a document, in a `$lookup`: the other collection is asked for it, or was read as
+//! a whole.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,8 +85,8 @@ impl Joining {
         Joining { also, ..self }
     }
 
-    /// Reads the other collection as a whole, or what is the same for all documents, where that is worth it by now. To be
-    /// called before each document.
+    /// Reads the other collection as a whole, or what is the same for all documents, where that is
+    /// worth it by now. To be called before each document.
     pub(super) fn prepare(&mut self) -> Result<()> {
         match &mut self.front {
             // Of one document, not all that there is may be asked for.
@@ -174,7 +175,8 @@ const BOUND_MAX: usize = 256;
 const VALUES_BYTES_MAX: usize = 1024;
 
 impl Bound {
-    /// The pipeline with the values that `doc` gives the variables; `parse` makes it where it is not known.
+    /// The pipeline with the values that `doc` gives the variables; `parse` makes it where it is
+    /// not known.
     fn pipeline(
         &mut self,
         stage: &Lookup,

@@ -1,7 +1,8 @@
-//! What stands at the front of a `$lookup`'s pipeline and gives the same for every document: it is carried out once.
+//! What stands at the front of a `$lookup`'s pipeline and gives the same for every document: it is
+//! carried out once.
 //!
-//! Source: manual "$lookup", "Performance Considerations": an uncorrelated sub-pipeline runs once and is kept. How far
-//! the front goes, and what is never kept, as mongod 6.0 answers.
+//! Source: manual "$lookup", "Performance Considerations": an uncorrelated sub-pipeline runs once
+//! and is kept. How far the front goes, and what is never kept, as mongod 6.0 answers.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Carries out the front of a pipeline, of whose documents only those are wanted in the end that match `also`; `None`
-    /// where it has none, or gives too much.
+    /// Carries out the front of a pipeline, of whose documents only those are wanted in the end
+    /// that match `also`; `None` where it has none, or gives too much.
     pub(super) fn read(lookup: &Lookup, also: Option<&Filter>, env: &Env) -> Result<Option<Kept>> {
         let Some((mut front, rest)) = parts(lookup, env)? else { return Ok(None) };
         if let (Some(also), None) = (also, &rest) {
@@ -94,8 +95,8 @@ fn parts(lookup: &Lookup, env: &Env) -> Result<Option<(Pipeline, Option<ValueBuf
     Ok(Some((front, Some(part(&mut stages.values().skip(count))))))
 }
 
-/// Whether a pipeline begins with these stages. It does not where one that stands behind them is moved before one of them, or
-/// takes its place.
+/// Whether a pipeline begins with these stages. It does not where one that stands behind them is
+/// moved before one of them, or takes its place.
 fn is_front_of(front: &Pipeline, whole: &Pipeline) -> bool {
     let mut stages = whole.stages().iter();
     front.stages().iter().all(|stage| {
@@ -108,8 +109,8 @@ fn is_front_of(front: &Pipeline, whole: &Pipeline) -> bool {
 /// Stages and operators that give something else each time.
 const RANDOM: [&[u8]; 3] = [b"$sample", b"$rand", b"$sampleRate"];
 
-/// Whether a part of a pipeline may give something else for another document: it names one of the variables, which
-/// are written as in expressions, or asks for chance.
+/// Whether a part of a pipeline may give something else for another document: it names one of the
+/// variables, which are written as in expressions, or asks for chance.
 fn changes(part: Value<'_>, names: &[Vec<u8>]) -> bool {
     match part {
         Value::String(text) => names.iter().any(|name| {

@@ -1,8 +1,10 @@
-//! `$lookup` with an `$unwind` of its array: what is found goes on one by one, and the array is never made.
+//! `$lookup` with an `$unwind` of its array: what is found goes on one by one, and the array is
+//! never made.
 //!
-//! So the array may be larger than a document. A `$match` behind, of what was found, is asked of the other collection.
-//! Source: manual "Aggregation Pipeline Optimization", `$lookup` + `$unwind` coalescence; what goes along, as `explain` of
-//! mongod 6.0 shows it.
+//! So the array may be larger than a document. A `$match` behind, of what was found, is asked of
+//! the other collection.
+//! Source: manual "Aggregation Pipeline Optimization", `$lookup` + `$unwind` coalescence; what goes
+//! along, as `explain` of mongod 6.0 shows it.
 
 use std::sync::Arc;
 
@@ -104,8 +106,8 @@ impl Stage for LookupUnwind {
     }
 }
 
-/// The condition on a document that says what `node` says of it as the field at `path` of another; `None` where there is
-/// none. As in mongod, none of an array's elements.
+/// The condition on a document that says what `node` says of it as the field at `path` of another;
+/// `None` where there is none. As in mongod, none of an array's elements.
 fn below(node: &Node, path: &FieldPath) -> Option<Node> {
     let all = |children: &[Node]| -> Option<Vec<Node>> {
         children.iter().map(|child| below(child, path)).collect()

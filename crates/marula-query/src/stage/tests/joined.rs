@@ -1,4 +1,5 @@
-//! `$lookup` keeps what is the same for every document: the answer is that of each document on its own.
+//! `$lookup` keeps what is the same for every document: the answer is that of each document on its
+//! own.
 
 use marula_bson::{DocBuf, Value, ext_json};
 use proptest::prelude::*;

@@ -17,7 +17,8 @@ fn parse(stages: &str) -> Pipeline {
     Pipeline::parse(stages.expect("it is an array"), &Context::default()).expect("it is right")
 }
 
-/// The stages as they are printed, but for a `$match` at the front: it is shown as the query that it becomes.
+/// The stages as they are printed, but for a `$match` at the front: it is shown as the query that
+/// it becomes.
 fn shown(pipeline: &Pipeline) -> DocBuf {
     let printed = pipeline.print();
     let stages = printed.get().as_array().expect("stages are an array");
@@ -445,14 +446,14 @@ fn answer(pipeline: &Pipeline, documents: &[DocBuf]) -> Result<Vec<DocBuf>> {
     }
 }
 
-/// Whether a sort has failed that came after an `$unwind`, which would have left no document to fail of: mongod moves
-/// it in front, too, and fails so.
+/// Whether a sort has failed that came after an `$unwind`, which would have left no document to
+/// fail of: mongod moves it in front, too, and fails so.
 fn is_sorted_earlier(got: &Result<Vec<DocBuf>>) -> bool {
     got.as_ref().is_err_and(|error| error.to_string().contains("parallel arrays"))
 }
 
-/// Whether a sort by `_id` may meet documents that it does not tell apart, whose order is then anything: arrays that a
-/// `$group` has made `_id` are ordered by one element.
+/// Whether a sort by `_id` may meet documents that it does not tell apart, whose order is then
+/// anything: arrays that a `$group` has made `_id` are ordered by one element.
 fn may_tie(stages: &[String], documents: &[DocBuf]) -> bool {
     let groups = |stage: &String| stage.starts_with(r#"{"$group": {"_id": "$a""#);
     let group = stages.iter().position(groups);

@@ -1,8 +1,9 @@
-//! What a condition on measurements says of their buckets: buckets that it rules out need not be unpacked.
+//! What a condition on measurements says of their buckets: buckets that it rules out need not be
+//! unpacked.
 //!
-//! Conditions on the meta value hold for the whole bucket, under another name. Those on the moment bound the times
-//! that the bucket keeps in its `control` document, and the seconds in its `_id`. Others say nothing here: the
-//! measurements are asked.
+//! Conditions on the meta value hold for the whole bucket, under another name. Those on the moment
+//! bound the times that the bucket keeps in its `control` document, and the seconds in its `_id`.
+//! Others say nothing here: the measurements are asked.
 
 use marula_bson::{FieldPath, ObjectId, Value};
 
@@ -36,7 +37,8 @@ impl UnpackBucket {
         }
     }
 
-    /// The node with the meta field under its name in buckets; `None` where it speaks of anything else.
+    /// The node with the meta field under its name in buckets; `None` where it speaks of anything
+    /// else.
     fn on_meta(&self, node: &Node) -> Option<Node> {
         let all = |children: &[Node]| {
             children.iter().map(|child| self.on_meta(child)).collect::<Option<Vec<_>>>()
@@ -63,8 +65,8 @@ impl UnpackBucket {
         Some(FieldPath::new(format!("meta{rest}").as_bytes()))
     }
 
-    /// A bucket whose measurements lie within `[min, max]`, no further apart than its span, holds one that compares
-    /// so with `time_ms`.
+    /// A bucket whose measurements lie within `[min, max]`, no further apart than its span, holds
+    /// one that compares so with `time_ms`.
     fn gather_time(&self, op: CompareOp, time_ms: i64, out: &mut Vec<Node>) {
         let Ok(field) = std::str::from_utf8(&self.time_field) else { return };
         if field.is_empty() || field.starts_with('$') {
@@ -99,8 +101,8 @@ impl UnpackBucket {
         }
     }
 
-    /// The ObjectId of this second whose other bytes are `rest`; `None` where buckets' `_id`s do not say when they
-    /// begin, or the moment is none that they could.
+    /// The ObjectId of this second whose other bytes are `rest`; `None` where buckets' `_id`s do
+    /// not say when they begin, or the moment is none that they could.
     fn id_at(&self, time_ms: i64, rest: u8) -> Option<ObjectId> {
         if self.uses_extended_range {
             return None;

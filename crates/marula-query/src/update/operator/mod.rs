@@ -1,8 +1,9 @@
 //! The update operators: a row for each, and what one does to a value.
 //!
-//! An [`Operation`] is a parsed operator at one path. It answers three questions: what becomes of the value that
-//! is there ([`Operation::change`]), what is made where there is none ([`Operation::make`]), and whether it
-//! is an error that the path cannot go on ([`Operation::blocked`]).
+//! An [`Operation`] is a parsed operator at one path. It answers three questions: what becomes of
+//! the value that is there ([`Operation::change`]), what is made where there is none
+//! ([`Operation::make`]), and whether it is an error that the path cannot go on
+//! ([`Operation::blocked`]).
 
 mod array;
 mod bit;
@@ -119,7 +120,8 @@ impl Operation {
         }
     }
 
-    /// Appends the value that the operator makes where there is none; its type, or `None` when it makes none.
+    /// Appends the value that the operator makes where there is none; its type, or `None` when it
+    /// makes none.
     pub(super) fn make(&self, walk: &mut Walk<'_>, out: &mut Vec<u8>) -> Result<Option<Type>> {
         Ok(match self {
             Operation::Set(operand) => Some(operand.write(out)),

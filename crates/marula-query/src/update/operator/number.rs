@@ -114,8 +114,8 @@ impl Arithmetic {
     }
 }
 
-/// Whether a result is no change: the same type and an equal number, so that zero's sign and a decimal's
-/// trailing zeros do not count, and a NaN is always new.
+/// Whether a result is no change: the same type and an equal number, so that zero's sign and a
+/// decimal's trailing zeros do not count, and a NaN is always new.
 fn is_identical(current: Number, result: Number) -> bool {
     match (current, result) {
         (Number::Decimal(a), Number::Decimal(b)) => !a.is_nan() && a.compare(b).is_eq(),

@@ -29,7 +29,8 @@ pub(in crate::update) enum Pull {
     Equal(Vec<ValueBuf>),
 }
 
-/// The operators that say something of a value; `$not` is not among them where an element is spoken of.
+/// The operators that say something of a value; `$not` is not among them where an element is spoken
+/// of.
 const VALUE_OPERATORS: &[&str] = &[
     "$eq",
     "$gt",

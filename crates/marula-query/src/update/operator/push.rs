@@ -141,8 +141,8 @@ impl Push {
         self.position.is_none() && self.sort.is_none() && self.slice.is_none()
     }
 
-    /// Writes the array with the values in it, sorted and sliced. It counts as changed when values are
-    /// added, when anything is sorted at all, or when the slice drops elements.
+    /// Writes the array with the values in it, sorted and sliced. It counts as changed when values
+    /// are added, when anything is sorted at all, or when the slice drops elements.
     fn rewrite(&self, array: Doc<'_>, collator: Option<&dyn Collator>, out: &mut Vec<u8>) -> bool {
         let mut values: Vec<RawValue<'_>> = array.iter().map(|element| element.value).collect();
         let at = match self.position {

@@ -1,7 +1,8 @@
 //! `$rename`: a value moves to another path.
 //!
-//! It is two leaves of the tree: the new path takes the value, read from the document before the update,
-//! and the old path gives it up. No other operator can write at either place, so the order does not matter.
+//! It is two leaves of the tree: the new path takes the value, read from the document before the
+//! update, and the old path gives it up. No other operator can write at either place, so the order
+//! does not matter.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, RawValue, Type, Value};

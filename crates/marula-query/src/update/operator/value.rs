@@ -1,5 +1,5 @@
-//! Operators that put a value in place or take it away: `$set`, `$setOnInsert`, `$unset`, `$currentDate`,
-//! `$min`, `$max`.
+//! Operators that put a value in place or take it away: `$set`, `$setOnInsert`, `$unset`,
+//! `$currentDate`, `$min`, `$max`.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! What `collMod` changes in an index: when its documents expire, whether queries see it, whether it is unique.
+//! What `collMod` changes in an index: when its documents expire, whether queries see it, whether
+//! it is unique.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! What `explain` answers of a plan: the plan, those beside it, and what they did when they were carried out.
+//! What `explain` answers of a plan: the plan, those beside it, and what they did when they were
+//! carried out.
 //!
-//! A plan that was tried goes on from where the trial has left it, as in mongod: what it has given is taken first, and
-//! the stage above counts a unit of work for each of it.
+//! A plan that was tried goes on from where the trial has left it, as in mongod: what it has given
+//! is taken first, and the stage above counts a unit of work for each of it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -136,7 +137,8 @@ impl<'a> Answer<'a> {
         Ok(self.with_stats(answer, &done, &[]))
     }
 
-    /// The answer for a plan beside those that were tried with it; `update` is how documents would change.
+    /// The answer for a plan beside those that were tried with it; `update` is how documents would
+    /// change.
     pub(super) fn of_plan(
         &self,
         ctx: &Context<'_>,
@@ -194,7 +196,8 @@ impl<'a> Answer<'a> {
         if found.count > enough {
             found = Found { count: enough, failure: None };
         }
-        // Each document that was found before is one unit of work, and so is one that cannot be changed.
+        // Each document that was found before is one unit of work, and so is one that cannot be
+        // changed.
         let before = execution.plan().root.stats;
         let mut works = found.count + u64::from(found.failure.is_some());
         let is_at_end = before.is_eof && self.verb != Verb::Find;
@@ -256,8 +259,8 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// The stages of a plan under what becomes of its documents; `ran` says what that stage did and whether it failed,
-    /// if it ran.
+    /// The stages of a plan under what becomes of its documents; `ran` says what that stage did and
+    /// whether it failed, if it ran.
     fn tree(&self, plan: &Plan, ran: Option<(Stats, bool)>, found: u64) -> DocBuf {
         let printed = Printed { has_run: ran.is_some(), ..self.printed };
         let input = explain::tree(plan, &printed);

@@ -248,8 +248,8 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The answer on the collection of this name, and whether the plan gives only the first document of each group that
-    /// the query speaks of.
+    /// The answer on the collection of this name, and whether the plan gives only the first
+    /// document of each group that the query speaks of.
     pub(super) fn answer(
         self,
         ctx: &Context<'_>,

@@ -1,9 +1,10 @@
 //! A round: the replies to what one poll has brought, which leave together.
 //!
-//! A reply wakes its client. Sent at once, it has the client compete for the processor with the worker that serves the
-//! next connection; and the kernel's part of sending alternates with the worker's own work, each pushing the other's data
-//! out of the caches. So a worker serves a few dozen connections first and sends their replies one after the other. A
-//! connection with a reply in the round does nothing else until the round ends.
+//! A reply wakes its client. Sent at once, it has the client compete for the processor with the
+//! worker that serves the next connection; and the kernel's part of sending alternates with the
+//! worker's own work, each pushing the other's data out of the caches. So a worker serves a few
+//! dozen connections first and sends their replies one after the other. A connection with a reply
+//! in the round does nothing else until the round ends.
 
 use std::mem;
 
@@ -11,7 +12,8 @@ use super::Worker;
 use crate::net::connection::Connection;
 use crate::net::service::Service;
 
-/// A round ends with so many connections in it: the first of them has waited for half a millisecond at most.
+/// A round ends with so many connections in it: the first of them has waited for half a millisecond
+/// at most.
 const CONNECTIONS_MAX: usize = 32;
 /// Longer replies are sent at once: there is more in them to copy than to gain.
 const REPLY_BYTES_MAX: usize = 16 * 1024;
@@ -32,7 +34,8 @@ impl Round {
 }
 
 impl<S: Service> Worker<S> {
-    /// Keeps a turn's replies for the end of the round; answers whether it has, for long ones do not wait.
+    /// Keeps a turn's replies for the end of the round; answers whether it has, for long ones do
+    /// not wait.
     pub(super) fn join_round(&mut self, slot: usize, connection: &mut Connection<S>) -> bool {
         let replies = self.reply.as_bytes();
         if replies.len() > REPLY_BYTES_MAX {

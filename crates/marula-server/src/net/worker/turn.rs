@@ -28,7 +28,8 @@ const BYTES_PER_MESSAGE: usize = 4 * 1024;
 const TURN_MAX: Duration = Duration::from_millis(1);
 /// A message that is no longer is one that anybody may send.
 const SMALL_BYTES: usize = 1024;
-/// The longest message, uncompressed, that is read here: checking and inflating a longer one would keep others waiting.
+/// The longest message, uncompressed, that is read here: checking and inflating a longer one would
+/// keep others waiting.
 pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Replies of one turn are sent when they are so long.
 const REPLY_BYTES_PER_TURN: usize = 256 * 1024;
@@ -188,7 +189,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Runs the whole messages at the front of `bytes` and sends their replies; returns how many bytes are done.
+    /// Runs the whole messages at the front of `bytes` and sends their replies; returns how many
+    /// bytes are done.
     fn run_messages(
         &mut self,
         slot: usize,
@@ -231,7 +233,8 @@ impl<S: Service> Worker<S> {
         used
     }
 
-    /// The length of the message at the front of `bytes`, and the same uncompressed; `None` while it is not known.
+    /// The length of the message at the front of `bytes`, and the same uncompressed; `None` while
+    /// it is not known.
     ///
     /// Errors: a length that no message, or none of this connection, may have.
     fn lengths(

@@ -1,0 +1,244 @@
+//! Which modules of the server may name which, compared with what its files name.
+
+use std::collections::BTreeSet;
+
+use crate::source::Source;
+
+const FOLDER: &str = "crates/marula-server/src/";
+
+/// Each module of the server and the modules of the same crate that its files may name. A new
+/// arrow is a decision: most things are handed in as arguments.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("auth", &["command", "connection", "context", "fields", "net", "request", "row", "server"]),
+    ("cluster_fields", &["fields"]),
+    ("collection_uuid", &["context", "request"]),
+    (
+        "command",
+        &[
+            "auth",
+            "cluster_fields",
+            "collection_uuid",
+            "concern",
+            "context",
+            "counters",
+            "cursor",
+            "dispatch",
+            "ended",
+            "fields",
+            "find_source",
+            "geo_near",
+            "host",
+            "listing",
+            "net",
+            "operation",
+            "parameters",
+            "pipeline_source",
+            "profiling",
+            "query_args",
+            "replica_set",
+            "request",
+            "row",
+            "server",
+            "session",
+            "shown_command",
+            "stable_api",
+            "statements",
+            "storage_size",
+            "time_series",
+            "update_one",
+            "view",
+            "write_lock",
+            "write_reply",
+            "writes",
+        ],
+    ),
+    ("concern", &["fields", "row"]),
+    ("connection", &["auth", "net", "operation", "session"]),
+    (
+        "context",
+        &[
+            "auth",
+            "concern",
+            "connection",
+            "ended",
+            "memory",
+            "net",
+            "operation",
+            "request",
+            "server",
+            "session",
+            "stored_code",
+        ],
+    ),
+    ("counters", &["command", "row"]),
+    ("cursor", &["auth", "context", "session"]),
+    ("default_concerns", &["concern"]),
+    (
+        "dispatch",
+        &[
+            "auth",
+            "command",
+            "connection",
+            "context",
+            "ended",
+            "inline",
+            "net",
+            "request",
+            "row",
+            "server",
+            "write_lock",
+        ],
+    ),
+    ("ended", &["connection", "dispatch", "log", "profiling", "request", "row", "server"]),
+    ("fields", &["session"]),
+    ("find_source", &["context", "cursor"]),
+    ("host", &["server"]),
+    ("inline", &["request", "row"]),
+    ("listing", &["context", "cursor", "fields", "request"]),
+    ("memory", &["server"]),
+    ("operation", &["auth", "net", "row", "session", "shown_command"]),
+    ("parameters", &["auth", "command", "log_components", "memory", "server", "session"]),
+    (
+        "pipeline_source",
+        &[
+            "context",
+            "cursor",
+            "geo_near",
+            "pipeline_writes",
+            "query_args",
+            "report",
+            "server",
+            "time_series",
+            "view",
+        ],
+    ),
+    ("pipeline_writes", &["context", "time_series", "update_one", "writes"]),
+    ("profiling", &["server"]),
+    ("query_args", &["context", "request"]),
+    ("replica_set", &["context", "fields"]),
+    ("report", &["auth", "command", "context", "host", "server", "session"]),
+    (
+        "request",
+        &["cluster_fields", "command", "concern", "fields", "row", "session", "stable_api"],
+    ),
+    ("row", &["auth", "context", "fields", "net", "request"]),
+    (
+        "server",
+        &[
+            "auth",
+            "counters",
+            "cursor",
+            "default_concerns",
+            "log",
+            "log_file",
+            "memory",
+            "net",
+            "operation",
+            "parameters",
+            "profiling",
+            "replica_set",
+            "session",
+            "temp_files",
+            "user_writes",
+            "write_lock",
+        ],
+    ),
+    ("session", &["fields"]),
+    ("shown_command", &["row"]),
+    ("stable_api", &["request"]),
+    ("statements", &["fields", "request", "write_reply", "writes"]),
+    ("time_series", &["command", "context", "fields", "query_args", "request", "update_one"]),
+    ("ttl", &["server"]),
+    ("update_one", &["context", "query_args", "statements", "time_series", "writes"]),
+    ("user_writes", &["auth", "context"]),
+    ("view", &["server"]),
+    ("write_lock", &["dispatch", "net", "operation", "row", "server"]),
+    ("writes", &["context", "fields", "net", "request"]),
+];
+
+/// Complains about files of the server that draw an arrow that the table does not have, and about
+/// arrows of the table that no file draws.
+pub(crate) fn check(sources: &[Source], complaints: &mut Vec<String>) {
+    check_against(ARROWS, sources, complaints);
+}
+
+fn check_against(table: &[(&str, &[&str])], sources: &[Source], complaints: &mut Vec<String>) {
+    let files = || sources.iter().filter(|source| source.path.starts_with(FOLDER));
+    let modules: BTreeSet<&str> = files().filter_map(module).collect();
+    let mut drawn = BTreeSet::new();
+    for source in files() {
+        let Some(from) = module(source) else { continue };
+        for to in named(source).into_iter().filter(|to| modules.contains(to) && *to != from) {
+            drawn.insert((from, to));
+            if !table.iter().any(|(module, allowed)| *module == from && allowed.contains(&to)) {
+                complaints.push(format!(
+                    "{}: '{from}' may not know '{to}' (ARROWS in xtask/src/modules.rs); hand in what it needs as an argument",
+                    source.path
+                ));
+            }
+        }
+    }
+    for (from, allowed) in table {
+        for to in allowed.iter().filter(|to| !drawn.contains(&(*from, **to))) {
+            complaints.push(format!(
+                "xtask/src/modules.rs: '{from}' does not name '{to}' any more; take the arrow out"
+            ));
+        }
+    }
+}
+
+/// The module at the top of the crate that a file belongs to; `None` for the crate's own file and
+/// for tests.
+fn module(source: &Source) -> Option<&str> {
+    let path = source.path.strip_prefix(FOLDER)?;
+    let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
+    let name = path.split(['/', '.']).next()?;
+    (path.ends_with(".rs") && !is_test && name != "lib").then_some(name)
+}
+
+/// What follows `crate::` in the code of a file, without its tests.
+fn named(source: &Source) -> BTreeSet<&str> {
+    let code = source.text.split("#[cfg(test)]").next().unwrap_or_default();
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| line.split("crate::").skip(1))
+        .flat_map(|rest| match rest.strip_prefix('{') {
+            Some(list) => list.split(',').map(first_word).collect(),
+            None => vec![first_word(rest)],
+        })
+        .collect()
+}
+
+fn first_word(text: &str) -> &str {
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.trim_start().split(|c: char| !is_of_word(c)).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints_of(table: &[(&str, &[&str])]) -> Vec<String> {
+        let source = |path: &str, text: &str| Source {
+            path: format!("{FOLDER}{path}"),
+            text: text.to_owned(),
+        };
+        let sources = [
+            source("lib.rs", "pub use crate::above;"),
+            source("below.rs", "fn f() {}\n#[cfg(test)]\nuse crate::above::g;"),
+            source("above/mod.rs", "// crate::nothing\nuse crate::{Root, below, below::f};\n"),
+            source("above/tests.rs", "use crate::other;\n"),
+        ];
+        let mut complaints = Vec::new();
+        check_against(table, &sources, &mut complaints);
+        complaints
+    }
+
+    #[test]
+    fn an_arrow_is_in_the_table_and_every_arrow_of_the_table_is_drawn() {
+        assert!(complaints_of(&[("above", &["below"])]).is_empty());
+        assert!(complaints_of(&[])[0].contains("'above' may not know 'below'"));
+        let stale = complaints_of(&[("above", &["below"]), ("below", &["above"])]);
+        assert!(stale[0].contains("'below' does not name 'above'"), "{stale:?}");
+    }
+}
