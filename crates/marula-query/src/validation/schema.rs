@@ -42,6 +42,14 @@ fn listed<'a>(text: Doc<'a>, keyword: &str) -> impl Iterator<Item = Doc<'a>> {
     list.values().map(|schema| schema.as_doc().unwrap_or(Doc::EMPTY))
 }
 
+/// The items of an array that one schema is for: all of them, or those that no place's own is for.
+struct Items<'a> {
+    schema: &'a Schema,
+    array: Doc<'a>,
+    /// How many items in front it is not for.
+    from: usize,
+}
+
 impl Report<'_> {
     /// Reports a whole `$jsonSchema`.
     pub(super) fn json_schema(&mut self, leaf: &Leaf, inverted: bool, out: &mut DocWriter<'_>) {
@@ -139,12 +147,14 @@ impl Report<'_> {
             }
             Rule::Items(schema) => {
                 let reason = "At least one item did not match the sub-schema";
-                self.item("items", reason, schema, text, object, 0, out);
+                let items = Items { schema, array: object, from: 0 };
+                self.item("items", reason, items, text, out);
             }
             Rule::ItemsByPlace(schemas) => self.items_by_place(schemas, text, object, out),
             Rule::AdditionalItems { from, allowed: Some(schema) } => {
                 let reason = "At least one additional item did not match the sub-schema";
-                self.item("additionalItems", reason, schema, text, object, *from, out);
+                let items = Items { schema, array: object, from: *from };
+                self.item("additionalItems", reason, items, text, out);
             }
             Rule::AdditionalItems { from, allowed: None } => {
                 // These are shown in full in a truncated report too.
@@ -247,18 +257,16 @@ impl Report<'_> {
         out.append("numberOfProperties", number(count(object)));
     }
 
-    /// Reports the first item, from a place on, that does not satisfy the one schema for all.
-    #[allow(clippy::too_many_arguments)]
+    /// Reports the first of the items that does not satisfy the schema.
     fn item(
         &mut self,
         keyword: &str,
         reason: &str,
-        schema: &Schema,
+        items: Items<'_>,
         text: Doc<'_>,
-        array: Doc<'_>,
-        from: usize,
         out: &mut DocWriter<'_>,
     ) {
+        let Items { schema, array, from } = items;
         let text = inner(text, keyword, None);
         out.append("operatorName", keyword);
         write_annotations(text, out);

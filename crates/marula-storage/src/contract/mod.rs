@@ -2,7 +2,7 @@
 //!
 //! A *promise* is a function that takes an [`Open`], what opens the engine under test on a folder,
 //! and panics when the engine breaks it. An engine's tests make a `#[test]` of each with
-//! [`for_each_promise!`]:
+//! [`for_each_promise!`](crate::for_each_promise):
 //!
 //! ```ignore
 //! macro_rules! tests {
