@@ -90,6 +90,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "the field that a window with a `range` is sorted by is the document's",
+        applies: |case, difference| {
+            let has = |wanted: &str| count(&case.command, &|name| name == wanted) > 0;
+            let is_told = difference.class == "results" || difference.class.contains("5429414");
+            is_told && ["CURRENT", "$setWindowFields", "range"].iter().all(|name| has(name))
+        },
+    },
+    Accepted {
         words: "Which documents a `$sample` gives is chance",
         applies: |case, difference| {
             let mut gives_some = false;

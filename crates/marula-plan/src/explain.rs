@@ -22,7 +22,7 @@ use marula_storage::Direction;
 use crate::bounds::{IndexBounds, Interval};
 use crate::executor::Round;
 use crate::plan::{
-    Expansion, GeoNear, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage, Stats,
+    Expansion, GeoNear, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage, Stats,
 };
 
 /// What a plan is printed with.
@@ -268,7 +268,7 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             let has_scores = stage.input.any(&|stage| matches!(stage, Stage::TextOr(_)));
             let is_simple = !printed.sorts_records
                 && !has_scores
-                && !stage.gives_keys
+                && stage.keys == SortedKeys::Gone
                 && stage.is_simple
                 && stage.pattern.parts().iter().all(is_by_field);
             out.append("type", if is_simple { "simple" } else { "default" });

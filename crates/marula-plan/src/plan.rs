@@ -243,6 +243,17 @@ pub struct TextMatch {
     pub(crate) rejected: u64,
 }
 
+/// What of an index entry goes through a sort.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SortedKeys {
+    /// Nothing.
+    Gone,
+    /// Its key, beside the document.
+    Beside,
+    /// Its key, in place of the document.
+    Instead,
+}
+
 /// Puts its input in order.
 pub struct Sort {
     /// The order.
@@ -251,8 +262,8 @@ pub struct Sort {
     pub limit: Option<u64>,
     /// Whether the input's documents have been read, so that a sorted row is one.
     pub is_simple: bool,
-    /// Whether the keys of the index that led to the documents are wanted in their place.
-    pub gives_keys: bool,
+    /// Whether the keys of the index that led to the documents are wanted, and where.
+    pub keys: SortedKeys,
     /// How many bytes it may hold in memory.
     pub bytes_max: usize,
     /// What is sorted.

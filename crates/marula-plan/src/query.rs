@@ -99,6 +99,8 @@ pub struct Query {
     pub first_of_each: Option<FieldPath>,
     /// Whether the score of a text search is asked for.
     pub wants_score: bool,
+    /// Whether each document comes with the key of the index entry that led to it.
+    pub wants_key: bool,
     /// Collation, time and variables.
     pub context: Context,
 }
@@ -236,6 +238,7 @@ impl Query {
             fields: None,
             first_of_each: None,
             wants_score: false,
+            wants_key: false,
             context,
         }
     }

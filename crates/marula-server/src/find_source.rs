@@ -210,9 +210,13 @@ impl Shown<'_> {
         found: Found<'_>,
         out: &'k mut Vec<u8>,
     ) -> Option<Doc<'k>> {
-        let (index, entry) =
-            found.entry.filter(|_| projection.metadata().contains(&Meta::IndexKey))?;
-        entry::decode_values(index, &entry, out)?;
+        if !projection.metadata().contains(&Meta::IndexKey) {
+            return None;
+        }
+        match (found.entry, found.key) {
+            (Some((index, entry)), _) => entry::decode_values(index, &entry, out)?,
+            (None, key) => out.extend_from_slice(key?.as_bytes()),
+        }
         Some(Doc::trusted(out))
     }
 

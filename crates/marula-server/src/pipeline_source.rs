@@ -471,6 +471,7 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.sort = sort;
     query.wants_score = wants_score;
+    query.wants_key = wants_key;
     query.skip = part.skip;
     query.limit = part.limit;
     // The keys of index entries come with whole documents alone.
@@ -632,6 +633,7 @@ impl CollectionSource {
                     entry::decode_values(index, &entry, &mut key)?;
                     Some(DocBuf::trusted(key))
                 });
+                let index_key = index_key.or_else(|| found.key.map(Doc::to_buf));
                 if found.score.is_some() || nearest.is_some() || index_key.is_some() {
                     known.resize(ends.len(), None);
                     known.push(Some(Known { text_score: found.score, nearest, index_key }));

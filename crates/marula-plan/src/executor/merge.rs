@@ -105,6 +105,7 @@ impl SortMerge {
             doc: Doc::trusted(&row.doc),
             record: &row.record,
             entry: index.map(entry),
+            key: None,
             is_fetched: row.is_fetched,
             ahead: None,
             is_old: row.opened != Some(opened),

@@ -61,6 +61,8 @@ pub struct Found<'a> {
     pub record: &'a [u8],
     /// The index entry that led to it.
     pub entry: Option<(&'a Index, Entry<'a>)>,
+    /// The key of such an entry, where documents were put in order since.
+    pub key: Option<Doc<'a>>,
     /// Whether `doc` has been read from the collection.
     pub is_fetched: bool,
     /// The record's document, where it has been read ahead for the stage that reads documents.
@@ -86,6 +88,7 @@ impl<'a> Found<'a> {
             doc,
             record,
             entry: None,
+            key: None,
             is_fetched: true,
             ahead: None,
             is_old: false,

@@ -11,6 +11,7 @@ use marula_query::spill::{ExternalSort, Rows};
 use super::late::{self, Fetched, Source};
 use super::short::ShortRows;
 use super::{Emit, End, Found};
+use crate::plan::SortedKeys;
 
 /// Documents on their way into order. Equal keys keep the order in which they came.
 pub(super) struct Sorter {
@@ -18,11 +19,12 @@ pub(super) struct Sorter {
     /// What tells a document's distance, where the order is by that.
     near: Option<(FieldPath, NearTest)>,
     wanted: Option<u64>,
-    /// Whether a row holds the values of the index entry in place of the document: nothing where no
-    /// index led to it.
-    gives_keys: bool,
+    /// Whether a row holds the values of the index entry: nothing where no index led to the
+    /// document.
+    keys: SortedKeys,
     /// The score of a text search (8 bytes, not a number where there is none), the length of the
-    /// record key (4 bytes), the record key, the document.
+    /// record key (4 bytes), the record key, the document, the values of the index entry where they
+    /// go beside it.
     rows: Rows,
     /// Where documents are fetched in the end: the sorted rows, once they have theirs.
     late: Option<Fetched>,
@@ -35,6 +37,8 @@ pub(super) struct Sorter {
     key: Vec<u8>,
     /// What is kept of the document at hand.
     kept: Vec<u8>,
+    /// The values of the index entry at hand.
+    entry: Vec<u8>,
     bytes: u64,
     spills: u64,
 }
@@ -60,6 +64,8 @@ pub(super) struct Row<'a> {
     pub(super) record: &'a [u8],
     /// `None` where it is fetched in the end.
     pub(super) doc: Option<Doc<'a>>,
+    /// The values of the index entry.
+    key: Option<Doc<'a>>,
 }
 
 impl<'a> Row<'a> {
@@ -69,8 +75,12 @@ impl<'a> Row<'a> {
         let score = Some(score).filter(|score| !score.is_nan());
         let (len, rest) = rest.split_at(size_of::<u32>());
         let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
-        let (record, doc) = rest.split_at(len as usize);
-        Row { score, record, doc: (!doc.is_empty()).then(|| Doc::trusted(doc)) }
+        let (record, rest) = rest.split_at(len as usize);
+        // A document begins with its own length.
+        let length = rest.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+        let (doc, key) = rest.split_at(rest.len().min(length as usize));
+        let doc_of = |bytes: &'a [u8]| (!bytes.is_empty()).then(|| Doc::trusted(bytes));
+        Row { score, record, doc: doc_of(doc), key: doc_of(key) }
     }
 }
 
@@ -78,7 +88,7 @@ impl Sorter {
     pub(super) fn new(
         pattern: SortPattern,
         wanted: Option<u64>,
-        gives_keys: bool,
+        keys: SortedKeys,
         near: Option<(&FieldPath, &NearTest)>,
         context: &Context,
     ) -> Self {
@@ -89,7 +99,7 @@ impl Sorter {
             near: near.map(|(path, test)| (path.clone(), test.clone())),
             pattern,
             wanted,
-            gives_keys,
+            keys,
             rows: Rows::Coming(sort),
             late: None,
             short: None,
@@ -97,6 +107,7 @@ impl Sorter {
             is_held: false,
             key: Vec::new(),
             kept: Vec::new(),
+            entry: Vec::new(),
             bytes: 0,
             spills: 0,
         }
@@ -107,7 +118,7 @@ impl Sorter {
     pub(super) fn fetch_late(&mut self, limit: Option<u64>, unseen: u64, bytes_max: usize) {
         let is_of_fields =
             self.pattern.parts().iter().all(|part| matches!(part, SortPart::Path { .. }));
-        if !self.gives_keys && is_of_fields && late::pays(limit, unseen, bytes_max) {
+        if self.keys == SortedKeys::Gone && is_of_fields && late::pays(limit, unseen, bytes_max) {
             self.late = Some(Fetched::default());
             self.short = limit.and_then(|limit| Some(ShortRows::new(usize::try_from(limit).ok()?)));
         }
@@ -145,23 +156,30 @@ impl Sorter {
             self.large_bytes += size;
         }
         self.kept.clear();
-        let doc = match (fields, found.entry) {
-            (_, Some((index, entry))) if self.gives_keys => {
-                // An entry that is damaged shows as no fields; `validate` says what is wrong.
-                match entry::decode_values(index, &entry, &mut self.kept) {
-                    Some(()) => &self.kept,
-                    None => Doc::EMPTY.as_bytes(),
-                }
-            }
-            (_, None) if self.gives_keys => Doc::EMPTY.as_bytes(),
+        self.entry.clear();
+        if let (Some((index, entry)), true) = (found.entry, self.keys != SortedKeys::Gone)
+            && entry::decode_values(index, &entry, &mut self.entry).is_none()
+        {
+            // An entry that is damaged shows as no fields; `validate` says what is wrong.
+            self.entry.clear();
+        }
+        let doc = match fields {
+            _ if self.keys == SortedKeys::Instead => match self.entry.is_empty() {
+                true => Doc::EMPTY.as_bytes(),
+                false => &self.entry,
+            },
             _ if is_late => &[],
-            (Some(fields), _) => {
+            Some(fields) => {
                 fields.copy(found.doc, &mut self.kept);
                 &self.kept
             }
-            (None, _) => found.doc.as_bytes(),
+            None => found.doc.as_bytes(),
         };
-        sort.push(&self.key, &[&row_head(found.score, found.record), found.record, doc])
+        let (head, record) = (&row_head(found.score, found.record), found.record);
+        match self.keys {
+            SortedKeys::Beside => sort.push(&self.key, &[head, record, doc, &self.entry]),
+            _ => sort.push(&self.key, &[head, record, doc]),
+        }
     }
 
     /// Adds a document to the rows that are short; answers whether that could be.
@@ -220,7 +238,7 @@ impl Sorter {
         let mut rows = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
             if let Some(short) = &self.short {
                 return short.show(unseen, &self.pattern, &mut |key, record| {
-                    show(key, Row { score: None, record, doc: None });
+                    show(key, Row { score: None, record, doc: None, key: None });
                     Ok(())
                 });
             }
@@ -264,10 +282,10 @@ impl Sorter {
         }
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
-            let Row { score, record, doc } = Row::read(sorted.value());
+            let Row { score, record, doc, key } = Row::read(sorted.value());
             // Without bytes where what is stored is damaged.
             let doc = doc.unwrap_or(Doc::EMPTY);
-            match take(Found { score, ..Found::fetched(doc, record) })? {
+            match take(Found { score, key, ..Found::fetched(doc, record) })? {
                 Emit::Taken => {}
                 Emit::Enough => return Ok(End::Paused),
                 Emit::Full => {

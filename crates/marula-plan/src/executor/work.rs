@@ -17,7 +17,7 @@ use super::scan::Open;
 use super::sort::Sorter;
 use super::walk::Origin;
 use super::{Emit, End, Found};
-use crate::plan::{Counted, Fetch, Node, Or, Projecting, Sort, Stage, Stats};
+use crate::plan::{Counted, Fetch, Node, Or, Projecting, Sort, SortedKeys, Stage, Stats};
 use crate::query::Query;
 
 /// How many entries a walk may move over within one unit of work: few enough to be interrupted
@@ -333,7 +333,7 @@ impl Sort {
         let sorter = sorter.get_or_insert_with(|| {
             let (pattern, context) = (self.pattern.clone(), env.context);
             let mut sorter =
-                Sorter::new(pattern, self.limit, self.gives_keys, env.filter.near(), context);
+                Sorter::new(pattern, self.limit, self.keys, env.filter.near(), context);
             if !*was_overtaken && self.is_simple && may_begin_anew(&self.input) {
                 sorter.fetch_late(self.limit, *unseen, self.bytes_max);
             }
@@ -370,7 +370,7 @@ impl Sort {
             return Ok(Step::Advanced(Emit::Taken));
         }
         let mut step = Step::Eof;
-        let is_fetched = self.is_simple && !self.gives_keys;
+        let is_fetched = self.is_simple && self.keys != SortedKeys::Instead;
         // One unit of work gives one document.
         let end = sorter.drain(&mut |found| {
             let answer = out(Found { is_fetched, ..found })?;

@@ -8,7 +8,7 @@ use super::access::Access;
 use super::{IndexView, order};
 use crate::bounds::{Interval, KeyBounds};
 use crate::executor::Sorting;
-use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, Stage};
+use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage};
 use crate::query::{Query, Shown, Wanted};
 
 /// The plan that goes this way.
@@ -80,7 +80,11 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
             pattern: pattern.clone(),
             limit,
             is_simple,
-            gives_keys: query.wanted == Wanted::Key,
+            keys: match query.wanted {
+                Wanted::Key => SortedKeys::Instead,
+                _ if query.wants_key => SortedKeys::Beside,
+                _ => SortedKeys::Gone,
+            },
             input: Box::new(input),
             bytes_max: query.context.limits.sort_bytes_max,
             sorting: Sorting::default(),

@@ -135,6 +135,14 @@ impl Expression {
     /// document.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         match self {
+            // The time of the command is a constant of it, and has no fields.
+            Expression::Variable(Variable::Now, path) => {
+                *self = match path.is_empty() {
+                    true => Value::DateTime(context.now_ms).into(),
+                    false => Expression::Missing,
+                };
+                return Ok(());
+            }
             Expression::Constant(_)
             | Expression::Missing
             | Expression::Field(_)
@@ -244,6 +252,17 @@ impl Expression {
     pub fn as_raw_constant(&self) -> Option<RawValue<'_>> {
         match self {
             Expression::Constant(value) => Some(value.as_raw()),
+            _ => None,
+        }
+    }
+
+    /// What a `$meta` asks for.
+    pub(crate) fn metadata(&self) -> Option<&[u8]> {
+        match self {
+            Expression::Call(call) if call.operator.name == "$meta" => match &call.args[0] {
+                Expression::Constant(name) => name.get().as_str().map(|name| &**name),
+                _ => None,
+            },
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use super::group::{Field, Group, parse_field};
 use super::sort::Sort;
 use super::{Parser, Place, Row};
 use crate::accumulator::Accumulator;
-use crate::expression::{Expression, Variable, print};
+use crate::expression::{Expression, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
@@ -92,12 +92,7 @@ fn parse_output(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<Field>> {
 fn constant(value: Value<'_>, parser: &Parser<'_>) -> Result<Option<ValueBuf>> {
     let mut expression = Expression::parse(value, &mut parser.scope())?;
     expression.optimize(parser.context)?;
-    Ok(match &expression {
-        Expression::Variable(Variable::Now, path) if path.is_empty() => {
-            Some(Value::DateTime(parser.context.now_ms).to_buf())
-        }
-        other => other.as_constant().map(|value| value.to_buf()),
-    })
+    Ok(expression.as_constant().map(|value| value.to_buf()))
 }
 
 fn parse_boundaries(value: Value<'_>, parser: &Parser<'_>) -> Result<Vec<ValueBuf>> {

@@ -11,7 +11,7 @@ use marula_error::{Result, errors};
 
 use super::fields::write_with;
 use super::lookup::collect;
-use super::r#match::{Match, has_where};
+use super::r#match::{Match, check_metadata, has_where};
 use super::needs::{Gives, Needs};
 use super::outer::Outer;
 use super::passage::Passage;
@@ -316,6 +316,7 @@ impl GraphLookup {
         }
         let context = self.outer.context(&env.context);
         let mut draft = Filter::draft(filter.as_doc(), Purpose::Any, &context)?;
+        check_metadata(draft.root())?;
         draft.optimize(&context).map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
         let pipeline = Pipeline::from_stages(Vec::new());
         let pipeline = pipeline.after(Match::new(draft.finish(&context)?));

@@ -51,6 +51,7 @@ errors! {
     pub(super) no_from() = FailedToParse, "must specify 'pipeline' when 'from' is empty";
     pub(super) no_from_nor_documents() = FailedToParse, "$lookup stage without explicit collection must have a pipeline with $documents as first stage";
     no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
+    one_field() = FailedToParse, "$lookup requires both or neither of 'localField' and 'foreignField' to be specified";
     let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";
     result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes";
 }
@@ -84,8 +85,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"pipeline" => stages = Some(value.as_array().ok_or_else(pipeline_not_array)?),
             b"let" => {
                 let doc = value.as_doc();
-                let doc = doc.ok_or_else(|| let_not_object(&print::element(value), kind))?;
-                variables = Some(parse_variables(doc, parser)?);
+                variables = Some(doc.ok_or_else(|| let_not_object(&print::element(value), kind))?);
             }
             b"from" => match value {
                 Value::String(name) if name.is_empty() => {
@@ -108,9 +108,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 match name {
                     // What is empty counts as left out.
                     b"as" | b"localField" | b"foreignField" if text.is_empty() => {}
-                    b"as" => to = Some(Path::parse(text)?),
-                    b"localField" => local = Some(Path::parse(text)?),
-                    b"foreignField" => foreign = Some(Path::parse(text)?.text()),
+                    b"as" => to = Some(text),
+                    b"localField" => local = Some(text),
+                    b"foreignField" => foreign = Some(text),
                     _ => return Err(unknown_argument(&name.to_str_lossy())),
                 }
             }
@@ -123,12 +123,19 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let fields = match (local, foreign) {
         (Some(local), Some(foreign)) => Some((local, foreign)),
         (None, None) if stages.is_some() => None,
+        _ if stages.is_some() => return Err(one_field()),
         _ => return Err(no_fields_nor_pipeline()),
     };
     if variables.is_some() && stages.is_none() {
         return Err(let_without_pipeline());
     }
-    let variables = variables.unwrap_or_default();
+    // Paths and expressions are read in this order, whatever theirs is.
+    let to = Path::parse(to)?;
+    let fields = match fields {
+        Some((local, foreign)) => Some((Path::parse(local)?, Path::parse(foreign)?.text())),
+        None => None,
+    };
+    let variables = parse_variables(variables.unwrap_or(Doc::EMPTY), parser)?;
     let context = with_unknown_variables(parser.context, &variables).within(from.as_deref());
     let pipeline = parser.nested(stages.unwrap_or(Doc::EMPTY), &context, Inside::Lookup)?;
     if from.is_none() && !pipeline.is_origin() {

@@ -13,8 +13,9 @@ use marula_error::{Error, Result, errors};
 use super::needs::{Gives, Needs};
 use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
 use crate::context::Context;
+use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
-use crate::filter::{Filter, Purpose};
+use crate::filter::{Filter, Node, Purpose};
 use crate::known::Known;
 use crate::validation::allowed::near_not_allowed;
 
@@ -23,6 +24,8 @@ pub(super) const ROW: Row =
 
 errors! {
     not_object() = 15959, "the match filter must be an expression in an object";
+    /// A filter is asked of a document without what is known beside its fields.
+    no_metadata(what: &str) = 40218, "query requires {what} metadata, but it is not available";
     where_not_allowed() = BadValue, "$where is not allowed in this context";
 }
 
@@ -56,6 +59,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(where_not_allowed());
     }
     let mut draft = Filter::draft(doc, Purpose::Any, parser.context)?;
+    check_metadata(draft.root())?;
     if let Err(error) = draft.optimize(parser.context) {
         let filter = Filter::everything(parser.context);
         parser.push(Match { failure: Some(error), ..Match::new(filter) });
@@ -67,6 +71,35 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     }
     parser.push(Match::new(filter));
     Ok(())
+}
+
+/// Checks that no expression of a filter asks for what is known of a document beside its fields,
+/// but for a score and a distance, of which parsing knows whether they are there.
+pub(super) fn check_metadata(node: &Node) -> Result<()> {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().try_for_each(check_metadata)
+        }
+        Node::Not(child) => check_metadata(child),
+        Node::Expr(expr) => match unavailable(expr.expression()) {
+            Some(what) => Err(no_metadata(what)),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// What an expression asks for that no filter knows, as a message calls it.
+fn unavailable(expression: &Expression) -> Option<&'static str> {
+    let mut found = match expression.metadata() {
+        Some(b"indexKey") => Some("index key"),
+        Some(b"recordId") => Some("record ID"),
+        Some(b"sortKey") => Some("sort key"),
+        Some(b"randVal") => Some("rand val"),
+        _ => None,
+    };
+    expression.for_each_child(&mut |child| found = found.or_else(|| unavailable(child)));
+    found
 }
 
 /// Whether a condition of a filter is JavaScript, which may not even be compiled here.

@@ -299,6 +299,7 @@ impl<'a> FindArgs<'a> {
         }
         query.wants_score =
             text::asks_for(self.projection, "textScore") || text::asks_for(self.sort, "textScore");
+        query.wants_key = text::asks_for(self.projection, "indexKey");
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = request

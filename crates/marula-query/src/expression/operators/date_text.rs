@@ -207,6 +207,23 @@ impl Parts {
     }
 }
 
+/// How many digits there are in each of the three numbers that a text begins with, which one of
+/// `separators` stands between.
+fn groups(text: &[u8], separators: &[u8]) -> Option<[usize; 3]> {
+    let count = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut rest = text;
+    let mut counts = [0; 3];
+    for (at, found) in counts.iter_mut().enumerate() {
+        if at > 0 {
+            let (first, behind) = rest.split_first()?;
+            rest = separators.contains(first).then_some(behind)?;
+        }
+        *found = count(rest);
+        rest = &rest[*found..];
+    }
+    counts.iter().all(|count| *count > 0).then_some(counts)
+}
+
 struct Reader<'t> {
     /// The text as messages show it.
     whole: &'t str,
@@ -379,8 +396,20 @@ impl<'t> Reader<'t> {
             self.parts.day = self.digits(2, 2);
             return Ok(());
         }
+        if leading == 7 {
+            // A day of the year, which mongod takes for one of January.
+            self.parts.year = self.digits(4, 4);
+            self.parts.month = Some(1);
+            self.parts.day = self.digits(3, 3);
+            return Ok(());
+        }
         if self.read_iso_week() {
             return Ok(());
+        }
+        match groups(rest, b"-.") {
+            Some([1 | 2, 1 | 2, 4]) => return self.read_day_first(),
+            Some([1..=3, 1 | 2, _]) if rest[leading] == b'-' => return self.read_year_first(),
+            _ => {}
         }
         if leading == 4 && matches!(rest.get(4), Some(b'-' | b'/')) {
             return self.read_year_first();
@@ -390,9 +419,11 @@ impl<'t> Reader<'t> {
             self.take(b"/");
             self.parts.day = self.digits(1, 2);
             if !self.take(b"/") {
-                return Err(self.fail("Unexpected character"));
+                let is_end = self.rest().is_empty();
+                let unexpected = || self.fail("Unexpected character");
+                return Err(if is_end { incomplete(self.whole) } else { unexpected() });
             }
-            self.parts.year = self.digits(4, 4);
+            self.parts.year = self.year();
             return Ok(());
         }
         let leading_day = if leading == 1 || leading == 2 { self.digits(1, 2) } else { None };
@@ -400,9 +431,14 @@ impl<'t> Reader<'t> {
         if let Some(month) = self.month_name() {
             self.parts.month = Some(month);
             while self.take(b" -.") {}
-            self.parts.day = leading_day.or_else(|| self.digits(1, 2));
+            let is_year = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count() == 4;
+            self.parts.day = match leading_day {
+                None if is_year => Some(1),
+                None => self.digits(1, 2),
+                day => day,
+            };
             while self.take(b" ,-.") {}
-            self.parts.year = self.digits(4, 4);
+            self.parts.year = self.year();
             return Ok(());
         }
         let is_word = rest.iter().all(u8::is_ascii_alphanumeric);
@@ -431,8 +467,35 @@ impl<'t> Reader<'t> {
         true
     }
 
+    /// Reads a year of up to four digits; one of one or two is near the year 2000.
+    fn year(&mut self) -> Option<i64> {
+        let start = self.at;
+        let year = self.digits(1, 4)?;
+        Some(match year {
+            _ if self.at - start == 4 => year,
+            0..70 => 2000 + year,
+            70..100 => 1900 + year,
+            _ => year,
+        })
+    }
+
+    /// Reads `31-12-2020` and `31.12.2020`.
+    fn read_day_first(&mut self) -> Result<()> {
+        self.parts.day = self.digits(1, 2);
+        self.take(b"-.");
+        self.parts.month = self.digits(1, 2);
+        if self.parts.day > Some(31) || self.parts.month > Some(12) {
+            self.at -= 1;
+            return Err(self.fail("Unexpected character"));
+        }
+        self.take(b"-.");
+        self.parts.year = self.year();
+        Ok(())
+    }
+
+    /// Reads `2020-12-31`, `20-12-31`, `2020/12/31` and `2020-12`.
     fn read_year_first(&mut self) -> Result<()> {
-        self.parts.year = self.digits(4, 4);
+        self.parts.year = self.year();
         self.take(b"-/");
         let month = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
         if month > 12 {
@@ -448,6 +511,8 @@ impl<'t> Reader<'t> {
                 return Err(self.fail("Unexpected character"));
             }
             self.parts.day = Some(day);
+        } else if self.text[..self.at].contains('/') {
+            return Err(self.fail("Unexpected character"));
         }
         Ok(())
     }

@@ -461,7 +461,12 @@ fn may_tie(stages: &[String], documents: &[DocBuf]) -> bool {
     let has_array = |doc: &DocBuf| {
         doc.as_doc().iter().any(|element| matches!(element.value.get(), Value::Array(_)))
     };
-    group.is_some_and(sorts) && documents.iter().any(has_array)
+    // Of what one document is unwound to, the first of two sorts tells the order where the second
+    // does not.
+    let is_sort = |stage: &&String| stage.starts_with(r#"{"$sort""#);
+    let unwind = stages.iter().position(|stage| stage.starts_with(r#"{"$unwind""#));
+    let sorts_twice = |unwind: usize| stages[unwind..].iter().filter(is_sort).count() > 1;
+    (group.is_some_and(sorts) || unwind.is_some_and(sorts_twice)) && documents.iter().any(has_array)
 }
 
 proptest! {

@@ -206,6 +206,7 @@ impl<'a> Asked<'a> {
                 (query.min, query.max) = (bound("min"), bound("max"));
                 projection = doc("projection")?;
                 query.wants_score |= text::asks_for(projection, "textScore");
+                query.wants_key = text::asks_for(projection, "indexKey");
                 if let Some(parsed) = find::parse_projection(projection, filter, &query.context)? {
                     query.shown = Some(Shown::of(&parsed, projection));
                 }
