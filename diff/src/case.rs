@@ -11,8 +11,17 @@ use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
 
 /// The kinds of rounds.
-pub(crate) const KINDS: [&str; 6] =
-    ["find", "update", "findAndModify", "aggregate", "expression", "indexed"];
+pub(crate) const KINDS: [&str; 9] = [
+    "find",
+    "update",
+    "findAndModify",
+    "aggregate",
+    "expression",
+    "indexed",
+    "getMore",
+    "applyOps",
+    "restart",
+];
 
 #[derive(Clone)]
 pub(crate) struct Case {
@@ -25,6 +34,8 @@ pub(crate) struct Case {
     /// The stages of the view `v` of the collection `c`; none, and there is no view.
     pub(crate) view: Rc<Vec<Tree>>,
     pub(crate) command: Tree,
+    /// The commands that follow it, in kinds that are sequences.
+    pub(crate) steps: Rc<Vec<Tree>>,
 }
 
 /// The cases of one round.
@@ -40,6 +51,10 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
         };
         let indexes = Rc::new(indexes);
         return (0..count).map(|_| write_case(&mut maker, kind, &indexes)).collect();
+    }
+    if matches!(kind, "getMore" | "applyOps" | "restart") {
+        let count = if kind == "restart" { 3 } else { 20 };
+        return (0..count).map(|_| sequence(&mut maker, kind)).filter(Case::is_askable).collect();
     }
     let others = match kind {
         "aggregate" => maker.documents(4),
@@ -71,8 +86,32 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
             "indexed" => find_indexed(maker, &indexes),
             _ => find(maker, false),
         },
+        steps: Rc::default(),
     };
     (0..count).map(|_| case(&mut maker)).filter(Case::is_askable).collect()
+}
+
+fn sequence(maker: &mut Maker, kind: &'static str) -> Case {
+    let documents = Rc::new(maker.documents(if kind == "getMore" { 8 } else { 3 }));
+    let indexes = match kind {
+        "restart" => indexes(maker),
+        "applyOps" if maker.random.percent(40) => indexes(maker),
+        _ => Vec::new(),
+    };
+    let (command, steps) = match kind {
+        "getMore" => maker.batches(true),
+        "applyOps" => (maker.apply_ops(), Vec::new()),
+        _ => maker.around_restart(),
+    };
+    Case {
+        kind,
+        documents,
+        others: Rc::default(),
+        indexes: Rc::new(indexes),
+        view: Rc::default(),
+        command,
+        steps: Rc::new(steps),
+    }
 }
 
 fn write_case(maker: &mut Maker, kind: &'static str, indexes: &Rc<Vec<Tree>>) -> Case {
@@ -101,6 +140,7 @@ fn write_case(maker: &mut Maker, kind: &'static str, indexes: &Rc<Vec<Tree>>) ->
         indexes: indexes.clone(),
         view: Rc::default(),
         command,
+        steps: Rc::default(),
     }
 }
 
@@ -318,10 +358,13 @@ impl Case {
         if self.kind == "aggregate" {
             commands.push(tree! { "drop" => "v" });
         }
+        if self.kind == "applyOps" {
+            commands.push(tree! { "drop" => "n" });
+        }
         for (name, documents) in [("c", &self.documents), ("other", &self.others)] {
             // To make a collection costs more than what is asked of it: one that will hold
             // documents is emptied.
-            let is_gone = documents.is_empty() || self.kind == "indexed";
+            let is_gone = documents.is_empty() || self.kind == "indexed" || self.is_sequence();
             let clear = if fresh && is_gone {
                 tree! { "drop" => name }
             } else {
@@ -364,6 +407,11 @@ impl Case {
     /// The command, and what shows what it has done.
     pub(crate) fn question(&self) -> Vec<DocBuf> {
         let mut commands = vec![self.command.to_doc()];
+        commands.extend(self.steps.iter().map(Tree::to_doc));
+        if self.kind == "applyOps" {
+            commands.push(tree! { "find" => "n", "batchSize" => 1000 }.to_doc());
+            commands.push(tree! { "listIndexes" => "c" }.to_doc());
+        }
         if self.writes() {
             commands.push(tree! { "find" => "c", "batchSize" => 1000 }.to_doc());
             // Each index must hold what the documents do, their missing fields too.
@@ -378,6 +426,12 @@ impl Case {
                     let find = tree! {
                         "find" => "c", "filter" => filter, "hint" => hint.as_str(), "batchSize" => 1000
                     };
+                    if self.kind == "restart" {
+                        // What is known of arrays is told by the plan.
+                        let explain =
+                            tree! { "explain" => find.clone(), "verbosity" => "queryPlanner" };
+                        commands.push(explain.to_doc());
+                    }
                     commands.push(find.to_doc());
                 }
             }
@@ -389,7 +443,12 @@ impl Case {
     }
 
     pub(crate) fn writes(&self) -> bool {
-        matches!(self.kind, "update" | "findAndModify")
+        matches!(self.kind, "update" | "findAndModify") || self.is_sequence()
+    }
+
+    /// Whether several commands are asked, each of what the ones before it have left.
+    pub(crate) fn is_sequence(&self) -> bool {
+        matches!(self.kind, "getMore" | "applyOps" | "restart")
     }
 
     /// Whether the order of what is found is open.

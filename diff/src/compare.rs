@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use marula_bson::{DocBuf, ObjectId, Value, ValueBuf};
 
 use crate::case::{Case, failure};
+use crate::sequences::multikey;
 use crate::tree::Tree;
 use crate::values::is_of_case;
 
@@ -57,6 +58,9 @@ pub(crate) fn is_same(case: &Case, reply: &DocBuf, shown: &Tree) -> bool {
 fn normal(case: &Case, mut reply: Tree) -> Tree {
     if let Tree::Doc(fields) = &mut reply {
         fields.retain(|(name, _)| !matches!(name.as_str(), "operationTime" | "$clusterTime"));
+        if fields.iter().any(|(name, _)| name == "queryPlanner") {
+            *fields = vec![("plan".to_owned(), multikey(&Tree::Doc(fields.clone())))];
+        }
         if fields.iter().any(|(name, _)| name == "keysPerIndex") {
             // Of a validation, what it has found; how it words the rest is each server's own.
             fields.retain(|(name, _)| {
@@ -97,10 +101,16 @@ fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
         Value::DateTime(ms) if ms > 0 && is_now(ms.cast_unsigned() / 1000) => {
             Some(Value::DateTime(9).to_buf())
         }
+        // The UUID of a collection.
+        Value::Binary(binary) if binary.subtype == 4 && binary.bytes.len() == 16 => {
+            Some(Value::Null.to_buf())
+        }
         Value::Timestamp(bits) if is_now(bits >> 32) => Some(Value::Timestamp(9).to_buf()),
         Value::String(text) => {
             let text = text.to_string();
-            let known = without_own_id(&text).or_else(|| without_own_time(&text, &is_now))?;
+            let known = without_own_id(&text)
+                .or_else(|| without_own_time(&text, &is_now))
+                .or_else(|| without_own_name(&text))?;
             Some(Value::from(&known).to_buf())
         }
         _ => None,
@@ -113,6 +123,15 @@ fn without_own_id(text: &str) -> Option<String> {
     let hex = text.get(at..at + 24)?;
     let id = ObjectId::parse_hex(hex).filter(|id| !is_of_case(*id))?;
     Some(text.replace(&id.to_string(), &"9".repeat(24)))
+}
+
+/// The same for the number of a cursor and the UUID of a collection, with which these texts end.
+fn without_own_name(text: &str) -> Option<String> {
+    if text.starts_with("cursor id ") && text.ends_with(" not found") {
+        return Some("cursor id 9 not found".to_owned());
+    }
+    let (front, _) = text.split_once("UUID ")?;
+    Some(format!("{front}UUID 9"))
 }
 
 /// The same for times of now.

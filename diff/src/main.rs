@@ -18,6 +18,7 @@ mod projections;
 mod random;
 mod rearranged;
 mod report;
+mod sequences;
 mod server;
 mod shell;
 mod shrink;
@@ -42,7 +43,7 @@ const USAGE: &str = "\
 marula-diff --marula PLACE --mongod PLACE [--cases 20000] [--seed 1] [--kinds find,update] [--loose] [--listed] [--tries 600]
 marula-diff --marula PLACE --smoke
   PLACE    a program, started with a fresh folder, or mongodb://host:port
-  --kinds  of find, update, findAndModify, aggregate, expression, indexed
+  --kinds  of find, update, findAndModify, aggregate, expression, indexed, getMore, applyOps, restart
   --loose  passes over differences in the text of errors
   --listed prints what is accepted, too
   --smoke  a few rounds of every kind, Marula against another Marula";
@@ -167,7 +168,7 @@ impl Session {
         let mut ends = Vec::new();
         for (number, case) in cases.iter().enumerate() {
             if number == 0 || case.writes() {
-                commands.extend(case.setup(number == 0));
+                commands.extend(case.setup(number == 0 || case.is_sequence()));
             }
             let start = commands.len();
             commands.extend(case.question());

@@ -11,12 +11,22 @@ use marula_bson::DocBuf;
 use marula_wire::client::Client;
 use marula_wire::message::Flags;
 
+use crate::tree::{Tree, tree};
+
 /// A server that says nothing for so long is counted as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many commands are sent before the first reply is read: few enough that no socket's buffer
 /// fills up.
 const IN_FLIGHT: usize = 16;
+
+/// How long a server may take to end that is told to.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// The database in which cases are, on both servers.
+pub(crate) fn database() -> String {
+    format!("diff{}", std::process::id())
+}
 
 pub(crate) struct Server {
     pub(crate) name: &'static str,
@@ -27,15 +37,21 @@ pub(crate) struct Server {
 }
 
 struct Process {
-    words: Vec<String>,
+    launch: Launch,
     child: Child,
+}
+
+/// How a server's process is started.
+struct Launch {
+    words: Vec<String>,
+    port: u16,
     folder: PathBuf,
 }
 
 impl Server {
     /// A server by its `mongodb://host:port`, or started from the path of its program.
     pub(crate) fn new(name: &'static str, place: &str, verb: &[&str]) -> Result<Server, String> {
-        let database = format!("diff{}", std::process::id());
+        let database = database();
         if let Some(rest) = place.strip_prefix("mongodb://") {
             let address = rest.split(['/', '?']).next().unwrap_or(rest).to_owned();
             let mut server = Server { name, database, address, client: None, process: None };
@@ -82,12 +98,34 @@ impl Server {
                 let _ = process.child.kill();
                 let _ = process.child.wait();
             }
-            let (process, address) = Process::start(self.name, process.words.clone())?;
+            let (process, address) = Process::start(self.name, process.launch.words.clone())?;
             self.process = Some(process);
             self.address = address;
         }
         self.connect(Duration::from_secs(30))?;
         Ok(ending)
+    }
+
+    /// Ends the server as an administrator does, and starts it again on what it has stored; a
+    /// server that was not started here
+    /// goes on.
+    fn restart(&mut self) -> io::Result<()> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        if let Some(mut client) = self.client.take() {
+            let shutdown = tree! { "shutdown" => 1, "force" => Tree::of(true) }.to_doc();
+            client.send("admin", shutdown.as_doc(), &[], Flags::default())?;
+            // It may be gone before it answers.
+            let _ = client.receive();
+        }
+        let begin = Instant::now();
+        while process.child.try_wait()?.is_none() {
+            if begin.elapsed() > ENDING {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        process.child = process.launch.spawn()?;
+        self.connect(Duration::from_secs(60)).map_err(io::Error::other)
     }
 
     /// The client, to send with.
@@ -108,12 +146,30 @@ pub(crate) fn ask(
     commands: &[DocBuf],
 ) -> Result<[Vec<DocBuf>; 2], Broken> {
     let mut replies = [Vec::new(), Vec::new()];
-    for some in commands.chunks(IN_FLIGHT) {
+    // The cursor that each server has opened last.
+    let mut cursors = [0_i64; 2];
+    let mut left = commands;
+    while let Some(first) = left.first() {
+        if is_restart(first) {
+            for (number, server) in servers.iter_mut().enumerate() {
+                server.restart().map_err(|error| Broken { server: number, error })?;
+                replies[number].push(DocBuf::new());
+            }
+            left = &left[1..];
+            continue;
+        }
+        let waits = |command: &DocBuf| is_more(command) || is_restart(command);
+        let others = left[1..].iter().take(IN_FLIGHT - 1);
+        let count = 1 + others.take_while(|command| !waits(command)).count();
+        let (some, rest) = left.split_at(count);
+        left = rest;
         for (number, server) in servers.iter_mut().enumerate() {
             let database = server.database.clone();
             let send = |server: &mut Server| -> io::Result<()> {
                 let client = server.client()?;
                 for command in some {
+                    let more = is_more(command).then(|| of_cursor(command, cursors[number]));
+                    let command = more.as_ref().unwrap_or(command);
                     client.send(&database, command.as_doc(), &[], Flags::default())?;
                 }
                 Ok(())
@@ -126,11 +182,57 @@ pub(crate) fn ask(
                     .client()
                     .and_then(|client| client.receive().map(|(_, reply)| reply.to_buf()))
                     .map_err(|error| Broken { server: number, error })?;
+                if let Some(cursor) = cursor_of(&reply) {
+                    cursors[number] = cursor;
+                }
                 replies[number].push(reply);
             }
         }
     }
     Ok(replies)
+}
+
+fn is_restart(command: &DocBuf) -> bool {
+    command.as_doc().iter().next().is_some_and(|field| field.name == "restart")
+}
+
+fn is_more(command: &DocBuf) -> bool {
+    command.as_doc().iter().next().is_some_and(|field| field.name == "getMore")
+}
+
+/// The `getMore` of this cursor.
+fn of_cursor(command: &DocBuf, cursor: i64) -> DocBuf {
+    DocBuf::build(|out| {
+        for field in command.as_doc() {
+            match &**field.name {
+                b"getMore" => out.append("getMore", cursor),
+                _ => out.append_raw(field.name, field.value),
+            };
+        }
+    })
+}
+
+/// The cursor of a `find` that a reply tells of.
+fn cursor_of(reply: &DocBuf) -> Option<i64> {
+    let cursor = reply.as_doc().get("cursor")?.as_doc()?;
+    cursor.get("firstBatch")?;
+    cursor.get("id")?.as_exact_i64()
+}
+
+impl Launch {
+    /// Starts the program on its folder.
+    fn spawn(&self) -> io::Result<Child> {
+        let log = fs::OpenOptions::new().append(true).create(true).open(self.folder.join("log"))?;
+        Command::new(&self.words[0])
+            .args(&self.words[1..])
+            .arg("--dbpath")
+            .arg(self.folder.join("data"))
+            .args(["--port", &self.port.to_string(), "--bind_ip", "127.0.0.1"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+    }
 }
 
 impl Process {
@@ -141,23 +243,13 @@ impl Process {
             .port();
         let folder =
             std::env::temp_dir().join(format!("marula-diff-{}-{name}-{port}", std::process::id()));
-        let prepare = || -> io::Result<fs::File> {
-            fs::create_dir_all(folder.join("data"))?;
-            fs::File::create(folder.join("log"))
-        };
-        let log = prepare().map_err(|error| format!("{}: {error}", folder.display()))?;
-        let log_too = log.try_clone().map_err(|error| error.to_string())?;
-        let child = Command::new(&words[0])
-            .args(&words[1..])
-            .arg("--dbpath")
-            .arg(folder.join("data"))
-            .args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1"])
-            .stdin(Stdio::null())
-            .stdout(log_too)
-            .stderr(log)
+        fs::create_dir_all(folder.join("data"))
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        let process = Launch { words, port, folder };
+        let child = process
             .spawn()
-            .map_err(|error| format!("cannot start '{}': {error}", words[0]))?;
-        Ok((Process { words, child, folder }, format!("127.0.0.1:{port}")))
+            .map_err(|error| format!("cannot start '{}': {error}", process.words[0]))?;
+        Ok((Process { launch: process, child }, format!("127.0.0.1:{port}")))
     }
 }
 
@@ -165,6 +257,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.launch.folder);
     }
 }

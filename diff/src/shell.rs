@@ -32,6 +32,9 @@ pub(crate) fn text(case: &Case) -> String {
         let _ = writeln!(out, "db.v.drop(); db.createView(\"v\", \"c\", {});", value(&stages));
     }
     let _ = writeln!(out, "db.runCommand({});", value(&case.command));
+    for step in case.steps.iter() {
+        let _ = writeln!(out, "db.runCommand({});", value(step));
+    }
     if case.writes() {
         out.push_str("db.c.find();\n");
     }

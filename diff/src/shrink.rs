@@ -37,8 +37,8 @@ fn candidates(case: &Case) -> Vec<Case> {
         change(&mut other);
         found.push(other);
     };
-    let lists =
-        [&case.documents, &case.others, &case.indexes, &case.view].map(|list| list_edits(list));
+    let lists = [&case.documents, &case.others, &case.indexes, &case.view, &case.steps]
+        .map(|list| list_edits(list));
     for (which, lists) in lists.into_iter().enumerate() {
         for list in lists {
             let list = Rc::new(list);
@@ -46,7 +46,8 @@ fn candidates(case: &Case) -> Vec<Case> {
                 0 => case.documents = list.clone(),
                 1 => case.others = list.clone(),
                 2 => case.indexes = list.clone(),
-                _ => case.view = list.clone(),
+                3 => case.view = list.clone(),
+                _ => case.steps = list.clone(),
             });
         }
     }
@@ -66,6 +67,7 @@ fn size(case: &Case) -> usize {
         + sizes(&case.others)
         + 3 * sizes(&case.indexes)
         + 2 * sizes(&case.view)
+        + 2 * sizes(&case.steps)
         + 2 * case.command.size()
 }
 
@@ -79,8 +81,10 @@ fn list_edits(list: &[Tree]) -> Vec<Vec<Tree>> {
         let mut fewer = list.to_vec();
         fewer.remove(index);
         found.push(fewer);
-        let keeps_id =
-            |edit: &Tree| edit.get("_id") == item.get("_id") && matches!(edit, Tree::Doc(_));
+        let keeps_id = |edit: &Tree| {
+            let same_command = !is_step(item) || edit.fields().first() == item.fields().first();
+            edit.get("_id") == item.get("_id") && matches!(edit, Tree::Doc(_)) && same_command
+        };
         for edit in edits(item).into_iter().filter(keeps_id) {
             let mut other = list.to_vec();
             other[index] = edit;
@@ -88,6 +92,24 @@ fn list_edits(list: &[Tree]) -> Vec<Vec<Tree>> {
         }
     }
     found
+}
+
+/// Whether an item of a list is a command rather than a document, which has its `_id` in front.
+fn is_step(item: &Tree) -> bool {
+    const STEPS: [&str; 11] = [
+        "ping",
+        "insert",
+        "update",
+        "delete",
+        "getMore",
+        "restart",
+        "createIndexes",
+        "drop",
+        "count",
+        "listIndexes",
+        "listCollections",
+    ];
+    item.fields().first().is_some_and(|(name, _)| STEPS.contains(&name.as_str()))
 }
 
 /// Every tree that is one simplification away.
@@ -162,6 +184,7 @@ mod tests {
             others: Rc::default(),
             indexes: Rc::default(),
             view: Rc::default(),
+            steps: Rc::default(),
             command: tree! {
                 "find" => "c",
                 "filter" => tree! { "a" => tree! { "$gt" => 3 }, "b" => tree! { "$ne" => 5 } },
