@@ -5,13 +5,13 @@
 //! waits for them and they see it afterwards.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use marula_bson::{Doc, Value, key_string};
 use marula_error::{Result, errors};
-use marula_storage::{Cursor, Direction, KeyRange, Looked, Space, Values, View};
+use marula_storage::{Cursor, Direction, KeyRange, Looked, Space, Stamp, Values, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::build::Build;
@@ -87,6 +87,9 @@ pub type Listener = Box<dyn FnOnce() + Send>;
 /// Listeners whose time is over are cleared out once there are so many.
 const LISTENERS_KEPT: usize = 64;
 
+/// How often a change of the catalogue looks whether transactions have ended.
+const QUIET_STEP: Duration = Duration::from_millis(5);
+
 /// How often a collection had been renamed at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Renames(u32);
@@ -104,6 +107,12 @@ pub struct Collection {
     state: RwLock<Arc<State>>,
     /// Held shared by writers of documents, exclusively by changes of the state.
     pub(crate) writers: RwLock<()>,
+    /// How many open transactions have touched it.
+    transactions: AtomicUsize,
+    /// How many changes of its shape are under way, or wait.
+    changes: AtomicUsize,
+    /// The commit of the newest change of its shape.
+    shaped_at: Mutex<Stamp>,
     is_dropped: AtomicBool,
     renames: AtomicU32,
     former_name: Mutex<Option<Namespace>>,
@@ -135,6 +144,9 @@ impl Collection {
             namespace: RwLock::new(namespace),
             state: RwLock::new(Arc::new(state)),
             writers: RwLock::new(()),
+            transactions: AtomicUsize::new(0),
+            changes: AtomicUsize::new(0),
+            shaped_at: Mutex::default(),
             is_dropped: AtomicBool::new(false),
             renames: AtomicU32::new(0),
             former_name: Mutex::new(None),
@@ -426,11 +438,62 @@ impl Collection {
         self.writers.try_read()
     }
 
-    /// Waits for writers of documents and holds them off while the state changes.
+    /// Waits for open transactions and writers of documents, and holds them off while the state
+    /// changes.
     ///
     /// Errors: the operation must end first.
-    pub(crate) fn change(&self) -> Result<RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn change(&self) -> Result<Change<'_>> {
+        let quiet = self.quiesce()?;
+        Ok(Change { _writers: self.hold_off()?, _quiet: quiet })
+    }
+
+    /// Waits for writers of documents, and holds them off.
+    ///
+    /// Errors: the operation must end first.
+    pub(crate) fn hold_off(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         current::write(&self.writers)
+    }
+
+    /// Waits until no open transaction has touched the collection, and keeps others from it. A
+    /// change of the catalogue waits here before it takes the catalogue's lock: a client may leave
+    /// a transaction open for long.
+    ///
+    /// Errors: the operation must end first.
+    pub(crate) fn quiesce(&self) -> Result<Quiet<'_>> {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        let quiet = Quiet(self);
+        let is_quiet = || self.transactions.load(Ordering::SeqCst) == 0;
+        if !is_quiet() {
+            current::wait(|| {
+                std::thread::sleep(QUIET_STEP);
+                is_quiet().then_some(())
+            })?;
+        }
+        Ok(quiet)
+    }
+
+    /// Notes that an open transaction touches the collection; answers whether it may.
+    pub(crate) fn enter_transaction(&self) -> bool {
+        self.transactions.fetch_add(1, Ordering::SeqCst);
+        let may_enter = self.changes.load(Ordering::SeqCst) == 0;
+        if !may_enter {
+            self.leave_transaction();
+        }
+        may_enter
+    }
+
+    /// Notes that a transaction which has touched the collection has ended.
+    pub(crate) fn leave_transaction(&self) {
+        self.transactions.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The commit of the newest change of its shape: what sees an earlier moment cannot read it.
+    pub(crate) fn shaped_at(&self) -> Stamp {
+        *self.shaped_at.lock()
+    }
+
+    pub(crate) fn set_shaped_at(&self, stamp: Stamp) {
+        *self.shaped_at.lock() = stamp;
     }
 
     pub(crate) fn set_state(&self, state: State) {
@@ -458,6 +521,21 @@ impl Collection {
     pub(crate) fn counted(&self, documents: i64, bytes: i64) {
         self.count.fetch_add(documents, Ordering::Relaxed);
         self.size_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A change of a collection's shape: no writer and no transaction is at it.
+pub(crate) struct Change<'c> {
+    _writers: RwLockWriteGuard<'c, ()>,
+    _quiet: Quiet<'c>,
+}
+
+/// While it lives, no transaction touches the collection anew.
+pub(crate) struct Quiet<'c>(&'c Collection);
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        self.0.changes.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

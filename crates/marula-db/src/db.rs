@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
-use marula_storage::{Direction, KeyRange, Space, Store, View};
+use marula_storage::{Direction, KeyRange, Space, Stamp, Store, View};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Catalog, entry};
@@ -17,6 +17,7 @@ use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::session::Sessions;
 use crate::storage_error::ForClient;
+use crate::transaction::locks::Locks;
 
 /// A store opened as a set of databases.
 pub struct Db {
@@ -25,6 +26,8 @@ pub struct Db {
     sessions: Sessions,
     /// Held while the catalogue changes; the next free ident is its content.
     pub(crate) ddl: Mutex<u32>,
+    /// What open transactions have locked.
+    pub(crate) locks: Locks,
     timestamp: AtomicU64,
     /// The newest write when the newest timestamp was last asked for.
     told: AtomicU64,
@@ -76,6 +79,7 @@ impl Db {
             catalog,
             sessions: Sessions::default(),
             ddl: Mutex::new(next_ident),
+            locks: Locks::default(),
             timestamp: AtomicU64::new(0),
             told: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),
@@ -121,6 +125,16 @@ impl Db {
     }
 
     /// A view of this moment.
+    pub fn view_now(&self) -> Result<Arc<dyn View>> {
+        self.view().for_client()
+    }
+
+    /// Whether anything has been committed since this moment.
+    pub fn has_moved(&self, since: Stamp) -> bool {
+        self.store.has_moved(since)
+    }
+
+    /// [`Db::view_now`], with the store's own error.
     pub(crate) fn view(&self) -> marula_storage::Result<Arc<dyn View>> {
         self.store.clone().view()
     }

@@ -1,5 +1,5 @@
-//! Records of retryable writes: what each session's newest numbered write has done, statement by
-//! statement.
+//! Records of numbered writes: what each session's newest one has done, statement by statement, and
+//! whether its newest transaction was committed.
 //!
 //! A driver sends `lsid` and `txnNumber` with a write and, when it hears no answer, the same write
 //! again. The record is committed in the same batch as the data, so that a statement is either done
@@ -9,6 +9,7 @@
 //! ```text
 //! key    0x05 lsid (id, and uid where there is one)
 //! value  { txn: <long>, at: <date>, done: [ { lo: <int>, hi: <int>, op: <string>, …result }, … ] }
+//!        { txn: <long>, at: <date>, done: [], committed: true }      a client's transaction
 //! ```
 //! Source: driver specification "Retryable Writes"; manual "Retryable Writes".
 
@@ -16,7 +17,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use marula_bson::{ByteSlice, Doc, DocBuf, Value, ValueBuf};
+use marula_bson::ext_json::base64;
+use marula_bson::{ByteSlice, Doc, DocBuf, Value, ValueBuf, uuid};
 use marula_error::{Result, errors};
 use marula_storage::{Direction, KeyRange, Space, Store, Txn, View};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
@@ -27,6 +29,8 @@ use crate::storage_error::ForClient;
 
 errors! {
     txn_too_old(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer retryable write with txnNumber {newest} has already started on this session.";
+    behind_transaction(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer transaction with txnNumber {newest} has already started on this session.";
+    became_transaction() = IncompleteTransactionHistory, "Cannot retry a retryable write that has been converted into a transaction";
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
 
@@ -90,6 +94,38 @@ pub struct SessionRecord {
     txn_number: Option<i64>,
     at_ms: i64,
     spans: Vec<Span>,
+    kind: Kind,
+}
+
+/// What has a number in a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// A write that may be retried.
+    #[default]
+    Write,
+    /// A client's transaction that has not been committed.
+    Transaction,
+    /// A client's transaction that has been committed. Of transactions, only these are in the
+    /// store.
+    Committed,
+}
+
+/// The newest numbered write of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Newest {
+    /// Its number.
+    pub number: i64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What is known of a session's newest numbered write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// This is it; `None` where there has been none.
+    Newest(Option<Newest>),
+    /// It runs.
+    Running,
 }
 
 /// The session records in memory; the store has them all.
@@ -137,18 +173,57 @@ impl Sessions {
         Self::begin_locked(record, store, lsid, number, now_ms).map(Some)
     }
 
-    /// The number of the newest write of the session `lsid`; of the one before while that runs, for
-    /// this does not wait.
-    pub fn newest_number(&self, store: &dyn View, lsid: &[u8]) -> Result<Option<i64>> {
+    /// The newest numbered write of the session `lsid`, where there is any; it does not wait for
+    /// one that runs.
+    pub fn newest(&self, view: &dyn View, lsid: &[u8]) -> Result<Known> {
         let record = self.records.lock().get(lsid).cloned();
-        let known = record.and_then(|record| record.try_lock().and_then(|held| held.txn_number));
-        if known.is_some() {
-            return Ok(known);
+        if let Some(record) = record {
+            let Some(held) = record.try_lock() else { return Ok(Known::Running) };
+            if let Some(newest) = held.newest() {
+                return Ok(Known::Newest(Some(newest)));
+            }
         }
         let mut stored = None;
         let key = keys::session(lsid);
-        store.get(Space::Catalog, &key, &mut |bytes| stored = decode(bytes)).for_client()?;
-        Ok(stored.and_then(|record| record.txn_number))
+        view.get(Space::Catalog, &key, &mut |bytes| stored = decode(bytes)).for_client()?;
+        Ok(Known::Newest(stored.and_then(|record| record.newest())))
+    }
+
+    /// Notes that the session's newest number is a client's transaction's from now on, which must
+    /// be the greatest so far. Answers whether it is; not while a numbered write of the session
+    /// runs.
+    pub fn begin_transaction(&self, lsid: &[u8], number: i64, now_ms: i64) -> bool {
+        let record = self.record(lsid);
+        let Some(mut held) = record.try_lock() else { return false };
+        *held = SessionRecord {
+            txn_number: Some(number),
+            at_ms: now_ms,
+            spans: Vec::new(),
+            kind: Kind::Transaction,
+        };
+        true
+    }
+
+    /// Notes that a client's transaction has been committed.
+    pub fn note_committed(&self, lsid: &[u8], number: i64) {
+        let record = self.record(lsid);
+        let mut held = record.lock();
+        if held.txn_number == Some(number) {
+            held.kind = Kind::Committed;
+        }
+    }
+
+    /// Puts into the commit of a client's transaction that it is committed.
+    pub fn stage_commit(lsid: &[u8], number: i64, now_ms: i64, txn: &mut dyn Txn) {
+        let record = SessionRecord {
+            txn_number: Some(number),
+            at_ms: now_ms,
+            spans: Vec::new(),
+            kind: Kind::Committed,
+        };
+        let mut encoded = Vec::new();
+        encode(&record, number, &mut encoded);
+        txn.put(Space::Catalog, &keys::session(lsid), &encoded);
     }
 
     fn record(&self, lsid: &[u8]) -> Arc<Mutex<SessionRecord>> {
@@ -170,12 +245,22 @@ impl Sessions {
         }
         match record.txn_number {
             Some(newest) if number < newest => {
-                return Err(txn_too_old(number, &session_text(lsid), newest));
+                let session = text(lsid);
+                return Err(match record.kind {
+                    Kind::Write => txn_too_old(number, &session, newest),
+                    _ => behind_transaction(number, &session, newest),
+                });
+            }
+            Some(newest) if number == newest && record.kind != Kind::Write => {
+                return Err(became_transaction());
             }
             Some(newest) if number == newest => {}
             _ => {
-                *record =
-                    SessionRecord { txn_number: Some(number), at_ms: now_ms, spans: Vec::new() }
+                *record = SessionRecord {
+                    txn_number: Some(number),
+                    at_ms: now_ms,
+                    ..SessionRecord::default()
+                }
             }
         }
         Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new() })
@@ -211,6 +296,12 @@ impl Sessions {
             txn.commit().for_client()?;
         }
         Ok(expired.len())
+    }
+}
+
+impl SessionRecord {
+    fn newest(&self) -> Option<Newest> {
+        self.txn_number.map(|number| Newest { number, kind: self.kind })
     }
 }
 
@@ -293,13 +384,21 @@ fn encode(record: &SessionRecord, number: i64, out: &mut Vec<u8>) {
             Done::FoundAndModified(reply) => item.append("op", "f").append("reply", reply),
         };
     }
+    drop(spans);
+    if record.kind == Kind::Committed {
+        doc.append("committed", true);
+    }
 }
 
 fn decode(bytes: &[u8]) -> Option<SessionRecord> {
     let doc = Doc::trusted(bytes);
     let Some(Value::DateTime(at_ms)) = doc.get("at") else { return None };
-    let mut record =
-        SessionRecord { txn_number: doc.get("txn")?.as_exact_i64(), at_ms, spans: Vec::new() };
+    let mut record = SessionRecord {
+        txn_number: doc.get("txn")?.as_exact_i64(),
+        at_ms,
+        spans: Vec::new(),
+        kind: doc.get("committed").map_or(Kind::Write, |_| Kind::Committed),
+    };
     for item in doc.get("done")?.as_array()?.values() {
         let item = item.as_doc()?;
         let number = |name: &str| item.get(name).and_then(|value| value.as_exact_i64());
@@ -320,23 +419,23 @@ fn decode(bytes: &[u8]) -> Option<SessionRecord> {
     Some(record)
 }
 
-/// A session's id as error messages print it.
-fn session_text(lsid: &[u8]) -> String {
-    use marula_bson::hex::text as hex;
+/// The digest of the user when there is none: SHA-256 of nothing.
+pub const NOBODY: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
 
-    match lsid {
-        [a, b, c, d, e, f, g, h, rest @ ..] => {
-            let (clock, node) = rest.split_at(rest.len().min(2));
-            format!(
-                "{}-{}-{}-{}-{}",
-                hex(&[*a, *b, *c, *d]),
-                hex(&[*e, *f]),
-                hex(&[*g, *h]),
-                hex(clock),
-                hex(&node[..node.len().min(6)])
-            )
+/// A session's id as error messages print it: its UUID, and its user's digest. What follows in
+/// mongod is of sessions inside sessions, which there are none of.
+pub fn text(lsid: &[u8]) -> String {
+    match lsid.split_first_chunk::<16>() {
+        Some((id, uid)) => {
+            let uid = if uid.is_empty() { &NOBODY[..] } else { uid };
+            let mut digest = String::new();
+            base64::encode(uid, &mut digest);
+            format!("{} - {digest} -  - ", uuid::text(id))
         }
-        short => hex(short),
+        None => marula_bson::hex::text(lsid),
     }
 }
 

@@ -59,7 +59,7 @@ pub fn check(
 ) -> Result<Report> {
     // Shared only until the snapshot stands: state and data are then of one moment, and writers go
     // on.
-    let shared = collection.change()?;
+    let shared = collection.hold_off()?;
     let state = collection.state();
     let snapshot = db.view().for_client()?;
     drop(shared);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::{ByteSlice, DocBuf, DocWriter, ObjectId, Value};
-use marula_db::{Db, Unit};
+use marula_db::{Db, Transaction, Unit};
 use marula_error::{Result, errors};
 use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 use crate::auth::access::Access;
 use crate::auth::check;
 use crate::auth::check::Need;
-use crate::concern::ReadLevel;
 use crate::connection::Connection;
 use crate::ended::Statements;
 use crate::memory::Memory;
 use crate::net::service::{Call, Disconnected};
 use crate::operation::{self, Operation};
-use crate::request::Request;
 use crate::server::Server;
 use crate::session::Lsid;
+use crate::snapshots::Snapshot;
 use crate::stored_code;
+use crate::transactions::Entered;
 
 errors! {
     time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
@@ -34,6 +34,10 @@ pub struct Context<'a> {
     pub server: &'a Arc<Server>,
     /// What its operation reads and writes.
     pub unit: Unit<'a>,
+    /// The moment that it reads at, outside transactions.
+    pub snapshot: Option<&'a Snapshot>,
+    /// The client's transaction that it belongs to.
+    pub entered: Option<&'a Entered>,
     /// The connection that the command came on.
     pub connection: &'a mut Connection,
     /// Where and why it runs.
@@ -106,12 +110,11 @@ impl Context<'_> {
 
     /// Appends `atClusterTime`, the time of what a read at the level `snapshot` has seen, where it
     /// is such a read.
-    pub fn append_snapshot_time(&self, request: &Request<'_>, out: &mut DocWriter<'_>) {
-        let concern = request.read_concern;
-        if concern.level == Some(ReadLevel::Snapshot) && self.server.options.repl_set.is_some() {
-            let newest = self.server.db.newest_timestamp(self.now_ms);
-            let at = concern.at_cluster_time.unwrap_or(newest);
-            out.append("atClusterTime", Value::Timestamp(at));
+    pub fn append_snapshot_time(&self, out: &mut DocWriter<'_>) {
+        if let Some(snapshot) = self.snapshot
+            && self.server.options.repl_set.is_some()
+        {
+            out.append("atClusterTime", Value::Timestamp(snapshot.time));
         }
     }
 
@@ -170,17 +173,25 @@ impl Interrupt {
 pub struct Work {
     db: Arc<Db>,
     operation: Arc<Operation>,
+    transaction: Option<Arc<Transaction>>,
+    snapshot: Option<Snapshot>,
 }
 
 impl Work {
     /// That of a command.
     pub fn of(ctx: &Context<'_>) -> Self {
-        Work { db: ctx.server.db.clone(), operation: ctx.connection.operation.clone() }
+        let (db, operation) = (ctx.server.db.clone(), ctx.connection.operation.clone());
+        let transaction = ctx.entered.and_then(|entered| entered.transaction.clone());
+        Work { db, operation, transaction, snapshot: ctx.snapshot.cloned() }
     }
 
     /// The unit of work.
     pub fn unit(&self) -> Unit<'_> {
-        Unit::new(&self.db).tallied(&self.operation.tally)
+        let unit = Unit::new(&self.db).tallied(&self.operation.tally);
+        if let Some(snapshot) = &self.snapshot {
+            return unit.seeing(&*snapshot.view);
+        }
+        self.transaction.as_deref().map_or(unit, |transaction| unit.within(transaction))
     }
 }
 

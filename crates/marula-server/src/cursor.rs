@@ -17,6 +17,7 @@ use crate::auth::check::Need;
 use crate::auth::name::Name;
 use crate::context::Context;
 use crate::session::Lsid;
+use crate::snapshots::Snapshot;
 
 /// Milliseconds after which an idle cursor is closed: mongod's parameter `cursorTimeoutMillis`.
 pub const TIMEOUT_MS: i64 = 600_000;
@@ -33,6 +34,9 @@ errors! {
     in_use(id: i64) = CursorInUse, "cursor id {id} is already in use";
     other_namespace(requested: &str, owner: &str) = Unauthorized, "Requested getMore on namespace '{requested}', but cursor belongs to a different namespace {owner}";
     without_session(id: i64, owner: &str) = 50_737, "Cannot run getMore on cursor {id}, which was created in session {owner}, without an lsid";
+    in_transaction(id: i64, number: i64) = 50_739, "Cannot run getMore on cursor {id}, which was not created in a transaction, in transaction {number}";
+    without_number(id: i64, owner: i64) = 50_740, "Cannot run getMore on cursor {id}, which was created in transaction {owner}, without a txnNumber";
+    other_number(id: i64, owner: i64, number: i64) = 50_741, "Cannot run getMore on cursor {id}, which was created in transaction {owner}, in transaction {number}";
     not_its_session(id: i64, lsid: &str) = 50_736, "Cannot run getMore on cursor {id}, which was not created in a session, in session {lsid}";
     other_session(id: i64, owner: &str, lsid: &str) = 50_738, "Cannot run getMore on cursor {id}, which was created in session {owner}, in session {lsid}";
     too_many() = ExceededMemoryLimit, "there are too many open cursors on this server";
@@ -116,6 +120,10 @@ pub struct Parked {
     pub namespace: Namespace,
     /// The session it was opened in.
     pub lsid: Option<Lsid>,
+    /// The moment that it reads at.
+    pub snapshot: Option<Snapshot>,
+    /// The number of the transaction it was opened in.
+    pub transaction: Option<i64>,
     /// Whether it stays open however long it is idle.
     pub no_timeout: bool,
     /// The command that opened it, for `currentOp` and the log.
@@ -271,6 +279,14 @@ impl Cursors {
         }
     }
 
+    /// The moment that a cursor reads at, where it reads at one.
+    pub fn snapshot_of(&self, id: i64) -> Option<Snapshot> {
+        match self.shard(id).lock().get(&id) {
+            Some(Entry::Idle { cursor, .. }) => cursor.snapshot.clone(),
+            _ => None,
+        }
+    }
+
     /// Ends a cursor that was taken.
     pub fn finish(&self, id: i64) {
         self.shard(id).lock().remove(&id);
@@ -317,6 +333,21 @@ impl Cursors {
             ids.into_iter().for_each(|id| kill_entry(&mut shard, id));
         }
         killed
+    }
+
+    /// Has the idle cursors of transactions that are over hold nothing any more. They can still be
+    /// closed, and not be read.
+    pub fn empty_ended(&self, is_open: &dyn Fn(&Lsid, i64) -> bool) {
+        for shard in &self.shards {
+            for entry in shard.lock().values_mut() {
+                let Entry::Idle { cursor, .. } = entry else { continue };
+                if let (Some(lsid), Some(number)) = (&cursor.lsid, cursor.transaction)
+                    && !is_open(lsid, number)
+                {
+                    cursor.source = Box::new(Documents::new(Vec::new()));
+                }
+            }
+        }
     }
 
     /// Closes what has been idle for too long.
@@ -374,8 +405,21 @@ fn kill_entry(shard: &mut HashMap<i64, Entry>, id: i64) {
     }
 }
 
+/// Checks that a cursor is read in the transaction that it was opened in, or in none where it was
+/// in none.
+///
+/// Errors: `in_transaction`, `without_number`, `other_number`.
+pub(crate) fn check_transaction(id: i64, owner: Option<i64>, number: Option<i64>) -> Result<()> {
+    match (owner, number) {
+        (None, Some(number)) => Err(in_transaction(id, number)),
+        (Some(owner), None) => Err(without_number(id, owner)),
+        (Some(owner), Some(number)) if owner != number => Err(other_number(id, owner, number)),
+        _ => Ok(()),
+    }
+}
+
 fn check_session(id: i64, owner: Option<&Lsid>, lsid: Option<&Lsid>) -> Result<(), Error> {
-    let text = |lsid: &Lsid| marula_bson::DocBuf::build(|out| lsid.write(out)).as_doc().to_string();
+    let text = Lsid::shown;
     match (owner, lsid) {
         (None, None) => Ok(()),
         (Some(owner), Some(lsid)) if owner == lsid => Ok(()),
@@ -396,6 +440,8 @@ mod tests {
             source: Box::new(Documents::new(vec![doc! { "a": 1 }, doc! { "a": 2 }])),
             namespace: Namespace::new("d", "c").unwrap(),
             lsid,
+            snapshot: None,
+            transaction: None,
             no_timeout: false,
             origin: DocBuf::new(),
             owner: None,

@@ -27,14 +27,14 @@ use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
 use crate::inline;
 use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
-use crate::request::{Request, Transaction};
+use crate::request::Request;
 use crate::row::{Kind, Outcome, Place as CommandPlace};
 use crate::server::Server;
+use crate::snapshots::Snapshot;
+use crate::transactions::{self, Entrance, Leaving, TRANSIENT};
 use crate::write_lock::WriteLock;
 
 errors! {
-    no_transactions() = IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos";
-    no_such_transaction(number: i64, active: i64) = NoSuchTransaction, "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {active}";
     op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
 }
 
@@ -42,6 +42,9 @@ errors! {
 /// Source: driver specification "Retryable Writes", "Determining Retryable Errors".
 const RETRYABLE_CODES: &[i32] =
     &[6, 7, 89, 91, 189, 262, 317, 358, 384, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
+
+/// How soon a request looks again that has found another one in its transaction.
+const BUSY_STEP: Duration = Duration::from_millis(2);
 
 /// The longest message of a client that has not logged in: to connect and to log in takes less.
 const STRANGER_BYTES_MAX: usize = 16 * 1024;
@@ -79,6 +82,10 @@ impl Service for Frame {
             Ok(request) => request,
             Err(error) => {
                 let error = check::hide(server, connection, message.body(), error);
+                if transactions::ends_when_misread(message.body(), &error) {
+                    let own = |lsid| check::own_lsid(server, connection, lsid);
+                    server.transactions.abort_misread(message.body(), &own);
+                }
                 server.count_rejected(message, &error);
                 answer_error(server, None, &error, reply);
                 return Step::Reply;
@@ -209,11 +216,24 @@ fn run(
         answer_error(server, Some(request), &error, reply);
         return Step::Reply;
     }
-    if let Some(transaction) = request.transaction {
-        let error = refuse_transaction(server, request, transaction);
-        answer_error(server, Some(request), &error, reply);
-        return Step::Reply;
-    }
+    let entered = enter(server, request, now_ms)
+        .and_then(|entered| Ok((entered, snapshot_of(server, request, now_ms)?)));
+    let (entered, snapshot) = match entered {
+        Ok(entered) => entered,
+        Err(error) => {
+            server.counters.of(request.index).failed.add(1);
+            answer_error(server, Some(request), &error, reply);
+            return Step::Reply;
+        }
+    };
+    let entered = match entered {
+        Some(Entrance::In(entered)) => Some(entered),
+        Some(Entrance::Busy) => {
+            let again = Instant::now() + BUSY_STEP;
+            return Step::Retry(Box::new(|_| ()), again, lane(request));
+        }
+        None => None,
+    };
     let on_pool = call.place == Place::Pool;
     // On the pool it goes on with what began before it moved there, and what has waited goes on
     // too.
@@ -232,6 +252,9 @@ fn run(
     let is_profiled = server.profiling.wants_stages(request.db);
     operation.tally.start(detail(request, on_pool, is_profiled));
     let unit = Unit::new(&server.db).tallied(&operation.tally);
+    let transaction = entered.as_ref().and_then(|entered| entered.transaction.as_deref());
+    let unit = transaction.map_or(unit, |transaction| unit.within(transaction));
+    let unit = snapshot.as_ref().map_or(unit, |snapshot| unit.seeing(&*snapshot.view));
     let interrupt = on_pool.then(|| {
         let disconnected = connection.peer.disconnected.clone();
         QueryInterrupt::new(Interrupt::new(operation.clone(), deadline, disconnected))
@@ -244,6 +267,8 @@ fn run(
     let mut context = Context {
         server,
         unit,
+        snapshot: snapshot.as_ref(),
+        entered: entered.as_ref(),
         connection,
         call,
         deadline,
@@ -268,6 +293,7 @@ fn run(
     drop(current);
     check::note_changes(server, &context.needs);
     let is_refused = outcome.is_err();
+    let is_empty_batch = outcome.as_ref().is_err_and(|error| error.code() == codes::InvalidLength);
     let step = match outcome {
         Ok(Outcome::Done) => finish(server, request, body, stamp_before),
         Ok(Outcome::DoneOnView) => {
@@ -310,10 +336,15 @@ fn run(
             drop(body);
             server.counters.of(request.index).failed.add(1);
             server.counters.user_errors.add(1);
+            let is_transient = entered.is_some() && transactions::is_transient(error.code());
+            let error = if is_transient { error.with_label(TRANSIENT) } else { error };
             answer_error(server, Some(request), &error, reply);
             Step::Reply
         }
     };
+    if let Some(entered) = &entered {
+        server.transactions.leave(entered, leaving(&step, is_refused, is_empty_batch, reply));
+    }
     let Context { connection, statements, origin, .. } = context;
     if !matches!(step, Step::ToPool(_) | Step::Retry(..)) {
         let mut examined = operation.tally.examined();
@@ -392,20 +423,51 @@ fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
     }
 }
 
-/// What a request of a multi-document transaction is told: none can be started, so none is in
-/// progress.
-fn refuse_transaction(server: &Server, request: &Request<'_>, transaction: Transaction) -> Error {
-    let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) else {
-        unreachable!("a transaction has a session and a number")
+/// Has a request of a transaction enter it; ends the transaction that a numbered write overtakes.
+///
+/// Errors: what has no place in a transaction, and what [`Transactions::enter`] says.
+///
+/// [`Transactions::enter`]: crate::transactions::Transactions::enter
+fn enter(
+    server: &Server,
+    request: &Request<'_>,
+    now_ms: i64,
+) -> marula_error::Result<Option<Entrance>> {
+    let Some(part) = request.transaction else {
+        if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
+            server.transactions.abort_before(lsid, number);
+        }
+        return Ok(None);
     };
-    if transaction == Transaction::Starts {
-        return no_transactions();
+    transactions::check(request, part)?;
+    server.transactions.enter(&server.db, request, part, now_ms).map(Some)
+}
+
+/// The moment that a request reads at outside transactions: it says so, or the one that opened its
+/// cursor has.
+///
+/// Errors: as of [`Snapshots::of`](crate::snapshots::Snapshots::of).
+fn snapshot_of(
+    server: &Server,
+    request: &Request<'_>,
+    now_ms: i64,
+) -> marula_error::Result<Option<Snapshot>> {
+    if request.command.kind == Kind::GetMore {
+        let id = request.first.value.get().as_exact_i64();
+        return Ok(id.and_then(|id| server.cursors.snapshot_of(id)));
     }
-    match server.db.sessions().newest_number(Unit::new(&server.db).view(), lsid.key()) {
-        Ok(newest) => no_such_transaction(number, newest.unwrap_or(-1))
-            .with_label("TransientTransactionError"),
-        Err(error) => error,
+    server.snapshots.of(&server.db, request, now_ms)
+}
+
+/// How a request leaves its transaction: an error of any statement ends it.
+fn leaving(step: &Step, is_refused: bool, is_empty_batch: bool, reply: &ReplyBuffer) -> Leaving {
+    if matches!(step, Step::ToPool(_) | Step::Retry(..)) {
+        return Leaving::Undone;
     }
+    let has_errors =
+        || reply.written().is_some_and(|(reply, _)| reply.get("writeErrors").is_some());
+    // A batch without statements is refused before it gets into its transaction.
+    if is_refused && !is_empty_batch || has_errors() { Leaving::Failed } else { Leaving::Done }
 }
 
 /// Ends a reply that was written; waits for the disk where the write concern asks.

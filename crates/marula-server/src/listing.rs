@@ -40,6 +40,8 @@ pub fn reply(
                 source: Box::new(source),
                 namespace,
                 lsid: request.lsid,
+                snapshot: None,
+                transaction: None,
                 no_timeout: false,
                 origin: request.body.to_buf(),
                 owner: Owner::of(context),

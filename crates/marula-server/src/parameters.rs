@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use crate::auth::documents::array;
 use crate::log_components;
 use crate::server::Server;
+use crate::{snapshots, transactions};
 
 errors! {
     not_integral(name: &str) = BadValue, "Failed validating {name}: Unable to coerce value to integral type";
@@ -114,6 +115,12 @@ pub static ROWS: &[Row] = &[
     row("maxBSONDepth", Int(200, 1, ANY_MAX), Never),
     row("maxIndexBuildMemoryUsageMegabytes", Int(200, 50, ANY_MAX), Always),
     row("maxSessions", Int(1_000_000, 1, ANY_MAX), AtStartup),
+    row(
+        "maxTransactionLockRequestTimeoutMillis",
+        Int(transactions::LOCK_TIMEOUT_MS, ANY_MIN, ANY_MAX),
+        Always,
+    ),
+    row("minSnapshotHistoryWindowInSeconds", Int(snapshots::WINDOW_SECONDS, 0, ANY_MAX), Always),
     row("notablescan", Bool(false), Always),
     row(crate::memory::PARAMETER, Long(0, 0, ANY_MAX), Always),
     row("quiet", Bool(false), Always),
@@ -123,6 +130,7 @@ pub static ROWS: &[Row] = &[
     row("syncdelay", Double(60.0), Always),
     row("tlsMode", Text("disabled"), Never),
     row("traceExceptions", Bool(false), Always),
+    row("transactionLifetimeLimitSeconds", Int(transactions::LIFETIME_SECONDS, 1, ANY_MAX), Always),
     row("ttlMonitorEnabled", Bool(true), Always),
     row("ttlMonitorSleepSecs", Int(60, 1, ANY_MAX), Always),
 ];
@@ -304,6 +312,15 @@ impl Server {
             }
             crate::memory::PARAMETER => {
                 self.memory_setting.set(self.parameters.number(row.name));
+            }
+            "minSnapshotHistoryWindowInSeconds" => {
+                self.snapshots.set_window_seconds(self.parameters.number(row.name));
+            }
+            "maxTransactionLockRequestTimeoutMillis" => {
+                self.transactions.set_lock_timeout_ms(self.parameters.number(row.name));
+            }
+            "transactionLifetimeLimitSeconds" => {
+                self.transactions.set_lifetime_seconds(self.parameters.number(row.name));
             }
             "notablescan" => self.db.set_must_use_indexes(self.parameters.flag(row.name)),
             _ => {}

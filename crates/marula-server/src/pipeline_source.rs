@@ -82,6 +82,11 @@ impl Surroundings {
         self.work.lock().clone()
     }
 
+    /// The collection of this name, as the operation sees it.
+    fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
+        self.work().unit().collection(ns)
+    }
+
     /// What the stages of a pipeline run in.
     fn env(self: &Arc<Self>) -> Env {
         Env { context: self.context.clone(), world: self.clone(), stage_bytes_max: STAGE_BYTES_MAX }
@@ -101,7 +106,7 @@ impl World for Surroundings {
 
     fn join_side(&self, collection: &str, field: &[u8]) -> Option<JoinSide> {
         let ns = Namespace::new(&self.database, collection).ok()?;
-        let collection = self.db.collection(&ns)?;
+        let collection = self.collection(&ns)?;
         let state = collection.state();
         if state.options.view.is_some() {
             return None;
@@ -288,7 +293,7 @@ fn start_resolved(
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
     if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
-        let view = surroundings.db.collection(ns).and_then(|it| it.state().options.view.clone());
+        let view = surroundings.collection(ns).and_then(|it| it.state().options.view.clone());
         let about = match (view, report) {
             (Some(view), Report::IndexStats | Report::PlanCacheStats) => {
                 Namespace::new(ns.db(), &view.on)?
@@ -305,7 +310,7 @@ fn start_resolved(
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     }
-    let collection = surroundings.db.collection(ns);
+    let collection = surroundings.work().unit().touched(ns)?;
     if let Some((mut query, search, rest)) =
         geo_near::take(collection.as_deref(), ns, &pipeline, &surroundings.context)?
         && let Some(collection) = &collection
@@ -327,7 +332,7 @@ fn start_resolved(
         let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
         let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
         let on = Namespace::new(ns.db(), &view.on)?;
-        if state.options.time_series.is_some() && surroundings.db.collection(&on).is_none() {
+        if state.options.time_series.is_some() && surroundings.collection(&on).is_none() {
             return Err(no_buckets(&on));
         }
         let hint = match (&state.options.time_series, hint) {
@@ -389,7 +394,7 @@ pub(crate) fn count_given(ctx: &Context<'_>, ns: &Namespace, front: Front) -> Re
     let context = Arc::new(front.query.context.clone());
     let surroundings = Arc::new(Surroundings::new(ctx, ns, context, false));
     let env = surroundings.env();
-    let Some(collection) = surroundings.db.collection(ns) else {
+    let Some(collection) = surroundings.collection(ns) else {
         return front.rest.count(Box::new(Documents::new(Vec::new())), &env);
     };
     let (input, rest) = start_front(surroundings, collection, front)?;

@@ -53,6 +53,8 @@ errors! {
     start_false() = InvalidOptions, "Specifying startTransaction=false is not allowed.";
     not_retryable(name: &str) = NotARetryableWriteCommand, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command.";
     no_txn_number() = 50_889, "It is illegal to provide a txnNumber for this command";
+    not_run_in_transaction(name: &str) = OperationNotSupportedInTransaction, "Cannot run '{name}' in a multi-document transaction.";
+    no_count_in_transaction() = OperationNotSupportedInTransaction, "Cannot run 'count' in a multi-document transaction. Please see http://dochub.mongodb.org/core/transaction-count for a recommended alternative.";
     not_in_transaction() = OperationNotSupportedInTransaction, "This command is not supported in transactions";
     collection_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
     missing_expected(field: &str) = NoSuchKey, "Missing expected field \"{field}\"";
@@ -371,8 +373,8 @@ impl<'a> Request<'a> {
         match (session.txn_number, session.autocommit, session.start_transaction) {
             (None, None, None) => return Ok(()),
             // To commands that need no user, nothing of it may be said.
-            (Some(_), ..) if self.is_for_anyone() => return Err(no_txn_number()),
             (_, Some(_), _) if self.is_for_anyone() => return Err(not_in_transaction()),
+            (Some(_), ..) if self.is_for_anyone() => return Err(no_txn_number()),
             (Some(_), ..) if self.lsid.is_none() => return Err(txn_number_without_session()),
             (Some(..0), ..) => return Err(txn_number_negative()),
             (_, None, Some(_)) => return Err(start_without_autocommit()),
@@ -386,7 +388,10 @@ impl<'a> Request<'a> {
             (Some(_), Some(false), _) => {}
         }
         if !self.command.in_transaction {
-            return Err(not_in_transaction());
+            return Err(match self.command.name {
+                "count" => no_count_in_transaction(),
+                name => not_run_in_transaction(name),
+            });
         }
         self.transaction = Some(match session.start_transaction {
             Some(_) => Transaction::Starts,

@@ -25,7 +25,9 @@ use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::replica_set::ReplicaSet;
 use crate::session::Sessions;
+use crate::snapshots::Snapshots;
 use crate::temp_files;
+use crate::transactions::Transactions;
 use crate::user_writes::UserWriteBlock;
 use crate::write_lock::WriteLock;
 
@@ -72,6 +74,10 @@ pub struct Server {
     pub cursors: Cursors,
     /// Logical sessions.
     pub sessions: Sessions,
+    /// Moments that clients read at.
+    pub snapshots: Snapshots,
+    /// The transactions of clients.
+    pub transactions: Transactions,
     /// Whether `fsync` holds writes off.
     pub write_lock: WriteLock,
     /// Whether users' writes are blocked.
@@ -122,6 +128,8 @@ impl Server {
             memory_setting: memory::Setting::default(),
             cursors: Cursors::default(),
             sessions: Sessions::default(),
+            snapshots: Snapshots::default(),
+            transactions: Transactions::default(),
             write_lock: WriteLock::default(),
             operations: Operations::default(),
             counters: Counters::default(),
@@ -167,6 +175,9 @@ impl Server {
         if !expired.is_empty() {
             self.cursors.kill_where(|_, lsid| lsid.is_some_and(|lsid| expired.contains(lsid)));
         }
+        self.snapshots.expire();
+        self.cursors.empty_ended(&|lsid, number| self.transactions.is_open(lsid, number));
+        self.transactions.expire(&|lsid| self.sessions.knows(lsid));
         // The records of retryable writes are many and in the store: looking through them is worth
         // it seldom.
         let last_ms = self.records_expired_ms.load(Ordering::Relaxed);

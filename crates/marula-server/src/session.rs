@@ -114,18 +114,20 @@ impl Lsid {
         if self.has_uid { &self.bytes } else { &self.bytes[..UUID_BYTES] }
     }
 
+    /// The id as error messages print it.
+    pub fn shown(&self) -> String {
+        marula_db::session::text(self.key())
+    }
+
     /// Writes `{ id, uid }`; without a user, the digest is that of nobody.
     pub fn write(&self, out: &mut DocWriter<'_>) {
         out.append("id", Binary { subtype: 4, bytes: self.uuid() });
-        out.append("uid", Binary { subtype: 0, bytes: self.uid().unwrap_or(&NOBODY) });
+        out.append(
+            "uid",
+            Binary { subtype: 0, bytes: self.uid().unwrap_or(&marula_db::session::NOBODY) },
+        );
     }
 }
-
-/// SHA-256 of nothing: the digest of the user when there is none.
-const NOBODY: [u8; UID_BYTES] = [
-    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
-    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
-];
 
 pub(crate) fn subtype_name(subtype: u8) -> &'static str {
     match subtype {
@@ -194,6 +196,11 @@ impl Sessions {
         let session = Arc::new(Session { lsid: *lsid, last_use_ms: AtomicI64::new(now_ms) });
         shard.insert(*lsid, session.clone());
         Ok(session)
+    }
+
+    /// Whether a session with this id is known.
+    pub fn knows(&self, lsid: &Lsid) -> bool {
+        self.shard(lsid).lock().contains_key(lsid)
     }
 
     /// Forgets a session.

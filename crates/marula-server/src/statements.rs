@@ -10,6 +10,7 @@ use marula_error::{Error, Result, errors};
 
 use crate::fields;
 use crate::request::Request;
+use crate::transactions::is_transient;
 use crate::write_reply;
 use crate::writes;
 
@@ -30,8 +31,10 @@ pub struct Report {
 }
 
 /// Whether an error ends the statements of a command: `ordered`.
+/// In a transaction each error ends it, and the list with it.
 pub fn is_ordered(request: &Request<'_>) -> bool {
-    request.arg("ordered").is_none_or(|ordered| ordered.is_truthy())
+    request.transaction.is_some()
+        || request.arg("ordered").is_none_or(|ordered| ordered.is_truthy())
 }
 
 fn number(id: Value<'_>) -> i32 {
@@ -117,6 +120,7 @@ pub fn run_one<T>(
         Ok(done) => Ok(done.map(Ok)),
         Err(error) if !op.may_wait && writes::would_wait(&error) => Ok(None),
         Err(error) if write_reply::ends_command(&error) => Err(error),
+        Err(error) if op.unit.transaction().is_some() && is_transient(error.code()) => Err(error),
         Err(error) => Ok(Some(Err(error))),
     }
 }

@@ -86,7 +86,7 @@ impl Statement<'_> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
-        let mut collection = ctx.server.db.collection(ns);
+        let mut collection = ctx.unit.collection(ns);
         if let Some(shown) = &collection
             && let Some(buckets) = ctx.server.db.buckets_of(shown)?
         {
@@ -101,7 +101,7 @@ impl Statement<'_> {
                 return Ok(None);
             }
             op.user_writes.check(ns.db())?;
-            collection = Some(ctx.server.db.collection_or_create(ns)?);
+            collection = Some(ctx.unit.collection_or_create(ns)?);
         }
         let mut context = query_args::query_context(
             ctx,

@@ -20,6 +20,7 @@ errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     not_of_buckets() = 5_916_400, "'isTimeseriesNamespace' parameter can only be set when the request is sent on system.buckets namespace";
+    system_in_transaction(ns: &Namespace) = 50_791, "Cannot write to system collection {ns} within a transaction.";
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
     /// A write of many documents is numbered, which only one of one document may be.
     pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
@@ -53,7 +54,9 @@ pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<Writ
     let mut op = WriteOp::new(ctx.unit, ctx.now_ms);
     op.may_wait = ctx.may_wait();
     op.user_writes = ctx.user_writes();
-    if let (Some(lsid), Some(number)) = (&request.lsid, request.txn_number) {
+    // The statements of a client's transaction are not recorded one by one.
+    let number = request.txn_number.filter(|_| ctx.entered.is_none());
+    if let (Some(lsid), Some(number)) = (&request.lsid, number) {
         let sessions = ctx.server.db.sessions();
         op.numbered = if ctx.may_wait() {
             Some(sessions.begin(ctx.unit.view(), lsid.key(), number, ctx.now_ms)?)
@@ -94,6 +97,14 @@ pub fn check_writable(ns: &Namespace) -> Result<()> {
         ("local", oplog) if oplog.starts_with("oplog.") => Err(not_writable(ns.as_str())),
         _ => ns.check_creatable(),
     }
+}
+
+/// [`check_writable`], for documents: those of system collections are not written in a transaction.
+pub fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
+    if ctx.entered.is_some() && ns.collection().starts_with("system.") {
+        return Err(system_in_transaction(ns));
+    }
+    check_writable(ns)
 }
 
 /// Checks that a command which says that it names a time-series collection by its buckets does.

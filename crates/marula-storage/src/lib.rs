@@ -5,12 +5,14 @@
 //! capped collections are built from it in `marula-db`, once for every engine.
 //!
 //! Start with [`store`]; [`memory`] is the simplest engine, [`latch`] what engines of one process
-//! exclude writers by, [`contract`] the tests that every engine passes.
+//! exclude writers by, [`overlay`] what a client's transaction reads and writes, [`contract`] the
+//! tests that every engine passes.
 
 pub mod store;
 
 pub mod latch;
 pub mod memory;
+pub mod overlay;
 
 pub mod contract;
 

@@ -15,7 +15,7 @@ use super::options::CollectionOptions;
 use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, State};
 use crate::db::Db;
-use crate::index::{Index, IndexSpec, multikey_prefix};
+use crate::index::{Index, IndexSpec, Multikey, multikey_prefix};
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
@@ -117,24 +117,64 @@ impl Db {
         options: CollectionOptions,
         uuid: Uuid,
     ) -> Result<Arc<Collection>> {
+        let mut txn = self.store().begin();
+        let collection = self.make_collection(next_ident, ns, options, uuid, &mut *txn)?;
+        put_entry(&mut *txn, collection.ident(), ns, &uuid, &collection.state());
+        let stamp = txn.commit().for_client()?;
+        collection.set_shaped_at(stamp);
+        let collection = Arc::new(collection);
+        self.catalog().insert(collection.clone());
+        Ok(collection)
+    }
+
+    /// A collection that may be created under this name, with idents of its own, which `txn` gives
+    /// out.
+    fn make_collection(
+        &self,
+        next_ident: &mut u32,
+        ns: &Namespace,
+        options: CollectionOptions,
+        uuid: Uuid,
+        txn: &mut dyn Txn,
+    ) -> Result<Collection> {
         ns.check_creatable()?;
         check_place(ns, &uuid, &options)?;
         if let Some(known) = self.catalog().differing_in_case(ns.db()) {
             return Err(differs_in_case(&known, ns.db()));
         }
-        let mut txn = self.store().begin();
-        let ident = allocate(next_ident, &mut *txn);
+        let ident = allocate(next_ident, txn);
         let mut indexes = Vec::new();
         if options.clustered.is_none() && options.view.is_none() {
             let spec = IndexSpec::id_index(options.collation.as_ref())?;
-            indexes.push(Arc::new(Index::new(allocate(next_ident, &mut *txn), spec)));
+            indexes.push(Arc::new(Index::new(allocate(next_ident, txn), spec)));
         }
         let state = State { options, indexes, building: Vec::new() };
-        put_entry(&mut *txn, ident, ns, &uuid, &state);
+        Ok(Collection::new(ident, uuid, ns.clone(), state))
+    }
+
+    /// A collection that a transaction is about to create: nobody else knows of it.
+    ///
+    /// Errors: as of [`Db::create_collection`].
+    pub(crate) fn prepare_collection(
+        &self,
+        ns: &Namespace,
+        options: CollectionOptions,
+    ) -> Result<Collection> {
+        let mut next_ident = self.lock_catalog()?;
+        let mut txn = self.store().begin();
+        let uuid = uuid::generate();
+        let collection = self.make_collection(&mut next_ident, ns, options, uuid, &mut *txn)?;
         txn.commit().for_client()?;
-        let collection = Arc::new(Collection::new(ident, uuid, ns.clone(), state));
-        self.catalog().insert(collection.clone());
         Ok(collection)
+    }
+
+    /// Puts into `txn` that a prepared collection is there.
+    pub(crate) fn put_created(&self, txn: &mut dyn Txn, collection: &Collection) {
+        let state = collection.state();
+        for index in &state.indexes {
+            index.mark_multikey(&Multikey::of_new(&index.spec), txn);
+        }
+        put_entry(txn, collection.ident(), &collection.namespace(), collection.uuid(), &state);
     }
 
     /// Drops a collection; answers what it was. Its data is cleared in the background. With
@@ -142,6 +182,8 @@ impl Db {
     ///
     /// Errors: `ns_not_found`.
     pub fn drop_collection(&self, ns: &Namespace) -> Result<Arc<Collection>> {
+        let known = self.collection(ns);
+        let _quiet = known.as_ref().map(|known| known.quiesce()).transpose()?;
         let mut next_ident = self.lock_catalog()?;
         let collection = self.collection(ns).ok_or_else(ns_not_found)?;
         let mut doomed = vec![collection.clone()];
@@ -165,6 +207,8 @@ impl Db {
 
     /// Drops every collection of a database; answers how many there were.
     pub fn drop_database(&self, db: &str) -> Result<usize> {
+        let known = self.catalog().collections(db);
+        let _quiet: Vec<_> = known.iter().map(|known| known.quiesce()).collect::<Result<_>>()?;
         let _ddl = self.lock_catalog()?;
         let collections = self.catalog().collections(db);
         self.drop_locked(&collections)?;
@@ -199,6 +243,9 @@ impl Db {
         drop_target: bool,
     ) -> Result<()> {
         to.check_creatable()?;
+        let known = [self.collection(from), self.collection(to)];
+        let known = known.iter().flatten();
+        let _quiet: Vec<_> = known.map(|known| known.quiesce()).collect::<Result<_>>()?;
         let _ddl = self.lock_catalog()?;
         if from == to {
             return Err(rename_to_itself());
@@ -223,7 +270,8 @@ impl Db {
         let mut state = State::clone(&collection.state());
         state.options = state.options.lasting();
         put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state);
-        txn.commit().for_client()?;
+        let stamp = txn.commit().for_client()?;
+        collection.set_shaped_at(stamp);
         if let Some(target) = &target {
             self.catalog().remove(to);
             target.mark_dropped();
@@ -245,6 +293,7 @@ impl Db {
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
         check_place(&collection.namespace(), collection.uuid(), &options)?;
+        let _quiet = collection.quiesce()?;
         let mut next_ident = self.lock_catalog()?;
         check_no_build(collection)?;
         let change = collection.change()?;
@@ -280,14 +329,15 @@ impl Db {
             collection.uuid(),
             &state,
         );
-        txn.commit().for_client()?;
+        let stamp = txn.commit().for_client()?;
+        collection.set_shaped_at(stamp);
         collection.set_state(state);
         Ok(())
     }
 }
 
 /// The error for a name that is taken.
-pub(super) fn exists(known: &Collection) -> Error {
+pub(crate) fn exists(known: &Collection) -> Error {
     let (ns, state) = (known.namespace(), known.state());
     match (&state.options.view, &state.options.time_series) {
         (Some(_), Some(_)) => time_series_there(&ns),

@@ -118,6 +118,7 @@ impl Db {
         options: BuildOptions<'_>,
     ) -> Result<(usize, usize)> {
         let (before, build) = loop {
+            let _quiet = collection.quiesce()?;
             let mut next_ident = self.lock_catalog()?;
             if collection.is_dropped() {
                 return Err(collection_gone());
@@ -171,6 +172,32 @@ impl Db {
         }
     }
 
+    /// Adds indexes to a collection that nobody else knows of and that is empty; answers how many
+    /// there were and are.
+    ///
+    /// Errors: as of [`Db::build_indexes`].
+    pub(crate) fn prepare_indexes(
+        &self,
+        collection: &Collection,
+        specs: &[IndexSpec],
+    ) -> Result<(usize, usize)> {
+        let mut next_ident = self.lock_catalog()?;
+        let mut state = State::clone(&collection.state());
+        let before = state.indexes.len();
+        if let Wanted::Specs(wanted) = wanted(collection, &state, specs, true)? {
+            let mut txn = self.store().begin();
+            for spec in wanted {
+                state
+                    .indexes
+                    .push(Arc::new(Index::new(allocate(&mut next_ident, &mut *txn), spec)));
+            }
+            txn.commit().for_client()?;
+        }
+        let after = state.indexes.len();
+        collection.set_state(state);
+        Ok((before, after))
+    }
+
     /// Has writers note what they change in these indexes from now on.
     pub(super) fn enter_build(
         &self,
@@ -206,6 +233,7 @@ impl Db {
     ) -> Result<()> {
         let mut builder = Builder::new(self, collection, build, options);
         builder.fill()?;
+        let _quiet = collection.quiesce()?;
         let _ddl = self.lock_catalog()?;
         let _alone = collection.change()?;
         builder.finish()?;
@@ -255,6 +283,7 @@ impl Db {
         collection: &Collection,
         selector: &DropSelector<'_>,
     ) -> Result<usize> {
+        let _quiet = collection.quiesce()?;
         let _ddl = self.lock_catalog()?;
         let _change = collection.change()?;
         let state = collection.state();

@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 
 use crate::collection::Collection;
 use crate::namespace::Namespace;
+pub(crate) use ddl::exists;
 
 /// Every collection by name.
 #[derive(Default)]

@@ -53,6 +53,8 @@ impl Db {
     /// Errors: `options_changed` and `indexes_changed` where `target` is no longer what the
     /// temporary collection was made after.
     pub fn put_in_place(&self, temporary: &Namespace, target: &Namespace) -> Result<()> {
+        let known = self.collection(target);
+        let _quiet = known.as_ref().map(|known| known.quiesce()).transpose()?;
         let _ddl = self.lock_catalog()?;
         let collection = self.collection(temporary).ok_or_else(|| temporary_gone(temporary))?;
         let old = self.collection(target);
@@ -69,7 +71,8 @@ impl Db {
             remove_entry(&mut *txn, old, &mut dropped);
         }
         put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state);
-        txn.commit().for_client()?;
+        let stamp = txn.commit().for_client()?;
+        collection.set_shaped_at(stamp);
         if let Some(old) = &old {
             self.catalog().remove(target);
             old.mark_dropped();

@@ -83,6 +83,7 @@ impl Db {
         options: BuildOptions<'_>,
     ) -> Result<()> {
         let build = {
+            let _quiet = collection.quiesce()?;
             let mut next_ident = self.lock_catalog()?;
             check_no_build(collection)?;
             self.enter_build(&mut next_ident, collection, vec![spec])?

@@ -3,24 +3,27 @@
 //! What a write causes beside its keys is noted here while the change is made, and happens when the
 //! commit has succeeded, and only then: counters in memory, multikey marks, the session's record,
 //! what is counted of the operation, and those who wait for documents. A change that is dropped
-//! leaves nothing behind.
+//! leaves nothing behind. The effects of a statement of a client's transaction are the
+//! transaction's, and follow from its commit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use marula_error::Result;
 use marula_storage::{Space, Txn, View};
 
-use super::{KeyChanges, Tally};
+use super::{KeyChanges, Unit};
 use crate::collection::Collection;
 use crate::index::{Index, Multikey};
 use crate::keys;
 use crate::session::{Done, NumberedWrite};
-use crate::storage_error::client_error;
+use crate::storage_error::{ForClient, client_error};
+use crate::transaction::Counts;
 
 /// A change under way.
 pub(crate) struct Write<'u> {
     txn: Box<dyn Txn + 'u>,
-    tally: Option<&'u Tally>,
+    unit: Unit<'u>,
     effects: Effects<'u>,
 }
 
@@ -45,8 +48,24 @@ struct Counted<'u> {
 }
 
 impl<'u> Write<'u> {
-    pub(super) fn new(txn: Box<dyn Txn + 'u>, tally: Option<&'u Tally>) -> Self {
-        Write { txn, tally, effects: Effects::default() }
+    #[inline]
+    pub(super) fn new(unit: Unit<'u>) -> Self {
+        let txn = match unit.transaction {
+            None => unit.db.store().begin(),
+            Some(transaction) => transaction.begin_statement(),
+        };
+        Write { txn, unit, effects: Effects::default() }
+    }
+
+    /// Claims keys until the change ends; those of a client's transaction until that does.
+    ///
+    /// Errors: a conflict, where another holds one of them for longer than `patience`, or an open
+    /// transaction does.
+    #[inline]
+    pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+        self.txn.guard_within(keys, patience).for_client()?;
+        let is_locked = self.unit.transaction.is_none() && self.unit.db.locks.holds_any(keys);
+        if is_locked { Err(client_error(marula_storage::Error::Conflict)) } else { Ok(()) }
     }
 
     /// What it decides by: what this shows of keys that it has guarded stays so until its end.
@@ -138,13 +157,20 @@ impl<'u> Write<'u> {
     ///
     /// Errors: those of the store; then nothing has happened.
     pub(crate) fn commit(self) -> Result<()> {
-        let Write { txn, tally, mut effects } = self;
+        let Write { txn, unit, mut effects } = self;
         txn.commit().map_err(client_error)?;
+        if let Some(tally) = unit.tally {
+            tally.add_changed(effects.keys);
+        }
+        if let Some(transaction) = unit.transaction {
+            let counted = effects.counted.map(|counted| {
+                let Counted { collection, documents, bytes, has_arrivals } = counted;
+                (collection.ident(), Counts { documents, bytes, has_arrivals })
+            });
+            return transaction.absorb(counted, &mut effects.marks);
+        }
         for (index, multikey) in effects.marks.drain(..) {
             index.note_marks_stored(&multikey);
-        }
-        if let Some(tally) = tally {
-            tally.add_changed(effects.keys);
         }
         if let Some(counted) = &effects.counted {
             counted.collection.counted(counted.documents, counted.bytes);

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A unit is handed down from the command to the last read and write, so that one place says what
-//! an operation sees: the newest state, or one moment. It is a few references, made on the stack.
+//! an operation sees: the newest state, one moment, or one moment with a client's transaction on
+//! top, which it then belongs to. It is a few references, made on the stack.
 
 mod effects;
 mod tally;
@@ -26,8 +27,12 @@ use marula_storage::View;
 pub(crate) use effects::Write;
 pub use tally::{Detail, Examined, Hashes, KeyChanges, Tally, Told};
 
+use crate::catalog::options::CollectionOptions;
+use crate::collection::Collection;
 use crate::db::Db;
+use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
+use crate::transaction::{Transaction, snapshot_unavailable};
 
 /// What one operation reads and writes.
 #[derive(Clone, Copy)]
@@ -35,13 +40,14 @@ pub struct Unit<'u> {
     db: &'u Db,
     view: &'u dyn View,
     tally: Option<&'u Tally>,
+    transaction: Option<&'u Transaction>,
 }
 
 impl<'u> Unit<'u> {
     /// A unit that sees the newest state.
     #[inline]
     pub fn new(db: &'u Db) -> Self {
-        Unit { db, view: db.store(), tally: None }
+        Unit { db, view: db.store(), tally: None, transaction: None }
     }
 
     /// The same unit, counted in `tally`.
@@ -55,6 +61,80 @@ impl<'u> Unit<'u> {
     #[must_use]
     pub fn seeing(self, view: &'u dyn View) -> Self {
         Unit { view, ..self }
+    }
+
+    /// The same unit as a statement of a client's transaction.
+    #[must_use]
+    pub fn within(self, transaction: &'u Transaction) -> Self {
+        Unit { view: transaction.view(), transaction: Some(transaction), ..self }
+    }
+
+    /// The client's transaction that it belongs to.
+    #[inline]
+    pub fn transaction(self) -> Option<&'u Transaction> {
+        self.transaction
+    }
+
+    /// The collection of this name, as the operation sees it.
+    #[inline]
+    pub fn collection(self, ns: &Namespace) -> Option<Arc<Collection>> {
+        match self.transaction {
+            None => self.db.collection(ns),
+            Some(transaction) => transaction.collection(ns),
+        }
+    }
+
+    /// The collection of this name, [touched](Unit::touch).
+    ///
+    /// Errors: as of [`Unit::touch`].
+    #[inline]
+    pub fn touched(self, ns: &Namespace) -> Result<Option<Arc<Collection>>> {
+        let collection = self.collection(ns);
+        if let Some(collection) = &collection {
+            self.touch(collection)?;
+        }
+        Ok(collection)
+    }
+
+    /// The collection of this name, created with no options where there is none.
+    pub fn collection_or_create(self, ns: &Namespace) -> Result<Arc<Collection>> {
+        match self.transaction {
+            None => self.db.collection_or_create(ns),
+            Some(transaction) => match transaction.collection(ns) {
+                Some(collection) => Ok(collection),
+                None => transaction.create_collection(ns, CollectionOptions::default()),
+            },
+        }
+    }
+
+    /// Creates a collection.
+    ///
+    /// Errors: as of [`Db::create_collection`].
+    pub fn create_collection(
+        self,
+        ns: &Namespace,
+        options: CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        match self.transaction {
+            None => self.db.create_collection(ns, options),
+            Some(transaction) => transaction.create_collection(ns, options),
+        }
+    }
+
+    /// Has a collection keep its shape until the client's transaction ends, where the operation
+    /// belongs to one; checks that it has the shape that it had at the moment which the operation
+    /// sees.
+    ///
+    /// Errors: as of [`Transaction`]'s own.
+    #[inline]
+    pub fn touch(self, collection: &Collection) -> Result<()> {
+        match self.transaction {
+            Some(transaction) => transaction.touch(collection),
+            None if self.view.is_fixed() && collection.shaped_at() > self.view.moment() => {
+                Err(snapshot_unavailable())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The databases.
@@ -84,6 +164,6 @@ impl<'u> Unit<'u> {
     /// Begins a change that is made whole or not at all.
     #[inline]
     pub(crate) fn begin(self) -> Write<'u> {
-        Write::new(self.db.store().begin(), self.tally)
+        Write::new(self)
     }
 }

@@ -11,7 +11,7 @@ use marula_query::update::EmptyTimestamps;
 use marula_storage::{Space, View};
 use parking_lot::Mutex;
 
-use super::{WriteOp, capped, document, duplicate, find_taken, is_key_taken};
+use super::{WriteOp, capped, check_in_transaction, document, duplicate, find_taken, is_key_taken};
 use crate::collection::{Collection, Shape, State};
 use crate::current;
 use crate::index::entry;
@@ -232,6 +232,10 @@ impl WriteOp<'_> {
         &self,
         collection: &'c Collection,
     ) -> Result<parking_lot::RwLockReadGuard<'c, ()>> {
+        if self.unit.transaction().is_some() {
+            self.unit.touch(collection)?;
+            check_in_transaction(self.unit, collection)?;
+        }
         if self.may_wait {
             return collection.write_shared();
         }

@@ -26,6 +26,7 @@ use crate::current;
 use crate::index::entry::{self, EntryWriter};
 use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::{IDENT_BYTES, RecordKey};
+use crate::namespace::Namespace;
 use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 use crate::unit::{Unit, Write};
@@ -35,6 +36,8 @@ pub(crate) use duplicate::error as duplicate_key;
 pub use insert::InsertReport;
 
 errors! {
+    capped_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Collection '{ns}' is a capped collection. Writes in transactions are not allowed on capped collections.";
+    capped_delete_in_transaction(ns: &Namespace) = IllegalOperation, "Cannot remove from a capped collection in a multi-document transaction: {ns}";
     user_writes_blocked() = UserWritesBlocked, "User writes blocked";
 }
 
@@ -74,6 +77,17 @@ pub enum UserWrites {
     #[default]
     Allowed,
     Blocked,
+}
+
+/// Checks that documents of a collection may be inserted or changed, where the operation belongs to
+/// a client's transaction: of a capped one they may not.
+///
+/// Errors: `capped_in_transaction`.
+pub fn check_in_transaction(unit: Unit<'_>, collection: &Collection) -> Result<()> {
+    if unit.transaction().is_some() && collection.state().options.capped.is_some() {
+        return Err(capped_in_transaction(&collection.namespace()));
+    }
+    Ok(())
 }
 
 impl UserWrites {
@@ -210,7 +224,7 @@ impl<'a> WriteOp<'a> {
     /// Begins a change that claims these keys, waiting as long as this thread may.
     fn begin_guarding(&self, keys: &[(Space, &[u8])]) -> Result<Write<'a>> {
         let mut write = self.unit.begin();
-        write.txn().guard_within(keys, self.guard_patience()).for_client()?;
+        write.guard(keys, self.guard_patience())?;
         Ok(write)
     }
 
@@ -220,10 +234,17 @@ impl<'a> WriteOp<'a> {
         let mut pause = Duration::from_micros(50);
         loop {
             match attempt(self) {
-                Err(error) if error.code() == codes::WriteConflict && self.may_wait => {
+                // A client's transaction is told at once, and begins anew as a whole.
+                Err(error)
+                    if error.code() == codes::WriteConflict
+                        && self.may_wait
+                        && self.unit.transaction().is_none() =>
+                {
                     let started = *started.get_or_insert_with(Instant::now);
                     current::check()?;
-                    if started.elapsed() > CONFLICT_PATIENCE {
+                    // A transaction ends by itself in the end: it is waited for as long as the
+                    // operation may take.
+                    if started.elapsed() > CONFLICT_PATIENCE && !self.unit.db().locks.any() {
                         return Err(error);
                     }
                     std::thread::sleep(pause);

@@ -185,7 +185,7 @@ impl WriteOp<'_> {
                 for (key, type_bits) in after.iter().filter(is_new) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
                     let guarded = [(Space::Indexes, store_key.as_slice())];
-                    write.txn().guard_within(&guarded, patience).for_client()?;
+                    write.guard(&guarded, patience)?;
                     if is_key_taken(write.view(), collection, index, &store_key, Some(record))? {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));

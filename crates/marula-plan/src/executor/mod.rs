@@ -286,6 +286,7 @@ impl Execution {
             return Ok(End::Exhausted);
         }
         check_there(&self.collection, self.renames)?;
+        unit.touch(&self.collection)?;
         tally::begin(unit, &self.plan);
         self.size.renew();
         let timed =

@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::request::Request;
 use crate::row::Auth;
 use crate::server::Server;
+use crate::session::Lsid;
 
 errors! {
     /// A command that only users may send came from a client that is none.
@@ -264,6 +265,14 @@ pub(crate) fn own_session(connection: &Connection, request: &mut Request<'_>) {
         (Some(access), Some(lsid)) => request.lsid = Some(lsid.of_user(access.digest())),
         (Some(_), None) => {}
         (None, _) => (request.lsid, request.txn_number, request.transaction) = (None, None, None),
+    }
+}
+
+/// A session's id as that of the user of a connection.
+pub(crate) fn own_lsid(server: &Server, connection: &Connection, lsid: Lsid) -> Lsid {
+    match &connection.access {
+        Some(access) if server.options.has_access_control => lsid.of_user(access.digest()),
+        _ => lsid,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value};
+use marula_bson::{ArrayWriter, BStr, Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::context::{Context as QueryContext, Subject};
@@ -22,6 +22,10 @@ use crate::view;
 use crate::write_lock::WriteLock;
 
 errors! {
+    explain_in_transaction() = OperationNotSupportedInTransaction, "Explain for the aggregate command cannot run within a multi-document transaction";
+    writer_in_transaction(stage: &BStr) = OperationNotSupportedInTransaction, "{stage} cannot be used in a transaction";
+    stage_in_transaction(stage: &BStr) = OperationNotSupportedInTransaction, "Aggregation stage {stage} cannot run within a multi-document transaction.";
+    stage_not_supported(stage: &BStr) = OperationNotSupportedInTransaction, "Stage not supported inside of a multi-document transaction: {stage}";
     cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
     collection_required(stage: &str) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
     no_option(name: &str) = InvalidPipelineOperator, "Option {name} not supported in aggregation.";
@@ -95,6 +99,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Some(Value::Array(stages)) => stages,
         _ => return Err(pipeline_type()),
     };
+    if ctx.entered.is_some() {
+        check_in_transaction(stages, request.flag("explain"))?;
+    }
     if request.flag("explain") {
         super::explain::of_pipeline(ctx, request, reply)?;
         return Ok(Outcome::Done);
@@ -112,7 +119,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let is_collectionless = request.first.value.kind() != Type::String;
     collection_uuid::check(ctx, request, &ns)?;
-    let collection = ctx.server.db.collection(&ns);
+    let collection = ctx.unit.touched(&ns)?;
     if let Err(error) = view::check_collation(collection.as_deref(), request.arg("collation")) {
         // A stage that nobody knows is told of before the view is.
         Pipeline::check_form(stages, ctx.server.db.feature_version())?;
@@ -153,6 +160,41 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let source = PipelineSource::start(ctx, &ns, pipeline, context, options)?;
     reply_cursor(ctx, request, &ns, Box::new(source), batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
+}
+
+/// Checks that the stages of a pipeline, those inside others included, may run in a transaction.
+fn check_in_transaction(stages: Doc<'_>, is_explained: bool) -> Result<()> {
+    const PREFIX: &str = "Operation not permitted in transaction";
+    if is_explained {
+        return Err(explain_in_transaction().caused_by(PREFIX));
+    }
+    for stage in stages.values().filter_map(|stage| stage.as_doc()?.iter().next()) {
+        let inner = stage.value.get().as_doc();
+        match &**stage.name {
+            name @ (b"$out" | b"$merge") => return Err(writer_in_transaction(BStr::new(name))),
+            name @ (b"$currentOp"
+            | b"$listLocalSessions"
+            | b"$planCacheStats"
+            | b"$changeStream") => {
+                return Err(stage_in_transaction(BStr::new(name)).caused_by(PREFIX));
+            }
+            name @ (b"$collStats" | b"$indexStats" | b"$unionWith" | b"$listCatalog") => {
+                return Err(stage_not_supported(BStr::new(name)));
+            }
+            b"$facet" => {
+                let inner = inner.into_iter().flat_map(|facets| facets.iter());
+                for pipeline in inner.filter_map(|facet| facet.value.get().as_array()) {
+                    check_in_transaction(pipeline, false)?;
+                }
+            }
+            b"$lookup" => {
+                let pipeline = inner.and_then(|lookup| lookup.get("pipeline")?.as_array());
+                pipeline.map_or(Ok(()), |stages| check_in_transaction(stages, false))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Checks the `cursor` of a pipeline that is explained.
@@ -236,7 +278,7 @@ pub(super) fn find_on_view(
     ns: &Namespace,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let collection = ctx.server.db.collection(ns);
+    let collection = ctx.unit.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let mut context = query_args::query_context(
         ctx,
@@ -324,7 +366,7 @@ pub(super) fn count_on_view(
     if !ctx.may_wait() {
         return Ok(Outcome::ToPool);
     }
-    let collection = ctx.server.db.collection(ns);
+    let collection = ctx.unit.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let mut context =
         query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;

@@ -287,7 +287,7 @@ impl Bulk<'_, '_, '_> {
     ) -> Result<()> {
         ns.check_creatable()?;
         op.user_writes.check(ns.db())?;
-        let collection = self.ctx.server.db.collection_or_create(ns)?;
+        let collection = self.ctx.unit.collection_or_create(ns)?;
         let mut documents = operations.iter().map(|operation| operation.doc("document"));
         if let Some(buckets) = self.ctx.server.db.buckets_of(&collection)? {
             return op.insert_measurements(&buckets, &mut documents, self.is_ordered, report);
@@ -316,7 +316,7 @@ impl Bulk<'_, '_, '_> {
                     multi: operation.flag("multi"),
                     number,
                 };
-                let collection = ctx.server.db.collection(ns);
+                let collection = ctx.unit.collection(ns);
                 Ok(statement.run(ctx, ns, collection.as_ref(), op)?.map(Did::Deleted))
             }
             Verb::Insert | Verb::Update => {

@@ -18,6 +18,7 @@ use crate::time_series;
 use crate::view::{self, Definition};
 
 errors! {
+    not_created_in_transaction(what: &str) = OperationNotSupportedInTransaction, "Cannot create a {what} in a multi-document transaction.";
     clustered_type(kind: &str) = TypeMismatch, "BSON field 'create.clusteredIndex' is the wrong type '{kind}', expected types '[bool']";
     size_without_capped() = InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
@@ -103,6 +104,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Makes a collection, with options such as a size, a validator or a collation, or a view.",
     writes: true,
     takes_write_concern: true,
+    in_transaction: true,
     in_api_v1: true,
     fields: Fields::Strict { place: "create", fields: FIELDS },
     auth: Auth::Content(demands),
@@ -126,6 +128,14 @@ pub(super) fn create(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
+    if context.entered.is_some() {
+        let asks = |name| request.arg(name).is_some_and(|asked| !asked.is_nullish());
+        match (asks("viewOn"), asks("timeseries")) {
+            (true, _) => return Err(not_created_in_transaction("view")),
+            (_, true) => return Err(not_created_in_transaction("time-series collection")),
+            _ => {}
+        }
+    }
     if let Some(Value::Document(time_series)) = request.arg("timeseries")
         && !is_bucket_name(&ns)
     {
@@ -147,7 +157,7 @@ pub(super) fn create(
     check_user_writes(context, &ns)?;
     match uuid {
         Some(uuid) => context.server.db.create_collection_as(&ns, options, uuid)?,
-        None => context.server.db.create_collection(&ns, options)?,
+        None => context.unit.create_collection(&ns, options)?,
     };
     if request.arg("autoIndexId").is_some() {
         reply.append(
@@ -160,7 +170,7 @@ pub(super) fn create(
 
 /// Checks that a collection may be made: of one that is there, that is the error.
 fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
-    match context.server.db.collection(ns) {
+    match context.unit.collection(ns) {
         Some(_) => Ok(()),
         None => context.user_writes().check(ns.db()),
     }
@@ -262,7 +272,7 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
         return Err(images_on_view());
     }
     // A name that is taken is told of before the definition is looked at.
-    match context.server.db.collection(ns) {
+    match context.unit.collection(ns) {
         Some(known) if known.state().options.view.is_none() => return Err(already_exists(ns)),
         Some(_) => return Ok(()),
         None => {}

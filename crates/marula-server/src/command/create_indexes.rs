@@ -27,6 +27,8 @@ const LOG_EVERY: Duration = Duration::from_secs(3);
 const QUORUM_MAX: i64 = 50;
 
 errors! {
+    existing_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create new indexes on existing collection {ns} in a multi-document transaction.";
+    non_empty_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create new indexes on non-empty collection {ns} in a multi-document transaction.";
     no_indexes() = BadValue, "Must specify at least one index to create";
     ttl_capped() = CannotCreateIndex, "Cannot create TTL index on a capped collection";
     quorum_range() = FailedToParse, "commitQuorum has to be a non-negative number and not greater than 50";
@@ -41,6 +43,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Builds the indexes that do not exist yet; makes the collection if it is not there.",
     writes: true,
     takes_write_concern: true,
+    in_transaction: true,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "createIndexes",
@@ -83,7 +86,7 @@ fn run(
         }
         check_quorum(quorum)?;
     }
-    let existing = server.db.collection(&ns);
+    let existing = context.unit.collection(&ns);
     let buckets = match &existing {
         Some(collection) => server.db.buckets_of(collection)?,
         None => None,
@@ -111,14 +114,25 @@ fn run(
         // A collection is not made for indexes that cannot be.
         check_new(&ns, &specs)?;
     }
+    if let (Some(transaction), Some(existing)) = (context.unit.transaction(), &existing) {
+        if !transaction.has_created(existing) {
+            return Err(existing_in_transaction(&ns));
+        }
+        if transaction.has_documents_in(existing) {
+            return Err(non_empty_in_transaction(&ns));
+        }
+    }
     let collection = match buckets {
         Some(buckets) => buckets,
-        None => server.db.collection_or_create(&ns)?,
+        None => context.unit.collection_or_create(&ns)?,
     };
-    let (before, after) = with_progress(context, &ns, |options| {
-        let options = BuildOptions { is_collection_new: is_new, ..options };
-        server.db.build_indexes(&collection, &specs, options)
-    })?;
+    let (before, after) = match context.unit.transaction() {
+        Some(transaction) => transaction.create_indexes(&collection, &specs)?,
+        None => with_progress(context, &ns, |options| {
+            let options = BuildOptions { is_collection_new: is_new, ..options };
+            server.db.build_indexes(&collection, &specs, options)
+        })?,
+    };
     let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
     reply.append("numIndexesBefore", count(before));
     reply.append("numIndexesAfter", count(after));

@@ -76,7 +76,7 @@ pub(super) fn check_statement(statement: Doc<'_>) -> Result<()> {
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
     writes::check_names_buckets(request, &ns)?;
-    writes::check_writable(&ns)?;
+    writes::check_target(ctx, &ns)?;
     let statements = request.documents("deletes").expect("the row requires deletes");
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
     write_reply::check_batch_size(statements.len())?;
@@ -89,7 +89,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::ToPool);
     }
     let ids = statements::read_ids(request, statements.len())?;
-    let collection = ctx.server.db.collection(&ns);
+    let collection = ctx.unit.collection(&ns);
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.ids = ids;
     let mut deleted = 0;

@@ -67,7 +67,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if key.contains(&0) {
         return Err(key_with_nul());
     }
-    let collection = ctx.server.db.collection(&ns);
+    let collection = ctx.unit.touched(&ns)?;
     let has_view = collection.as_ref().is_some_and(|found| found.state().options.view.is_some());
     check_key(key.as_bytes(), has_view)?;
     let path = FieldPath::new(key.as_bytes());
@@ -121,7 +121,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
     }
     values.write(&mut reply.begin_array("values"));
-    ctx.append_snapshot_time(request, reply);
+    ctx.append_snapshot_time(reply);
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 

@@ -25,6 +25,7 @@ use crate::request::Request;
 const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
+    tailable_in_transaction() = InvalidOptions, "It is illegal to open a tailable cursor in a transaction";
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
     to_return_beside() = BadValue, "'limit' or 'batchSize' fields can not be set with 'ntoreturn' field.";
     no_to_return() = 5_746_102, "the ntoreturn find command parameter is not supported when FCV >= 5.1";
@@ -99,8 +100,11 @@ fn check_to_return(_: FeatureVersion, count: Value<'_>) -> Result<()> {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = query_args::readable_namespace(request)?;
-    let collection = ctx.server.db.collection(&ns);
+    let collection = ctx.unit.touched(&ns)?;
     let args = FindArgs::parse(request)?;
+    if ctx.entered.is_some() && args.tail != Tail::No {
+        return Err(tailable_in_transaction());
+    }
     collection_uuid::check(ctx, request, &ns)?;
     let Some(collection) = collection else {
         args.check_without_collection(ctx, request)?;
@@ -141,6 +145,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             source: Box::new(source),
             namespace: ns.clone(),
             lsid: request.lsid,
+            snapshot: ctx.snapshot.cloned(),
+            transaction: ctx.entered.map(|entered| entered.number),
             no_timeout: args.no_cursor_timeout,
             origin: request.body.to_buf(),
             owner: Owner::of(ctx),
@@ -150,7 +156,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         0
     };
     cursor.append("id", id).append("ns", ns.as_str());
-    ctx.append_snapshot_time(request, &mut cursor);
+    ctx.append_snapshot_time(&mut cursor);
     Ok(Outcome::Done)
 }
 
@@ -416,6 +422,8 @@ pub(super) fn reply_cursor(
                 source,
                 namespace: ns.clone(),
                 lsid: request.lsid,
+                snapshot: ctx.snapshot.cloned(),
+                transaction: ctx.entered.map(|entered| entered.number),
                 no_timeout: false,
                 origin: request.body.to_buf(),
                 owner: Owner::of(ctx),
@@ -424,6 +432,6 @@ pub(super) fn reply_cursor(
         }
     };
     cursor.append("id", id).append("ns", ns.as_str());
-    ctx.append_snapshot_time(request, &mut cursor);
+    ctx.append_snapshot_time(&mut cursor);
     Ok(())
 }

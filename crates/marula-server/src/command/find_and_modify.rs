@@ -81,7 +81,7 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
-    writes::check_writable(&ns)?;
+    writes::check_target(ctx, &ns)?;
     let args = Args::parse(request)?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
     op.bypass_validation = request.flag("bypassDocumentValidation");
@@ -169,7 +169,7 @@ impl<'a> Args<'a> {
         ns: &Namespace,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
-        let mut collection = ctx.server.db.collection(ns);
+        let mut collection = ctx.unit.collection(ns);
         let is_made = self.upsert && collection.is_none();
         if is_made && !op.may_wait {
             return Ok(None);
@@ -223,7 +223,7 @@ impl<'a> Args<'a> {
         if is_made {
             // From here on the collection is there even when the command then fails.
             op.user_writes.check(ns.db()).map_err(executor_error)?;
-            collection = Some(ctx.server.db.collection_or_create(ns)?);
+            collection = Some(ctx.unit.collection_or_create(ns)?);
         }
         // Of a collection that is not there nothing is shown.
         let fields = if collection.is_some() { fields } else { Doc::EMPTY };

@@ -13,7 +13,7 @@ use crate::auth::access::Access;
 use crate::auth::check;
 use crate::cluster_fields;
 use crate::context::Context;
-use crate::cursor::{Filled, Parked};
+use crate::cursor::{self, Filled, Parked};
 use crate::find_source::{FindSource, Tail};
 use crate::net::service::{Arm, Reason};
 use crate::pipeline_source::PipelineSource;
@@ -89,6 +89,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         cursors.park(id, cursor, ctx.now_ms);
         return Err(error);
     }
+    let number = ctx.entered.map(|entered| entered.number);
+    if let Err(error) = cursor::check_transaction(id, cursor.transaction, number) {
+        cursors.park(id, cursor, ctx.now_ms);
+        return Err(error);
+    }
     if let Err(error) = stable_api::check_cursor(request, cursor.origin.as_doc()) {
         cursors.park(id, cursor, ctx.now_ms);
         return Err(error);
@@ -146,6 +151,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
     };
     out.append("id", if stays_open { id } else { 0 }).append("ns", ns.as_str());
+    ctx.append_snapshot_time(&mut out);
     drop(out);
     let streams = stays_open && request.message.exhaust_allowed();
     Ok(if streams { Outcome::Stream } else { Outcome::Done })

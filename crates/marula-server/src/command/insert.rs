@@ -1,8 +1,8 @@
 //! `insert`: adds documents to a collection, which it creates where there is none.
 
 use marula_bson::{Doc, DocWriter};
-use marula_db::Collection;
-use marula_db::write::{InsertReport, check_id};
+use marula_db::write::{InsertReport, check_id, check_in_transaction};
+use marula_db::{Collection, Namespace};
 use marula_error::{Error, Result, errors};
 
 use super::fields::{self, Field, Types};
@@ -16,7 +16,9 @@ use crate::statements;
 use crate::write_reply;
 use crate::writes;
 
-errors! {}
+errors! {
+    measurements_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: {ns}";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "insert",
@@ -62,7 +64,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     writes::check_names_buckets(request, &ns)?;
     let is_inline = !ctx.may_wait();
     let bytes: usize = documents.iter().map(|doc| doc.as_bytes().len()).sum();
-    let collection = ctx.server.db.collection(&ns);
+    let collection = ctx.unit.collection(&ns);
     if is_inline
         && (collection.is_none()
             || documents.len() > INLINE_DOCUMENTS_MAX
@@ -71,7 +73,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::ToPool);
     }
     ns.check_creatable()?;
-    writes::check_writable(&ns)?;
+    writes::check_target(ctx, &ns)?;
     let ordered = statements::is_ordered(request);
     if let Err(error) = ctx.user_writes().check(ns.db()) {
         return Ok(refuse_each(documents.len(), ordered, &error, reply));
@@ -88,14 +90,21 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 write_reply::write_errors(&errors, reply);
                 return Ok(Outcome::Done);
             }
-            ctx.server.db.collection_or_create(&ns)?
+            ctx.unit.collection_or_create(&ns)?
         }
     };
     if let Some(buckets) = ctx.server.db.buckets_of(&collection)? {
+        if ctx.entered.is_some() {
+            let error = measurements_in_transaction(&ns);
+            return Err(error.caused_by(&format!("time-series insert failed: {ns}")));
+        }
         return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
     }
     let is_meant = collection_uuid::check(ctx, request, &ns);
-    if let Err(error) = is_meant.and_then(|()| writes::check_not_view(&collection)) {
+    let may_write = is_meant
+        .and_then(|()| writes::check_not_view(&collection))
+        .and_then(|()| check_in_transaction(ctx.unit, &collection));
+    if let Err(error) = may_write {
         return Ok(refuse_each(documents.len(), ordered, &error, reply));
     }
     let ids = statements::read_ids(request, documents.len())?;

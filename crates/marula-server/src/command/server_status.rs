@@ -378,14 +378,16 @@ fn storage_engine(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-fn transactions(_: &Section<'_>, out: &mut DocWriter<'_>) {
+fn transactions(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let found = section.server.transactions.statistics();
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     doc_fields!(out;
-        "currentActive": 0_i64,
-        "currentInactive": 0_i64,
-        "currentOpen": 0_i64,
-        "totalAborted": 0_i64,
-        "totalCommitted": 0_i64,
-        "totalStarted": 0_i64,
+        "currentActive": found.active,
+        "currentInactive": found.inactive,
+        "currentOpen": found.active + found.inactive,
+        "totalAborted": count(found.aborted),
+        "totalCommitted": count(found.committed),
+        "totalStarted": count(found.started),
     );
 }
 

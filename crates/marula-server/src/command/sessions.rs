@@ -231,6 +231,7 @@ fn kill_where(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
         }
     }
     server.operations.kill_sessions(condemned);
+    server.transactions.abort_of(condemned);
     close_cursors(context, condemned);
 }
 

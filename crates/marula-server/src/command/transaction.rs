@@ -1,13 +1,14 @@
-//! `commitTransaction` and `abortTransaction`: the end of a multi-document transaction, which none
-//! can begin yet.
+//! `commitTransaction` and `abortTransaction`: the end of a multi-document transaction.
 //!
-//! Inside a transaction the frame has answered before these run: no transaction of that number is
-//! in progress.
+//! The frame has the request enter its transaction, or answers that there is none.
 
+use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
+use crate::context::Context;
+use crate::request::Request;
 
 errors! {
     outside(name: &str) = CommandFailed, "{name} must be run within a transaction";
@@ -20,7 +21,7 @@ pub(super) static COMMIT: Command = Command {
     name: "commitTransaction",
     help: "Makes the writes of a session's transaction visible together.",
     fields: Fields::Strict { place: "commitTransaction", fields: FIELDS },
-    run: |_, _, _| refuse("commitTransaction"),
+    run: commit,
     ..END
 };
 
@@ -28,7 +29,7 @@ pub(super) static ABORT: Command = Command {
     name: "abortTransaction",
     help: "Forgets the writes of a session's transaction.",
     fields: Fields::Strict { place: "abortTransaction", fields: FIELDS },
-    run: |_, _, _| refuse("abortTransaction"),
+    run: abort,
     ..END
 };
 
@@ -42,6 +43,25 @@ const END: Command = Command {
     ..Command::DEFAULT
 };
 
-fn refuse(name: &str) -> Result<Outcome> {
-    Err(outside(name))
+fn commit(ctx: &mut Context<'_>, _: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    let entered = ctx.entered.ok_or_else(|| outside("commitTransaction"))?;
+    // One that has been committed is answered, and waits for the disk, as the first time.
+    if let Some(transaction) = &entered.transaction {
+        if !ctx.may_wait() && transaction.is_large() {
+            return Ok(Outcome::ToPool);
+        }
+        entered.commit(ctx.server.db.sessions(), ctx.now_ms)?;
+        ctx.server.transactions.ended(entered, true);
+    }
+    Ok(Outcome::Done)
+}
+
+fn abort(ctx: &mut Context<'_>, _: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+    let entered = ctx.entered.ok_or_else(|| outside("abortTransaction"))?;
+    let is_large = entered.transaction.as_ref().is_some_and(|transaction| transaction.is_large());
+    if is_large && !ctx.may_wait() {
+        return Ok(Outcome::ToPool);
+    }
+    ctx.server.transactions.ended(entered, false);
+    Ok(Outcome::Done)
 }

@@ -162,7 +162,7 @@ fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> S
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
     writes::check_names_buckets(request, &ns)?;
-    writes::check_writable(&ns)?;
+    writes::check_target(ctx, &ns)?;
     let statements = request.documents("updates").expect("the row requires updates");
     let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
     write_reply::check_batch_size(statements.len())?;

@@ -4,7 +4,7 @@
 //! lock. A commit applies its writes under it; a snapshot or a cursor copies three pointers and
 //! reads on its own. Nothing survives the end of the process, so a sync has nothing to wait for.
 
-mod tree;
+pub(crate) mod tree;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ enum Write {
     Add(Bytes, i64),
 }
 
-struct MemoryCursor {
+pub(crate) struct MemoryCursor {
     tree: Tree,
     range: KeyRange,
     direction: Direction,
@@ -222,7 +222,7 @@ impl View for Snapshot {
 }
 
 impl MemoryCursor {
-    fn new(tree: &Tree, range: &KeyRange, direction: Direction) -> Self {
+    pub(crate) fn new(tree: &Tree, range: &KeyRange, direction: Direction) -> Self {
         let position = Position::Before;
         MemoryCursor { tree: tree.clone(), range: range.clone(), direction, position }
     }

@@ -1,0 +1,328 @@
+//! A client's transaction: a unit of work that is parked between its statements.
+//!
+//! It sees one moment, with its own writes on top ([`Overlay`]). Each statement writes into a
+//! change of its own, which joins the transaction when it succeeds. The keys that it writes, or
+//! decides by, are locked ([`locks`]) and must be as they were at its moment: the first to change a
+//! document wins, and the other is told at once. In the end all goes into the store in one batch,
+//! with the counters and the session's record, and the effects follow.
+//!
+//! A collection that it touches keeps its shape until the transaction ends: changes of the
+//! catalogue wait for it ([`Collection::quiesce`]).
+
+pub(crate) mod locks;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use marula_error::{Result, errors};
+use marula_storage::overlay::{Claims, Overlay};
+use marula_storage::{Error as StorageError, Space, Txn, View};
+use parking_lot::Mutex;
+
+use self::locks::LockedKey;
+use crate::catalog::options::CollectionOptions;
+use crate::collection::Collection;
+use crate::db::Db;
+use crate::index::{Index, IndexSpec, Multikey};
+use crate::keys::Ident;
+use crate::namespace::Namespace;
+use crate::storage_error::{ForClient, client_error};
+
+errors! {
+    /// A collection has another shape now than at the moment that is read.
+    pub(crate) snapshot_unavailable() = SnapshotUnavailable, "Unable to read from a snapshot due to pending collection catalog changes; please retry the operation.";
+    lock_timeout(ns: &Namespace, ms: u128) = LockTimeout, "Unable to acquire IX lock on '{{{ns}}}' within {ms}ms.";
+    too_large(bytes: usize) = TransactionTooLarge, "Transaction's writes take more than {bytes} bytes of memory";
+    is_over() = NoSuchTransaction, "the transaction has ended";
+}
+
+/// How long a claim waits for a write of one moment that is under way.
+const LATCH_WAIT: Duration = Duration::from_millis(5);
+
+/// A transaction that has written more, or locked more, is ended where nobody waits for the thread.
+const QUICK_BYTES_MAX: usize = 64 << 10;
+const QUICK_LOCKS_MAX: usize = 1_000;
+
+/// The most bytes that one transaction may have written.
+pub const BYTES_MAX: usize = 256 << 20;
+
+/// The most bytes that all open transactions may have written together.
+pub const TOTAL_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes that open transactions have written.
+static TOTAL_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// A client's transaction. Dropped without a commit, it leaves nothing.
+pub struct Transaction {
+    db: Arc<Db>,
+    id: u64,
+    overlay: Overlay,
+    /// How long it waits for a change of the catalogue.
+    lock_timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_over: bool,
+    touched: HashMap<Ident, Touched>,
+    locks: Vec<LockedKey>,
+    marks: Vec<(Arc<Index>, Multikey)>,
+    /// Collections that the commit creates.
+    created: Vec<Arc<Collection>>,
+    /// How many bytes it counts for in [`TOTAL_BYTES`].
+    counted_bytes: u64,
+}
+
+/// A collection that the transaction has read or written.
+struct Touched {
+    collection: Arc<Collection>,
+    documents: i64,
+    bytes: i64,
+    has_arrivals: bool,
+}
+
+/// What a change of one collection adds to its counters.
+pub(crate) struct Counts {
+    pub(crate) documents: i64,
+    pub(crate) bytes: i64,
+    pub(crate) has_arrivals: bool,
+}
+
+impl Transaction {
+    /// Begins a transaction that sees this moment.
+    pub fn begin(db: &Arc<Db>, lock_timeout: Duration) -> Result<Self> {
+        static LAST_ID: AtomicU64 = AtomicU64::new(0);
+        Ok(Transaction {
+            id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
+            overlay: Overlay::new(db.view().for_client()?),
+            db: db.clone(),
+            lock_timeout,
+            state: Mutex::default(),
+        })
+    }
+
+    /// What its statements see.
+    pub(crate) fn view(&self) -> &dyn View {
+        &self.overlay
+    }
+
+    /// The collection of this name, as the transaction sees it.
+    pub fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
+        let state = self.state.lock();
+        let own = state.created.iter().find(|collection| collection.namespace() == *ns).cloned();
+        drop(state);
+        own.or_else(|| self.db.collection(ns))
+    }
+
+    /// Begins the change of one statement, or of a part of it.
+    pub(crate) fn begin_statement(&self) -> Box<dyn Txn + '_> {
+        self.overlay.begin(self)
+    }
+
+    /// Keeps the shape of a collection until the transaction ends.
+    ///
+    /// Errors: `lock_timeout` where a change of it is under way or waits, `snapshot_unavailable`
+    /// where it has another shape now than it had at the transaction's moment.
+    pub(crate) fn touch(&self, collection: &Collection) -> Result<()> {
+        if self.state.lock().touched.contains_key(&collection.ident()) {
+            return Ok(());
+        }
+        let collection = self.collection(&collection.namespace());
+        let collection = collection.ok_or_else(|| client_error(StorageError::Conflict))?;
+        let until = Instant::now() + self.lock_timeout;
+        while !collection.enter_transaction() {
+            if Instant::now() >= until {
+                let ms = self.lock_timeout.as_millis();
+                return Err(lock_timeout(&collection.namespace(), ms));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut state = self.state.lock();
+        let moment = self.overlay.base().moment();
+        let shaped = collection.shaped_at();
+        let is_own = state.created.iter().any(|own| Arc::ptr_eq(own, &collection));
+        let outcome = match () {
+            () if state.is_over => Err(is_over()),
+            () if !is_own && (shaped > moment || collection.is_dropped()) => {
+                Err(snapshot_unavailable())
+            }
+            () => Ok(()),
+        };
+        if outcome.is_err() {
+            collection.leave_transaction();
+            return outcome;
+        }
+        let (documents, bytes, has_arrivals) = (0, 0, false);
+        let ident = collection.ident();
+        state.touched.insert(ident, Touched { collection, documents, bytes, has_arrivals });
+        Ok(())
+    }
+
+    /// Takes over what follows from a statement's change.
+    ///
+    /// Errors: `too_large`.
+    pub(crate) fn absorb(
+        &self,
+        counted: Option<(Ident, Counts)>,
+        marks: &mut Vec<(Arc<Index>, Multikey)>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        state.marks.append(marks);
+        if let Some((ident, more)) = counted {
+            let touched = state.touched.get_mut(&ident);
+            let touched = touched.expect("a collection is touched before it is written");
+            touched.documents += more.documents;
+            touched.bytes += more.bytes;
+            touched.has_arrivals |= more.has_arrivals;
+        }
+        let bytes = self.overlay.bytes();
+        let more = bytes as u64 - state.counted_bytes;
+        state.counted_bytes += more;
+        let total = TOTAL_BYTES.fetch_add(more, Ordering::Relaxed) + more;
+        if bytes > BYTES_MAX || total > TOTAL_BYTES_MAX {
+            Err(too_large(BYTES_MAX))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Creates a collection, which others see from the commit on.
+    ///
+    /// Errors: as of [`Db::create_collection`].
+    pub(crate) fn create_collection(
+        &self,
+        ns: &Namespace,
+        options: CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        if let Some(known) = self.collection(ns) {
+            return Err(crate::catalog::exists(&known));
+        }
+        let collection = Arc::new(self.db.prepare_collection(ns, options)?);
+        self.state.lock().created.push(collection.clone());
+        Ok(collection)
+    }
+
+    /// Adds indexes to a collection that this transaction has created and that has no documents
+    /// yet.
+    ///
+    /// Errors: as of [`Db::prepare_indexes`].
+    pub fn create_indexes(
+        &self,
+        collection: &Arc<Collection>,
+        specs: &[IndexSpec],
+    ) -> Result<(usize, usize)> {
+        self.db.prepare_indexes(collection, specs)
+    }
+
+    /// Whether this transaction has created the collection.
+    pub fn has_created(&self, collection: &Collection) -> bool {
+        self.state.lock().created.iter().any(|own| own.ident() == collection.ident())
+    }
+
+    /// Whether it has documents of a collection that it has created.
+    pub fn has_documents_in(&self, collection: &Collection) -> bool {
+        let state = self.state.lock();
+        state.touched.get(&collection.ident()).is_some_and(|touched| touched.documents != 0)
+    }
+
+    /// Whether its end takes so long that nobody should wait for the thread.
+    pub fn is_large(&self) -> bool {
+        let state = self.state.lock();
+        self.overlay.bytes() > QUICK_BYTES_MAX
+            || state.locks.len() > QUICK_LOCKS_MAX
+            || !state.created.is_empty()
+    }
+
+    /// Makes all of it at once; `record` adds what the session remembers of it.
+    ///
+    /// Errors: those of the store, and of a collection that another has created meanwhile: then
+    /// nothing has happened.
+    pub fn commit(&self, record: &mut dyn FnMut(&mut dyn Txn)) -> Result<()> {
+        let created = self.state.lock().created.clone();
+        let ddl = if created.is_empty() { None } else { Some(self.db.lock_catalog()?) };
+        if created.iter().any(|collection| self.db.collection(&collection.namespace()).is_some()) {
+            return Err(client_error(StorageError::Conflict));
+        }
+        let mut state = self.state.lock();
+        if state.is_over {
+            return Err(is_over());
+        }
+        if !self.overlay.is_empty() || !created.is_empty() {
+            let mut txn = self.db.store().begin();
+            for collection in &created {
+                self.db.put_created(&mut *txn, collection);
+            }
+            self.overlay.write_into(&mut *txn);
+            record(&mut *txn);
+            txn.commit().for_client()?;
+        }
+        for collection in created {
+            collection.set_shaped_at(self.db.moment());
+            self.db.catalog().insert(collection);
+        }
+        drop(ddl);
+        for (index, multikey) in state.marks.drain(..) {
+            index.note_marks_stored(&multikey);
+        }
+        for touched in state.touched.values() {
+            touched.collection.counted(touched.documents, touched.bytes);
+        }
+        let waited_for: Vec<Arc<Collection>> = (state.touched.values())
+            .filter(|touched| touched.has_arrivals)
+            .map(|touched| touched.collection.clone())
+            .collect();
+        self.end(&mut state);
+        drop(state);
+        waited_for.iter().for_each(|collection| collection.tell_listeners());
+        Ok(())
+    }
+
+    /// Gives up all that it has written, and lets go of what it holds. Idempotent.
+    pub fn abort(&self) {
+        self.end(&mut self.state.lock());
+    }
+
+    fn end(&self, state: &mut State) {
+        if std::mem::replace(&mut state.is_over, true) {
+            return;
+        }
+        self.db.locks.release(&std::mem::take(&mut state.locks));
+        for (_, touched) in state.touched.drain() {
+            touched.collection.leave_transaction();
+        }
+        TOTAL_BYTES.fetch_sub(state.counted_bytes, Ordering::Relaxed);
+        state.counted_bytes = 0;
+    }
+}
+
+impl Claims for Transaction {
+    fn claim(&self, keys: &[(Space, &[u8])], _patience: Duration) -> marula_storage::Result<()> {
+        // Held while the keys are claimed, so that no write of one moment is between its guard and
+        // its commit.
+        let mut latches = self.db.store().begin();
+        latches.guard_within(keys, LATCH_WAIT)?;
+        {
+            let mut state = self.state.lock();
+            if state.is_over {
+                return Err(StorageError::Conflict);
+            }
+            for &(space, key) in keys {
+                match self.db.locks.claim(self.id, (space, key)) {
+                    Some(true) => state.locks.push((space, Box::from(key))),
+                    Some(false) => {}
+                    None => return Err(StorageError::Conflict),
+                }
+            }
+        }
+        self.db.store().check_unchanged(keys, self.overlay.base())
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}

@@ -1,0 +1,115 @@
+//! Moments that clients read at: read concern `snapshot` outside transactions.
+//!
+//! A read that names no time gets a view of this moment, and the cluster time by which it may be
+//! asked for again. Such moments are kept for a while (`minSnapshotHistoryWindowInSeconds`), one
+//! for as many reads as find nothing written since. Other times of the past are not kept.
+//! Source: manual "Read Concern snapshot"; driver specification "Snapshot Reads"; errors recorded
+//! from mongod 6.0.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use marula_db::Db;
+use marula_error::{Result, errors};
+use marula_storage::View;
+use parking_lot::Mutex;
+
+use crate::concern::ReadLevel;
+use crate::request::Request;
+use crate::row::ReadConcernLevels;
+
+errors! {
+    in_the_future(wanted: &str, now: &str) = InvalidOptions, "readConcern atClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {{ ts: {wanted} }}; current clusterTime: {{ ts: {now} }}";
+    too_old(time: &str) = SnapshotTooOld, "Read timestamp {time} is older than the oldest available timestamp.";
+}
+
+/// Seconds that a moment is kept: the default of `minSnapshotHistoryWindowInSeconds`.
+pub const WINDOW_SECONDS: i32 = 300;
+
+/// The most moments that are kept; the oldest go.
+const KEPT_MAX: usize = 1_000;
+
+/// A moment that is read at.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// Its cluster time.
+    pub time: u64,
+    /// What was there.
+    pub view: Arc<dyn View>,
+}
+
+/// The moments that are kept.
+pub struct Snapshots {
+    kept: Mutex<VecDeque<(Instant, Snapshot)>>,
+    window_seconds: AtomicI64,
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Snapshots { kept: Mutex::default(), window_seconds: AtomicI64::new(WINDOW_SECONDS.into()) }
+    }
+}
+
+impl Snapshots {
+    /// This moment.
+    fn now(&self, db: &Db, now_ms: i64) -> Result<Snapshot> {
+        let mut kept = self.kept.lock();
+        if let Some((since, last)) = kept.back_mut()
+            && !db.has_moved(last.view.moment())
+        {
+            *since = Instant::now();
+            return Ok(last.clone());
+        }
+        let view = db.view_now()?;
+        let snapshot = Snapshot { time: db.next_timestamp(now_ms), view };
+        kept.push_back((Instant::now(), snapshot.clone()));
+        if kept.len() > KEPT_MAX {
+            kept.pop_front();
+        }
+        Ok(snapshot)
+    }
+
+    /// The moment of this cluster time, where it is kept.
+    fn at(&self, time: u64) -> Option<Snapshot> {
+        let kept = self.kept.lock();
+        kept.iter().map(|(_, snapshot)| snapshot).find(|snapshot| snapshot.time == time).cloned()
+    }
+
+    /// The moment that a request outside transactions reads at, where it says so.
+    ///
+    /// Errors: `in_the_future`, `too_old`.
+    pub(crate) fn of(
+        &self,
+        db: &Db,
+        request: &Request<'_>,
+        now_ms: i64,
+    ) -> Result<Option<Snapshot>> {
+        let concern = request.read_concern;
+        let reads_so = matches!(request.command.read_concern, ReadConcernLevels::Snapshot)
+            && concern.level == Some(ReadLevel::Snapshot);
+        if !reads_so || request.transaction.is_some() {
+            return Ok(None);
+        }
+        let Some(time) = concern.at_cluster_time else { return self.now(db, now_ms).map(Some) };
+        let newest = db.newest_timestamp(now_ms);
+        let shown = |time: u64| format!("Timestamp({}, {})", time >> 32, time & 0xFFFF_FFFF);
+        if time > newest {
+            return Err(in_the_future(&shown(time), &shown(newest)));
+        }
+        self.at(time).map(Some).ok_or_else(|| too_old(&shown(time)))
+    }
+
+    /// Forgets the moments whose time is over.
+    pub fn expire(&self) {
+        let seconds = self.window_seconds.load(Ordering::Relaxed);
+        let window = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.kept.lock().retain(|(since, _)| since.elapsed() < window);
+    }
+
+    /// Sets how long a moment is kept.
+    pub fn set_window_seconds(&self, seconds: i64) {
+        self.window_seconds.store(seconds, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,446 @@
+//! Multi-document transactions: which session has one, and what becomes of it.
+//!
+//! A transaction belongs to a session and has a number, by which its requests name it. Between them
+//! it is *parked* here; a request *enters* it, runs as a statement of it, and *leaves* it: to be
+//! parked again, or aborted, which is what every error does. The table remembers the end of a
+//! session's newest one, so that a second `commitTransaction` is answered; that of a committed one
+//! is in the store too (see [`marula_db::session`]).
+//! Source: manual "Transactions"; driver specification "Transactions"; errors and their labels
+//! recorded from mongod 6.0.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use marula_bson::{Doc, Value};
+use marula_db::session::{Kind, Known, Newest, Sessions as Records};
+use marula_db::{Db, Transaction, Unit};
+use marula_error::codes::Code;
+use marula_error::{Error, Result, codes, errors};
+use parking_lot::Mutex;
+
+use crate::concern::ReadLevel;
+use crate::request::{Request, Transaction as Part};
+use crate::session::Lsid;
+
+errors! {
+    no_such_transaction(number: i64, active: i64) = NoSuchTransaction, "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {active}";
+    aborted(number: i64) = NoSuchTransaction, "Transaction with {{ txnNumber: {number} }} has been aborted.";
+    committed(number: i64) = TransactionCommitted, "Transaction with {{ txnNumber: {number} }} has been committed.";
+    too_old(number: i64, session: &str, what: &str, newest: i64, counter: i32) = TransactionTooOld, "Cannot start transaction with {{ txnNumber: {number} }} on session {session} because a newer {what} with txnNumberAndRetryCounter {{ txnNumber: {newest}, txnRetryCounter: {counter} }} has already started on this session.";
+    number_in_use() = ConflictingOperationInProgress, "Only servers in a sharded cluster can start a new transaction at the active transaction number";
+    starts_with(what: &str) = OperationNotSupportedInTransaction, "Cannot start a transaction with {what}";
+    kill_first() = OperationNotSupportedInTransaction, "Cannot run killCursors as the first operation in a multi-document transaction.";
+    not_in_database(db: &str) = OperationNotSupportedInTransaction, "Cannot run command against the {db} database in a transaction.";
+    not_in_collection(ns: &str) = OperationNotSupportedInTransaction, "Cannot run command against the '{ns}' collection in a transaction.";
+    level_refused() = InvalidOptions, "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a transaction";
+    later_read_concern() = InvalidOptions, "Only the first command in a transaction may specify a readConcern";
+    write_concern_inside() = InvalidOptions, "writeConcern is not allowed within a multi-statement transaction";
+    snapshot_too_old(seconds: u64, ordinal: u64) = SnapshotTooOld, "Read timestamp Timestamp({seconds}, {ordinal}) is older than the oldest available timestamp.";
+}
+
+/// The label that has a driver begin the whole transaction anew.
+pub(crate) const TRANSIENT: &str = "TransientTransactionError";
+
+/// Seconds that a transaction may stay open: the default of `transactionLifetimeLimitSeconds`.
+pub const LIFETIME_SECONDS: i32 = 60;
+
+/// Milliseconds that a transaction waits for a change of the catalogue: the default of
+/// `maxTransactionLockRequestTimeoutMillis`.
+pub const LOCK_TIMEOUT_MS: i32 = 5;
+
+const SHARDS: usize = 16;
+
+/// Whether an error goes away when the whole transaction is begun anew.
+pub(crate) fn is_transient(code: Code) -> bool {
+    [
+        codes::WriteConflict,
+        codes::LockTimeout,
+        codes::SnapshotUnavailable,
+        codes::SnapshotTooOld,
+        codes::NoSuchTransaction,
+        codes::InterruptedAtShutdown,
+        codes::ShutdownInProgress,
+    ]
+    .contains(&code)
+}
+
+/// Whether a transaction ends because a request of it could not be read: for its own fields, where
+/// it is no batch of writes, which is read before it gets into its transaction.
+pub(crate) fn ends_when_misread(body: Doc<'_>, error: &Error) -> bool {
+    const OWN_FIELDS: [i32; 4] = [14, 40_413, 40_414, 40_415];
+    let name = body.iter().next().map(|first| first.name);
+    let is_batch =
+        name.is_some_and(|name| name == "insert" || name == "update" || name == "delete");
+    let is_generic = error.message().starts_with('$');
+    OWN_FIELDS.contains(&error.code().number()) && !is_batch && !is_generic
+}
+
+/// The newest transaction of a session.
+struct Entry {
+    number: i64,
+    state: State,
+    began: Instant,
+    /// Whether its first request has done nothing yet and comes again.
+    is_beginning: bool,
+}
+
+enum State {
+    /// It is open; at most one request runs in it.
+    Open { transaction: Arc<Transaction>, is_running: bool },
+    /// It has been committed.
+    Committed,
+    /// It has been aborted.
+    Aborted,
+}
+
+/// What is counted of transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Open ones in which a request runs.
+    pub active: i64,
+    /// Open ones that wait for their next request.
+    pub inactive: i64,
+    /// Started since the server was.
+    pub started: u64,
+    /// Committed since then.
+    pub committed: u64,
+    /// Aborted since then.
+    pub aborted: u64,
+}
+
+/// The transactions of all sessions.
+pub struct Transactions {
+    shards: [Mutex<HashMap<Lsid, Entry>>; SHARDS],
+    started: AtomicU64,
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    lifetime_seconds: AtomicI64,
+    lock_timeout_ms: AtomicI64,
+}
+
+impl Default for Transactions {
+    fn default() -> Self {
+        Transactions {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            started: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
+            aborted: AtomicU64::new(0),
+            lifetime_seconds: AtomicI64::new(LIFETIME_SECONDS.into()),
+            lock_timeout_ms: AtomicI64::new(LOCK_TIMEOUT_MS.into()),
+        }
+    }
+}
+
+/// A request inside its transaction.
+pub struct Entered {
+    lsid: Lsid,
+    /// The transaction's number.
+    pub number: i64,
+    /// The transaction; `None` where it has been committed, and this asks for it again.
+    pub transaction: Option<Arc<Transaction>>,
+}
+
+/// Where a request of a transaction stands.
+pub enum Entrance {
+    /// Inside.
+    In(Entered),
+    /// Another request of it runs.
+    Busy,
+}
+
+/// How a request leaves its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaving {
+    /// It has done what it should.
+    Done,
+    /// It has failed, which ends the transaction.
+    Failed,
+    /// It has done nothing yet and comes again.
+    Undone,
+}
+
+/// Checks what a request of a transaction may say, whatever becomes of the transaction.
+///
+/// Errors: a command, a database, a collection or a concern that has no place in one.
+pub(crate) fn check(request: &Request<'_>, part: Part) -> Result<()> {
+    let name = request.command.name;
+    let ends = matches!(name, "commitTransaction" | "abortTransaction");
+    if part == Part::Starts {
+        match name {
+            "commitTransaction" => return Err(starts_with("a commit")),
+            "abortTransaction" => return Err(starts_with("an abort")),
+            "killCursors" => return Err(kill_first()),
+            _ => {}
+        }
+    }
+    if !ends {
+        match request.db {
+            "local" => return Err(not_in_database("'local'")),
+            "config" => return Err(not_in_database("config")),
+            _ => {}
+        }
+        let collection = request.concerned().and_then(|name| std::str::from_utf8(name).ok());
+        if collection == Some("system.profile") {
+            return Err(not_in_collection(&format!("{}.system.profile", request.db)));
+        }
+        if request.body.get("writeConcern").is_some() {
+            return Err(write_concern_inside());
+        }
+    }
+    let concern = request.read_concern;
+    if part != Part::Starts && request.body.get("readConcern").is_some() {
+        return Err(later_read_concern());
+    }
+    if matches!(concern.level, Some(ReadLevel::Linearizable | ReadLevel::Available)) {
+        return Err(level_refused());
+    }
+    Ok(())
+}
+
+impl Transactions {
+    fn shard(&self, lsid: &Lsid) -> &Mutex<HashMap<Lsid, Entry>> {
+        // A UUID's last byte is random.
+        &self.shards[usize::from(lsid.uuid()[15]) % SHARDS]
+    }
+
+    /// Has a request enter its transaction, which begins where it says so.
+    ///
+    /// Errors: `no_such_transaction`, `aborted`, `committed`, `too_old`, `number_in_use`.
+    pub fn enter(
+        &self,
+        db: &Arc<Db>,
+        request: &Request<'_>,
+        part: Part,
+        now_ms: i64,
+    ) -> Result<Entrance> {
+        let (Some(lsid), Some(number)) = (request.lsid, request.txn_number) else {
+            unreachable!("a transaction has a session and a number")
+        };
+        let is_commit = request.command.name == "commitTransaction";
+        let newest = match db.sessions().newest(Unit::new(db).view(), lsid.key())? {
+            Known::Newest(newest) => newest,
+            Known::Running => return Ok(Entrance::Busy),
+        };
+        let mut shard = self.shard(&lsid).lock();
+        let known = shard.get_mut(&lsid).filter(|known| {
+            // A write that may be retried has come since: its transaction is over.
+            newest.is_none_or(|newest| newest.kind != Kind::Write && newest.number == known.number)
+        });
+        match newest {
+            Some(newest) if number < newest.number => return Err(behind(number, &lsid, newest)),
+            Some(newest) if number > newest.number && part == Part::Starts => {}
+            Some(newest) if number > newest.number => {
+                return Err(no_such_transaction(number, newest.number).with_label(TRANSIENT));
+            }
+            Some(newest) => {
+                let comes_again = known.as_ref().is_some_and(|known| known.is_beginning);
+                if part == Part::Starts && !comes_again {
+                    return Err(number_in_use());
+                }
+                let inside = |transaction| Ok(Entrance::In(Entered { lsid, number, transaction }));
+                let Some(known) = known else {
+                    return match newest.kind {
+                        Kind::Committed if is_commit => inside(None),
+                        Kind::Committed => Err(committed(number)),
+                        Kind::Transaction => Err(aborted(number).with_label(TRANSIENT)),
+                        Kind::Write => {
+                            Err(no_such_transaction(number, number).with_label(TRANSIENT))
+                        }
+                    };
+                };
+                return match &mut known.state {
+                    State::Open { is_running: true, .. } => Ok(Entrance::Busy),
+                    State::Open { transaction, is_running } => {
+                        *is_running = true;
+                        inside(Some(transaction.clone()))
+                    }
+                    State::Committed if is_commit => inside(None),
+                    State::Committed => Err(committed(number)),
+                    State::Aborted => Err(aborted(number).with_label(TRANSIENT)),
+                };
+            }
+            None if part == Part::Starts => {}
+            None => return Err(no_such_transaction(number, -1).with_label(TRANSIENT)),
+        }
+        if let Some(at) = request.read_concern.at_cluster_time
+            && at < db.newest_timestamp(now_ms)
+        {
+            return Err(snapshot_too_old(at >> 32, at & 0xFFFF_FFFF).with_label(TRANSIENT));
+        }
+        if !db.sessions().begin_transaction(lsid.key(), number, now_ms) {
+            return Ok(Entrance::Busy);
+        }
+        // What the session had open ends with the new one.
+        if let Some(open) = shard.remove(&lsid) {
+            self.give_up(&open);
+        }
+        let lock_timeout_ms = self.lock_timeout_ms.load(Ordering::Relaxed);
+        let lock_timeout = Duration::from_millis(u64::try_from(lock_timeout_ms).unwrap_or(0));
+        let transaction = Arc::new(Transaction::begin(db, lock_timeout)?);
+        let state = State::Open { transaction: transaction.clone(), is_running: true };
+        let began = Instant::now();
+        shard.insert(lsid, Entry { number, state, began, is_beginning: true });
+        self.started.fetch_add(1, Ordering::Relaxed);
+        let transaction = Some(transaction);
+        Ok(Entrance::In(Entered { lsid, number, transaction }))
+    }
+
+    /// Has a request leave its transaction.
+    pub fn leave(&self, entered: &Entered, how: Leaving) {
+        let mut shard = self.shard(&entered.lsid).lock();
+        let Some(entry) = shard.get_mut(&entered.lsid) else { return };
+        let State::Open { is_running, .. } = &mut entry.state else { return };
+        if entry.number != entered.number {
+            return;
+        }
+        *is_running = false;
+        entry.is_beginning &= how == Leaving::Undone;
+        if how == Leaving::Failed {
+            self.give_up(entry);
+            entry.state = State::Aborted;
+        }
+    }
+
+    /// Notes that the transaction which a request is in has ended: it was committed, or aborted on
+    /// demand.
+    pub(crate) fn ended(&self, entered: &Entered, is_committed: bool) {
+        let mut shard = self.shard(&entered.lsid).lock();
+        if let Some(entry) = shard.get_mut(&entered.lsid)
+            && entry.number == entered.number
+        {
+            if is_committed {
+                self.committed.fetch_add(1, Ordering::Relaxed);
+                entry.state = State::Committed;
+            } else {
+                self.give_up(entry);
+                entry.state = State::Aborted;
+            }
+        }
+    }
+
+    fn give_up(&self, entry: &Entry) {
+        if let State::Open { transaction, .. } = &entry.state {
+            transaction.abort();
+            self.aborted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Aborts the open transactions for which `condemned` holds.
+    fn abort_where(&self, condemned: &dyn Fn(&Lsid, &Entry) -> bool) {
+        for shard in &self.shards {
+            for (lsid, entry) in shard.lock().iter_mut() {
+                if matches!(entry.state, State::Open { .. }) && condemned(lsid, entry) {
+                    self.give_up(entry);
+                    entry.state = State::Aborted;
+                }
+            }
+        }
+    }
+
+    /// Aborts the open transactions of sessions.
+    pub fn abort_of(&self, condemned: &dyn Fn(&Lsid) -> bool) {
+        self.abort_where(&|lsid, _| condemned(lsid));
+    }
+
+    /// Aborts a session's transaction that is older than the write of this number, which may be
+    /// retried.
+    pub(crate) fn abort_before(&self, lsid: &Lsid, number: i64) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        if count(&self.started) == count(&self.committed) + count(&self.aborted) {
+            return;
+        }
+        let mut shard = self.shard(lsid).lock();
+        if let Some(entry) = shard.get_mut(lsid)
+            && entry.number < number
+            && matches!(entry.state, State::Open { .. })
+        {
+            self.give_up(entry);
+            entry.state = State::Aborted;
+        }
+    }
+
+    /// Whether a transaction of a session is open.
+    pub fn is_open(&self, lsid: &Lsid, number: i64) -> bool {
+        self.shard(lsid).lock().get(lsid).is_some_and(|entry| {
+            entry.number == number && matches!(entry.state, State::Open { .. })
+        })
+    }
+
+    /// Aborts the transaction that a request names which could not be read.
+    pub(crate) fn abort_misread(&self, body: Doc<'_>, own: &dyn Fn(Lsid) -> Lsid) {
+        let is_inside = matches!(body.get("autocommit"), Some(Value::Boolean(false)));
+        let number = body.get("txnNumber").and_then(|number| number.as_exact_i64());
+        let lsid = body.get("lsid").and_then(|lsid| lsid.as_doc());
+        let lsid = lsid.and_then(|lsid| Lsid::parse("lsid", lsid).ok()).map(own);
+        if let (true, Some(number), Some(lsid)) = (is_inside, number, lsid) {
+            let entered = Entered { lsid, number, transaction: None };
+            self.leave(&entered, Leaving::Failed);
+        }
+    }
+
+    /// Aborts transactions that have been open for too long, and forgets the ends of old ones.
+    pub fn expire(&self, is_known: &dyn Fn(&Lsid) -> bool) {
+        let seconds = self.lifetime_seconds.load(Ordering::Relaxed);
+        let lifetime = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.abort_where(&|_, entry| entry.began.elapsed() >= lifetime);
+        for shard in &self.shards {
+            shard
+                .lock()
+                .retain(|lsid, entry| matches!(entry.state, State::Open { .. }) || is_known(lsid));
+        }
+    }
+
+    /// Sets how long a transaction may stay open.
+    pub fn set_lifetime_seconds(&self, seconds: i64) {
+        self.lifetime_seconds.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Sets how long a transaction waits for a change of the catalogue.
+    pub fn set_lock_timeout_ms(&self, ms: i64) {
+        self.lock_timeout_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// What is counted.
+    pub fn statistics(&self) -> Statistics {
+        let mut found = Statistics {
+            started: self.started.load(Ordering::Relaxed),
+            committed: self.committed.load(Ordering::Relaxed),
+            aborted: self.aborted.load(Ordering::Relaxed),
+            ..Statistics::default()
+        };
+        for shard in &self.shards {
+            for entry in shard.lock().values() {
+                match entry.state {
+                    State::Open { is_running: true, .. } => found.active += 1,
+                    State::Open { .. } => found.inactive += 1,
+                    State::Committed | State::Aborted => {}
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Entered {
+    /// Commits the transaction; does nothing where that has been done.
+    ///
+    /// Errors: as of [`Transaction::commit`].
+    pub(crate) fn commit(&self, records: &Records, now_ms: i64) -> Result<()> {
+        let Some(transaction) = &self.transaction else { return Ok(()) };
+        transaction.commit(&mut |txn| {
+            Records::stage_commit(self.lsid.key(), self.number, now_ms, txn);
+        })?;
+        records.note_committed(self.lsid.key(), self.number);
+        Ok(())
+    }
+}
+
+fn behind(number: i64, lsid: &Lsid, newest: Newest) -> Error {
+    let (what, counter) = match newest.kind {
+        Kind::Write => ("retryable write", -1),
+        Kind::Transaction | Kind::Committed => ("transaction", 0),
+    };
+    too_old(number, &lsid.shown(), what, newest.number, counter)
+}

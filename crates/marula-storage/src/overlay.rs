@@ -1,0 +1,485 @@
+//! A view of one moment with writes of one's own on top: what a client's transaction reads and
+//! writes before its commit.
+//!
+//! The writes lie in ordered maps, a removal as a *tombstone*; a cursor merges them with the view
+//! below. A statement writes into a transaction of its own ([`Overlay::begin`]), which joins the
+//! maps when it commits and vanishes when it does not. In the end all of it goes into one
+//! transaction of the store: [`Overlay::write_into`].
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+use crate::memory::MemoryCursor;
+use crate::memory::tree::{Bytes, Tree};
+use crate::store::{Cursor, Direction, KeyRange, Looked, Result, Space, Stamp, Txn, Values, View};
+
+/// In front of a value that is there; a tombstone is empty.
+const PRESENT: u8 = 1;
+
+/// Who claims keys for a transaction.
+pub trait Claims: Sync {
+    /// Claims `keys` until the transaction ends, as [`Txn::guard_within`] says of one that was
+    /// begun since a view.
+    fn claim(&self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()>;
+}
+
+/// A view with writes on top.
+pub struct Overlay {
+    base: Arc<dyn View>,
+    own: RwLock<Own>,
+}
+
+/// The writes.
+#[derive(Clone, Default)]
+struct Own {
+    trees: [Tree; Space::ALL.len()],
+    added: BTreeMap<Vec<u8>, i64>,
+    /// How many statements have come in.
+    changes: u16,
+    bytes: usize,
+}
+
+impl Overlay {
+    /// Nothing on top of `base`, a view of one moment.
+    pub fn new(base: Arc<dyn View>) -> Self {
+        assert!(base.is_fixed(), "what lies below stays as it is");
+        Overlay { base, own: RwLock::default() }
+    }
+
+    /// The view below.
+    pub fn base(&self) -> &dyn View {
+        &*self.base
+    }
+
+    /// Begins a statement, whose guards are claimed from `claims`.
+    pub fn begin<'o>(&'o self, claims: &'o dyn Claims) -> Box<dyn Txn + 'o> {
+        Box::new(Statement { overlay: self, claims, writes: Vec::new(), size: 0 })
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        let own = self.own.read();
+        own.added.is_empty() && own.trees.iter().all(|tree| tree.weight().keys == 0)
+    }
+
+    /// Bytes of keys and values, those counted that were overwritten since.
+    pub fn bytes(&self) -> usize {
+        self.own.read().bytes
+    }
+
+    /// Puts all that has been written into `txn`, in the order of keys.
+    pub fn write_into(&self, txn: &mut dyn Txn) {
+        let own = self.own.read();
+        for (space, tree) in Space::ALL.into_iter().zip(&own.trees) {
+            let mut next = tree.at_or_above(&[], Ordering::Equal);
+            while let Some(place) = next {
+                match place.value() {
+                    [] => txn.delete(space, place.key()),
+                    [_, value @ ..] => txn.put(space, place.key(), value),
+                }
+                next = tree.at_or_above(place.key(), Ordering::Greater);
+            }
+        }
+        for (key, delta) in &own.added {
+            txn.add(key, *delta);
+        }
+    }
+
+    fn look(&self, space: Space, key: &[u8]) -> Option<Bytes> {
+        self.own.read().trees[space as usize].get(key).cloned()
+    }
+}
+
+impl View for Overlay {
+    fn moment(&self) -> Stamp {
+        Stamp { order: self.own.read_recursive().changes, ..self.base.moment() }
+    }
+
+    fn is_fixed(&self) -> bool {
+        // It moves by its own statements alone, never while something reads.
+        true
+    }
+
+    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        match self.look(space, key).as_deref() {
+            None => self.base.get(space, key, visit),
+            Some([]) => Ok(false),
+            Some([_, value @ ..]) => {
+                visit(value);
+                Ok(true)
+            }
+        }
+    }
+
+    fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
+        let mut below = Vec::new();
+        let mut places = Vec::with_capacity(keys.len());
+        for &key in keys {
+            places.push(match self.look(space, key) {
+                Some(own) => Found::Own(own),
+                None => {
+                    below.push(key);
+                    Found::Below(below.len() - 1)
+                }
+            });
+        }
+        let below = self.base.get_many(space, &below)?;
+        Ok(Box::new(OverlayValues { below, places }))
+    }
+
+    fn cursor<'r>(
+        &'r self,
+        space: Space,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor + 'r>> {
+        let own = MemoryCursor::new(&self.own.read().trees[space as usize], range, direction);
+        let below = self.base.cursor(space, range, direction)?;
+        Ok(Box::new(OverlayCursor {
+            below,
+            is_below_on: false,
+            own,
+            is_own_on: false,
+            direction,
+            stands: Stands::Before,
+        }))
+    }
+}
+
+/// Values of several keys.
+struct OverlayValues<'r> {
+    below: Box<dyn Values + 'r>,
+    places: Vec<Found>,
+}
+
+/// Where the value of a key is.
+enum Found {
+    Own(Bytes),
+    Below(usize),
+}
+
+impl Values for OverlayValues<'_> {
+    fn get(&self, place: usize) -> Looked<'_> {
+        match &self.places[place] {
+            Found::Below(place) => self.below.get(*place),
+            Found::Own(value) => match &**value {
+                [] => Looked::Absent,
+                [_, value @ ..] => Looked::Found(value),
+            },
+        }
+    }
+}
+
+/// Walks the writes and the view below side by side. Of a key that both have, the write counts.
+struct OverlayCursor<'r> {
+    below: Box<dyn Cursor + 'r>,
+    is_below_on: bool,
+    own: MemoryCursor,
+    is_own_on: bool,
+    direction: Direction,
+    stands: Stands,
+}
+
+/// Which of the two the cursor stands on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Before,
+    Below,
+    Own,
+    Behind,
+}
+
+impl OverlayCursor<'_> {
+    /// Stands on the first of what the two stand on, past what is removed; answers whether there is
+    /// any.
+    fn settle(&mut self) -> Result<bool> {
+        loop {
+            let order = match (self.is_below_on, self.is_own_on) {
+                (false, false) => {
+                    self.stands = Stands::Behind;
+                    return Ok(false);
+                }
+                (true, false) => Ordering::Less,
+                (false, true) => Ordering::Greater,
+                (true, true) => match self.direction {
+                    Direction::Forward => self.below.key().cmp(self.own.key()),
+                    Direction::Backward => self.own.key().cmp(self.below.key()),
+                },
+            };
+            if order == Ordering::Less {
+                self.stands = Stands::Below;
+                return Ok(true);
+            }
+            if order == Ordering::Equal {
+                // Should it fail, the next move comes here again and fails again.
+                self.stands = Stands::Below;
+                self.is_below_on = self.below.advance()?;
+            }
+            if !self.own.value().is_empty() {
+                self.stands = Stands::Own;
+                return Ok(true);
+            }
+            self.is_own_on = self.own.advance()?;
+        }
+    }
+}
+
+impl Cursor for OverlayCursor<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        match self.stands {
+            Stands::Before => {
+                self.is_below_on = self.below.advance()?;
+                self.is_own_on = self.own.advance()?;
+            }
+            Stands::Below => self.is_below_on = self.below.advance()?,
+            Stands::Own => self.is_own_on = self.own.advance()?,
+            Stands::Behind => return Ok(false),
+        }
+        self.settle()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.stands = Stands::Before;
+        self.is_below_on = self.below.seek(key)?;
+        self.is_own_on = self.own.seek(key)?;
+        self.settle()
+    }
+
+    fn is_on(&self) -> bool {
+        match self.stands {
+            Stands::Below => self.below.is_on(),
+            Stands::Own => true,
+            Stands::Before | Stands::Behind => false,
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self.stands {
+            Stands::Own => self.own.key(),
+            _ => self.below.key(),
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match self.stands {
+            Stands::Own => &self.own.value()[1..],
+            _ => self.below.value(),
+        }
+    }
+}
+
+/// The writes of one statement, until they join those of its transaction.
+struct Statement<'o> {
+    overlay: &'o Overlay,
+    claims: &'o dyn Claims,
+    writes: Vec<Write>,
+    size: usize,
+}
+
+enum Write {
+    Set(Space, Vec<u8>, Bytes),
+    Add(Vec<u8>, i64),
+    Clear(Space, KeyRange),
+}
+
+impl Txn for Statement<'_> {
+    fn view(&self) -> &dyn View {
+        self.overlay
+    }
+
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+        self.claims.claim(keys, patience)
+    }
+
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
+        self.size += key.len() + value.len();
+        let mut present = Vec::with_capacity(value.len() + 1);
+        present.push(PRESENT);
+        present.extend_from_slice(value);
+        self.writes.push(Write::Set(space, key.to_vec(), present.into()));
+    }
+
+    fn delete(&mut self, space: Space, key: &[u8]) {
+        self.size += key.len();
+        self.writes.push(Write::Set(space, key.to_vec(), Bytes::from(&[][..])));
+    }
+
+    fn clear_range(&mut self, space: Space, range: &KeyRange) {
+        self.size += range.start.len() + range.end.len();
+        self.writes.push(Write::Clear(space, range.clone()));
+    }
+
+    fn add(&mut self, key: &[u8], delta: i64) {
+        self.size += key.len() + size_of::<i64>();
+        self.writes.push(Write::Add(key.to_vec(), delta));
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn commit(self: Box<Self>) -> Result<Stamp> {
+        let Statement { overlay, writes, size, .. } = *self;
+        for write in writes {
+            match write {
+                Write::Set(space, key, value) => {
+                    overlay.own.write().trees[space as usize].insert(&key, value);
+                }
+                Write::Add(key, delta) => {
+                    let own = &mut *overlay.own.write();
+                    let sum = own.added.entry(key).or_default();
+                    *sum = sum.wrapping_add(delta);
+                }
+                Write::Clear(space, range) => {
+                    let mut keys = Vec::new();
+                    let mut cursor = overlay.cursor(space, &range, Direction::Forward)?;
+                    while cursor.advance()? {
+                        keys.push(cursor.key().to_vec());
+                    }
+                    drop(cursor);
+                    let tree = &mut overlay.own.write().trees[space as usize];
+                    keys.iter().for_each(|key| tree.insert(key, Bytes::from(&[][..])));
+                }
+            }
+        }
+        let mut own = overlay.own.write();
+        own.changes = own.changes.wrapping_add(1);
+        own.bytes += size;
+        drop(own);
+        Ok(overlay.moment())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::store::Store;
+
+    struct All;
+
+    impl Claims for All {
+        fn claim(&self, _: &[(Space, &[u8])], _: Duration) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn random(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    fn write(txn: &mut dyn Txn, state: &mut u64) {
+        let key = |state: &mut u64| [b'k', (random(state) % 40) as u8];
+        match random(state) % 5 {
+            0 | 1 => txn.put(Space::Records, &key(state), &random(state).to_le_bytes()),
+            2 => txn.delete(Space::Records, &key(state)),
+            3 => txn.put(Space::Records, &key(state), b""),
+            _ => txn.add(b"count", (random(state) % 9) as i64 - 4),
+        }
+    }
+
+    fn walk(view: &dyn View, range: &KeyRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut cursor = view.cursor(Space::Records, range, direction).expect("a cursor opens");
+        let mut found = Vec::new();
+        while cursor.advance().expect("a cursor advances") {
+            let (key, value) = cursor.entry();
+            found.push((key.to_vec(), value.to_vec()));
+        }
+        assert!(!cursor.advance().expect("a cursor advances") && !cursor.is_on());
+        found
+    }
+
+    fn compare(overlay: &dyn View, model: &dyn View, state: &mut u64) {
+        let from = (random(state) % 40) as u8;
+        let all = KeyRange { start: vec![b'k'], end: vec![b'l'] };
+        let part = KeyRange { start: vec![b'k', from], end: vec![b'k', from.saturating_add(15)] };
+        for direction in [Direction::Forward, Direction::Backward] {
+            for range in [&all, &part] {
+                assert_eq!(walk(overlay, range, direction), walk(model, range, direction));
+                let mut cursors = [overlay, model].map(|view| {
+                    view.cursor(Space::Records, range, direction).expect("a cursor opens")
+                });
+                for _ in 0..12 {
+                    let target = [b'k', (random(state) % 42) as u8];
+                    let seeks = random(state).is_multiple_of(3);
+                    let stands = cursors.each_mut().map(|cursor| {
+                        let is_on = if seeks { cursor.seek(&target) } else { cursor.advance() };
+                        is_on.expect("it moves").then(|| cursor.entry().0.to_vec())
+                    });
+                    assert_eq!(stands[0], stands[1]);
+                }
+            }
+        }
+        let keys: Vec<[u8; 2]> = (0..42).map(|n| [b'k', n]).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let both =
+            [overlay, model].map(|view| view.get_many(Space::Records, &keys).expect("it reads"));
+        for (place, key) in keys.iter().enumerate() {
+            assert_eq!(both[0].get(place), both[1].get(place));
+            let one = [overlay, model].map(|view| {
+                let mut value = None;
+                let mut see = |found: &[u8]| value = Some(found.to_vec());
+                view.get(Space::Records, key, &mut see).expect("it reads");
+                value
+            });
+            assert_eq!(one[0], one[1]);
+        }
+    }
+
+    #[test]
+    fn an_overlay_shows_what_a_store_would_and_writes_the_same_in_the_end() {
+        for seed in 1_u64..30 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let (store, model) = (Arc::new(Memory::new()), Arc::new(Memory::new()));
+            for _ in 0..30 {
+                let mut again = state;
+                for (store, state) in [(&store, &mut state), (&model, &mut again)] {
+                    let mut txn = store.begin();
+                    write(&mut *txn, state);
+                    txn.commit().expect("it commits");
+                }
+            }
+            let overlay = Overlay::new(store.clone().view().expect("a view opens"));
+            for _ in 0..12 {
+                let before = overlay.moment();
+                let count = random(&mut state) % 5;
+                let mut again = state;
+                let mut statement = overlay.begin(&All);
+                let mut txn = model.begin();
+                for _ in 0..count {
+                    write(&mut *statement, &mut state);
+                    write(&mut *txn, &mut again);
+                }
+                // Blind until it commits; one that does not leaves nothing.
+                if random(&mut state).is_multiple_of(4) {
+                    drop(statement);
+                    drop(txn);
+                    assert!(!overlay.has_moved(before));
+                } else {
+                    statement.commit().expect("it joins");
+                    txn.commit().expect("it commits");
+                    assert!(overlay.has_moved(before));
+                }
+                compare(&overlay, &*model, &mut state);
+            }
+            let mut txn = store.begin();
+            overlay.write_into(&mut *txn);
+            txn.commit().expect("it commits");
+            compare(&*store, &*model, &mut state);
+            let count = |view: &dyn View| {
+                let mut value = None;
+                let mut see = |found: &[u8]| value = Some(found.to_vec());
+                view.get(Space::Catalog, b"count", &mut see).expect("it reads");
+                value
+            };
+            assert_eq!(count(&*store), count(&*model));
+        }
+    }
+}

@@ -1,0 +1,422 @@
+"""Multi-document transactions through a driver: what they see, what others see, who wins, and how they end."""
+import random
+import threading
+import time
+
+import pymongo
+import pytest
+import server
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+TRANSIENT = "TransientTransactionError"
+
+
+@pytest.fixture
+def rs(replica):
+    with pymongo.MongoClient("mongodb://127.0.0.1:%d/?replicaSet=rs0" % replica.port) as client:
+        client.drop_database("tx")
+        client.tx.create_collection("c")
+        client.tx.create_collection("d")
+        yield client
+
+
+def documents(collection, session=None, **options):
+    return list(collection.find({}, sort=[("_id", 1)], session=session, **options))
+
+
+def code_of(error):
+    return error.value.code, error.value.has_error_label(TRANSIENT)
+
+
+def test_writes_are_seen_inside_at_once_and_outside_from_the_commit_on(rs):
+    c, d = rs.tx.c, rs.tx.d
+    c.insert_many([{"_id": n, "a": n} for n in range(3)])
+    with rs.start_session() as session:
+        with session.start_transaction():
+            c.insert_one({"_id": 9}, session=session)
+            d.insert_one({"_id": 1}, session=session)
+            assert c.update_one({"_id": 1}, {"$inc": {"a": 10}}, session=session).modified_count == 1
+            assert c.delete_one({"_id": 2}, session=session).deleted_count == 1
+            inside = [{"_id": 0, "a": 0}, {"_id": 1, "a": 11}, {"_id": 9}]
+            assert documents(c, session) == inside
+            assert list(c.aggregate([{"$count": "n"}], session=session)) == [{"n": 3}]
+            assert sorted(c.distinct("a", session=session)) == [0, 11]
+            found = c.find_one_and_update({"_id": 9}, {"$set": {"a": 1}}, session=session)
+            assert found == {"_id": 9}
+            joined = [{"$match": {"_id": 9}},
+                      {"$lookup": {"from": "d", "localField": "a", "foreignField": "_id", "as": "x"}}]
+            assert list(c.aggregate(joined, session=session)) == [{"_id": 9, "a": 1, "x": [{"_id": 1}]}]
+            assert [doc["_id"] for doc in documents(c)] == [0, 1, 2]
+            assert d.count_documents({}) == 0
+        assert documents(c) == inside[:2] + [{"_id": 9, "a": 1}]
+        assert (c.estimated_document_count(), d.estimated_document_count()) == (3, 1)
+    for collection in (c, d):
+        assert rs.tx.command("validate", collection.name)["valid"]
+
+
+def test_an_abort_and_an_error_leave_nothing(rs):
+    c = rs.tx.c
+    c.insert_one({"_id": 1})
+    with rs.start_session() as session:
+        session.start_transaction()
+        c.insert_one({"_id": 2}, session=session)
+        session.abort_transaction()
+        session.start_transaction()
+        c.insert_one({"_id": 3}, session=session)
+        with pytest.raises(pymongo.errors.DuplicateKeyError):
+            c.insert_one({"_id": 1}, session=session)
+        with pytest.raises(OperationFailure) as ended:
+            c.find_one({}, session=session)
+        assert code_of(ended) == (251, True)
+        with pytest.raises(OperationFailure) as ended:
+            session.commit_transaction()
+        assert ended.value.code == 251
+    assert documents(c) == [{"_id": 1}]
+
+
+def test_it_sees_one_moment(rs):
+    c = rs.tx.c
+    c.create_index("a")
+    c.insert_many([{"_id": n, "a": n} for n in range(100)])
+    with rs.start_session() as session, session.start_transaction(read_concern=ReadConcern("snapshot")):
+        before = documents(c, session)
+        c.update_many({}, {"$inc": {"a": 1000}})
+        c.delete_many({"_id": {"$lt": 50}})
+        c.insert_one({"_id": 500, "a": 3})
+        assert documents(c, session) == before
+        assert [doc["a"] for doc in c.find({"a": {"$gte": 10, "$lt": 20}}, session=session).hint("a_1")] == list(range(10, 20))
+        batches = c.find({}, sort=[("a", -1)], batch_size=7, session=session)
+        assert [doc["a"] for doc in batches] == list(range(99, -1, -1))
+        assert c.count_documents({"a": 3}, session=session) == 1
+
+
+def test_the_first_to_change_a_document_wins(rs):
+    c = rs.tx.c
+    c.insert_many([{"_id": 1}, {"_id": 2}])
+    with rs.start_session() as first, rs.start_session() as second:
+        first.start_transaction()
+        second.start_transaction()
+        c.update_one({"_id": 1}, {"$set": {"by": 1}}, session=first)
+        with pytest.raises(OperationFailure) as lost:
+            c.update_one({"_id": 1}, {"$set": {"by": 2}}, session=second)
+        assert code_of(lost) == (112, True)
+        second.abort_transaction()
+        first.commit_transaction()
+        # What has changed since its moment is lost too, whoever has changed it.
+        second.start_transaction()
+        assert c.find_one({"_id": 2}, session=second) == {"_id": 2}
+        c.update_one({"_id": 2}, {"$set": {"by": 0}})
+        with pytest.raises(OperationFailure) as lost:
+            c.delete_one({"_id": 2}, session=second)
+        assert code_of(lost) == (112, True)
+        second.abort_transaction()
+        # Of a document that nobody has seen, one is the first, too.
+        first.start_transaction()
+        second.start_transaction()
+        c.insert_one({"_id": 3}, session=first)
+        with pytest.raises(OperationFailure) as lost:
+            c.insert_one({"_id": 3}, session=second)
+        assert code_of(lost) == (112, True)
+        first.abort_transaction()
+    assert documents(c) == [{"_id": 1, "by": 1}, {"_id": 2, "by": 0}]
+
+
+def test_unique_and_multikey_indexes(rs):
+    c = rs.tx.c
+    c.create_index("u", unique=True)
+    c.create_index("tags")
+    c.insert_many([{"_id": n, "u": n, "tags": n} for n in range(5)])
+    with rs.start_session() as session, session.start_transaction():
+        # A key that was freed in the transaction may be taken in it.
+        c.update_one({"_id": 1}, {"$set": {"u": 100}}, session=session)
+        c.insert_one({"_id": 10, "u": 1, "tags": ["x", "y"]}, session=session)
+        assert c.find_one({"u": 1}, session=session)["_id"] == 10
+        assert [doc["_id"] for doc in c.find({"tags": "y"}, session=session).hint("tags_1")] == [10]
+        assert c.find_one({"u": 1})["_id"] == 1
+        # Whoever else wants the key waits for it.
+        with pytest.raises(pymongo.errors.ExecutionTimeout):
+            rs.tx.command("insert", "c", documents=[{"_id": 11, "u": 1}], maxTimeMS=100)
+    assert [doc["_id"] for doc in c.find({"u": {"$gte": 0}}).hint("u_1").sort("u", 1)] == [0, 10, 2, 3, 4, 1]
+    assert [doc["_id"] for doc in c.find({"tags": {"$in": ["x", "y"]}}).hint("tags_1")] == [10]
+    with rs.start_session() as session:
+        session.start_transaction()
+        with pytest.raises(pymongo.errors.DuplicateKeyError):
+            c.insert_one({"_id": 12, "u": 3}, session=session)
+    assert rs.tx.command("validate", "c")["valid"]
+
+
+def test_an_ordinary_writer_waits_for_the_transaction(rs):
+    c = rs.tx.c
+    c.insert_many([{"_id": 1, "n": 0}, {"_id": 2, "n": 0}])
+    with rs.start_session() as session:
+        session.start_transaction()
+        c.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=session)
+        with pytest.raises(pymongo.errors.ExecutionTimeout):
+            rs.tx.command("update", "c", updates=[{"q": {"_id": 1}, "u": {"$inc": {"n": 10}}}], maxTimeMS=100)
+        # Nobody else is held up.
+        c.update_one({"_id": 2}, {"$inc": {"n": 10}})
+        done = threading.Event()
+
+        def write():
+            c.update_one({"_id": 1}, {"$inc": {"n": 10}})
+            done.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert not done.wait(0.2)
+        session.commit_transaction()
+        writer.join(20)
+        assert done.is_set()
+    assert documents(c) == [{"_id": 1, "n": 11}, {"_id": 2, "n": 10}]
+
+
+def test_changes_of_the_catalogue_wait(rs):
+    c = rs.tx.c
+    c.insert_one({"_id": 1, "a": 1})
+    with rs.start_session() as session:
+        session.start_transaction()
+        c.update_one({"_id": 1}, {"$set": {"a": 2}}, session=session)
+        for command in ({"drop": "c"}, {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}]},
+                        {"collMod": "c", "validationLevel": "off"}, {"dropDatabase": 1}):
+            with pytest.raises(pymongo.errors.ExecutionTimeout):
+                rs.tx.command({**command, "maxTimeMS": 100})
+        # What concerns other collections goes on.
+        rs.tx.create_collection("e")
+        dropper = threading.Thread(target=lambda: rs.tx.drop_collection("c"))
+        dropper.start()
+        # Who comes while it waits is told to come again.
+        with rs.start_session() as other:
+            for _ in range(1000):
+                other.start_transaction()
+                try:
+                    c.find_one({}, session=other)
+                except OperationFailure as error:
+                    assert error.code == 24 and error.has_error_label(TRANSIENT)
+                    break
+                other.abort_transaction()
+            else:
+                raise AssertionError("nobody waits for the collection")
+        session.commit_transaction()
+        dropper.join(20)
+        assert "c" not in rs.tx.list_collection_names()
+        # A collection that has changed since the transaction's moment cannot be read at it.
+        session.start_transaction()
+        rs.tx.d.find_one({}, session=session)
+        c.insert_one({"_id": 1})
+        with pytest.raises(OperationFailure) as gone:
+            c.find_one({}, session=session)
+        assert code_of(gone) == (246, True)
+
+
+def test_collections_and_indexes_are_created_with_the_commit(rs):
+    names = lambda: set(rs.tx.list_collection_names())  # noqa: E731
+    with rs.start_session() as session:
+        with session.start_transaction():
+            rs.tx.create_collection("made", session=session)
+            rs.tx.made.create_index("a", unique=True, session=session)
+            rs.tx.made.insert_many([{"_id": n, "a": -n} for n in range(3)], session=session)
+            rs.tx.implied.insert_one({"_id": 1}, session=session)
+            assert [doc["_id"] for doc in rs.tx.made.find({"a": -1}, session=session).hint("a_1")] == [1]
+            assert names() == {"c", "d"}
+        assert names() == {"c", "d", "made", "implied"}
+        assert rs.tx.made.find_one({"a": -2}, hint="a_1") == {"_id": 2, "a": -2}
+        assert set(rs.tx.made.index_information()) == {"_id_", "a_1"}
+        with pytest.raises(pymongo.errors.DuplicateKeyError):
+            rs.tx.made.insert_one({"a": 0})
+        assert rs.tx.command("validate", "made")["valid"]
+        session.start_transaction()
+        rs.tx.lost.insert_one({"_id": 1}, session=session)
+        session.abort_transaction()
+        assert "lost" not in names()
+        # Who creates it first has created it.
+        session.start_transaction()
+        rs.tx.raced.insert_one({"_id": 1}, session=session)
+        rs.tx.raced.insert_one({"_id": 2})
+        with pytest.raises(OperationFailure) as lost:
+            session.commit_transaction()
+        assert code_of(lost) == (112, True)
+        assert documents(rs.tx.raced) == [{"_id": 2}]
+
+
+def test_a_commit_is_answered_again(rs):
+    c = rs.tx.c
+    with rs.start_session() as session:
+        session.start_transaction(write_concern=WriteConcern("majority"))
+        c.insert_one({"_id": 1}, session=session)
+        session.commit_transaction()
+        session.commit_transaction()
+    assert c.count_documents({}) == 1
+
+
+def test_a_commit_is_answered_again_after_a_restart():
+    from bson import Binary, Int64
+    from raw import Raw
+
+    lsid = {"id": Binary(b"0123456789abcdef", 4)}
+    inside = {"lsid": lsid, "txnNumber": Int64(1), "autocommit": False}
+    with server.Server("--replSet", "rs0") as own:
+        if server.is_mongod():
+            with pymongo.MongoClient(own.uri) as client:
+                client.admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": "127.0.0.1:%d" % own.port}]})
+                while not client.admin.command("hello")["isWritablePrimary"]:
+                    time.sleep(0.05)
+        with Raw(own.port) as raw:
+            assert raw.command("tx", insert="c", documents=[{"_id": 1}])["ok"] == 1
+            assert raw.command("tx", insert="c", documents=[{"_id": 2}], **inside, startTransaction=True)["ok"] == 1
+            assert raw.command("admin", commitTransaction=1, **inside, writeConcern={"w": "majority"})["ok"] == 1
+        own.kill()
+        own.start()
+        with pymongo.MongoClient(own.uri) as client:
+            while not client.admin.command("hello")["isWritablePrimary"]:
+                time.sleep(0.05)
+            assert [doc["_id"] for doc in client.tx.c.find()] == [1, 2]
+        with Raw(own.port) as raw:
+            assert raw.command("admin", commitTransaction=1, **inside)["ok"] == 1
+            assert raw.command("admin", abortTransaction=1, **inside)["code"] == 256
+            assert raw.command("tx", insert="c", documents=[{"_id": 3}], lsid=lsid, txnNumber=Int64(1))["code"] == 217
+            again = {**inside, "txnNumber": Int64(2)}
+            assert raw.command("admin", commitTransaction=1, **again)["code"] == 251
+
+
+def test_a_transaction_that_is_left_open_ends(rs):
+    c = rs.tx.c
+    c.insert_one({"_id": 1})
+    rs.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=1)
+    try:
+        with rs.start_session() as session:
+            session.start_transaction()
+            c.update_one({"_id": 1}, {"$set": {"a": 1}}, session=session)
+            # It is waited for, and that has an end.
+            c.update_one({"_id": 1}, {"$set": {"b": 1}})
+            with pytest.raises(OperationFailure) as ended:
+                c.find_one({}, session=session)
+            assert code_of(ended) == (251, True)
+    finally:
+        rs.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=60)
+    assert documents(c) == [{"_id": 1, "b": 1}]
+
+
+def test_many_open_transactions_harm_nobody(rs):
+    c = rs.tx.c
+    sessions = [rs.start_session() for _ in range(200)]
+    for number, session in enumerate(sessions):
+        session.start_transaction()
+        c.insert_one({"_id": number}, session=session)
+    assert rs.admin.command("serverStatus")["transactions"]["currentOpen"] >= 200
+    c.insert_many([{"_id": 1000 + n} for n in range(500)])
+    c.update_many({"_id": {"$gte": 1000}}, {"$set": {"a": 1}})
+    assert c.count_documents({"a": 1}) == 500
+    for session in sessions[::2]:
+        session.commit_transaction()
+    for session in sessions[1::2]:
+        session.end_session()
+    assert c.count_documents({}) == 600
+    assert rs.tx.command("validate", "c")["valid"]
+
+
+def test_a_large_transaction(rs):
+    c = rs.tx.c
+    c.create_index("n")
+    with rs.start_session() as session:
+        with session.start_transaction():
+            for start in range(0, 20_000, 5_000):
+                c.insert_many([{"_id": n, "n": -n, "pad": "x" * 500} for n in range(start, start + 5_000)], session=session)
+            assert c.update_many({"_id": {"$lt": 1000}}, {"$set": {"n": 7}}, session=session).modified_count == 1000
+            assert c.count_documents({"n": 7}, session=session) == 1000
+            assert c.count_documents({}) == 0
+        assert c.count_documents({}) == 20_000
+        assert c.count_documents({"n": 7}, hint="n_1") == 1000
+    assert rs.tx.command("validate", "c")["valid"]
+
+
+def test_lists_are_appended_to_as_if_by_one_after_the_other(rs):
+    """Random transactions append numbers to lists and read them: no lost update, no read of what was aborted or is in
+    between, and both lists that one transaction has appended to show it or neither does."""
+    keys = list(range(6))
+    rs.tx.c.insert_many([{"_id": key, "list": []} for key in keys])
+    committed, reads, lock = [], [], threading.Lock()
+
+    def work(worker):
+        rng = random.Random(worker)
+        with rs.start_session() as session:
+            for turn in range(40):
+                number = worker * 1000 + turn
+                chosen = rng.sample(keys, 2)
+                seen = {}
+                try:
+                    session.start_transaction(read_concern=ReadConcern("snapshot"))
+                    for key in rng.sample(keys, 3):
+                        seen[key] = rs.tx.c.find_one({"_id": key}, session=session)["list"]
+                    for key in chosen:
+                        rs.tx.c.update_one({"_id": key}, {"$push": {"list": number}}, session=session)
+                    if rng.random() < 0.2:
+                        session.abort_transaction()
+                        continue
+                    session.commit_transaction()
+                except OperationFailure as error:
+                    assert error.has_error_label(TRANSIENT), error
+                    if session.in_transaction:
+                        session.abort_transaction()
+                    continue
+                with lock:
+                    committed.append((number, chosen))
+                    reads.append(seen)
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in range(6)]
+    [worker.start() for worker in workers]
+    [worker.join(60) for worker in workers]
+    final = {doc["_id"]: doc["list"] for doc in rs.tx.c.find()}
+    assert committed, "every transaction has failed"
+    expected = {key: sorted(number for number, chosen in committed if key in chosen) for key in keys}
+    assert {key: sorted(values) for key, values in final.items()} == expected
+    appended = dict(committed)
+    for seen in reads:
+        for key, values in seen.items():
+            assert values == final[key][:len(values)], "a read is the front of the list"
+        for key, values in seen.items():
+            for number in values:
+                for other in appended[number]:
+                    assert other not in seen or number in seen[other], "one of two appends is seen"
+
+
+def test_without_a_replica_set(uri, client, db):
+    """A plain server has transactions, with nothing to initiate."""
+    if server.is_mongod():
+        pytest.skip("mongod has them in replica sets alone")
+    with client.start_session() as session:
+        with session.start_transaction():
+            db.c.insert_one({"_id": 1}, session=session)
+            assert db.c.count_documents({}) == 0
+        assert db.c.count_documents({}) == 1
+        session.with_transaction(lambda s: db.c.update_one({"_id": 1}, {"$set": {"a": 1}}, session=s))
+        assert db.c.find_one() == {"_id": 1, "a": 1}
+
+
+def test_a_snapshot_session_reads_at_one_moment(rs):
+    c, d = rs.tx.c, rs.tx.d
+    c.create_index("a")
+    c.insert_many([{"_id": n, "a": n} for n in range(300)])
+    d.insert_one({"_id": 1})
+    with rs.start_session(snapshot=True) as session:
+        batches = c.find({}, batch_size=50, sort=[("a", 1)], session=session)
+        first = [next(batches) for _ in range(50)]
+        c.delete_many({"a": {"$gte": 100}})
+        c.update_many({}, {"$inc": {"a": 1000}})
+        d.insert_one({"_id": 2})
+        assert [doc["a"] for doc in first + list(batches)] == list(range(300))
+        # Whatever the session reads is of the moment of its first read, in other collections, too.
+        assert [doc["_id"] for doc in d.find({}, session=session)] == [1]
+        assert c.distinct("a", {"a": {"$lt": 3}}, session=session) == [0, 1, 2]
+        grouped = c.aggregate([{"$group": {"_id": None, "n": {"$sum": 1}, "max": {"$max": "$a"}}}], session=session)
+        assert list(grouped) == [{"_id": None, "n": 300, "max": 299}]
+        assert list(c.find({"a": 150}, session=session).hint("a_1")) == [{"_id": 150, "a": 150}]
+    assert c.count_documents({}) == 100
+    # A collection that has been made since has no such moment.
+    with rs.start_session(snapshot=True) as session:
+        assert c.find_one({"_id": 0}, session=session)
+        rs.tx.create_collection("later")
+        with pytest.raises(OperationFailure) as unavailable:
+            rs.tx.later.find_one({}, session=session)
+        assert unavailable.value.code == 246
