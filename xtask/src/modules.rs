@@ -119,6 +119,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "command",
             "log_components",
             "memory",
+            "net",
             "server",
             "session",
             "snapshots",

@@ -104,6 +104,7 @@ codes! {
     134 ReadConcernMajorityNotAvailableYet;
     136 CappedPositionLost;
     139 JSInterpreterFailure;
+    140 InvalidSSLConfiguration;
     143 CursorInUse;
     146 ExceededMemoryLimit;
     159 DurationOverflow;

@@ -334,7 +334,8 @@ mod tests {
     #[test]
     fn what_begins_while_the_server_ends_is_told_too() {
         let operations = Operations::default();
-        let peer = || Peer { remote: None, local: None, disconnected: Disconnected::default() };
+        let peer =
+            || Peer { remote: None, local: None, disconnected: Disconnected::default(), tls: None };
         let told = |operation: &Operation| operation.interruption().map(|error| error.code());
         let early = operations.open(1, peer());
         early.begin(operations.next_id(), 0, 0);

@@ -13,10 +13,13 @@ use parking_lot::RwLock;
 
 use crate::auth::documents::array;
 use crate::log_components;
+use crate::net::tls::Mode;
 use crate::server::Server;
 use crate::{snapshots, transactions};
 
 errors! {
+    no_tls_mode(name: &str) = BadValue, "Invalid tlsMode setting '{name}', expected one of: 'disabled', 'allowTLS', 'preferTLS', or 'requireTLS'";
+    no_tls_step(was: &str, wanted: &str) = BadValue, "Illegal state transition for tlsMode, attempt to change from {was} to {wanted}";
     not_integral(name: &str) = BadValue, "Failed validating {name}: Unable to coerce value to integral type";
     not_a_number(name: &str) = BadValue, "Failed validating {name}: Unable to coerce value to floating point type";
     too_small(name: &str, value: i64, least: i64) = BadValue, "Invalid value for parameter {name}: {value} is not greater than or equal to {least}";
@@ -68,6 +71,8 @@ const fn row(name: &'static str, default: Initial, settable: Settable) -> Row {
     Row { name, default, settable }
 }
 
+/// Which connections are taken: plain ones, or those that use TLS.
+const TLS_MODE: &str = "tlsMode";
 /// How much is said in the log.
 const LOG_LEVEL: &str = "logLevel";
 /// How much each part of the server says there.
@@ -128,7 +133,7 @@ pub static ROWS: &[Row] = &[
     row("scramSHA256IterationCount", Int(15_000, 5_000, ANY_MAX), Always),
     row("slowConnectionThresholdMillis", Int(100, ANY_MIN, ANY_MAX), Always),
     row("syncdelay", Double(60.0), Always),
-    row("tlsMode", Text("disabled"), Never),
+    row(TLS_MODE, Text("disabled"), Always),
     row("traceExceptions", Bool(false), Always),
     row("transactionLifetimeLimitSeconds", Int(transactions::LIFETIME_SECONDS, 1, ANY_MAX), Always),
     row("ttlMonitorEnabled", Bool(true), Always),
@@ -254,7 +259,26 @@ impl Server {
             "featureCompatibilityVersion" => {
                 ValueBuf::from(&doc! { "version": self.db.feature_version().name() })
             }
+            TLS_MODE => ValueBuf::from(self.tls_mode().name()),
             _ => self.parameters.get(row),
+        }
+    }
+
+    fn tls_mode(&self) -> Mode {
+        self.options.tls.as_ref().map_or(Mode::Disabled, |tls| tls.mode())
+    }
+
+    /// Changes the mode of TLS by one step: from both kinds of connections to those that use it.
+    fn set_tls_mode(&self, value: Value<'_>) -> Result<ValueBuf> {
+        let name = value.as_str().map(|name| name.to_string()).unwrap_or_default();
+        let wanted = Mode::of_name(&name).ok_or_else(|| no_tls_mode(&name))?;
+        let was = self.tls_mode();
+        match (&self.options.tls, was, wanted) {
+            (Some(tls), Mode::Allow, Mode::Prefer) | (Some(tls), Mode::Prefer, Mode::Require) => {
+                tls.set_mode(wanted);
+                Ok(ValueBuf::from(was.name()))
+            }
+            _ => Err(no_tls_step(was.name(), wanted.name())),
         }
     }
 
@@ -264,14 +288,18 @@ impl Server {
         if row.settable != Always {
             return Err(Refused::NotNow);
         }
-        self.store_parameter(row, value).map_err(Refused::Value)
+        match row.name {
+            TLS_MODE => self.set_tls_mode(value),
+            _ => self.store_parameter(row, value),
+        }
+        .map_err(Refused::Value)
     }
 
     /// Sets a parameter from the command line or the configuration file, where values are text.
     ///
     /// Errors: one line that says what is wrong.
     pub fn set_parameter_at_startup(&self, name: &str, value: &str) -> Result<(), String> {
-        let row = find(name.as_bytes()).filter(|row| row.settable != Never);
+        let row = find(name.as_bytes()).filter(|row| row.settable != Never && row.name != TLS_MODE);
         let row =
             row.ok_or_else(|| format!("server parameter '{name}' is not known to this server"))?;
         // The level of the log is the one parameter that does not take its number as text.
@@ -334,7 +362,7 @@ pub fn write_details(row: &Row, value: &ValueBuf) -> DocBuf {
     doc! {
         "value": value,
         "settableAtRuntime": row.settable == Always,
-        "settableAtStartup": row.settable != Never,
+        "settableAtStartup": row.settable != Never && row.name != TLS_MODE,
     }
 }
 

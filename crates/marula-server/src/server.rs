@@ -20,6 +20,7 @@ use crate::log_file::LogFile;
 use crate::memory::{self, Memory};
 use crate::net::CounterReader;
 use crate::net::service::Wake;
+use crate::net::tls::Tls;
 use crate::operation::Operations;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
@@ -52,6 +53,8 @@ pub struct Options {
     pub log_file: Option<LogFile>,
     /// The compressors that are offered.
     pub compressors: Compressors,
+    /// TLS, where it is on.
+    pub tls: Option<Arc<Tls>>,
     /// Whether clients may do only what their users may.
     pub has_access_control: bool,
     /// How much memory operations may take together.

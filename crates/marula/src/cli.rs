@@ -142,7 +142,59 @@ pub(crate) struct ServeArgs {
     pub(crate) pid_file: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+
+    #[command(flatten)]
     pub(crate) refused: RefusedArgs,
+}
+
+/// Options of TLS, by mongod's names and the older ones that it takes too.
+#[derive(Args, Debug, Default)]
+pub(crate) struct TlsArgs {
+    /// Which connections are taken: disabled, allowTLS or preferTLS (both), requireTLS
+    #[arg(long = "tlsMode", value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+
+    /// The server's certificate, those that vouch for it, and its key, in PEM
+    #[arg(long = "tlsCertificateKeyFile", alias = "sslPEMKeyFile", value_name = "FILE")]
+    pub(crate) certificate_key_file: Option<String>,
+
+    /// What that key is encrypted with
+    #[arg(
+        long = "tlsCertificateKeyFilePassword",
+        alias = "sslPEMKeyPassword",
+        value_name = "TEXT"
+    )]
+    pub(crate) certificate_key_file_password: Option<String>,
+
+    /// The certificates that vouch for clients, in PEM
+    #[arg(long = "tlsCAFile", alias = "sslCAFile", value_name = "FILE")]
+    pub(crate) ca_file: Option<String>,
+
+    /// Certificates of clients that are revoked, in PEM
+    #[arg(long = "tlsCRLFile", alias = "sslCRLFile", value_name = "FILE")]
+    pub(crate) crl_file: Option<String>,
+
+    /// Take clients that have no certificate
+    #[arg(
+        long = "tlsAllowConnectionsWithoutCertificates",
+        aliases = ["sslAllowConnectionsWithoutCertificates", "sslWeakCertificateValidation"]
+    )]
+    pub(crate) allow_without_certificates: bool,
+
+    /// Take clients with any certificate; nobody is known by it then
+    #[arg(long = "tlsAllowInvalidCertificates", alias = "sslAllowInvalidCertificates")]
+    pub(crate) allow_invalid_certificates: bool,
+
+    #[arg(long = "tlsAllowInvalidHostnames", alias = "sslAllowInvalidHostnames", hide = true)]
+    pub(crate) allow_invalid_hostnames: bool,
+
+    /// Versions that are not offered: TLS1_2 or TLS1_3; older ones never are
+    #[arg(long = "tlsDisabledProtocols", alias = "sslDisabledProtocols", value_name = "NAME,…")]
+    pub(crate) disabled_protocols: Option<String>,
+
+    #[arg(long = "sslMode", hide = true, conflicts_with = "mode")]
+    pub(crate) ssl_mode: Option<String>,
 }
 
 /// Options of mongod that are known in order to be refused with a reason, or because they ask for
@@ -165,8 +217,6 @@ pub(crate) struct RefusedArgs {
     pub(crate) directoryperdb: bool,
     #[arg(long = "keyFile", hide = true)]
     pub(crate) key_file: Option<String>,
-    #[arg(long = "tlsMode", alias = "sslMode", hide = true)]
-    pub(crate) tls_mode: Option<String>,
 }
 
 #[derive(Args, Debug)]

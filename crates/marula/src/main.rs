@@ -13,6 +13,7 @@ mod process;
 mod serve;
 mod settings;
 mod signals;
+mod tls_settings;
 
 use std::process::ExitCode;
 

@@ -14,6 +14,7 @@ use marula_server::dispatch::Frame;
 use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
 use marula_server::log_file::LogFile;
 use marula_server::memory::Memory;
+use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener};
 use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
@@ -25,7 +26,7 @@ use crate::cli::ServeArgs;
 use crate::engine::Purpose;
 use crate::settings::{EngineKind, Settings};
 use crate::signals::Signals;
-use crate::{Failure, allocator, engine, process, signals};
+use crate::{Failure, allocator, engine, process, signals, tls_settings};
 
 /// How often what has been idle for too long is looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         listeners.push(listener);
     }
     let address = listeners.first().and_then(Listener::local_addr);
+    let tls = settings.tls.open()?;
     // Before the engine, which tells of damage as it opens.
     let log = start_log(&settings)?;
     if !settings.has_javascript {
@@ -68,7 +70,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let db = Arc::new(db);
-    let server = Arc::new(Server::new(db.clone(), options(&settings, address), log));
+    let server = Arc::new(Server::new(db.clone(), options(&settings, address, tls.clone()), log));
     for (name, value) in &settings.parameters {
         server.set_parameter_at_startup(name, value)?;
     }
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let wanted = settings.connections_max.unwrap_or(network.connections_max);
     network.connections_max = limit.connections_max(wanted);
     network.compressors = settings.compressors;
+    network.tls = tls;
     let handle = net::start(listeners, Arc::new(Frame(server.clone())), network)
         .map_err(|error| format!("cannot start the network: {error}"))?;
     // Nobody else sets it.
@@ -132,7 +135,7 @@ fn listen(address: SocketAddr) -> Result<Listener, Failure> {
     })
 }
 
-fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
+fn options(settings: &Settings, address: Option<SocketAddr>, tls: Option<Arc<Tls>>) -> Options {
     let port = address.map_or(settings.port, |address| address.port());
     let host = match address.map(|address| address.ip()) {
         Some(ip) if !ip.is_unspecified() => SocketAddr::new(ip, port).to_string(),
@@ -141,7 +144,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
     Options {
         repl_set: settings.repl_set.clone(),
         host,
-        argv: std::env::args().collect(),
+        argv: tls_settings::without_passwords(std::env::args()),
         parsed: settings.document(),
         dbpath: match settings.engine {
             EngineKind::Memory => None,
@@ -149,6 +152,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>) -> Options {
         },
         log_file: log_file(settings),
         compressors: settings.compressors,
+        tls,
         has_access_control: settings.has_access_control,
         memory: Memory {
             used: allocator::used_bytes,

@@ -12,6 +12,7 @@ use marula_wire::{Compressor, Compressors};
 use crate::Failure;
 use crate::cli::{RefusedArgs, ServeArgs};
 use crate::config_file;
+use crate::tls_settings::{self, TlsSettings};
 
 /// The engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +42,7 @@ pub(crate) struct Settings {
     pub(crate) has_javascript: bool,
     pub(crate) connections_max: Option<usize>,
     pub(crate) compressors: Compressors,
+    pub(crate) tls: TlsSettings,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) log_format: Option<Format>,
     pub(crate) log_path: Option<PathBuf>,
@@ -66,6 +68,7 @@ impl Default for Settings {
             has_javascript: true,
             connections_max: None,
             compressors: Compressors::DEFAULT,
+            tls: TlsSettings::default(),
             parameters: Vec::new(),
             log_format: None,
             log_path: None,
@@ -117,6 +120,10 @@ impl Settings {
                 settings.set(name, &value)?;
             }
         }
+        for (name, value) in tls_settings::of_args(&args.tls) {
+            settings.set(name, &value)?;
+        }
+        settings.tls.check()?;
         for assignment in &args.set_parameter {
             let (name, value) = assignment.split_once('=').ok_or_else(|| {
                 format!("--set-parameter '{assignment}' is not of the form name=value")
@@ -186,8 +193,10 @@ impl Settings {
                 shown = ValueBuf::from(i32::try_from(count).unwrap_or(i32::MAX));
             }
             "net.compression.compressors" => self.compressors = parse_compressors(value)?,
-            "net.tls.mode" | "net.ssl.mode" => {
-                need(name, value, "disabled", "TLS is not there yet")?
+            _ if name.starts_with("net.tls.") || name.starts_with("net.ssl.") => {
+                let (name, shown) = self.tls.set(name, value)?;
+                self.named.insert(name, shown);
+                return Ok(());
             }
             "replication.replSetName" | "replication.replSet" => {
                 if value.is_empty() {
@@ -326,9 +335,6 @@ fn refuse(refused: &RefusedArgs) -> Result<(), Failure> {
         RefusedArgs { directoryperdb: true, .. } => {
             no("--directoryperdb", "all databases share one folder")
         }
-        RefusedArgs { tls_mode: Some(mode), .. } if mode != "disabled" => {
-            no("--tlsMode", "TLS is not there yet")
-        }
         // What these ask for is so anyway.
         RefusedArgs { journal: _, nounixsocket: _, .. } => Ok(()),
     }
@@ -345,7 +351,7 @@ fn parse<T: std::str::FromStr>(name: &str, value: &str, what: &str) -> Result<T,
     value.parse().map_err(|_| format!("{name} '{value}' is not {what}"))
 }
 
-fn parse_flag(name: &str, value: &str) -> Result<bool, Failure> {
+pub(crate) fn parse_flag(name: &str, value: &str) -> Result<bool, Failure> {
     parse(name, value, "one of true, false")
 }
 
@@ -426,7 +432,7 @@ mod tests {
     fn what_cannot_be_honoured_is_refused() {
         for (name, value) in [
             ("security.authorization", "perhaps"),
-            ("net.tls.mode", "requireTLS"),
+            ("net.tls.mode", "always"),
             ("storage.engine", "wiredTiger"),
             ("storage.journal.enabled", "false"),
             ("net.port", "70000"),

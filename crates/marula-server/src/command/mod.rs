@@ -65,6 +65,7 @@ mod profile;
 mod rename_collection;
 mod replication;
 mod roles_info;
+mod rotate_certificates;
 mod sasl;
 mod search_indexes;
 pub(crate) mod server_status;
@@ -192,6 +193,7 @@ pub static COMMANDS: &[&Command] = &[
     &update_role::REVOKE_ROLES,
     &grant_to_user::REVOKE,
     &roles_info::COMMAND,
+    &rotate_certificates::COMMAND,
     &sasl::CONTINUE,
     &sasl::START,
     &server_status::COMMAND,

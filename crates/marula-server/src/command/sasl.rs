@@ -11,6 +11,7 @@ use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
+use super::update_user::no_such_user;
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::EXTERNAL;
 use crate::auth::access::Access;
@@ -28,6 +29,8 @@ errors! {
     no_conversation() = ProtocolError, "No SASL session state found";
     other_conversation() = ProtocolError, "sasl: Mismatched conversation id";
     no_certificate() = AuthenticationFailed, "No verified subject name available from client";
+    other_certificate() = AuthenticationFailed, "There is no x.509 client certificate matching the user.";
+    not_external() = ProtocolError, "X.509 authentication must always use the $external database.";
     unsupported(mechanism: &str) = BadValue, "Unsupported mechanism: {mechanism}";
     payload_type(kind: &str) = BadValue, "Invalid SASLPayload type. Expected Base64 or BinData, got: {kind}";
     payload_subtype(kind: &str) = BadValue, "Invalid SASLPayload subtype. Expected BinDataGeneral, got: {kind}";
@@ -90,7 +93,7 @@ pub(super) static CONTINUE: Command = Command {
 
 pub(super) static AUTHENTICATE: Command = Command {
     name: "authenticate",
-    help: "Authenticates by the certificate of the connection, which has none.",
+    help: "Authenticates by the certificate that the client has shown to TLS.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Strict {
@@ -100,14 +103,18 @@ pub(super) static AUTHENTICATE: Command = Command {
             Field::optional("user", Types::STRING),
         ],
     },
-    run: |_, request, _| match request.text("mechanism") {
+    run: |ctx, request, reply| match request.text("mechanism") {
         Some(mechanism) if mechanism.is_empty() => Err(no_mechanism()),
         Some(mechanism) if mechanism != "MONGODB-X509" => {
             let name = mechanism.to_string();
             let is_known = MECHANISMS.contains(&name.as_str());
             Err(if is_known { unsupported(&name) } else { not_enabled(&name) })
         }
-        _ => Err(no_certificate()),
+        _ => {
+            let user = request.text("user").map(|user| user.to_string());
+            by_certificate(ctx, request.db, user.as_deref(), reply)?;
+            Ok(Outcome::Done)
+        }
     },
     auth: Auth::Anyone,
     ..Command::DEFAULT
@@ -231,6 +238,35 @@ fn go_on(
     Ok(Outcome::Done)
 }
 
+/// Makes the connection its user whom the subject of the client's certificate names.
+fn by_certificate(
+    ctx: &mut Context<'_>,
+    db: &str,
+    named: Option<&str>,
+    reply: &mut DocWriter<'_>,
+) -> Result<()> {
+    let seen = ctx.connection.peer.tls.as_ref().and_then(|seen| seen.get());
+    let subject = seen.and_then(|client| client.subject.clone()).ok_or_else(no_certificate)?;
+    if db != EXTERNAL {
+        return Err(not_external());
+    }
+    if named.is_some_and(|named| !named.is_empty() && named != subject) {
+        return Err(other_certificate());
+    }
+    let user = Name::new(&subject, EXTERNAL);
+    let documents = Documents::new(&ctx.server.db, ctx.now_ms);
+    let signed_in = match documents.find(Of::User, &user)? {
+        None => Err(no_such_user(&subject, EXTERNAL)),
+        Some(_) => sign_in(ctx, &user),
+    };
+    if signed_in.is_err() {
+        tracing::info!(connection = ctx.connection.id, user = %user, "authentication failed");
+    }
+    signed_in?;
+    reply.append("dbname", EXTERNAL).append("user", subject.as_str());
+    Ok(())
+}
+
 /// Makes the connection this user's.
 fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
@@ -304,6 +340,9 @@ pub(super) fn check_speculation(speculation: Doc<'_>) -> Result<()> {
 }
 
 fn speculate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
+    if speculation.get("authenticate").is_some() {
+        return speculate_by_certificate(ctx, speculation);
+    }
     speculation.get("saslStart")?;
     let fields = DocBuf::build(|out| {
         for field in
@@ -322,6 +361,22 @@ fn speculate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
     let mut answer = Vec::new();
     let mut out = DocWriter::new(&mut answer);
     start.run(ctx, &mut out).ok()?;
+    drop(out);
+    Some(DocBuf::trusted(answer))
+}
+
+fn speculate_by_certificate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
+    if speculation.get("mechanism")?.as_str()? != "MONGODB-X509" {
+        return None;
+    }
+    let db = speculation.get("db")?.as_str()?.to_str().ok()?;
+    let user = match speculation.get("user") {
+        None => None,
+        Some(user) => Some(user.as_str()?.to_string()),
+    };
+    let mut answer = Vec::new();
+    let mut out = DocWriter::new(&mut answer);
+    by_certificate(ctx, db, user.as_deref(), &mut out).ok()?;
     drop(out);
     Some(DocBuf::trusted(answer))
 }

@@ -391,8 +391,11 @@ fn transactions(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-fn transport_security(_: &Section<'_>, out: &mut DocWriter<'_>) {
-    doc_fields!(out; "1.0": 0_i64, "1.1": 0_i64, "1.2": 0_i64, "1.3": 0_i64, "unknown": 0_i64);
+fn transport_security(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let tls = section.server.options.tls.as_ref();
+    let (tls12, tls13) = tls.map_or((0, 0), |tls| tls.handshakes());
+    let (tls12, tls13) = (long(tls12), long(tls13));
+    doc_fields!(out; "1.0": 0_i64, "1.1": 0_i64, "1.2": tls12, "1.3": tls13, "unknown": 0_i64);
 }
 
 fn mem(_: &Section<'_>, out: &mut DocWriter<'_>) {

@@ -6,11 +6,14 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+use super::tls::{Seen, Tls, TlsStream};
 
 /// How long a silent client may be gone before the system asks; what mongod sets at most.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -101,13 +104,34 @@ impl Drop for Listener {
 /// The byte stream of one connection.
 pub(super) enum Stream {
     Tcp(mio::net::TcpStream),
+    /// Over TCP, where it may be encrypted; apart, so that others cost nothing more.
+    Tls(Box<TlsStream>),
     Unix(mio::net::UnixStream),
 }
 
 impl Stream {
+    /// The same stream, which may be encrypted if it is one over TCP and the server does TLS.
+    pub(super) fn with_tls(self, tls: Option<&Arc<Tls>>) -> Stream {
+        match (self, tls) {
+            (Stream::Tcp(socket), Some(tls)) => {
+                Stream::Tls(Box::new(TlsStream::new(socket, Arc::clone(tls))))
+            }
+            (stream, _) => stream,
+        }
+    }
+
+    /// Where it will be told what TLS has shown of the client.
+    pub(super) fn seen(&self) -> Option<Seen> {
+        match self {
+            Stream::Tls(stream) => Some(Arc::clone(stream.seen())),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        }
+    }
+
     pub(super) fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Tls(stream) => stream.socket().local_addr().ok(),
             Stream::Unix(_) => None,
         }
     }
@@ -124,6 +148,7 @@ impl Stream {
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Stream::Tcp(stream) => stream,
+            Stream::Tls(stream) => stream.socket_mut(),
             Stream::Unix(stream) => stream,
         }
     }
@@ -133,6 +158,7 @@ impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(into),
+            Stream::Tls(stream) => stream.read(into),
             Stream::Unix(stream) => stream.read(into),
         }
     }
@@ -142,6 +168,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
         }
     }

@@ -23,6 +23,8 @@ mod pool;
 pub mod service;
 #[cfg(test)]
 mod tests;
+pub mod tls;
+pub mod tls_files;
 mod wake;
 mod worker;
 
@@ -58,6 +60,8 @@ pub struct Options {
     pub pool_threads_max: usize,
     /// The compressors that a message may use.
     pub compressors: Compressors,
+    /// TLS, where connections over TCP may use it.
+    pub tls: Option<Arc<tls::Tls>>,
 }
 
 impl Options {
@@ -68,6 +72,7 @@ impl Options {
             connections_max: 65_536,
             pool_threads_max: 256,
             compressors: Compressors::DEFAULT,
+            tls: None,
         }
     }
 }

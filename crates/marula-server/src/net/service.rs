@@ -14,6 +14,8 @@ use marula_wire::{Message, ReplyBuffer};
 
 pub use super::wake::Wake;
 
+use super::tls::Seen;
+
 /// What answers messages.
 pub trait Service: Send + Sync + 'static {
     /// What the service keeps of one connection: sessions, metadata, who is authenticated.
@@ -81,6 +83,8 @@ pub struct Peer {
     pub local: Option<SocketAddr>,
     /// Set once the client has gone away; what runs for it should end.
     pub disconnected: Disconnected,
+    /// What TLS has shown of the client; `None` where the server does none.
+    pub tls: Option<Seen>,
 }
 
 /// Whether the client of a connection has gone away.

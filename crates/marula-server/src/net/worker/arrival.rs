@@ -83,7 +83,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    pub(super) fn adopt(&mut self, mut stream: Stream, remote: Option<SocketAddr>) {
+    pub(super) fn adopt(&mut self, stream: Stream, remote: Option<SocketAddr>) {
+        let mut stream = stream.with_tls(self.shared.options.tls.as_ref());
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -97,7 +98,8 @@ impl<S: Service> Worker<S> {
         let id = self.shared.last_connection_id.fetch_add(1, Ordering::Relaxed) + 1;
         let disconnected = Disconnected::default();
         let local = stream.local_addr();
-        let peer = Peer { remote, local, disconnected: disconnected.clone() };
+        let tls = stream.seen();
+        let peer = Peer { remote, local, disconnected: disconnected.clone(), tls };
         let service = &self.shared.service;
         let Some(state) = guard::protect("open", || service.open(peer, id)) else {
             self.free.push(slot);

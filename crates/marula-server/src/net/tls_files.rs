@@ -1,0 +1,325 @@
+//! The files of TLS: certificates, keys, revocations, and what is made of them.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
+    PrivatePkcs8KeyDer, PrivateSec1KeyDer, UnixTime,
+};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion, version,
+};
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::AttributeTypeAndValue;
+
+/// What is asked of a client's certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Demand {
+    /// There must be one, and it must be valid.
+    #[default]
+    Valid,
+    /// If there is one, it must be valid.
+    ValidIfGiven,
+    /// Any will do, also none; then nobody is known by it.
+    Any,
+}
+
+/// The files that the operator names, and what goes with them.
+#[derive(Clone, Default)]
+pub struct Files {
+    /// The server's certificate, those that vouch for it, and its key.
+    pub certificate_key: PathBuf,
+    /// What the key is encrypted with.
+    pub password: Option<String>,
+    /// The certificates that vouch for clients; without it none are asked for.
+    pub authorities: Option<PathBuf>,
+    /// Certificates that are no longer valid.
+    pub revocations: Option<PathBuf>,
+    /// What is asked of clients.
+    pub demand: Demand,
+    /// Whether TLS 1.2 is offered.
+    pub tls12_off: Off,
+    /// Whether TLS 1.3 is offered.
+    pub tls13_off: Off,
+}
+
+/// Whether a version of the protocol is switched off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Off {
+    /// It is offered.
+    #[default]
+    No,
+    /// It is not.
+    Yes,
+}
+
+impl fmt::Debug for Files {
+    /// Without the password.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Files")
+            .field("certificate_key", &self.certificate_key)
+            .field("authorities", &self.authorities)
+            .field("demand", &self.demand)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    /// Whether a certificate that a client has shown has been found to be valid.
+    pub(super) fn certificates_are_proven(&self) -> bool {
+        self.authorities.is_some() && self.demand != Demand::Any
+    }
+}
+
+/// Reads the files and makes of them what connections need.
+pub(super) fn load(files: &Files) -> Result<Arc<ServerConfig>, String> {
+    let provider = Arc::new(ring::default_provider());
+    let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
+    if files.tls13_off == Off::No {
+        versions.push(&version::TLS13);
+    }
+    if files.tls12_off == Off::No {
+        versions.push(&version::TLS12);
+    }
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&versions)
+        .map_err(|error| format!("no version of TLS is left: {error}"))?;
+    let builder = match verifier(files, provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let path = &files.certificate_key;
+    let sections = sections(path)?;
+    let key = key(path, &sections, files.password.as_deref())?;
+    let chain = certificates(&sections);
+    if chain.is_empty() {
+        return Err(format!("'{}' holds no certificate", path.display()));
+    }
+    let config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("cannot use the certificate of '{}': {error}", path.display()))?;
+    Ok(Arc::new(config))
+}
+
+fn verifier(
+    files: &Files,
+    provider: Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let Some(path) = &files.authorities else { return Ok(None) };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&sections(path)?) {
+        roots
+            .add(certificate)
+            .map_err(|error| format!("'{}' holds a broken certificate: {error}", path.display()))?;
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    if let Some(path) = &files.revocations {
+        let lists: Vec<_> = sections(path)?
+            .into_iter()
+            .filter(|section| section.label == "X509 CRL")
+            .map(|section| CertificateRevocationListDer::from(section.bytes))
+            .collect();
+        if lists.is_empty() {
+            return Err(format!("'{}' holds no list of revoked certificates", path.display()));
+        }
+        // As mongod, which looks at the client's certificate alone.
+        builder = builder
+            .with_crls(lists)
+            .only_check_end_entity_revocation()
+            .enforce_revocation_expiration();
+    }
+    if files.demand != Demand::Valid {
+        builder = builder.allow_unauthenticated();
+    }
+    let verifier =
+        builder.build().map_err(|error| format!("cannot use '{}': {error}", path.display()))?;
+    Ok(Some(match files.demand {
+        Demand::Any => Arc::new(Lenient(verifier)),
+        _ => verifier,
+    }))
+}
+
+/// Takes certificates that nobody vouches for; that the client holds their key is checked all the
+/// same.
+#[derive(Debug)]
+struct Lenient(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Lenient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if let Err(error) = self.0.verify_client_cert(certificate, chain, now) {
+            tracing::warn!(%error, "a client's certificate is not valid, which is allowed");
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// A part of a PEM file.
+struct Section {
+    label: String,
+    bytes: Vec<u8>,
+}
+
+fn sections(path: &Path) -> Result<Vec<Section>, String> {
+    let shown = path.display();
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("cannot read '{shown}': {error}"))?;
+    let mut found = Vec::new();
+    let mut rest = text.lines().map(str::trim);
+    while let Some(line) = rest.next() {
+        let label = line.strip_prefix("-----BEGIN ").and_then(|line| line.strip_suffix("-----"));
+        let Some(label) = label else { continue };
+        let end = format!("-----END {label}-----");
+        let mut body = String::new();
+        loop {
+            match rest.next() {
+                Some(line) if line == end => break,
+                Some(line) => body.push_str(line),
+                None => return Err(format!("'{shown}' ends within its {label}")),
+            }
+        }
+        // A key in the old encrypted form has headers, which are no base64.
+        let bytes = BASE64.decode(&body).map_err(|_| {
+            format!("the {label} in '{shown}' is not base64; keys may be encrypted as PKCS#8 alone")
+        })?;
+        found.push(Section { label: label.to_owned(), bytes });
+    }
+    Ok(found)
+}
+
+fn certificates(sections: &[Section]) -> Vec<CertificateDer<'static>> {
+    let is_certificate = |section: &&Section| section.label == "CERTIFICATE";
+    let certificates = sections.iter().filter(is_certificate);
+    certificates.map(|section| CertificateDer::from(section.bytes.clone())).collect()
+}
+
+fn key(
+    path: &Path,
+    sections: &[Section],
+    password: Option<&str>,
+) -> Result<PrivateKeyDer<'static>, String> {
+    let shown = path.display();
+    for Section { label, bytes } in sections {
+        let bytes = bytes.clone();
+        return Ok(match label.as_str() {
+            "PRIVATE KEY" => PrivatePkcs8KeyDer::from(bytes).into(),
+            "RSA PRIVATE KEY" => PrivatePkcs1KeyDer::from(bytes).into(),
+            "EC PRIVATE KEY" => PrivateSec1KeyDer::from(bytes).into(),
+            "ENCRYPTED PRIVATE KEY" => {
+                let password = password.ok_or_else(|| {
+                    format!("the key in '{shown}' is encrypted, and no password is given")
+                })?;
+                let encrypted = pkcs8::EncryptedPrivateKeyInfoRef::try_from(bytes.as_slice())
+                    .map_err(|error| format!("the key in '{shown}' is broken: {error}"))?;
+                let decrypted = encrypted.decrypt(password).map_err(|_| {
+                    format!("the key in '{shown}' cannot be decrypted with the password given")
+                })?;
+                PrivatePkcs8KeyDer::from(decrypted.as_bytes().to_vec()).into()
+            }
+            _ => continue,
+        });
+    }
+    Err(format!("'{shown}' holds no private key"))
+}
+
+/// The subject of a certificate as a user's name: RFC 2253, the last part first.
+pub(super) fn subject(certificate: &[u8]) -> Option<String> {
+    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(certificate).ok()?;
+    let mut parts = Vec::new();
+    for part in certificate.subject().iter_rdn() {
+        let attributes: Option<Vec<_>> = part.iter().map(attribute).collect();
+        parts.push(attributes?.join("+"));
+    }
+    parts.reverse();
+    Some(parts.join(","))
+}
+
+fn attribute(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let kind = attribute.attr_type().to_id_string();
+    let name = match kind.as_str() {
+        "2.5.4.3" => "CN",
+        "2.5.4.6" => "C",
+        "2.5.4.7" => "L",
+        "2.5.4.8" => "ST",
+        "2.5.4.9" => "STREET",
+        "2.5.4.10" => "O",
+        "2.5.4.11" => "OU",
+        "0.9.2342.19200300.100.1.25" => "DC",
+        "0.9.2342.19200300.100.1.1" => "UID",
+        "1.2.840.113549.1.9.1" => "emailAddress",
+        other => other,
+    };
+    Some(format!("{name}={}", escaped(attribute.as_str().ok()?)))
+}
+
+fn escaped(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    let last = value.chars().count().saturating_sub(1);
+    for (index, character) in value.chars().enumerate() {
+        let is_edge =
+            (index == 0 && matches!(character, ' ' | '#')) || (index == last && character == ' ');
+        if is_edge || matches!(character, ',' | '+' | '"' | '\\' | '<' | '>' | ';') {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_subject_are_escaped() {
+        for (value, expected) in
+            [("a, b", "a\\, b"), (" x ", "\\ x\\ "), ("#1", "\\#1"), ("a#", "a#"), ("", "")]
+        {
+            assert_eq!(escaped(value), expected);
+        }
+    }
+}
