@@ -233,6 +233,7 @@ def test_the_index_entry_that_led_to_a_document_can_be_shown(c):
 
 
 def test_a_sort_key_needs_a_sort(c):
+    c.insert_one({"_id": 1})
     for refused in (lambda: list(c.find({}, {"key": {"$meta": "sortKey"}})),
                     lambda: c.find_one_and_update({}, {"$set": {"x": 1}}, {"key": {"$meta": "sortKey"}}, sort=[("a", 1)])):
         with pytest.raises(OperationFailure) as failed:

@@ -420,3 +420,67 @@ def test_a_snapshot_session_reads_at_one_moment(rs):
         with pytest.raises(OperationFailure) as unavailable:
             rs.tx.later.find_one({}, session=session)
         assert unavailable.value.code == 246
+
+
+def test_indexes_are_built_and_dropped_beside_transactions(rs):
+    c = rs.tx.c
+    c.insert_many([{"_id": n, "a": n % 7} for n in range(5_000)])
+    is_over, committed, failures = threading.Event(), [], []
+
+    def work(worker):
+        with rs.start_session() as session:
+            for turn in range(1_000_000):
+                if is_over.is_set():
+                    return
+                try:
+                    session.start_transaction()
+                    number = (worker + 1) * 1_000_000 + turn
+                    c.insert_one({"_id": number, "a": turn % 5, "b": [turn, turn + 1]}, session=session)
+                    c.update_one({"_id": turn % 5_000}, {"$inc": {"a": 1}}, session=session)
+                    session.commit_transaction()
+                    committed.append(number)
+                except OperationFailure as error:
+                    if not error.has_error_label(TRANSIENT):
+                        failures.append(error)
+                        return
+                    if session.in_transaction:
+                        session.abort_transaction()
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    [worker.start() for worker in workers]
+    for name in ("x", "y", "z"):
+        c.create_index([("b", 1), ("a", -1)] if name == "y" else [(name, 1), ("b", -1)], name=name)
+        if name == "y":
+            c.drop_index("x")
+    is_over.set()
+    [worker.join(60) for worker in workers]
+    assert committed and not failures, failures
+    assert {doc["_id"] for doc in c.find({"_id": {"$gte": 1_000_000}}, {"_id": 1})} == set(committed)
+    report = rs.tx.command("validate", "c")
+    assert report["valid"], report
+
+
+def test_a_bulk_write_is_of_a_transaction_like_any_other():
+    if server.is_mongod():
+        pytest.skip("mongod 6.0 has no bulkWrite")
+    with server.Server() as own, pymongo.MongoClient(own.uri) as client:
+        client.admin.command("setFeatureCompatibilityVersion", "8.0", confirm=True)
+        c = client.tx.c
+        c.insert_many([{"_id": 1}, {"_id": 2}])
+
+        def bulk(session, *ops):
+            return client.admin.command("bulkWrite", 1, ops=list(ops), nsInfo=[{"ns": "tx.c"}], session=session)
+
+        with client.start_session() as session:
+            session.start_transaction()
+            bulk(session, {"insert": 0, "document": {"_id": 3}}, {"delete": 0, "filter": {"_id": 1}})
+            assert c.count_documents({}) == 2
+            session.commit_transaction()
+            assert [doc["_id"] for doc in documents(c)] == [2, 3]
+            # An error of one of its operations ends the transaction, too.
+            session.start_transaction()
+            bulk(session, {"insert": 0, "document": {"_id": 4}}, {"insert": 0, "document": {"_id": 2}})
+            with pytest.raises(OperationFailure) as ended:
+                session.commit_transaction()
+            assert ended.value.code == 251
+        assert [doc["_id"] for doc in documents(c)] == [2, 3]

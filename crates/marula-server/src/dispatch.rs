@@ -464,8 +464,13 @@ fn leaving(step: &Step, is_refused: bool, is_empty_batch: bool, reply: &ReplyBuf
     if matches!(step, Step::ToPool(_) | Step::Retry(..)) {
         return Leaving::Undone;
     }
-    let has_errors =
-        || reply.written().is_some_and(|(reply, _)| reply.get("writeErrors").is_some());
+    let counts = |errors: Value<'_>| errors.as_exact_i64().is_some_and(|count| count > 0);
+    let has_errors = || {
+        let reply = reply.written().map(|(reply, _)| reply);
+        reply.is_some_and(|reply| {
+            reply.get("writeErrors").is_some() || reply.get("nErrors").is_some_and(counts)
+        })
+    };
     // A batch without statements is refused before it gets into its transaction.
     if is_refused && !is_empty_batch || has_errors() { Leaving::Failed } else { Leaving::Done }
 }

@@ -117,7 +117,9 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
             // Of a value that is no array the entry tells all; that something is missing meets them
             // too.
             (_, CompareOp::Lt | CompareOp::Gt) if part.multikey == 0 => {
-                exact(vec![Interval::all()])
+                let (has_low, has_high) =
+                    (compare.op != CompareOp::Gt, compare.op != CompareOp::Lt);
+                exact(vec![Interval::new(Value::MinKey, has_low, Value::MaxKey, has_high)])
             }
             // They compare with every type, so with an array as a whole: `[MaxKey]` is less than
             // MaxKey, whose key it has.
