@@ -126,17 +126,12 @@ impl Db {
 
     /// A view of this moment.
     pub fn view_now(&self) -> Result<Arc<dyn View>> {
-        self.view().for_client()
+        self.store.clone().view().for_client()
     }
 
     /// Whether anything has been committed since this moment.
     pub fn has_moved(&self, since: Stamp) -> bool {
         self.store.has_moved(since)
-    }
-
-    /// [`Db::view_now`], with the store's own error.
-    pub(crate) fn view(&self) -> marula_storage::Result<Arc<dyn View>> {
-        self.store.clone().view()
     }
 
     /// The catalogue.

@@ -61,7 +61,7 @@ pub fn check(
     // on.
     let shared = collection.hold_off()?;
     let state = collection.state();
-    let snapshot = db.view().for_client()?;
+    let snapshot = db.view_now()?;
     drop(shared);
     let snapshot = &*snapshot;
 

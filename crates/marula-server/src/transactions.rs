@@ -273,8 +273,8 @@ impl Transactions {
             return Ok(Entrance::Busy);
         }
         // What the session had open ends with the new one.
-        if let Some(open) = shard.remove(&lsid) {
-            self.give_up(&open);
+        if let Some(mut open) = shard.remove(&lsid) {
+            self.abort(&mut open);
         }
         let lock_timeout_ms = self.lock_timeout_ms.load(Ordering::Relaxed);
         let lock_timeout = Duration::from_millis(u64::try_from(lock_timeout_ms).unwrap_or(0));
@@ -298,8 +298,7 @@ impl Transactions {
         *is_running = false;
         entry.is_beginning &= how == Leaving::Undone;
         if how == Leaving::Failed {
-            self.give_up(entry);
-            entry.state = State::Aborted;
+            self.abort(entry);
         }
     }
 
@@ -314,16 +313,17 @@ impl Transactions {
                 self.committed.fetch_add(1, Ordering::Relaxed);
                 entry.state = State::Committed;
             } else {
-                self.give_up(entry);
-                entry.state = State::Aborted;
+                self.abort(entry);
             }
         }
     }
 
-    fn give_up(&self, entry: &Entry) {
+    /// Aborts a transaction, unless it has ended.
+    fn abort(&self, entry: &mut Entry) {
         if let State::Open { transaction, .. } = &entry.state {
             transaction.abort();
             self.aborted.fetch_add(1, Ordering::Relaxed);
+            entry.state = State::Aborted;
         }
     }
 
@@ -331,9 +331,8 @@ impl Transactions {
     fn abort_where(&self, condemned: &dyn Fn(&Lsid, &Entry) -> bool) {
         for shard in &self.shards {
             for (lsid, entry) in shard.lock().iter_mut() {
-                if matches!(entry.state, State::Open { .. }) && condemned(lsid, entry) {
-                    self.give_up(entry);
-                    entry.state = State::Aborted;
+                if condemned(lsid, entry) {
+                    self.abort(entry);
                 }
             }
         }
@@ -354,10 +353,8 @@ impl Transactions {
         let mut shard = self.shard(lsid).lock();
         if let Some(entry) = shard.get_mut(lsid)
             && entry.number < number
-            && matches!(entry.state, State::Open { .. })
         {
-            self.give_up(entry);
-            entry.state = State::Aborted;
+            self.abort(entry);
         }
     }
 

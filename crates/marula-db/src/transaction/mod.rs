@@ -29,6 +29,7 @@ use crate::index::{Index, IndexSpec, Multikey};
 use crate::keys::Ident;
 use crate::namespace::Namespace;
 use crate::storage_error::{ForClient, client_error};
+use crate::unit::Growth;
 
 errors! {
     /// A collection has another shape now than at the moment that is read.
@@ -79,16 +80,7 @@ struct State {
 /// A collection that the transaction has read or written.
 struct Touched {
     collection: Arc<Collection>,
-    documents: i64,
-    bytes: i64,
-    has_arrivals: bool,
-}
-
-/// What a change of one collection adds to its counters.
-pub(crate) struct Counts {
-    pub(crate) documents: i64,
-    pub(crate) bytes: i64,
-    pub(crate) has_arrivals: bool,
+    growth: Growth,
 }
 
 impl Transaction {
@@ -97,7 +89,7 @@ impl Transaction {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
         Ok(Transaction {
             id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
-            overlay: Overlay::new(db.view().for_client()?),
+            overlay: Overlay::new(db.view_now()?),
             db: db.clone(),
             lock_timeout,
             state: Mutex::default(),
@@ -155,9 +147,8 @@ impl Transaction {
             collection.leave_transaction();
             return outcome;
         }
-        let (documents, bytes, has_arrivals) = (0, 0, false);
-        let ident = collection.ident();
-        state.touched.insert(ident, Touched { collection, documents, bytes, has_arrivals });
+        let growth = Growth::default();
+        state.touched.insert(collection.ident(), Touched { collection, growth });
         Ok(())
     }
 
@@ -166,17 +157,14 @@ impl Transaction {
     /// Errors: `too_large`.
     pub(crate) fn absorb(
         &self,
-        counted: Option<(Ident, Counts)>,
+        grown: Option<(Ident, Growth)>,
         marks: &mut Vec<(Arc<Index>, Multikey)>,
     ) -> Result<()> {
         let mut state = self.state.lock();
         state.marks.append(marks);
-        if let Some((ident, more)) = counted {
+        if let Some((ident, more)) = grown {
             let touched = state.touched.get_mut(&ident);
-            let touched = touched.expect("a collection is touched before it is written");
-            touched.documents += more.documents;
-            touched.bytes += more.bytes;
-            touched.has_arrivals |= more.has_arrivals;
+            touched.expect("a collection is touched before it is written").growth += more;
         }
         let bytes = self.overlay.bytes();
         let more = bytes as u64 - state.counted_bytes;
@@ -225,7 +213,7 @@ impl Transaction {
     /// Whether it has documents of a collection that it has created.
     pub fn has_documents_in(&self, collection: &Collection) -> bool {
         let state = self.state.lock();
-        state.touched.get(&collection.ident()).is_some_and(|touched| touched.documents != 0)
+        state.touched.get(&collection.ident()).is_some_and(|touched| touched.growth.documents != 0)
     }
 
     /// Whether its end takes so long that nobody should wait for the thread.
@@ -268,15 +256,9 @@ impl Transaction {
             index.note_marks_stored(&multikey);
         }
         for touched in state.touched.values() {
-            touched.collection.counted(touched.documents, touched.bytes);
+            touched.growth.follow(&touched.collection);
         }
-        let waited_for: Vec<Arc<Collection>> = (state.touched.values())
-            .filter(|touched| touched.has_arrivals)
-            .map(|touched| touched.collection.clone())
-            .collect();
         self.end(&mut state);
-        drop(state);
-        waited_for.iter().for_each(|collection| collection.tell_listeners());
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 //! leaves nothing behind. The effects of a statement of a client's transaction are the
 //! transaction's, and follow from its commit.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,6 @@ use crate::index::{Index, Multikey};
 use crate::keys;
 use crate::session::{Done, NumberedWrite};
 use crate::storage_error::{ForClient, client_error};
-use crate::transaction::Counts;
 
 /// A change under way.
 pub(crate) struct Write<'u> {
@@ -30,8 +30,8 @@ pub(crate) struct Write<'u> {
 /// What follows from a commit.
 #[derive(Default)]
 struct Effects<'u> {
-    /// The counters of a collection.
-    counted: Option<Counted<'u>>,
+    /// By how much a collection grows.
+    grown: Option<(&'u Collection, Growth)>,
     /// Multikey marks that the transaction writes.
     marks: Vec<(Arc<Index>, Multikey)>,
     /// Index keys that it adds and removes.
@@ -39,12 +39,31 @@ struct Effects<'u> {
 }
 
 /// By how much a collection grows.
-struct Counted<'u> {
-    collection: &'u Collection,
-    documents: i64,
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Growth {
+    pub(crate) documents: i64,
     bytes: i64,
     /// Whether documents come in, for which someone may wait.
     has_arrivals: bool,
+}
+
+impl AddAssign for Growth {
+    fn add_assign(&mut self, more: Growth) {
+        self.documents += more.documents;
+        self.bytes += more.bytes;
+        self.has_arrivals |= more.has_arrivals;
+    }
+}
+
+impl Growth {
+    /// Has the counters of the collection show it, and tells those who wait for documents.
+    #[inline]
+    pub(crate) fn follow(self, collection: &Collection) {
+        collection.counted(self.documents, self.bytes);
+        if self.has_arrivals {
+            collection.tell_listeners();
+        }
+    }
 }
 
 impl<'u> Write<'u> {
@@ -118,22 +137,21 @@ impl<'u> Write<'u> {
     /// Has the counters of `collection` grow, in the store and in memory.
     #[inline]
     pub(crate) fn count(&mut self, collection: &'u Collection, documents: i64, bytes: i64) {
-        assert!(self.effects.counted.is_none(), "a change is of one collection");
+        assert!(self.effects.grown.is_none(), "a change is of one collection");
         if documents != 0 {
             self.txn.add(&keys::count(collection.ident()), documents);
         }
         if bytes != 0 {
             self.txn.add(&keys::size(collection.ident()), bytes);
         }
-        let has_arrivals = false;
-        self.effects.counted = Some(Counted { collection, documents, bytes, has_arrivals });
+        self.effects.grown = Some((collection, Growth { documents, bytes, has_arrivals: false }));
     }
 
     /// Has those told who wait for documents of the collection that is counted.
     #[inline]
     pub(crate) fn tell_of_arrivals(&mut self) {
-        let counted = self.effects.counted.as_mut();
-        counted.expect("documents that come in are counted").has_arrivals = true;
+        let (_, growth) = self.effects.grown.as_mut().expect("documents that come in are counted");
+        growth.has_arrivals = true;
     }
 
     /// Makes the change together with the session's record, which says that `statements` are done,
@@ -163,20 +181,14 @@ impl<'u> Write<'u> {
             tally.add_changed(effects.keys);
         }
         if let Some(transaction) = unit.transaction {
-            let counted = effects.counted.map(|counted| {
-                let Counted { collection, documents, bytes, has_arrivals } = counted;
-                (collection.ident(), Counts { documents, bytes, has_arrivals })
-            });
-            return transaction.absorb(counted, &mut effects.marks);
+            let grown = effects.grown.map(|(collection, growth)| (collection.ident(), growth));
+            return transaction.absorb(grown, &mut effects.marks);
         }
         for (index, multikey) in effects.marks.drain(..) {
             index.note_marks_stored(&multikey);
         }
-        if let Some(counted) = &effects.counted {
-            counted.collection.counted(counted.documents, counted.bytes);
-            if counted.has_arrivals {
-                counted.collection.tell_listeners();
-            }
+        if let Some((collection, growth)) = effects.grown {
+            growth.follow(collection);
         }
         Ok(())
     }

@@ -24,14 +24,13 @@ use std::sync::Arc;
 use marula_error::Result;
 use marula_storage::View;
 
-pub(crate) use effects::Write;
+pub(crate) use effects::{Growth, Write};
 pub use tally::{Detail, Examined, Hashes, KeyChanges, Tally, Told};
 
 use crate::catalog::options::CollectionOptions;
 use crate::collection::Collection;
 use crate::db::Db;
 use crate::namespace::Namespace;
-use crate::storage_error::ForClient;
 use crate::transaction::{Transaction, snapshot_unavailable};
 
 /// What one operation reads and writes.
@@ -158,7 +157,7 @@ impl<'u> Unit<'u> {
     /// A view of the moment that it sees, for several reads that must agree. `None` where its own
     /// view is such a one.
     pub fn still(self) -> Result<Option<Arc<dyn View>>> {
-        if self.view.is_fixed() { Ok(None) } else { self.db.view().for_client().map(Some) }
+        if self.view.is_fixed() { Ok(None) } else { self.db.view_now().map(Some) }
     }
 
     /// Begins a change that is made whole or not at all.
