@@ -210,6 +210,132 @@ def test_changes_of_the_catalogue_wait(rs):
         assert code_of(gone) == (246, True)
 
 
+def test_an_index_that_is_younger_than_the_transaction_is_left_out(rs):
+    c, d = rs.tx.c, rs.tx.d
+    d.insert_one({"_id": 1})
+    absent = "hint provided does not correspond to an existing index"
+    conflict, unavailable = (112, True), (246, True)
+    joined = [{"$lookup": {"from": "c", "localField": "_id", "foreignField": "a", "as": "found"}}]
+    ids = lambda found: [doc["_id"] for doc in found]  # noqa: E731
+    reads = [
+        (lambda s: ids(c.find({"a": 1}, session=s)), [1, 4]),
+        (lambda s: ids(c.find({"old": 1}, session=s).hint("old_1")), [1]),
+        (lambda s: c.distinct("a", session=s), [0, 1, 2]),
+        (lambda s: c.count_documents({"a": 1}, session=s), 2),
+        (lambda s: ids(next(d.aggregate(joined, session=s))["found"]), [1, 4]),
+        (lambda s: c.update_one({"_id": 1}, {"$set": {"z": 5}}, session=s).modified_count, 1),
+        (lambda s: c.update_one({"_id": 1}, {"$set": {"a": 1}}, session=s).modified_count, 0),
+        (lambda s: c.delete_one({"_id": 100}, session=s).deleted_count, 0),
+        (lambda s: c.create_index("old", session=s), "old_1"),
+    ]
+    refused = [
+        (lambda s: list(c.find({"a": 1}, session=s).hint("a_1")), (2, False)),
+        (lambda s: list(c.find({"a": 1}, session=s).hint([("a", 1)])), (2, False)),
+        (lambda s: list(c.aggregate([{"$match": {"a": 1}}], hint="a_1", session=s)), (2, False)),
+        (lambda s: c.update_one({"a": 1}, {"$set": {"z": 5}}, hint="a_1", session=s), (2, False)),
+        (lambda s: c.insert_one({}, session=s), conflict),
+        (lambda s: c.insert_many([{}, {}], session=s), conflict),
+        (lambda s: c.delete_one({"_id": 1}, session=s), conflict),
+        (lambda s: c.update_one({"_id": 100}, {"$set": {"z": 1}}, upsert=True, session=s), conflict),
+        (lambda s: c.update_one({"_id": 1}, {"$set": {"a": 5}}, session=s), unavailable),
+        (lambda s: c.update_one({"z": 1}, {"$set": {"old": 5}}, session=s), unavailable),
+        (lambda s: c.find_one_and_update({"_id": 1}, {"$set": {"a": 5}}, session=s), unavailable),
+        (lambda s: c.create_index("a", session=s), (285, False)),
+        (lambda s: c.create_index("b", session=s), (263, False)),
+    ]
+    for work, expected in reads + refused:
+        c.drop()
+        c.insert_many([{"_id": n, "a": n % 3, "old": n, "z": n} for n in range(6)])
+        c.create_index("old")
+        with rs.start_session() as session:
+            session.start_transaction()
+            d.find_one({}, session=session)
+            c.create_index("a")
+            if (work, expected) in reads:
+                assert work(session) == expected
+            else:
+                with pytest.raises(OperationFailure) as error:
+                    work(session)
+                assert code_of(error) == expected
+                assert expected[0] != 2 or absent in str(error.value)
+            session.abort_transaction()
+    # Nor does it matter that one has gone, or that an option has changed.
+    with rs.start_session() as session, session.start_transaction():
+        d.find_one({}, session=session)
+        c.drop_index("old_1")
+        rs.tx.command("collMod", "c", validationLevel="off")
+        assert ids(c.find({"old": 1}, session=session)) == [1]
+        c.insert_one({"_id": 77}, session=session)
+    assert c.count_documents({}) == 7
+    assert rs.tx.command("validate", "c")["valid"]
+    # A view reads what was there.
+    with rs.start_session() as session, session.start_transaction():
+        d.find_one({}, session=session)
+        rs.tx.create_collection("young", viewOn="c", pipeline=[{"$match": {"_id": 77}}])
+        assert ids(rs.tx.young.find({}, session=session)) == [77]
+    # Reads at one moment outside transactions do without it, too; whoever sees now does not.
+    with rs.start_session(snapshot=True) as session:
+        d.find_one({}, session=session)
+        c.create_index("b")
+        assert ids(c.find({"a": 1}, session=session)) == [1, 4]
+        with pytest.raises(OperationFailure) as error:
+            list(c.find({"b": 1}, session=session).hint("b_1"))
+        assert absent in str(error.value)
+        assert list(c.find({"b": 1}).hint("b_1")) == []
+
+
+def test_an_open_aggregation_and_later_writes_of_its_transaction(rs):
+    """One that is a query shows them from the next batch on; another has read on up to 4 MB."""
+    c = rs.tx.c
+    c.insert_many([{"_id": n, "n": 0, "list": [1]} for n in range(300)])
+    queries = [[], [{"$match": {"_id": {"$gte": 0}}}], [{"$project": {"n": 1}}], [{"$sort": {"_id": 1}}],
+               [{"$skip": 0}, {"$limit": 299}]]
+    others = [[{"$addFields": {"z": 1}}], [{"$unwind": "$list"}], [{"$limit": 299}, {"$addFields": {"z": 1}}],
+              [{"$lookup": {"from": "d", "localField": "_id", "foreignField": "_id", "as": "joined"}}]]
+
+    def old_ones(pipeline, size):
+        with rs.start_session() as session:
+            session.start_transaction()
+            found = c.aggregate(pipeline, session=session, batchSize=size)
+            first = [next(found) for _ in range(size)]
+            c.update_many({}, {"$set": {"n": 1}}, session=session)
+            values = [doc["n"] for doc in first + list(found)]
+            session.abort_transaction()
+        assert len(values) in (299, 300) and values == sorted(values)
+        return values.count(0)
+
+    for size in (1, 10, 150):
+        assert [old_ones(pipeline, size) for pipeline in queries] == [size] * len(queries)
+    for size in (1, 150):
+        assert [old_ones(pipeline, size) for pipeline in others] == [300, 300, 299, 300]
+    c.update_many({}, {"$set": {"pad": "x" * 100_000}})
+    assert old_ones(queries[0], 10) == 10
+    assert [old_ones(others[0], size) for size in (1, 10, 40)] == [42] * 3
+
+
+def test_any_statement_may_begin_a_transaction_at_any_level(rs):
+    for level in ("snapshot", "majority", "local"):
+        for begin in (lambda s: rs.tx.c.insert_one({"a": 1}, session=s), lambda s: rs.tx.c.delete_one({}, session=s),
+                      lambda s: rs.tx.c.update_one({}, {"$set": {"a": 2}}, upsert=True, session=s),
+                      lambda s: rs.tx.c.find_one_and_delete({}, session=s), lambda s: rs.tx.c.distinct("a", session=s)):
+            with rs.start_session() as session, session.start_transaction(read_concern=ReadConcern(level)):
+                begin(session)
+
+
+def test_the_catalogue_is_changed_at_the_newest_moment_alone(rs):
+    for level in ("snapshot", "majority"):
+        with rs.start_session(causal_consistency=False) as session:
+            session.start_transaction(read_concern=ReadConcern(level))
+            rs.tx.c.find_one({}, session=session)
+            with pytest.raises(OperationFailure) as error:
+                rs.tx.create_collection("made", session=session, check_exists=False)
+            assert error.value.code == 72
+            assert "does not support this transaction's" in str(error.value)
+            with pytest.raises(OperationFailure) as error:
+                rs.tx.c.find_one({}, session=session)
+            assert error.value.code == 251
+
+
 def test_collections_and_indexes_are_created_with_the_commit(rs):
     names = lambda: set(rs.tx.list_collection_names())  # noqa: E731
     with rs.start_session() as session:

@@ -25,6 +25,7 @@ use crate::latencies::Latencies;
 use crate::namespace::Namespace;
 use crate::storage_error::ForClient;
 use crate::time_series::open::OpenBuckets;
+use crate::transaction::snapshot_unavailable;
 use crate::usage::Usage;
 use crate::validate::counter;
 
@@ -111,8 +112,10 @@ pub struct Collection {
     transactions: AtomicUsize,
     /// How many changes of its shape are under way, or wait.
     changes: AtomicUsize,
-    /// The commit of the newest change of its shape.
+    /// The commit that has given it its name.
     shaped_at: Mutex<Stamp>,
+    /// The commit of the newest change of its indexes.
+    indexed_at: Mutex<Stamp>,
     is_dropped: AtomicBool,
     renames: AtomicU32,
     former_name: Mutex<Option<Namespace>>,
@@ -147,6 +150,7 @@ impl Collection {
             transactions: AtomicUsize::new(0),
             changes: AtomicUsize::new(0),
             shaped_at: Mutex::default(),
+            indexed_at: Mutex::default(),
             is_dropped: AtomicBool::new(false),
             renames: AtomicU32::new(0),
             former_name: Mutex::new(None),
@@ -487,9 +491,25 @@ impl Collection {
         self.transactions.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The commit of the newest change of its shape: what sees an earlier moment cannot read it.
-    pub(crate) fn shaped_at(&self) -> Stamp {
-        *self.shaped_at.lock()
+    /// Checks that what sees this moment may read it: it has got its name before. A view has no
+    /// documents of its own.
+    ///
+    /// Errors: `snapshot_unavailable`.
+    pub(crate) fn check_seen(&self, moment: Stamp) -> Result<()> {
+        match *self.shaped_at.lock() > moment && self.state().options.view.is_none() {
+            true => Err(snapshot_unavailable()),
+            false => Ok(()),
+        }
+    }
+
+    /// The commit of the newest change of its indexes: what sees an earlier moment does without
+    /// some of them.
+    pub(crate) fn indexed_at(&self) -> Stamp {
+        *self.indexed_at.lock()
+    }
+
+    pub(crate) fn set_indexed_at(&self, stamp: Stamp) {
+        *self.indexed_at.lock() = stamp;
     }
 
     pub(crate) fn set_shaped_at(&self, stamp: Stamp) {

@@ -151,6 +151,7 @@ codes! {
     276 IndexBuildAborted;
     278 UnsatisfiableCommitQuorum;
     280 ChangeStreamFatalError;
+    285 IndexBuildAlreadyInProgress;
     286 ChangeStreamHistoryLost;
     290 TransactionExceededLifetimeLimitSeconds;
     291 NoQueryExecutionPlans;

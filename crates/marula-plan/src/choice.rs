@@ -6,6 +6,7 @@
 //! and the cache is told. The branches of an `$or` choose one by one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use marula_bson::Doc;
 use marula_db::collection::State;
@@ -41,7 +42,7 @@ pub fn choose(
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<(Plan, Query)>> {
     let may_wait = patience.is_long();
-    let state = collection.state();
+    let state = unit.state(collection);
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
@@ -139,7 +140,7 @@ fn choose_branches(
     memory: Option<&Memory<'_>>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Chosen> {
-    let state = collection.state();
+    let state = unit.state(collection);
     let branches = match branches {
         Branches::Joined(plan) => return Ok(Chosen::Plan(plan)),
         Branches::Several(branches) => branches,
@@ -186,7 +187,7 @@ fn choose_branch(
     if let Some(short) = plans.iter().position(Plan::is_short) {
         return Ok(Some(short));
     }
-    let state = collection.state();
+    let state = unit.state(collection);
     let shape = Shape::of(branch, &state);
     let known = cache.find(shape, &state);
     let known =
@@ -196,7 +197,7 @@ fn choose_branch(
     }
     let trial = trial::run(unit, collection, branch, plans, interrupt)?;
     // One of several that did as well is not worth remembering for a branch.
-    if trial.is_clear() {
+    if trial.is_clear() && is_newest(&state, collection) {
         let signature = signature(&trial.tried[trial.winner].plan);
         let wording = Wording { filter: None, ..**wording };
         cache.record(shape, &state, branch, Some(&wording), &trial, signature);
@@ -215,7 +216,7 @@ pub(crate) fn replan(
     shape: Shape,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Plan> {
-    let state = collection.state();
+    let state = unit.state(collection);
     PlanCache::of(collection).deactivate(shape);
     let plans = planner::plans(&state, query)?;
     let has_won = plans.len() > 1;
@@ -236,11 +237,19 @@ fn try_all(
     plans: Vec<Plan>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<usize> {
-    let state = collection.state();
+    let state = unit.state(collection);
     let trial = trial::run(unit, collection, query, plans, interrupt)?;
     let signature = signature(&trial.tried[trial.winner].plan);
-    PlanCache::of(collection).record(shape, &state, query, wording, &trial, signature);
+    if is_newest(&state, collection) {
+        PlanCache::of(collection).record(shape, &state, query, wording, &trial, signature);
+    }
     Ok(trial.winner)
+}
+
+/// Whether an operation sees the indexes that a collection has now: only then what it finds out is
+/// of use to others.
+fn is_newest(state: &Arc<State>, collection: &Collection) -> bool {
+    Arc::ptr_eq(state, &collection.state())
 }
 
 /// The plans for a query, in mongod's order.
@@ -253,7 +262,7 @@ fn plans_of(
     query: &Query,
     wording: &Wording<'_>,
 ) -> Result<Vec<Plan>> {
-    let state = collection.state();
+    let state = unit.state(collection);
     planner::check(&state, query)?;
     let must_use_indexes = must_use_indexes(unit, collection, query, wording);
     let is_allowed = if must_use_indexes { check_ways(query, wording) } else { Ok(()) };
@@ -340,7 +349,7 @@ pub fn explain(
     see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
-    let state = collection.state();
+    let state = unit.state(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = PlanCache::of(collection).filters.find(query);
     let query = &*query;

@@ -109,6 +109,17 @@ impl ReadConcern {
         Ok(concern)
     }
 
+    /// Its fields, as mongod tells of them.
+    pub fn shown(&self) -> String {
+        let level = self.level.map(|level| format!("level: \"{}\"", level.name()));
+        let time = |name: &str, time: Option<u64>| {
+            time.map(|at| format!("{name}: Timestamp({}, {})", at >> 32, at & 0xFFFF_FFFF))
+        };
+        let after = time("afterClusterTime", self.after_cluster_time);
+        let at = time("atClusterTime", self.at_cluster_time);
+        level.into_iter().chain(after).chain(at).collect::<Vec<_>>().join(", ")
+    }
+
     /// Checks that `command` takes this level.
     pub fn check(&self, command: &Command) -> Result<()> {
         if self.after_cluster_time.is_some() && !command.takes_after_cluster_time {

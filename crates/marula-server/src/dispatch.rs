@@ -440,7 +440,14 @@ fn enter(
         return Ok(None);
     };
     transactions::check(request, part)?;
-    server.transactions.enter(&server.db, request, part, now_ms).map(Some)
+    let entrance = server.transactions.enter(&server.db, request, part, now_ms)?;
+    if let Entrance::In(entered) = &entrance
+        && let Err(error) = entered.check_level(request)
+    {
+        server.transactions.leave(entered, Leaving::Failed);
+        return Err(error);
+    }
+    Ok(Some(entrance))
 }
 
 /// The moment that a request reads at outside transactions: it says so, or the one that opened its

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use marula_bson::{Doc, FieldPath, Value, ValueBuf};
+use marula_db::Namespace;
 use marula_db::collection::State;
-use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::Query;
 use marula_query::context::Context;
@@ -48,19 +48,19 @@ impl Search {
 ///
 /// Errors: `no_collection`, `no_index`, `many_indexes`, and those of the stage's filter.
 pub(crate) fn take(
-    collection: Option<&Collection>,
+    state: Option<&State>,
     ns: &Namespace,
     pipeline: &Pipeline,
     context: &Context,
 ) -> Result<Option<(Query, Search, Pipeline)>> {
     let Some((stage, rest)) = pipeline.stages().split_first() else { return Ok(None) };
     let Kind::GeoNear(search) = stage.kind() else { return Ok(None) };
-    let state = collection.ok_or_else(|| no_collection(ns))?.state();
+    let state = state.ok_or_else(|| no_collection(ns))?;
     if state.options.view.is_some() {
         // Whatever the view stands on is searched.
         return Ok(None);
     }
-    let path = searched(search, &state, ns)?;
+    let path = searched(search, state, ns)?;
     let filter = search.filter(&path, context)?;
     let Some(test) = filter.near().map(|(_, test)| test.clone()) else { return Ok(None) };
     let query = Query::new(filter, context.clone());

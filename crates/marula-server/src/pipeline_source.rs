@@ -2,6 +2,7 @@
 //! at the other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
@@ -40,6 +41,19 @@ use crate::view;
 /// Bytes of documents that are read ahead of the pipeline.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 
+/// The same in a transaction, where it can be seen: later writes of the transaction do not change
+/// what has been read ahead. Source: what mongod 6.0 shows.
+const READ_AHEAD_BYTES_IN_TRANSACTION: usize = 4 << 20;
+
+/// How far the documents of a collection are read ahead of the pipeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    /// So many bytes.
+    Bytes(usize),
+    /// To the end of the batch: in a transaction, where the pipeline is one query.
+    Batch,
+}
+
 /// The collections around a pipeline, and whether its operation may go on.
 pub struct Surroundings {
     db: Arc<Db>,
@@ -48,6 +62,8 @@ pub struct Surroundings {
     context: Arc<QueryContext>,
     /// What the command that reads it now works with.
     work: Mutex<Work>,
+    /// How many documents the batch that is being filled has room for.
+    room: AtomicUsize,
     writer: Writer,
     sight: Sight,
 }
@@ -64,6 +80,7 @@ impl Surroundings {
             database: ns.db().to_owned(),
             server: ctx.server.clone(),
             work: Mutex::new(Work::of(ctx)),
+            room: AtomicUsize::new(0),
             writer: Writer::new(ctx, context.clone(), bypass_validation),
             db,
             context,
@@ -107,7 +124,7 @@ impl World for Surroundings {
     fn join_side(&self, collection: &str, field: &[u8]) -> Option<JoinSide> {
         let ns = Namespace::new(&self.database, collection).ok()?;
         let collection = self.collection(&ns)?;
-        let state = collection.state();
+        let state = self.work().unit().state(&collection);
         if state.options.view.is_some() {
             return None;
         }
@@ -246,6 +263,8 @@ impl cursor::Source for PipelineSource {
     ) -> Result<Filled> {
         self.surroundings.renew(ctx);
         self.reads.as_ref().map_or(Ok(()), Reads::check)?;
+        let room = documents_max.saturating_sub(batch.count() + usize::from(self.is_held));
+        self.surroundings.room.store(room, Ordering::Relaxed);
         while batch.count() < documents_max {
             if !self.is_held {
                 match self.source.advance()? {
@@ -311,8 +330,9 @@ fn start_resolved(
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     }
     let collection = surroundings.work().unit().touched(ns)?;
+    let state = collection.as_ref().map(|found| surroundings.work().unit().state(found));
     if let Some((mut query, search, rest)) =
-        geo_near::take(collection.as_deref(), ns, &pipeline, &surroundings.context)?
+        geo_near::take(state.as_deref(), ns, &pipeline, &surroundings.context)?
         && let Some(collection) = &collection
     {
         query.hint = hint;
@@ -349,7 +369,13 @@ fn start_resolved(
     query.hint = hint;
     let is_query = is_query(&query, &rest);
     let front = Front { query, search: None, rest };
-    let (input, rest) = start_front(surroundings, collection, front)?;
+    let is_in_transaction = surroundings.work().unit().transaction().is_some();
+    let (mut input, rest) = start_front(surroundings, collection, front)?;
+    input.ahead = match (is_in_transaction, is_query) {
+        (false, _) => Ahead::Bytes(READ_AHEAD_BYTES),
+        (true, false) => Ahead::Bytes(READ_AHEAD_BYTES_IN_TRANSACTION),
+        (true, true) => Ahead::Batch,
+    };
     let reads = is_query.then(|| input.execution.reads());
     Ok(Started { source: rest.run(Box::new(input), &env)?, reads })
 }
@@ -593,6 +619,7 @@ struct CollectionSource {
     known: Vec<Option<Known>>,
     /// Whether the keys are wanted of the index entries that lead to documents.
     wants_key: bool,
+    ahead: Ahead,
     next: usize,
     is_exhausted: bool,
 }
@@ -608,6 +635,7 @@ impl CollectionSource {
             ends: Vec::new(),
             known: Vec::new(),
             wants_key: false,
+            ahead: Ahead::Bytes(READ_AHEAD_BYTES),
             next: 0,
             is_exhausted: false,
         }
@@ -620,6 +648,10 @@ impl CollectionSource {
         self.next = 0;
         let (bytes, ends, known) = (&mut self.bytes, &mut self.ends, &mut self.known);
         let wants_key = self.wants_key;
+        let (bytes_max, documents_max) = match self.ahead {
+            Ahead::Bytes(bytes) => (bytes, usize::MAX),
+            Ahead::Batch => (READ_AHEAD_BYTES, self.surroundings.room.load(Ordering::Relaxed)),
+        };
         let (search, fields) = (&self.search, &self.fields);
         let surroundings = &self.surroundings;
         let work = surroundings.work();
@@ -644,9 +676,14 @@ impl CollectionSource {
                     known.push(Some(Known { text_score: found.score, nearest, index_key }));
                 }
                 ends.push(bytes.len());
-                Ok(if bytes.len() < READ_AHEAD_BYTES { Emit::Taken } else { Emit::Enough })
+                let has_more = bytes.len() < bytes_max && ends.len() < documents_max;
+                Ok(if has_more { Emit::Taken } else { Emit::Enough })
             },
         )?;
+        if self.ahead == Ahead::Batch {
+            let left = documents_max.saturating_sub(self.ends.len());
+            self.surroundings.room.store(left, Ordering::Relaxed);
+        }
         self.is_exhausted = end == End::Exhausted;
         Ok(())
     }

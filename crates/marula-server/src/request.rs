@@ -220,7 +220,10 @@ impl<'a> Request<'a> {
             }
             request.write_concern = Some(WriteConcern::parse(value)?);
         }
-        request.read_concern.check(command)?;
+        if request.transaction.is_none() {
+            // Of a transaction it is checked where that is known.
+            request.read_concern.check(command)?;
+        }
         request.check_fields()?;
         if request.api.is_strict {
             stable_api::check_strict(&request)?;

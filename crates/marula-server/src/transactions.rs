@@ -20,7 +20,7 @@ use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
 use parking_lot::Mutex;
 
-use crate::concern::ReadLevel;
+use crate::concern::{ReadConcern, ReadLevel};
 use crate::request::{Request, Transaction as Part};
 use crate::session::Lsid;
 
@@ -37,6 +37,7 @@ errors! {
     level_refused() = InvalidOptions, "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a transaction";
     later_read_concern() = InvalidOptions, "Only the first command in a transaction may specify a readConcern";
     write_concern_inside() = InvalidOptions, "writeConcern is not allowed within a multi-statement transaction";
+    level_not_supported(name: &str, concern: &str) = InvalidOptions, "Command {name} does not support this transaction's {{ readConcern: {{ {concern}, provenance: \"clientSupplied\" }} }} :: caused by :: read concern not supported";
     snapshot_too_old(seconds: u64, ordinal: u64) = SnapshotTooOld, "Read timestamp Timestamp({seconds}, {ordinal}) is older than the oldest available timestamp.";
 }
 
@@ -84,6 +85,7 @@ struct Entry {
     began: Instant,
     /// Whether its first request has done nothing yet and comes again.
     is_beginning: bool,
+    read_concern: ReadConcern,
 }
 
 enum State {
@@ -140,6 +142,7 @@ pub struct Entered {
     pub number: i64,
     /// The transaction; `None` where it has been committed, and this asks for it again.
     pub transaction: Option<Arc<Transaction>>,
+    read_concern: ReadConcern,
 }
 
 /// Where a request of a transaction stands.
@@ -239,7 +242,11 @@ impl Transactions {
                 if part == Part::Starts && !comes_again {
                     return Err(number_in_use());
                 }
-                let inside = |transaction| Ok(Entrance::In(Entered { lsid, number, transaction }));
+                let read_concern = known.as_ref().map(|known| known.read_concern);
+                let read_concern = read_concern.unwrap_or_default();
+                let inside = |transaction| {
+                    Ok(Entrance::In(Entered { lsid, number, transaction, read_concern }))
+                };
                 let Some(known) = known else {
                     return match newest.kind {
                         Kind::Committed if is_commit => inside(None),
@@ -281,10 +288,11 @@ impl Transactions {
         let transaction = Arc::new(Transaction::begin(db, lock_timeout)?);
         let state = State::Open { transaction: transaction.clone(), is_running: true };
         let began = Instant::now();
-        shard.insert(lsid, Entry { number, state, began, is_beginning: true });
+        let read_concern = request.read_concern;
+        shard.insert(lsid, Entry { number, state, began, is_beginning: true, read_concern });
         self.started.fetch_add(1, Ordering::Relaxed);
         let transaction = Some(transaction);
-        Ok(Entrance::In(Entered { lsid, number, transaction }))
+        Ok(Entrance::In(Entered { lsid, number, transaction, read_concern }))
     }
 
     /// Has a request leave its transaction.
@@ -372,7 +380,8 @@ impl Transactions {
         let lsid = body.get("lsid").and_then(|lsid| lsid.as_doc());
         let lsid = lsid.and_then(|lsid| Lsid::parse("lsid", lsid).ok()).map(own);
         if let (true, Some(number), Some(lsid)) = (is_inside, number, lsid) {
-            let entered = Entered { lsid, number, transaction: None };
+            let read_concern = ReadConcern::default();
+            let entered = Entered { lsid, number, transaction: None, read_concern };
             self.leave(&entered, Leaving::Failed);
         }
     }
@@ -421,6 +430,22 @@ impl Transactions {
 }
 
 impl Entered {
+    /// Checks that a request of the transaction takes the level at which that reads: the two that
+    /// change the catalogue read the newest state.
+    ///
+    /// Errors: `level_not_supported`.
+    pub(crate) fn check_level(&self, request: &Request<'_>) -> Result<()> {
+        let name = request.command.name;
+        match self.read_concern.level {
+            Some(ReadLevel::Majority | ReadLevel::Snapshot)
+                if matches!(name, "create" | "createIndexes") =>
+            {
+                Err(level_not_supported(name, &self.read_concern.shown()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Commits the transaction; does nothing where that has been done.
     ///
     /// Errors: as of [`Transaction::commit`].

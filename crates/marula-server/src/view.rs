@@ -283,7 +283,7 @@ pub fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Resul
 }
 
 /// Adds the collections of the same database that a pipeline reads.
-fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
+pub(crate) fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
     let stages = pipeline.values().filter_map(|stage| stage.as_doc());
     for element in stages.filter_map(|stage| stage.iter().next()) {
         let value = element.value.get();

@@ -330,7 +330,13 @@ impl Db {
             &state,
         );
         let stamp = txn.commit().for_client()?;
-        collection.set_shaped_at(stamp);
+        let old = collection.state();
+        for index in &state.indexes {
+            if !old.indexes.iter().any(|known| Arc::ptr_eq(known, index)) {
+                index.note_whole(stamp);
+                collection.set_indexed_at(stamp);
+            }
+        }
         collection.set_state(state);
         Ok(())
     }

@@ -172,6 +172,14 @@ impl Db {
         }
     }
 
+    /// Whether a collection has all these indexes.
+    ///
+    /// Errors: as of [`Db::build_indexes`], where one that it has contradicts them.
+    pub fn has_indexes(&self, collection: &Collection, specs: &[IndexSpec]) -> Result<bool> {
+        let wanted = wanted(collection, &collection.state(), specs, false)?;
+        Ok(matches!(wanted, Wanted::Nothing))
+    }
+
     /// Adds indexes to a collection that nobody else knows of and that is empty; answers how many
     /// there were and are.
     ///
@@ -194,7 +202,9 @@ impl Db {
             txn.commit().for_client()?;
         }
         let after = state.indexes.len();
-        collection.set_state(state);
+        if after > before {
+            collection.set_state(state);
+        }
         Ok((before, after))
     }
 

@@ -16,11 +16,12 @@ pub mod spec;
 pub mod text;
 pub mod wildcard;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use marula_bson::FieldPath;
-use marula_storage::{Space, Txn, View};
+use marula_storage::{Space, Stamp, Txn, View};
 
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
@@ -46,6 +47,8 @@ pub struct Index {
     uses: AtomicU64,
     since: SystemTime,
     is_dropped: AtomicBool,
+    /// The commit from which it has the entries of all documents.
+    whole_since: OnceLock<Stamp>,
 }
 
 impl Index {
@@ -59,7 +62,18 @@ impl Index {
             uses: AtomicU64::new(0),
             since: SystemTime::now(),
             is_dropped: AtomicBool::new(false),
+            whole_since: OnceLock::new(),
         }
+    }
+
+    /// Whether it serves who sees the moment `moment`: one that is younger lacks entries of then.
+    pub(crate) fn serves(&self, moment: Stamp) -> bool {
+        self.whole_since.get().is_none_or(|&since| since <= moment)
+    }
+
+    /// Notes which commit has made it whole.
+    pub(crate) fn note_whole(&self, since: Stamp) {
+        self.whole_since.get_or_init(|| since);
     }
 
     /// Whether it has been dropped: its entries go, and what walks them must stop.

@@ -32,7 +32,8 @@ use crate::storage_error::{ForClient, client_error};
 use crate::unit::Growth;
 
 errors! {
-    /// A collection has another shape now than at the moment that is read.
+    /// A collection was not there, or had another name, or lacked an index that would have to be
+    /// changed, at the moment that is read.
     pub(crate) snapshot_unavailable() = SnapshotUnavailable, "Unable to read from a snapshot due to pending collection catalog changes; please retry the operation.";
     lock_timeout(ns: &Namespace, ms: u128) = LockTimeout, "Unable to acquire IX lock on '{{{ns}}}' within {ms}ms.";
     too_large(bytes: usize) = TransactionTooLarge, "Transaction's writes take more than {bytes} bytes of memory";
@@ -117,7 +118,7 @@ impl Transaction {
     /// Keeps the shape of a collection until the transaction ends.
     ///
     /// Errors: `lock_timeout` where a change of it is under way or waits, `snapshot_unavailable`
-    /// where it has another shape now than it had at the transaction's moment.
+    /// where it was not there at the transaction's moment.
     pub(crate) fn touch(&self, collection: &Collection) -> Result<()> {
         if self.state.lock().touched.contains_key(&collection.ident()) {
             return Ok(());
@@ -134,14 +135,12 @@ impl Transaction {
         }
         let mut state = self.state.lock();
         let moment = self.overlay.base().moment();
-        let shaped = collection.shaped_at();
         let is_own = state.created.iter().any(|own| Arc::ptr_eq(own, &collection));
         let outcome = match () {
             () if state.is_over => Err(is_over()),
-            () if !is_own && (shaped > moment || collection.is_dropped()) => {
-                Err(snapshot_unavailable())
-            }
-            () => Ok(()),
+            () if is_own => Ok(()),
+            () if collection.is_dropped() => Err(snapshot_unavailable()),
+            () => collection.check_seen(moment),
         };
         if outcome.is_err() {
             collection.leave_transaction();

@@ -28,10 +28,10 @@ pub(crate) use effects::{Growth, Write};
 pub use tally::{Detail, Examined, Hashes, KeyChanges, Tally, Told};
 
 use crate::catalog::options::CollectionOptions;
-use crate::collection::Collection;
+use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::namespace::Namespace;
-use crate::transaction::{Transaction, snapshot_unavailable};
+use crate::transaction::Transaction;
 
 /// What one operation reads and writes.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ impl<'u> Unit<'u> {
     }
 
     /// Has a collection keep its shape until the client's transaction ends, where the operation
-    /// belongs to one; checks that it has the shape that it had at the moment which the operation
+    /// belongs to one; checks that it was there, of this name, at the moment which the operation
     /// sees.
     ///
     /// Errors: as of [`Transaction`]'s own.
@@ -129,11 +129,30 @@ impl<'u> Unit<'u> {
     pub fn touch(self, collection: &Collection) -> Result<()> {
         match self.transaction {
             Some(transaction) => transaction.touch(collection),
-            None if self.view.is_fixed() && collection.shaped_at() > self.view.moment() => {
-                Err(snapshot_unavailable())
-            }
+            None if self.view.is_fixed() => collection.check_seen(self.view.moment()),
             None => Ok(()),
         }
+    }
+
+    /// The options and indexes of a collection, without the indexes that are younger than the
+    /// moment which the operation sees.
+    #[inline]
+    pub fn state(self, collection: &Collection) -> Arc<State> {
+        let state = collection.state();
+        if self.lacks_indexes(collection) { self.older_state(&state) } else { state }
+    }
+
+    fn older_state(self, state: &State) -> Arc<State> {
+        let moment = self.view.moment();
+        let mut older = State::clone(state);
+        older.indexes.retain(|index| index.serves(moment));
+        Arc::new(older)
+    }
+
+    /// Whether some indexes of a collection are younger than the moment which the operation sees.
+    #[inline]
+    pub(crate) fn lacks_indexes(self, collection: &Collection) -> bool {
+        self.view.is_fixed() && collection.indexed_at() > self.view.moment()
     }
 
     /// The databases.

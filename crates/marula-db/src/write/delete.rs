@@ -9,7 +9,7 @@ use crate::collection::{Collection, State};
 use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
 use crate::session::Done;
-use crate::storage_error::ForClient;
+use crate::storage_error::{ForClient, client_error};
 use crate::unit::Write;
 
 impl WriteOp<'_> {
@@ -111,6 +111,7 @@ impl WriteOp<'_> {
         is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
     ) -> Result<Option<i64>> {
         let limits = self.limits();
+        let lacks_indexes = self.unit.lacks_indexes(collection);
         let buffers = &mut self.buffers;
         keys::record_key(collection.ident(), record.as_bytes(), &mut buffers.key);
         let count = state.indexes.len();
@@ -125,6 +126,9 @@ impl WriteOp<'_> {
             let mut key_count = 0;
             if !is_wanted(doc)? {
                 return Ok(None);
+            }
+            if lacks_indexes {
+                return Err(client_error(marula_storage::Error::Conflict));
             }
             for (index, keys) in state.indexes.iter().zip(old_keys.iter_mut()) {
                 key_maker.make(index, doc, keys)?;

@@ -166,7 +166,8 @@ impl WriteOp<'_> {
                 let empty = self.empty_timestamps;
                 let prepared = self.prepare(collection, &state, doc, empty, position, &mut chunk);
                 if let Err(error) = prepared {
-                    if !self.may_wait && error.code() == codes::WriteConflict {
+                    let ends = !self.may_wait || self.unit.transaction().is_some();
+                    if ends && error.code() == codes::WriteConflict {
                         return Err(error);
                     }
                     failed = Some((position, error));
@@ -269,6 +270,7 @@ impl WriteOp<'_> {
             buffers.notes.add(state, &[], None, Some(prepared))?;
             buffers.notes.clear();
         }
+        let lacking = self.unit.lacks_indexes(collection).then(|| self.unit.view().moment());
         let places = chunk.next_keys(state.indexes.len());
         let mut key_count = 0;
         for (number, (index, keys)) in state.indexes.iter().zip(&mut chunk.keys[places]).enumerate()
@@ -278,6 +280,10 @@ impl WriteOp<'_> {
                 return Err(error);
             }
             limits.check_keys(&mut key_count, keys)?;
+            let is_concerned = index.spec.partial.is_none() || !keys.is_empty();
+            if is_concerned && lacking.is_some_and(|moment| !index.serves(moment)) {
+                return Err(client_error(marula_storage::Error::Conflict));
+            }
         }
         let record = match collection.shape() {
             // Given once the collection is held; see `try_insert_chunk`.

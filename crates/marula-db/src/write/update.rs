@@ -1,5 +1,7 @@
 //! Changing one document: guard, read, compute, write what differs.
 
+use std::sync::Arc;
+
 use marula_bson::Doc;
 use marula_bson::directory::make_record;
 use marula_error::Result;
@@ -13,6 +15,7 @@ use crate::index::{Index, KeySet};
 use crate::keys::{self, RecordKey};
 use crate::session::Done;
 use crate::storage_error::ForClient;
+use crate::transaction::snapshot_unavailable;
 use crate::unit::{KeyChanges, Write};
 use crate::validator::check_validator;
 
@@ -154,6 +157,17 @@ impl WriteOp<'_> {
             } else {
                 before.forget();
                 after.forget();
+            }
+        }
+        if self.unit.lacks_indexes(collection) {
+            // As in mongod, an update of indexed fields takes all indexes to be as it sees them.
+            let changed = |(position, index): (usize, &Arc<Index>)| {
+                let keys = [&buffers.old_keys[position], &buffers.new_keys[position]];
+                let is_there = index.spec.partial.is_none() || keys.iter().any(|it| !it.is_empty());
+                is_there && concerns(index, &touched)
+            };
+            if state.indexes.iter().enumerate().any(changed) {
+                return Err(snapshot_unavailable());
             }
         }
         if !state.building.is_empty() {

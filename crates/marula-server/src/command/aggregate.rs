@@ -120,6 +120,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let is_collectionless = request.first.value.kind() != Type::String;
     collection_uuid::check(ctx, request, &ns)?;
     let collection = ctx.unit.touched(&ns)?;
+    if ctx.unit.view().is_fixed() {
+        let mut joined = Vec::new();
+        view::read_collections(stages, &mut joined);
+        for name in joined {
+            ctx.unit.touched(&Namespace::new(ns.db(), &name)?)?;
+        }
+    }
     if let Err(error) = view::check_collation(collection.as_deref(), request.arg("collation")) {
         // A stage that nobody knows is told of before the view is.
         Pipeline::check_form(stages, ctx.server.db.feature_version())?;

@@ -27,6 +27,7 @@ const LOG_EVERY: Duration = Duration::from_secs(3);
 const QUORUM_MAX: i64 = 50;
 
 errors! {
+    younger_than_transaction(name: &str) = IndexBuildAlreadyInProgress, "Identical index already exists: {name}";
     existing_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create new indexes on existing collection {ns} in a multi-document transaction.";
     non_empty_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create new indexes on non-empty collection {ns} in a multi-document transaction.";
     no_indexes() = BadValue, "Must specify at least one index to create";
@@ -115,10 +116,19 @@ fn run(
         check_new(&ns, &specs)?;
     }
     if let (Some(transaction), Some(existing)) = (context.unit.transaction(), &existing) {
-        if !transaction.has_created(existing) {
-            return Err(existing_in_transaction(&ns));
+        let is_own = transaction.has_created(existing);
+        if !is_own {
+            context.unit.touch(existing)?;
+            if !server.db.has_indexes(existing, &specs)? {
+                return Err(existing_in_transaction(&ns));
+            }
+            let seen = context.unit.state(existing);
+            let is_seen = |spec: &&IndexSpec| seen.index(&spec.name).is_some();
+            if let Some(young) = specs.iter().find(|spec| !is_seen(spec)) {
+                return Err(younger_than_transaction(&young.name));
+            }
         }
-        if transaction.has_documents_in(existing) {
+        if is_own && transaction.has_documents_in(existing) {
             return Err(non_empty_in_transaction(&ns));
         }
     }

@@ -89,7 +89,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let options = PipelineOptions { hint: query.hint, ..PipelineOptions::default() };
             super::aggregate::scan(ctx, &ns, &stages, context.clone(), options, &mut add)?;
         } else if let Some((plan, told)) =
-            planner::plan_distinct(&collection.state(), &query, &path)
+            planner::plan_distinct(&ctx.unit.state(&collection), &query, &path)
         {
             let mut execution = Execution::new(collection, plan, query);
             let outcome = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
@@ -101,7 +101,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             });
             outcome.map_err(|error| error.caused_by(EXECUTING))?;
         } else {
-            query.shown = shown(&collection.state(), &query, &path);
+            query.shown = shown(&ctx.unit.state(&collection), &query, &path);
             let mut interrupt = || ctx.check_interrupt();
             let projection = query.shown.as_ref().map(|_| projection(&path));
             let wording = Wording {

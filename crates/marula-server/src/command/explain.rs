@@ -340,7 +340,7 @@ fn pipeline(
     let (ns, whole) = resolve(ctx, ns.clone(), &whole, &context)?;
     let whole = whole.rearranged(&context);
     let sort = first_sort(&whole);
-    let below = ctx.server.db.collection(&ns);
+    let below = ctx.server.db.collection(&ns).map(|below| ctx.unit.state(&below));
     let time_series = collection.and_then(|it| it.state().options.time_series.clone());
     let front = || -> Result<Front> {
         let mut front = match geo_near::take(below.as_deref(), &ns, &whole, &context)? {
