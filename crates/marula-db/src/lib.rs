@@ -37,6 +37,6 @@ pub use db::Db;
 pub use index::{Index, IndexSpec};
 pub use keys::RecordKey;
 pub use namespace::Namespace;
-pub use transaction::Transaction;
+pub use transaction::{Limits as TransactionLimits, Transaction};
 pub use unit::Unit;
 pub use write::{Change, WriteOp};

@@ -128,6 +128,19 @@ pub enum Known {
     Running,
 }
 
+/// A session's newest numbered write, as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// The session.
+    pub lsid: Vec<u8>,
+    /// The number.
+    pub number: i64,
+    /// When it was written.
+    pub at_ms: i64,
+    /// Whether it is a client's transaction.
+    pub is_committed: bool,
+}
+
 /// The session records in memory; the store has them all.
 #[derive(Default)]
 pub struct Sessions {
@@ -264,6 +277,24 @@ impl Sessions {
             }
         }
         Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new() })
+    }
+
+    /// What is stored, by session.
+    pub fn stored(&self, view: &dyn View) -> Result<Vec<Stored>> {
+        let range = KeyRange::prefix(&keys::SESSION_PREFIX);
+        let mut cursor = view.cursor(Space::Catalog, &range, Direction::Forward).for_client()?;
+        let mut found = Vec::new();
+        while cursor.advance().for_client()? {
+            let Some(record) = decode(cursor.value()) else { continue };
+            let Some(number) = record.txn_number else { continue };
+            found.push(Stored {
+                lsid: cursor.key()[keys::SESSION_PREFIX.len()..].to_vec(),
+                number,
+                at_ms: record.at_ms,
+                is_committed: record.kind == Kind::Committed,
+            });
+        }
+        Ok(found)
     }
 
     /// Forgets the records of sessions whose last write was before `before_ms`; answers how many.

@@ -120,6 +120,28 @@ impl ReadConcern {
         level.into_iter().chain(after).chain(at).collect::<Vec<_>>().join(", ")
     }
 
+    /// Writes it as mongod shows what a client has asked for, or what holds where it asked for
+    /// nothing.
+    pub fn write(&self, out: &mut DocWriter<'_>) {
+        if *self == ReadConcern::default() {
+            out.append("level", "local").append("provenance", "implicitDefault");
+            return;
+        }
+        if let Some(level) = self.level {
+            out.append("level", level.name());
+        }
+        let times = [
+            ("afterClusterTime", self.after_cluster_time),
+            ("atClusterTime", self.at_cluster_time),
+        ];
+        for (name, time) in times {
+            if let Some(time) = time {
+                out.append(name, Value::Timestamp(time));
+            }
+        }
+        out.append("provenance", "clientSupplied");
+    }
+
     /// Checks that `command` takes this level.
     pub fn check(&self, command: &Command) -> Result<()> {
         if self.after_cluster_time.is_some() && !command.takes_after_cluster_time {
@@ -200,6 +222,24 @@ impl WriteConcern {
         }
         concern.j |= fsync;
         Ok(concern)
+    }
+
+    /// The write concern that a client gave, or what holds without one, as mongod tells of it.
+    pub fn shown(given: Option<Value<'_>>) -> DocBuf {
+        DocBuf::build(|out| {
+            let given = given.and_then(|given| given.as_doc());
+            let (default, provenance) = match given {
+                Some(_) => (Value::Int32(1), "clientSupplied"),
+                None => (Value::String("majority".into()), "implicitDefault"),
+            };
+            let field = |name: &str| given.and_then(|given| given.get(name));
+            out.append("w", field("w").unwrap_or(default));
+            if let Some(j) = field("j") {
+                out.append("j", j);
+            }
+            out.append("wtimeout", field("wtimeout").unwrap_or(Value::Int32(0)));
+            out.append("provenance", provenance);
+        })
     }
 
     /// Whether the reply waits until what was written is on disk.

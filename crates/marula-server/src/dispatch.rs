@@ -216,7 +216,7 @@ fn run(
         answer_error(server, Some(request), &error, reply);
         return Step::Reply;
     }
-    let entered = enter(server, request, now_ms)
+    let entered = enter(server, connection, request, now_ms)
         .and_then(|entered| Ok((entered, snapshot_of(server, request, now_ms)?)));
     let (entered, snapshot) = match entered {
         Ok(entered) => entered,
@@ -375,12 +375,23 @@ fn run(
             };
             ended.tell(statements);
         }
+        if request.txn_number.is_some() && request.transaction.is_none() {
+            server.transactions.count_numbered(retried(reply));
+        }
         let took = call.arrived.elapsed();
         server.counters.of(request.index).total.add(1);
         server.counters.start(command.kind);
         note_latency(server, request, took, is_refused);
     }
     step
+}
+
+/// How many statements of a write an earlier attempt had done.
+fn retried(reply: &ReplyBuffer) -> u64 {
+    let Some((reply, _)) = reply.written() else { return 0 };
+    let many = reply.get("retriedStmtIds").and_then(|ids| ids.as_array());
+    let one = || u64::from(reply.get("retriedStmtId").is_some());
+    many.map_or_else(one, |ids| ids.iter().count() as u64)
 }
 
 /// Counts how long an operation took, for the server and, unless it was refused, for its
@@ -430,6 +441,7 @@ fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
 /// [`Transactions::enter`]: crate::transactions::Transactions::enter
 fn enter(
     server: &Server,
+    connection: &Connection,
     request: &Request<'_>,
     now_ms: i64,
 ) -> marula_error::Result<Option<Entrance>> {
@@ -440,7 +452,8 @@ fn enter(
         return Ok(None);
     };
     transactions::check(request, part)?;
-    let entrance = server.transactions.enter(&server.db, request, part, now_ms)?;
+    let operation = &connection.operation;
+    let entrance = server.transactions.enter(&server.db, request, part, operation, now_ms)?;
     if let Entrance::In(entered) = &entrance
         && let Err(error) = entered.check_level(request)
     {

@@ -136,6 +136,12 @@ pub static ROWS: &[Row] = &[
     row(TLS_MODE, Text("disabled"), Always),
     row("traceExceptions", Bool(false), Always),
     row("transactionLifetimeLimitSeconds", Int(transactions::LIFETIME_SECONDS, 1, ANY_MAX), Always),
+    row(transactions::BYTES_PARAMETER, Long(transactions::BYTES_MAX, 0, ANY_MAX), Always),
+    row(
+        transactions::TOTAL_BYTES_PARAMETER,
+        Long(transactions::TOTAL_BYTES_MAX, 0, ANY_MAX),
+        Always,
+    ),
     row("ttlMonitorEnabled", Bool(true), Always),
     row("ttlMonitorSleepSecs", Int(60, 1, ANY_MAX), Always),
 ];
@@ -349,6 +355,12 @@ impl Server {
             }
             "transactionLifetimeLimitSeconds" => {
                 self.transactions.set_lifetime_seconds(self.parameters.number(row.name));
+            }
+            transactions::BYTES_PARAMETER => {
+                self.transactions.set_bytes_max(self.parameters.number(row.name));
+            }
+            transactions::TOTAL_BYTES_PARAMETER => {
+                self.transactions.set_total_bytes_max(self.parameters.number(row.name));
             }
             "notablescan" => self.db.set_must_use_indexes(self.parameters.flag(row.name)),
             _ => {}

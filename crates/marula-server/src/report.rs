@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use marula_bson::{DocBuf, DocWriter, Value};
 use marula_db::latencies::Latencies;
-use marula_db::{Collection, Namespace};
+use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Result, errors};
 use marula_plan::cache::PlanCache;
 use marula_query::stage::{CollectionStats, Histograms, Report};
@@ -70,7 +70,7 @@ pub(crate) fn documents(
             }
             None => Err(no_collection(ns.as_str())),
         },
-        Report::CurrentOp { idle_connections, cuts_long } => {
+        Report::CurrentOp { idle_connections, idle_sessions, cuts_long } => {
             let mut found = Vec::new();
             let long = if *cuts_long { Long::Cut } else { Long::Whole };
             for report in server.operations.reports() {
@@ -82,6 +82,12 @@ pub(crate) fn documents(
                     found.push(current_op::describe(server, &report, now_ms, long));
                 }
             }
+            if *idle_sessions {
+                let own = &sight.operations_of;
+                let idle = current_op::idle_sessions(server).into_iter();
+                let shown = idle.filter(|(report, _)| own.is_none() || report.user == *own);
+                found.extend(shown.map(|(_, told)| told));
+            }
             Ok(found)
         }
         Report::Sessions { users } => Ok(sessions(server, &|lsid| match users {
@@ -90,6 +96,7 @@ pub(crate) fn documents(
                 .iter()
                 .any(|(user, db)| lsid.uid() == Some(&access::digest(&Name::new(user, db)))),
         })),
+        Report::SessionRecords => session_records(server),
         Report::Nothing => Ok(Vec::new()),
     }
 }
@@ -177,4 +184,26 @@ fn sessions(server: &Server, is_shown: &dyn Fn(&Lsid) -> bool) -> Vec<DocBuf> {
             })
         })
         .collect()
+}
+
+/// The documents of `config.transactions`: the newest numbered write of each session. Of an older
+/// one's place in the order of writes no more than its second is known.
+fn session_records(server: &Server) -> Result<Vec<DocBuf>> {
+    let stored = server.db.sessions().stored(Unit::new(&server.db).view())?;
+    let documents = stored.iter().filter_map(|record| {
+        let lsid = Lsid::of_key(&record.lsid)?;
+        let second = u64::try_from(record.at_ms / 1_000).unwrap_or(0);
+        Some(DocBuf::build(|out| {
+            lsid.write(&mut out.begin_doc("_id"));
+            out.append("txnNum", record.number);
+            let mut op_time = out.begin_doc("lastWriteOpTime");
+            op_time.append("ts", Value::Timestamp(second << 32 | 1)).append("t", 1_i64);
+            op_time.finish();
+            out.append("lastWriteDate", Value::DateTime(record.at_ms));
+            if record.is_committed {
+                out.append("state", "committed");
+            }
+        }))
+    });
+    Ok(documents.collect())
 }

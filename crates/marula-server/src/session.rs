@@ -99,6 +99,16 @@ impl Lsid {
         self
     }
 
+    /// The id that is stored under `key`.
+    pub fn of_key(key: &[u8]) -> Option<Self> {
+        let (uuid, digest) = key.split_first_chunk()?;
+        let lsid = Lsid::of_uuid(*uuid);
+        match digest {
+            [] => Some(lsid),
+            digest => digest.try_into().ok().map(|digest| lsid.of_user(digest)),
+        }
+    }
+
     /// The UUID.
     pub fn uuid(&self) -> &[u8; UUID_BYTES] {
         self.bytes.first_chunk().expect("the UUID is the front of the id")

@@ -8,21 +8,26 @@
 //! Source: manual "Transactions"; driver specification "Transactions"; errors and their labels
 //! recorded from mongod 6.0.
 
+mod told;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use marula_bson::{Doc, Value};
 use marula_db::session::{Kind, Known, Newest, Sessions as Records};
-use marula_db::{Db, Transaction, Unit};
+use marula_db::{Db, Transaction, TransactionLimits as Limits, Unit};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
 use parking_lot::Mutex;
 
 use crate::concern::{ReadConcern, ReadLevel};
+use crate::operation::Operation;
 use crate::request::{Request, Transaction as Part};
 use crate::session::Lsid;
+use told::Clock;
+pub use told::{LastCommitted, Told, date_text};
 
 errors! {
     no_such_transaction(number: i64, active: i64) = NoSuchTransaction, "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {active}";
@@ -50,6 +55,19 @@ pub const LIFETIME_SECONDS: i32 = 60;
 /// Milliseconds that a transaction waits for a change of the catalogue: the default of
 /// `maxTransactionLockRequestTimeoutMillis`.
 pub const LOCK_TIMEOUT_MS: i32 = 5;
+
+/// The most bytes that a transaction may write: the default of [`BYTES_PARAMETER`].
+pub const BYTES_MAX: i64 = 256 << 20;
+
+/// The most bytes that all open transactions may write together: the default of
+/// [`TOTAL_BYTES_PARAMETER`].
+pub const TOTAL_BYTES_MAX: i64 = 1 << 30;
+
+/// The parameter for [`BYTES_MAX`].
+pub const BYTES_PARAMETER: &str = "transactionMemoryBytesMax";
+
+/// The parameter for [`TOTAL_BYTES_MAX`].
+pub const TOTAL_BYTES_PARAMETER: &str = "transactionsMemoryBytesMax";
 
 const SHARDS: usize = 16;
 
@@ -82,10 +100,14 @@ pub(crate) fn ends_when_misread(body: Doc<'_>, error: &Error) -> bool {
 struct Entry {
     number: i64,
     state: State,
-    began: Instant,
+    clock: Clock,
     /// Whether its first request has done nothing yet and comes again.
     is_beginning: bool,
     read_concern: ReadConcern,
+    /// The cluster time that it reads at, where it asked for a moment.
+    read_time: u64,
+    /// The connection that its newest request came by.
+    operation: Arc<Operation>,
 }
 
 enum State {
@@ -95,6 +117,23 @@ enum State {
     Committed,
     /// It has been aborted.
     Aborted,
+}
+
+impl Entry {
+    /// What is told of it while it is open.
+    fn told(&self, lsid: Lsid, lifetime: Duration) -> Option<Told> {
+        let State::Open { is_running, .. } = self.state else { return None };
+        Some(Told {
+            lsid,
+            operation: self.operation.clone(),
+            is_running,
+            number: self.number,
+            read_concern: self.read_concern,
+            read_time: self.read_time,
+            clock: self.clock,
+            lifetime,
+        })
+    }
 }
 
 /// What is counted of transactions.
@@ -110,6 +149,14 @@ pub struct Statistics {
     pub committed: u64,
     /// Aborted since then.
     pub aborted: u64,
+    /// Of those that were committed, the ones that had written.
+    pub committed_writes: u64,
+    /// Write commands with a number, outside transactions.
+    pub numbered_writes: u64,
+    /// Write commands of which an earlier attempt had done statements.
+    pub retried_commands: u64,
+    /// Those statements.
+    pub retried_statements: u64,
 }
 
 /// The transactions of all sessions.
@@ -118,8 +165,15 @@ pub struct Transactions {
     started: AtomicU64,
     committed: AtomicU64,
     aborted: AtomicU64,
+    committed_writes: AtomicU64,
+    numbered_writes: AtomicU64,
+    retried_commands: AtomicU64,
+    retried_statements: AtomicU64,
+    last_committed: Mutex<Option<LastCommitted>>,
     lifetime_seconds: AtomicI64,
     lock_timeout_ms: AtomicI64,
+    bytes_max: AtomicI64,
+    total_bytes_max: AtomicI64,
 }
 
 impl Default for Transactions {
@@ -129,8 +183,15 @@ impl Default for Transactions {
             started: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             aborted: AtomicU64::new(0),
+            committed_writes: AtomicU64::new(0),
+            numbered_writes: AtomicU64::new(0),
+            retried_commands: AtomicU64::new(0),
+            retried_statements: AtomicU64::new(0),
+            last_committed: Mutex::new(None),
             lifetime_seconds: AtomicI64::new(LIFETIME_SECONDS.into()),
             lock_timeout_ms: AtomicI64::new(LOCK_TIMEOUT_MS.into()),
+            bytes_max: AtomicI64::new(BYTES_MAX),
+            total_bytes_max: AtomicI64::new(TOTAL_BYTES_MAX),
         }
     }
 }
@@ -216,6 +277,7 @@ impl Transactions {
         db: &Arc<Db>,
         request: &Request<'_>,
         part: Part,
+        operation: &Arc<Operation>,
         now_ms: i64,
     ) -> Result<Entrance> {
         let (Some(lsid), Some(number)) = (request.lsid, request.txn_number) else {
@@ -261,6 +323,10 @@ impl Transactions {
                     State::Open { is_running: true, .. } => Ok(Entrance::Busy),
                     State::Open { transaction, is_running } => {
                         *is_running = true;
+                        known.clock.run();
+                        if !Arc::ptr_eq(&known.operation, operation) {
+                            known.operation = operation.clone();
+                        }
                         inside(Some(transaction.clone()))
                     }
                     State::Committed if is_commit => inside(None),
@@ -283,13 +349,15 @@ impl Transactions {
         if let Some(mut open) = shard.remove(&lsid) {
             self.abort(&mut open);
         }
-        let lock_timeout_ms = self.lock_timeout_ms.load(Ordering::Relaxed);
-        let lock_timeout = Duration::from_millis(u64::try_from(lock_timeout_ms).unwrap_or(0));
-        let transaction = Arc::new(Transaction::begin(db, lock_timeout)?);
+        let transaction = Arc::new(Transaction::begin(db, self.limits())?);
         let state = State::Open { transaction: transaction.clone(), is_running: true };
-        let began = Instant::now();
         let read_concern = request.read_concern;
-        shard.insert(lsid, Entry { number, state, began, is_beginning: true, read_concern });
+        let is_fixed = read_concern.level == Some(ReadLevel::Snapshot);
+        let read_time = if is_fixed { db.newest_timestamp(now_ms) } else { 0 };
+        let (clock, operation) = (Clock::start(now_ms), operation.clone());
+        let entry =
+            Entry { number, state, clock, is_beginning: true, read_concern, read_time, operation };
+        shard.insert(lsid, entry);
         self.started.fetch_add(1, Ordering::Relaxed);
         let transaction = Some(transaction);
         Ok(Entrance::In(Entered { lsid, number, transaction, read_concern }))
@@ -304,6 +372,7 @@ impl Transactions {
             return;
         }
         *is_running = false;
+        entry.clock.rest();
         entry.is_beginning &= how == Leaving::Undone;
         if how == Leaving::Failed {
             self.abort(entry);
@@ -388,14 +457,66 @@ impl Transactions {
 
     /// Aborts transactions that have been open for too long, and forgets the ends of old ones.
     pub fn expire(&self, is_known: &dyn Fn(&Lsid) -> bool) {
-        let seconds = self.lifetime_seconds.load(Ordering::Relaxed);
-        let lifetime = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        self.abort_where(&|_, entry| entry.began.elapsed() >= lifetime);
+        let lifetime = self.lifetime();
+        self.abort_where(&|_, entry| entry.clock.began.elapsed() >= lifetime);
         for shard in &self.shards {
             shard
                 .lock()
                 .retain(|lsid, entry| matches!(entry.state, State::Open { .. }) || is_known(lsid));
         }
+    }
+
+    /// What holds for a transaction that begins.
+    fn limits(&self) -> Limits {
+        let number = |value: &AtomicI64| u64::try_from(value.load(Ordering::Relaxed)).unwrap_or(0);
+        Limits {
+            lock_timeout: Duration::from_millis(number(&self.lock_timeout_ms)),
+            bytes_max: number(&self.bytes_max),
+            total_bytes_max: number(&self.total_bytes_max),
+        }
+    }
+
+    /// How long a transaction may stay open.
+    fn lifetime(&self) -> Duration {
+        let seconds = self.lifetime_seconds.load(Ordering::Relaxed);
+        Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+    }
+
+    /// The open transactions.
+    pub fn told(&self) -> Vec<Told> {
+        let lifetime = self.lifetime();
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().iter().filter_map(|(lsid, entry)| entry.told(*lsid, lifetime)));
+        }
+        all
+    }
+
+    /// The open transaction of a session.
+    pub fn told_of(&self, lsid: &Lsid) -> Option<Told> {
+        self.shard(lsid).lock().get(lsid)?.told(*lsid, self.lifetime())
+    }
+
+    /// Counts a write command with a number, of which an earlier attempt had done so many
+    /// statements.
+    pub(crate) fn count_numbered(&self, retried: u64) {
+        self.numbered_writes.fetch_add(1, Ordering::Relaxed);
+        if retried > 0 {
+            self.retried_commands.fetch_add(1, Ordering::Relaxed);
+            self.retried_statements.fetch_add(retried, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes what the transaction was that has just been committed.
+    pub(crate) fn note_committed(&self, committed: LastCommitted) {
+        let has_written = u64::from(committed.operations > 0);
+        self.committed_writes.fetch_add(has_written, Ordering::Relaxed);
+        *self.last_committed.lock() = Some(committed);
+    }
+
+    /// The transaction that was committed last.
+    pub fn last_committed(&self) -> Option<LastCommitted> {
+        self.last_committed.lock().clone()
     }
 
     /// Sets how long a transaction may stay open.
@@ -408,12 +529,26 @@ impl Transactions {
         self.lock_timeout_ms.store(ms, Ordering::Relaxed);
     }
 
+    /// Sets how many bytes a transaction may write.
+    pub fn set_bytes_max(&self, bytes: i64) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets how many bytes all open transactions may write together.
+    pub fn set_total_bytes_max(&self, bytes: i64) {
+        self.total_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
     /// What is counted.
     pub fn statistics(&self) -> Statistics {
         let mut found = Statistics {
             started: self.started.load(Ordering::Relaxed),
             committed: self.committed.load(Ordering::Relaxed),
             aborted: self.aborted.load(Ordering::Relaxed),
+            committed_writes: self.committed_writes.load(Ordering::Relaxed),
+            numbered_writes: self.numbered_writes.load(Ordering::Relaxed),
+            retried_commands: self.retried_commands.load(Ordering::Relaxed),
+            retried_statements: self.retried_statements.load(Ordering::Relaxed),
             ..Statistics::default()
         };
         for shard in &self.shards {

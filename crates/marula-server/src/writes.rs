@@ -20,6 +20,7 @@ errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     not_of_buckets() = 5_916_400, "'isTimeseriesNamespace' parameter can only be set when the request is sent on system.buckets namespace";
+    records_not_writable() = 40_528, "Direct writes against config.transactions cannot be performed using a transaction or on a session.";
     system_in_transaction(ns: &Namespace) = 50_791, "Cannot write to system collection {ns} within a transaction.";
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
     /// A write of many documents is numbered, which only one of one document may be.
@@ -94,6 +95,7 @@ pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
 pub fn check_writable(ns: &Namespace) -> Result<()> {
     match (ns.db(), ns.collection()) {
         (_, "system.views" | "system.profile") => Err(not_writable(ns.as_str())),
+        ("config", "transactions") => Err(records_not_writable()),
         ("local", oplog) if oplog.starts_with("oplog.") => Err(not_writable(ns.as_str())),
         _ => ns.check_creatable(),
     }

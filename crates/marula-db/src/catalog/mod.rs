@@ -11,6 +11,7 @@ pub mod entry;
 pub mod indexes;
 pub mod options;
 pub mod replace;
+pub(crate) mod shown;
 pub mod time_series;
 mod unique;
 pub mod views;

@@ -36,7 +36,8 @@ errors! {
     /// changed, at the moment that is read.
     pub(crate) snapshot_unavailable() = SnapshotUnavailable, "Unable to read from a snapshot due to pending collection catalog changes; please retry the operation.";
     lock_timeout(ns: &Namespace, ms: u128) = LockTimeout, "Unable to acquire IX lock on '{{{ns}}}' within {ms}ms.";
-    too_large(bytes: usize) = TransactionTooLarge, "Transaction's writes take more than {bytes} bytes of memory";
+    too_large(bytes: u64) = TransactionTooLarge, "Transaction's writes take more than {bytes} bytes of memory";
+    too_many(bytes: u64) = TransactionTooLarge, "The writes of all open transactions take more than {bytes} bytes of memory";
     is_over() = NoSuchTransaction, "the transaction has ended";
 }
 
@@ -47,11 +48,16 @@ const LATCH_WAIT: Duration = Duration::from_millis(5);
 const QUICK_BYTES_MAX: usize = 64 << 10;
 const QUICK_LOCKS_MAX: usize = 1_000;
 
-/// The most bytes that one transaction may have written.
-pub const BYTES_MAX: usize = 256 << 20;
-
-/// The most bytes that all open transactions may have written together.
-pub const TOTAL_BYTES_MAX: u64 = 1 << 30;
+/// What holds for a transaction from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long it waits for a change of the catalogue.
+    pub lock_timeout: Duration,
+    /// The most bytes that it may have written.
+    pub bytes_max: u64,
+    /// The most bytes that all open transactions may have written together.
+    pub total_bytes_max: u64,
+}
 
 /// Bytes that open transactions have written.
 static TOTAL_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -61,8 +67,7 @@ pub struct Transaction {
     db: Arc<Db>,
     id: u64,
     overlay: Overlay,
-    /// How long it waits for a change of the catalogue.
-    lock_timeout: Duration,
+    limits: Limits,
     state: Mutex<State>,
 }
 
@@ -74,6 +79,8 @@ struct State {
     marks: Vec<(Arc<Index>, Multikey)>,
     /// Collections that the commit creates.
     created: Vec<Arc<Collection>>,
+    /// How many changes of documents its statements have made.
+    changes: u64,
     /// How many bytes it counts for in [`TOTAL_BYTES`].
     counted_bytes: u64,
 }
@@ -86,13 +93,13 @@ struct Touched {
 
 impl Transaction {
     /// Begins a transaction that sees this moment.
-    pub fn begin(db: &Arc<Db>, lock_timeout: Duration) -> Result<Self> {
+    pub fn begin(db: &Arc<Db>, limits: Limits) -> Result<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
         Ok(Transaction {
             id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
             overlay: Overlay::new(db.view_now()?),
             db: db.clone(),
-            lock_timeout,
+            limits,
             state: Mutex::default(),
         })
     }
@@ -125,10 +132,10 @@ impl Transaction {
         }
         let collection = self.collection(&collection.namespace());
         let collection = collection.ok_or_else(|| client_error(StorageError::Conflict))?;
-        let until = Instant::now() + self.lock_timeout;
+        let until = Instant::now() + self.limits.lock_timeout;
         while !collection.enter_transaction() {
             if Instant::now() >= until {
-                let ms = self.lock_timeout.as_millis();
+                let ms = self.limits.lock_timeout.as_millis();
                 return Err(lock_timeout(&collection.namespace(), ms));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -162,17 +169,20 @@ impl Transaction {
         let mut state = self.state.lock();
         state.marks.append(marks);
         if let Some((ident, more)) = grown {
+            // One changes a document without a change of their number.
+            state.changes += more.documents.unsigned_abs().max(1);
             let touched = state.touched.get_mut(&ident);
             touched.expect("a collection is touched before it is written").growth += more;
         }
-        let bytes = self.overlay.bytes();
-        let more = bytes as u64 - state.counted_bytes;
+        let bytes = self.overlay.bytes() as u64;
+        let more = bytes - state.counted_bytes;
         state.counted_bytes += more;
         let total = TOTAL_BYTES.fetch_add(more, Ordering::Relaxed) + more;
-        if bytes > BYTES_MAX || total > TOTAL_BYTES_MAX {
-            Err(too_large(BYTES_MAX))
-        } else {
-            Ok(())
+        let Limits { bytes_max, total_bytes_max, .. } = self.limits;
+        match () {
+            () if bytes > bytes_max => Err(too_large(bytes_max)),
+            () if total > total_bytes_max => Err(too_many(total_bytes_max)),
+            () => Ok(()),
         }
     }
 
@@ -213,6 +223,12 @@ impl Transaction {
     pub fn has_documents_in(&self, collection: &Collection) -> bool {
         let state = self.state.lock();
         state.touched.get(&collection.ident()).is_some_and(|touched| touched.growth.documents != 0)
+    }
+
+    /// How many documents its statements have inserted, changed and deleted, and the bytes of all
+    /// that it has written.
+    pub fn written(&self) -> (u64, u64) {
+        (self.state.lock().changes, self.overlay.bytes() as u64)
     }
 
     /// Whether its end takes so long that nobody should wait for the thread.

@@ -28,6 +28,7 @@ pub(crate) use effects::{Growth, Write};
 pub use tally::{Detail, Examined, Hashes, KeyChanges, Tally, Told};
 
 use crate::catalog::options::CollectionOptions;
+use crate::catalog::shown;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::namespace::Namespace;
@@ -83,12 +84,12 @@ impl<'u> Unit<'u> {
         }
     }
 
-    /// The collection of this name, [touched](Unit::touch).
+    /// The collection of this name, [touched](Unit::touch), for a read.
     ///
     /// Errors: as of [`Unit::touch`].
     #[inline]
     pub fn touched(self, ns: &Namespace) -> Result<Option<Arc<Collection>>> {
-        let collection = self.collection(ns);
+        let collection = self.collection(ns).or_else(|| shown::collection(ns));
         if let Some(collection) = &collection {
             self.touch(collection)?;
         }

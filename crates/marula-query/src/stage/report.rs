@@ -22,6 +22,7 @@ errors! {
     options_type(name: &str, kind: &str) = TypeMismatch, "{name} options must be specified in an object, but found: {kind}";
     not_in_admin(name: &str) = InvalidNamespace, "{name} must be run against the 'admin' database with {{aggregate: 1}}";
     not_collectionless() = InvalidNamespace, "$listLocalSessions must be run against the database with {{aggregate: 1}}, not a collection";
+    not_transactions() = InvalidNamespace, "$_internalListTransactions may only be run against config.transactions";
     not_sessions() = InvalidNamespace, "$listSessions may only be run against config.system.sessions";
     flag_type(field: &str, kind: &str) = TypeMismatch, "The '{field}' parameter of the $currentOp stage must be a boolean value, but found: {kind}";
     idle_type(field: &str, kind: &str) = FailedToParse, "The '{field}' parameter of the $currentOp stage must be a boolean value, but found: {kind}";
@@ -53,6 +54,8 @@ pub enum Report {
     CurrentOp {
         /// Whether connections at rest are told of too.
         idle_connections: bool,
+        /// Whether open transactions at rest are told of too.
+        idle_sessions: bool,
         /// Whether long commands are cut.
         cuts_long: bool,
     },
@@ -61,6 +64,8 @@ pub enum Report {
         /// User and database; `None` means everyone's.
         users: Option<Vec<(String, String)>>,
     },
+    /// The newest numbered write of each session, as `config.transactions` shows it.
+    SessionRecords,
     /// What this server keeps nothing of: statistics by the shape of queries, sampled queries,
     /// query settings.
     Nothing,
@@ -85,6 +90,7 @@ pub(super) const ROWS: &[Row] = &[
     row("$currentOp", current_op),
     row("$listLocalSessions", list_local_sessions),
     row("$listSessions", list_sessions),
+    row("$_internalListTransactions", list_transactions),
     row("$queryStats", query_stats),
     row("$operationMetrics", |_, _| Err(no_resource_consumption())),
     row("$search", |_, parser| Err(search_refused("$search", parser.context))),
@@ -232,17 +238,15 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let name = "$currentOp";
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
     check_admin(name, parser.context)?;
-    let (mut idle_connections, mut cuts_long) = (false, false);
+    let (mut idle_connections, mut idle_sessions, mut cuts_long) = (false, true, false);
     for element in doc {
         let (field, value) = (element.name.to_str_lossy(), element.value.get());
         let kind = value.kind().alias();
         match (&*field, value) {
             ("idleConnections", Value::Boolean(flag)) => idle_connections = flag,
+            ("idleSessions", Value::Boolean(flag)) => idle_sessions = flag,
             ("truncateOps", Value::Boolean(flag)) => cuts_long = flag,
-            (
-                "allUsers" | "idleSessions" | "localOps" | "idleCursors" | "backtrace",
-                Value::Boolean(_),
-            ) => {}
+            ("allUsers" | "localOps" | "idleCursors" | "backtrace", Value::Boolean(_)) => {}
             ("idleConnections", _) => return Err(idle_type(&field, kind)),
             (
                 "allUsers" | "idleSessions" | "localOps" | "truncateOps" | "idleCursors"
@@ -252,7 +256,8 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             _ => return Err(unknown_option(&field)),
         }
     }
-    parser.push(Reporting::new(name, Report::CurrentOp { idle_connections, cuts_long }, doc));
+    let report = Report::CurrentOp { idle_connections, idle_sessions, cuts_long };
+    parser.push(Reporting::new(name, report, doc));
     Ok(())
 }
 
@@ -283,6 +288,19 @@ fn list_sessions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         _ => return Err(not_sessions()),
     }
     parser.push(Reporting::new(name, Report::Sessions { users }, doc));
+    Ok(())
+}
+
+/// What the view `config.transactions` is made of.
+fn list_transactions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let name = "$_internalListTransactions";
+    let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
+    match parser.context.subject.as_deref() {
+        Some(Subject { database, collection: Some(collection) })
+            if database == "config" && collection == "transactions" => {}
+        _ => return Err(not_transactions()),
+    }
+    parser.push(Reporting::new(name, Report::SessionRecords, doc));
     Ok(())
 }
 

@@ -294,6 +294,7 @@ pub(super) fn find_on_view(
         request.arg("let"),
     )?;
     context.limits = query_args::limits(ctx, request);
+    context.subject = Some(subject(ns, false));
     let stages = stages_of_find(request)?;
     let below = || view::check_constants(&ctx.server.db, ns, &context);
     let pipeline = Pipeline::parse_behind(stages.as_doc(), &context, below)?;
@@ -394,10 +395,11 @@ pub(super) fn scan(
     ctx: &Context<'_>,
     ns: &Namespace,
     stages: &DocBuf,
-    context: QueryContext,
+    mut context: QueryContext,
     options: PipelineOptions,
     take: &mut dyn FnMut(Doc<'_>) -> Result<()>,
 ) -> Result<()> {
+    context.subject = Some(subject(ns, false));
     let pipeline = Pipeline::parse(stages.as_doc(), &context)?;
     PipelineSource::start(ctx, ns, pipeline, context, options)?
         .for_each(take)

@@ -47,7 +47,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let filter = query_args::doc_or_empty("query", request.arg("query"))?;
     let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
     let limit = limit_of(request)?;
-    let collection = ctx.server.db.collection(&ns);
+    let collection = ctx.unit.touched(&ns)?;
     let context =
         query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
     let mut query = query_args::parse_query(filter, context)?;

@@ -12,6 +12,7 @@ use crate::operation::{Progress, Report};
 use crate::query_args;
 use crate::request::Request;
 use crate::server::Server;
+use crate::transactions::date_text;
 use crate::{dispatch, host, shown_command};
 
 errors! {
@@ -72,6 +73,11 @@ fn current(
             }
         }
     }
+    for (report, document) in idle_sessions(context.server) {
+        if (own.is_none() || report.user == own) && filter.matches(document.as_doc())? {
+            operations.push(&document);
+        }
+    }
     drop(operations);
     if context.server.write_lock.is_locked() {
         reply.append("fsyncLock", true);
@@ -98,15 +104,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
         out.append("desc", format!("conn{}", report.connection_id).as_str());
         out.append("connectionId", i64::try_from(report.connection_id).unwrap_or(i64::MAX));
         out.append("client", dispatch::address_text(report.peer.remote).as_str());
-        let metadata = report.metadata.as_ref().map(|metadata| metadata.as_doc());
-        let application =
-            metadata.and_then(|metadata| metadata.get("application")?.as_doc()?.get("name"));
-        if let Some(name) = application {
-            out.append("appName", name);
-        }
-        if let Some(metadata) = metadata {
-            out.append("clientMetadata", metadata);
-        }
+        write_client(report, out);
         out.append("active", is_active);
         out.append("currentOpTime", date_text(now_ms).as_str());
         out.append("threaded", true);
@@ -114,6 +112,13 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
         out.append("opid", i32::try_from(report.op_id).unwrap_or(i32::MAX));
         if let Some(lsid) = &detail.lsid {
             lsid.write(&mut out.begin_doc("lsid"));
+            let running = server.transactions.told_of(lsid);
+            let running = running.filter(|told| {
+                told.is_running && told.operation.connection_id == report.connection_id
+            });
+            if let Some(told) = running {
+                told.write(&mut out.begin_doc("transaction"));
+            }
         }
         let running_us = (now_ms * 1_000 - report.started_us).max(0);
         out.append("secs_running", running_us / 1_000_000);
@@ -143,6 +148,46 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
     })
 }
 
+/// Writes what a client has said of itself.
+fn write_client(report: &Report, out: &mut DocWriter<'_>) {
+    let metadata = report.metadata.as_ref().map(|metadata| metadata.as_doc());
+    let application =
+        metadata.and_then(|metadata| metadata.get("application")?.as_doc()?.get("name"));
+    if let Some(name) = application {
+        out.append("appName", name);
+    }
+    if let Some(metadata) = metadata {
+        out.append("clientMetadata", metadata);
+    }
+}
+
+/// The open transactions of which no request runs, as `currentOp` shows them: each beside the
+/// connection that its newest request came by.
+pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
+    let mut all = server.transactions.told();
+    all.retain(|told| !told.is_running);
+    all.sort_by_key(|told| told.lsid);
+    let described = all.iter().map(|told| {
+        let report = told.operation.report();
+        let document = DocBuf::build(|out| {
+            out.append("type", "idleSession");
+            out.append("host", host::name_and_port(server).as_str());
+            out.append("desc", "inactive transaction");
+            out.append("client", dispatch::address_text(report.peer.remote).as_str());
+            out.append("connectionId", whole(report.connection_id));
+            write_client(&report, out);
+            told.lsid.write(&mut out.begin_doc("lsid"));
+            told.write(&mut out.begin_doc("transaction"));
+            out.append("waitingForLock", false);
+            out.append("active", false);
+            out.begin_doc("locks").finish();
+            out.begin_doc("lockStats").finish();
+        });
+        (report, document)
+    });
+    described.collect()
+}
+
 /// Whether the operation of this number is the user's.
 fn is_own(context: &Context<'_>, access: &Access, id: i64) -> bool {
     let reports = context.server.operations.reports();
@@ -152,11 +197,6 @@ fn is_own(context: &Context<'_>, access: &Access, id: i64) -> bool {
 
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn date_text(ms: i64) -> String {
-    let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    moment.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }
 
 fn kill(
@@ -190,12 +230,4 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
         check.needs(Target::Cluster, &["inprog"]);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn moments_are_printed_as_mongod_prints_them() {
-        assert_eq!(super::date_text(1_700_000_000_123), "2023-11-14T22:13:20.123+00:00");
-    }
 }

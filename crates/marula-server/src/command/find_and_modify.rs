@@ -169,7 +169,10 @@ impl<'a> Args<'a> {
         ns: &Namespace,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
-        let mut collection = ctx.unit.touched(ns)?;
+        let mut collection = ctx.unit.collection(ns);
+        if let Some(collection) = &collection {
+            ctx.unit.touch(collection)?;
+        }
         let is_made = self.upsert && collection.is_none();
         if is_made && !op.may_wait {
             return Ok(None);

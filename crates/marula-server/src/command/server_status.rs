@@ -382,13 +382,28 @@ fn transactions(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let found = section.server.transactions.statistics();
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     doc_fields!(out;
+        "retriedCommandsCount": count(found.retried_commands),
+        "retriedStatementsCount": count(found.retried_statements),
+        "transactionsCollectionWriteCount": count(found.numbered_writes + found.committed_writes),
         "currentActive": found.active,
         "currentInactive": found.inactive,
         "currentOpen": found.active + found.inactive,
         "totalAborted": count(found.aborted),
         "totalCommitted": count(found.committed),
         "totalStarted": count(found.started),
+        "totalPrepared": 0_i64,
+        "totalPreparedThenCommitted": 0_i64,
+        "totalPreparedThenAborted": 0_i64,
+        "currentPrepared": 0_i64,
     );
+    if let Some(last) = section.server.transactions.last_committed() {
+        let mut out = out.begin_doc("lastCommittedTransaction");
+        doc_fields!(out;
+            "operationCount": count(last.operations),
+            "oplogOperationBytes": count(last.bytes),
+            "writeConcern": &last.write_concern,
+        );
+    }
 }
 
 fn transport_security(section: &Section<'_>, out: &mut DocWriter<'_>) {

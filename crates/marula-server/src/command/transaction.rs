@@ -7,8 +7,10 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
+use crate::concern::WriteConcern;
 use crate::context::Context;
 use crate::request::Request;
+use crate::transactions::LastCommitted;
 
 errors! {
     outside(name: &str) = CommandFailed, "{name} must be run within a transaction";
@@ -43,7 +45,7 @@ const END: Command = Command {
     ..Command::DEFAULT
 };
 
-fn commit(ctx: &mut Context<'_>, _: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
+fn commit(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
     let entered = ctx.entered.ok_or_else(|| outside("commitTransaction"))?;
     // One that has been committed is answered, and waits for the disk, as the first time.
     if let Some(transaction) = &entered.transaction {
@@ -51,6 +53,10 @@ fn commit(ctx: &mut Context<'_>, _: &Request<'_>, _: &mut DocWriter<'_>) -> Resu
             return Ok(Outcome::ToPool);
         }
         entered.commit(ctx.server.db.sessions(), ctx.now_ms)?;
+        let (operations, bytes) = transaction.written();
+        let write_concern = WriteConcern::shown(request.body.get("writeConcern"));
+        let committed = LastCommitted { operations, bytes, write_concern };
+        ctx.server.transactions.note_committed(committed);
         ctx.server.transactions.ended(entered, true);
     }
     Ok(Outcome::Done)

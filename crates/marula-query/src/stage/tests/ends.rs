@@ -152,6 +152,7 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("$changeStream", "refused: there is no log of changes"),
     ("$currentOp", "the server writes its few documents"),
     ("$geoNear", "the server reads the index for it"),
+    ("$_internalListTransactions", "the server writes its documents"),
     ("$listSampledQueries", "answers nothing"),
     ("$listLocalSessions", "the server writes its few documents"),
     ("$listSearchIndexes", "refused: there are no search indexes"),
