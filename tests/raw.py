@@ -11,8 +11,15 @@ class Raw:
 
     def command(self, db, **fields):
         """Runs a command, its name the first field, and returns its reply, an error too."""
-        body = bson.encode({**fields, "$db": db})
+        self.send({**fields, "$db": db})
+        return self.reply()
+
+    def send(self, command):
+        """Sends a command, and does not wait for its reply."""
+        body = bson.encode(command)
         self.socket.sendall(struct.pack("<iiiiI", 21 + len(body), 1, 0, 2013, 0) + b"\0" + body)
+
+    def reply(self):
         return bson.decode(self.receive()[5:])
 
     def receive(self):

@@ -1,4 +1,5 @@
 """Multi-document transactions through a driver: what they see, what others see, who wins, and how they end."""
+import os
 import random
 import threading
 import time
@@ -9,6 +10,7 @@ import server
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
+from raw import Raw
 
 TRANSIENT = "TransientTransactionError"
 
@@ -378,7 +380,6 @@ def test_a_commit_is_answered_again(rs):
 
 def test_a_commit_is_answered_again_after_a_restart():
     from bson import Binary, Int64
-    from raw import Raw
 
     lsid = {"id": Binary(b"0123456789abcdef", 4)}
     inside = {"lsid": lsid, "txnNumber": Int64(1), "autocommit": False}
@@ -610,3 +611,90 @@ def test_a_bulk_write_is_of_a_transaction_like_any_other():
                 session.commit_transaction()
             assert ended.value.code == 251
         assert [doc["_id"] for doc in documents(c)] == [2, 3]
+
+
+def test_writers_that_wait_for_a_transaction_hold_no_thread(rs):
+    """Hundreds of them wait beside each other; who ends one by its time or by killOp does, and the others go on."""
+    if server.is_mongod():
+        pytest.skip("mongod has a thread for each connection")
+    c = rs.tx.c
+    c.insert_many([{"_id": n, "n": 0} for n in range(4)])
+    waiting = 300
+    body = {"update": "c", "$db": "tx", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]}
+    with rs.start_session() as session:
+        session.start_transaction()
+        c.update_one({"_id": 1}, {"$set": {"a": 1}}, session=session)
+        raws = [Raw(int(rs.address[1])) for _ in range(waiting)]
+        killed, timed, scanning = Raw(int(rs.address[1])), Raw(int(rs.address[1])), Raw(int(rs.address[1]))
+        before = threads_of(rs)
+        [raw.send(body) for raw in raws]
+        killed.send({**body, "comment": "to be killed"})
+        timed.send({**body, "maxTimeMS": 200})
+        # One that has to look for what it changes, and meets it on a thread of the pool.
+        scanning.send({"update": "c", "$db": "tx", "updates": [{"q": {"a": None, "n": 0}, "u": {"$inc": {"n": 1}}, "multi": True}],
+                       "comment": "scans"})
+        assert timed.reply()["code"] == 50
+        while True:
+            found = [op for op in rs.admin.command("currentOp")["inprog"] if op.get("command", {}).get("comment") == "to be killed"]
+            if found:
+                break
+        rs.admin.command("killOp", op=found[0]["opid"])
+        assert killed.reply()["code"] == 11601
+        # Nobody else is held up, and there are threads for what is long.
+        assert c.count_documents({"$expr": {"$gte": ["$n", 0]}}) == 4
+        assert threads_of(rs) - before < 40
+        session.commit_transaction()
+        assert [raw.reply()["nModified"] for raw in raws] == [1] * waiting
+        assert scanning.reply()["ok"] == 1
+        [raw.socket.close() for raw in raws + [killed, timed, scanning]]
+    assert c.find_one({"_id": 1})["n"] >= waiting
+
+
+def threads_of(client):
+    pid = client.admin.command("serverStatus")["pid"]
+    return len(os.listdir("/proc/%d/task" % pid))
+
+
+def test_a_write_that_was_held_up_is_done_once(rs):
+    """Writes with a number, of several documents and statements, that wait before or after they have done something."""
+    c = rs.tx.c
+    c.insert_many([{"_id": n, "n": 0} for n in range(6)])
+    c.create_index("u", unique=True, sparse=True)
+
+    def beside(locked, work):
+        with rs.start_session() as session:
+            session.start_transaction()
+            locked(session)
+            failures = []
+
+            def run():
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001
+                    failures.append(error)
+
+            worker = threading.Thread(target=run)
+            worker.start()
+            worker.join(0.05)
+            assert worker.is_alive(), failures
+            session.commit_transaction()
+            worker.join(30)
+            assert not worker.is_alive() and not failures, failures
+
+    lock = lambda n: lambda s: c.update_one({"_id": n}, {"$inc": {"by": 1}}, session=s)  # noqa: E731
+    beside(lock(3), lambda: c.update_one({"_id": 3}, {"$inc": {"n": 1}}))
+    beside(lock(3), lambda: c.update_many({}, {"$inc": {"n": 1}}))
+    increment = lambda n: pymongo.UpdateOne({"_id": n}, {"$inc": {"n": 1}})  # noqa: E731
+    for ordered in (True, False):
+        beside(lock(3), lambda: c.bulk_write([increment(n) for n in (3, 4, 5)], ordered=ordered))  # noqa: B023
+        beside(lock(5), lambda: c.bulk_write([increment(n) for n in (3, 4, 5)], ordered=ordered))  # noqa: B023
+    beside(lock(2), lambda: c.find_one_and_update({"_id": 2}, {"$inc": {"n": 10}}))
+    assert {doc["_id"]: doc["n"] for doc in c.find()} == {0: 1, 1: 1, 2: 11, 3: 6, 4: 5, 5: 5}
+    beside(lock(0), lambda: c.delete_one({"_id": 0}))
+    insert = lambda s: c.insert_one({"_id": 50, "u": 1}, session=s)  # noqa: E731
+    beside(insert, lambda: c.update_one({"_id": 50}, {"$set": {"late": 1}}, upsert=True))
+    assert c.find_one({"_id": 50}) == {"_id": 50, "u": 1, "late": 1}
+    with pytest.raises(AssertionError, match="DuplicateKeyError|E11000"):
+        beside(lambda s: c.insert_one({"_id": 60, "u": 2}, session=s), lambda: c.insert_many([{"_id": 61, "u": 2}, {"_id": 62}]))
+    assert c.count_documents({"_id": {"$gte": 60}}) == 1
+    assert rs.tx.command("validate", "c")["valid"]

@@ -11,10 +11,26 @@ use marula_error::Result;
 use marula_query::context::Interrupt;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::transaction::locks::LockedKey;
+
 /// How often a wait asks whether the operation must end.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
+/// What becomes of a write that meets a key which an open transaction has locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parking {
+    /// It waits on its thread.
+    Holds,
+    /// It is given up, so that its request is parked and made again: it has done nothing yet.
+    Parks,
+    /// It is given up.
+    Blocked,
+}
+
 thread_local! {
+    static PARKING: Cell<Parking> = const { Cell::new(Parking::Holds) };
+    static LOCKED: RefCell<Option<LockedKey>> = const { RefCell::new(None) };
+    static IS_POSTPONED: Cell<bool> = const { Cell::new(false) };
     static INTERRUPT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
     static DOCUMENT_BYTES_MAX: Cell<usize> = const { Cell::new(usize::MAX) };
 }
@@ -40,6 +56,59 @@ impl Drop for Current {
             INTERRUPT.set(None);
         }
     }
+}
+
+/// Whether the thread may wait for others.
+pub(crate) fn may_wait() -> bool {
+    INTERRUPT.with_borrow(Option::is_some)
+}
+
+/// Has a write that meets a locked key be given up from now on, as long as it has done nothing.
+pub fn begin_parking() {
+    PARKING.set(Parking::Parks);
+}
+
+/// Has writes wait on their thread again. Answers the locked key for which one was given up.
+pub fn end_parking() -> Option<LockedKey> {
+    let was = PARKING.replace(Parking::Holds);
+    let locked = if was == Parking::Holds { None } else { LOCKED.take() };
+    locked.filter(|_| was == Parking::Blocked)
+}
+
+/// Whether the write is given up: nothing more of its request may be done now.
+pub fn is_blocked() -> bool {
+    PARKING.get() == Parking::Blocked
+}
+
+/// Notes that a write has met a locked key.
+#[cold]
+pub(crate) fn note_locked(key: LockedKey) {
+    LOCKED.set(Some(key));
+    if PARKING.get() == Parking::Parks {
+        PARKING.set(Parking::Blocked);
+    }
+}
+
+/// The locked key that the last attempt of a write has met.
+pub(crate) fn take_locked() -> Option<LockedKey> {
+    LOCKED.take()
+}
+
+/// Notes that something is written: what comes now waits on its thread.
+#[inline]
+pub(crate) fn note_written() {
+    PARKING.set(Parking::Holds);
+}
+
+/// Notes that a statement of a transaction would have to wait, and has done nothing.
+#[cold]
+pub(crate) fn postpone() {
+    IS_POSTPONED.set(true);
+}
+
+/// Whether a statement of a transaction would have had to wait since the last time.
+pub fn take_postponed() -> bool {
+    IS_POSTPONED.take()
 }
 
 /// Fails once the operation must end.

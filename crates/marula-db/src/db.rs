@@ -11,13 +11,14 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Catalog, entry};
 use crate::collection::Collection;
+use crate::collection::Listener;
 use crate::current;
 use crate::index::multikey_prefix;
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::session::Sessions;
 use crate::storage_error::ForClient;
-use crate::transaction::locks::Locks;
+use crate::transaction::locks::{LockedKey, Locks};
 
 /// A store opened as a set of databases.
 pub struct Db {
@@ -86,6 +87,11 @@ impl Db {
             must_use_indexes: AtomicBool::new(false),
             feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
         }
+    }
+
+    /// Calls `listener` once no open transaction has this key locked.
+    pub fn when_released(&self, key: LockedKey, listener: Listener) {
+        self.locks.when_released(key, listener);
     }
 
     /// Whether a query that no index serves is refused.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, ByteSlice, DocWriter, Value};
+use marula_db::transaction::locks::LockedKey;
 use marula_db::unit::Detail;
 use marula_db::usage::Use;
 use marula_db::{Unit, current};
@@ -45,6 +46,8 @@ const RETRYABLE_CODES: &[i32] =
 
 /// How soon a request looks again that has found another one in its transaction.
 const BUSY_STEP: Duration = Duration::from_millis(2);
+/// A write that waits for a locked key looks again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The longest message of a client that has not logged in: to connect and to log in takes less.
 const STRANGER_BYTES_MAX: usize = 16 * 1024;
@@ -282,6 +285,11 @@ fn run(
     let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(&context))));
     let mut body = reply.body();
     let is_held_off = command.writes && server.write_lock.is_locked();
+    // A write that meets a key which a transaction has locked waits without a thread.
+    let may_park = command.is_retryable_write && entered.is_none();
+    if may_park {
+        current::begin_parking();
+    }
     let outcome = context
         .check_interrupt()
         .and_then(|()| check::check(&mut context, request))
@@ -289,6 +297,11 @@ fn run(
             true => Ok(WriteLock::wait(server, &operation, deadline)),
             false => (command.run)(&mut context, request, &mut body),
         });
+    let outcome = match may_park.then(current::end_parking).flatten() {
+        Some(locked) => Ok(until_released(server, locked, deadline)),
+        None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
+        None => outcome,
+    };
     drop(metered);
     drop(current);
     check::note_changes(server, &context.needs);
@@ -384,6 +397,14 @@ fn run(
         note_latency(server, request, took, is_refused);
     }
     step
+}
+
+/// Parks a write until no transaction has locked a key that it needs.
+fn until_released(server: &Arc<Server>, key: LockedKey, deadline: Option<Instant>) -> Outcome {
+    let server = server.clone();
+    let arm = move |wake: Wake| server.db.when_released(key, Box::new(move || wake.wake()));
+    let look_again = after(LOOK_AGAIN);
+    Outcome::Retry(Box::new(arm), deadline.map_or(look_again, |deadline| deadline.min(look_again)))
 }
 
 /// How many statements of a write an earlier attempt had done.

@@ -118,7 +118,7 @@ pub fn run_one<T>(
     };
     match outcome {
         Ok(done) => Ok(done.map(Ok)),
-        Err(error) if !op.may_wait && writes::would_wait(&error) => Ok(None),
+        Err(error) if writes::comes_again(op, &error) => Ok(None),
         Err(error) if write_reply::ends_command(&error) => Err(error),
         Err(error) if op.unit.transaction().is_some() && is_transient(error.code()) => Err(error),
         Err(error) => Ok(Some(Err(error))),

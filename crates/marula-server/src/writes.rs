@@ -1,7 +1,7 @@
 //! What the commands that write share: the session's number, the place, what may not be written.
 
 use marula_db::time_series::BUCKETS_PREFIX;
-use marula_db::{Collection, Namespace, WriteOp};
+use marula_db::{Collection, Namespace, WriteOp, current};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::Patience;
 use marula_query::update::EmptyTimestamps;
@@ -79,9 +79,10 @@ pub fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
     }
 }
 
-/// Whether a write that may not wait failed because it would have had to: nothing was done.
-pub fn would_wait(error: &Error) -> bool {
-    error.code() == codes::WriteConflict
+/// Whether a write failed because it would have had to wait, and is made again elsewhere or later:
+/// nothing was done.
+pub fn comes_again(op: &WriteOp<'_>, error: &Error) -> bool {
+    error.code() == codes::WriteConflict && (!op.may_wait || current::is_blocked())
 }
 
 /// The error for a statement that an earlier attempt recorded as another kind of write.

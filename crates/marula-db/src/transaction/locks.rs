@@ -8,16 +8,20 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use marula_storage::Space;
 use parking_lot::Mutex;
+
+use crate::collection::Listener;
 
 /// Parts of the table, each behind a lock of its own.
 const SHARDS: usize = 64;
 
 /// A key of the store: its space, and its bytes.
-pub(crate) type LockedKey = (Space, Box<[u8]>);
+pub type LockedKey = (Space, Box<[u8]>);
 
 /// Who has locked which keys, space by space.
 type Shard = [HashMap<Box<[u8]>, u64>; Space::ALL.len()];
@@ -27,6 +31,9 @@ pub(crate) struct Locks {
     count: AtomicUsize,
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
+    /// How many wait for keys.
+    listeners: AtomicUsize,
+    waiting: Mutex<HashMap<LockedKey, Vec<Listener>>>,
 }
 
 impl Default for Locks {
@@ -35,6 +42,8 @@ impl Default for Locks {
             count: AtomicUsize::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
+            listeners: AtomicUsize::new(0),
+            waiting: Mutex::default(),
         }
     }
 }
@@ -50,13 +59,41 @@ impl Locks {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a transaction has locked one of `keys`, whose latches the caller holds.
+    /// The first of `keys`, whose latches the caller holds, that a transaction has locked.
     #[inline]
-    pub(crate) fn holds_any(&self, keys: &[(Space, &[u8])]) -> bool {
-        self.any()
-            && keys
-                .iter()
-                .any(|&(space, key)| self.shard(key).lock()[space as usize].contains_key(key))
+    pub(crate) fn held_of(&self, keys: &[(Space, &[u8])]) -> Option<LockedKey> {
+        if self.any() { self.find_held(keys) } else { None }
+    }
+
+    fn find_held(&self, keys: &[(Space, &[u8])]) -> Option<LockedKey> {
+        let held = keys.iter().find(|&&(space, key)| self.holds(space, key));
+        held.map(|&(space, key)| (space, Box::from(key)))
+    }
+
+    fn holds(&self, space: Space, key: &[u8]) -> bool {
+        self.shard(key).lock()[space as usize].contains_key(key)
+    }
+
+    /// Calls `listener` once the key is released; at once, where nobody has locked it.
+    pub(crate) fn when_released(&self, key: LockedKey, listener: Listener) {
+        let mut waiting = self.waiting.lock();
+        // Whoever releases the key from now on looks for listeners.
+        self.listeners.fetch_add(1, Ordering::SeqCst);
+        if self.holds(key.0, &key.1) {
+            waiting.entry(key).or_default().push(listener);
+            return;
+        }
+        self.listeners.fetch_sub(1, Ordering::SeqCst);
+        drop(waiting);
+        listener();
+    }
+
+    /// Waits until the key is released, or for so long.
+    pub(crate) fn wait(&self, key: LockedKey, time: Duration) {
+        let (tell, told) = mpsc::sync_channel::<()>(1);
+        self.when_released(key, Box::new(move || drop(tell)));
+        // Either way it is looked again.
+        let _ = told.recv_timeout(time);
     }
 
     /// Locks a key for the transaction `owner`. Answers whether it is its own now, and was not
@@ -81,6 +118,19 @@ impl Locks {
             assert!(held.is_some(), "a key that is released was locked");
         }
         self.count.fetch_sub(keys.len(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.listeners.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut told = Vec::new();
+        {
+            let mut waiting = self.waiting.lock();
+            for key in keys {
+                told.extend(waiting.remove(key).into_iter().flatten());
+            }
+        }
+        self.listeners.fetch_sub(told.len(), Ordering::SeqCst);
+        told.into_iter().for_each(|listener| listener());
     }
 }
 
@@ -92,14 +142,36 @@ mod tests {
     fn a_key_is_one_transactions_until_it_is_released() {
         let locks = Locks::default();
         let key = (Space::Records, &b"k"[..]);
-        assert!(!locks.holds_any(&[key]));
+        assert_eq!(locks.held_of(&[key]), None);
         assert_eq!(locks.claim(1, key), Some(true));
         assert_eq!(locks.claim(1, key), Some(false));
         assert_eq!(locks.claim(2, key), None);
         assert_eq!(locks.claim(2, (Space::Indexes, b"k")), Some(true));
-        assert!(locks.holds_any(&[(Space::Records, b"other"), key]));
+        let held = locks.held_of(&[(Space::Records, b"other"), key]);
+        assert_eq!(held, Some((Space::Records, Box::from(&b"k"[..]))));
         locks.release(&[(Space::Records, Box::from(&b"k"[..]))]);
         assert_eq!(locks.claim(2, key), Some(true));
         assert!(locks.any());
+    }
+
+    #[test]
+    fn who_waits_for_a_key_is_told_of_its_release() {
+        let locks = Locks::default();
+        let key = || (Space::Records, Box::from(&b"k"[..]));
+        let (tell, told) = mpsc::channel();
+        let listener = |number: u32| {
+            let tell = tell.clone();
+            Box::new(move || tell.send(number).expect("the test listens")) as Listener
+        };
+        locks.when_released(key(), listener(1));
+        assert_eq!(told.try_recv(), Ok(1));
+        assert_eq!(locks.claim(1, (Space::Records, b"k")), Some(true));
+        locks.when_released(key(), listener(2));
+        locks.when_released(key(), listener(3));
+        assert!(told.try_recv().is_err());
+        locks.release(&[key()]);
+        assert_eq!([told.try_recv(), told.try_recv()], [Ok(2), Ok(3)]);
+        assert_eq!(locks.listeners.load(Ordering::SeqCst), 0);
+        assert!(locks.waiting.lock().is_empty());
     }
 }

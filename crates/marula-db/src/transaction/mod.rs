@@ -9,7 +9,7 @@
 //! A collection that it touches keeps its shape until the transaction ends: changes of the
 //! catalogue wait for it ([`Collection::quiesce`]).
 
-pub(crate) mod locks;
+pub mod locks;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use self::locks::LockedKey;
 use crate::catalog::options::CollectionOptions;
 use crate::collection::Collection;
+use crate::current;
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey};
 use crate::keys::Ident;
@@ -134,7 +135,10 @@ impl Transaction {
         let collection = collection.ok_or_else(|| client_error(StorageError::Conflict))?;
         let until = Instant::now() + self.limits.lock_timeout;
         while !collection.enter_transaction() {
-            if Instant::now() >= until {
+            if !current::may_wait() {
+                current::postpone();
+            }
+            if Instant::now() >= until || !current::may_wait() {
                 let ms = self.limits.lock_timeout.as_millis();
                 return Err(lock_timeout(&collection.namespace(), ms));
             }
@@ -296,11 +300,16 @@ impl Transaction {
 }
 
 impl Claims for Transaction {
-    fn claim(&self, keys: &[(Space, &[u8])], _patience: Duration) -> marula_storage::Result<()> {
+    fn claim(&self, keys: &[(Space, &[u8])], patience: Duration) -> marula_storage::Result<()> {
         // Held while the keys are claimed, so that no write of one moment is between its guard and
         // its commit.
         let mut latches = self.db.store().begin();
-        latches.guard_within(keys, LATCH_WAIT)?;
+        let may_wait = current::may_wait();
+        let guarded = latches.guard_within(keys, if may_wait { LATCH_WAIT } else { patience });
+        if guarded.is_err() && !may_wait {
+            current::postpone();
+        }
+        guarded?;
         {
             let mut state = self.state.lock();
             if state.is_over {

@@ -15,6 +15,7 @@ use marula_storage::{Space, Txn, View};
 
 use super::{KeyChanges, Unit};
 use crate::collection::Collection;
+use crate::current;
 use crate::index::{Index, Multikey};
 use crate::keys;
 use crate::session::{Done, NumberedWrite};
@@ -83,8 +84,13 @@ impl<'u> Write<'u> {
     #[inline]
     pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
         self.txn.guard_within(keys, patience).for_client()?;
-        let is_locked = self.unit.transaction.is_none() && self.unit.db.locks.holds_any(keys);
-        if is_locked { Err(client_error(marula_storage::Error::Conflict)) } else { Ok(()) }
+        if self.unit.transaction.is_none()
+            && let Some(locked) = self.unit.db.locks.held_of(keys)
+        {
+            current::note_locked(locked);
+            return Err(client_error(marula_storage::Error::Conflict));
+        }
+        Ok(())
     }
 
     /// What it decides by: what this shows of keys that it has guarded stays so until its end.
@@ -184,6 +190,7 @@ impl<'u> Write<'u> {
             let grown = effects.grown.map(|(collection, growth)| (collection.ident(), growth));
             return transaction.absorb(grown, &mut effects.marks);
         }
+        current::note_written();
         for (index, multikey) in effects.marks.drain(..) {
             index.note_marks_stored(&multikey);
         }

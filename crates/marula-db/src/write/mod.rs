@@ -240,6 +240,9 @@ impl<'a> WriteOp<'a> {
                         && self.may_wait
                         && self.unit.transaction().is_none() =>
                 {
+                    if current::is_blocked() {
+                        return Err(error);
+                    }
                     let started = *started.get_or_insert_with(Instant::now);
                     current::check()?;
                     // A transaction ends by itself in the end: it is waited for as long as the
@@ -247,7 +250,10 @@ impl<'a> WriteOp<'a> {
                     if started.elapsed() > CONFLICT_PATIENCE && !self.unit.db().locks.any() {
                         return Err(error);
                     }
-                    std::thread::sleep(pause);
+                    match current::take_locked() {
+                        Some(key) => self.unit.db().locks.wait(key, WAIT_STEP),
+                        None => std::thread::sleep(pause),
+                    }
                     pause = (pause * 2).min(Duration::from_millis(10));
                 }
                 other => return other,

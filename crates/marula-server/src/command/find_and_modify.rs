@@ -101,7 +101,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             Ok(Outcome::Done)
         }
         Ok(None) => Ok(Outcome::ToPool),
-        Err(error) if !ctx.may_wait() && writes::would_wait(&error) => Ok(Outcome::ToPool),
+        Err(error) if writes::comes_again(&op, &error) => Ok(Outcome::ToPool),
         Err(error) => Err(error),
     }
 }

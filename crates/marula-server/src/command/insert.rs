@@ -2,7 +2,7 @@
 
 use marula_bson::{Doc, DocWriter};
 use marula_db::write::{InsertReport, check_id, check_in_transaction};
-use marula_db::{Collection, Namespace};
+use marula_db::{Collection, Namespace, current};
 use marula_error::{Error, Result, errors};
 
 use super::fields::{self, Field, Types};
@@ -98,6 +98,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let error = measurements_in_transaction(&ns);
             return Err(error.caused_by(&format!("time-series insert failed: {ns}")));
         }
+        // Several of them share buckets, which are written one after the other.
+        current::end_parking();
         return insert_measurements(ctx, request, &buckets, &documents, ordered, reply);
     }
     let is_meant = collection_uuid::check(ctx, request, &ns);
@@ -116,7 +118,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut report = InsertReport::default();
     let outcome = op.insert(&collection, &mut documents.iter().copied(), ordered, &mut report);
     if let Err(error) = outcome {
-        if is_inline && report.inserted == 0 && writes::would_wait(&error) {
+        if report.inserted == 0 && writes::comes_again(&op, &error) {
             return Ok(Outcome::ToPool);
         }
         return Err(error);
