@@ -39,5 +39,6 @@ mod runner;
 mod side;
 mod table;
 mod target;
+mod transactions;
 mod waits;
 mod wire;

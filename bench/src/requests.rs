@@ -7,7 +7,7 @@ use crate::load::Work;
 use crate::message::{self, Random, Template, oid};
 
 /// The session that a driver names in each command: one per connection.
-fn session(connection: usize) -> [u8; 16] {
+pub(crate) fn session(connection: usize) -> [u8; 16] {
     let mut id = [0x5E; 16];
     id[8..].copy_from_slice(&(connection as u64).to_be_bytes());
     id[6] = 0x4E;
@@ -15,7 +15,7 @@ fn session(connection: usize) -> [u8; 16] {
     id
 }
 
-const SESSION_MARK: [u8; 16] = [0xDA; 16];
+pub(crate) const SESSION_MARK: [u8; 16] = [0xDA; 16];
 const OID_MARK: [u8; 12] = [0xEE; 12];
 
 fn with_session(body: Doc) -> Doc {

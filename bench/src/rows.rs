@@ -13,6 +13,7 @@ use crate::pipelines::{self, CUSTOMERS, ORDERS, Pipeline, Pipelines, SMALL};
 use crate::requests::{FindById, InsertOrders, InsertProducts, ScanProducts, UpdateHot};
 use crate::side::Side;
 use crate::table::TableArgs;
+use crate::transactions::{self, Held, SnapshotReads, Transaction, Transactions};
 
 /// What the ratio of a row compares.
 #[derive(Clone, Copy, PartialEq)]
@@ -47,6 +48,7 @@ enum Workload {
     DiskProducts,
     Lookup(Lookup),
     Pipeline(Pipeline),
+    Transaction(Transaction),
 }
 
 const fn row(
@@ -279,6 +281,69 @@ pub(crate) static ROWS: &[Row] = &[
         0.3,
         Workload::Pipeline(Pipeline::Brand),
     ),
+    row(
+        "txn-update-1",
+        "two updates in a transaction, and its commit",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::Transaction(Transaction::Updates),
+    ),
+    row(
+        "txn-update-32",
+        "two updates in a transaction, and its commit",
+        32,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::Transaction(Transaction::Updates),
+    ),
+    row(
+        "txn-insert",
+        "an insert into each of two collections, and the commit",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::Transaction(Transaction::Inserts),
+    ),
+    row(
+        "txn-many",
+        "1,000 inserts in one transaction, per document",
+        1,
+        Measure::Cpu,
+        0.8,
+        0.5,
+        Workload::Transaction(Transaction::Many),
+    ),
+    row(
+        "txn-read",
+        "read of 101 documents at one moment",
+        1,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::Transaction(Transaction::SnapshotRead),
+    ),
+    row(
+        "txn-alone",
+        "updateOne beside no transaction",
+        32,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::Transaction(Transaction::UpdatesAlone),
+    ),
+    row(
+        "txn-beside",
+        "the same beside one of 100,000 documents: throughput",
+        32,
+        Measure::ThroughputOfRowAbove,
+        0.95,
+        1.0,
+        Workload::Transaction(Transaction::UpdatesBeside),
+    ),
 ];
 
 /// What one side reached in one row: the median of its runs.
@@ -301,32 +366,46 @@ pub(crate) struct RowResult {
 
 /// Measures the rows that the args name.
 pub(crate) fn measure(args: &TableArgs) -> Result<Vec<RowResult>, String> {
-    let mut sides = Vec::new();
-    if let Some(path) = &args.marula {
-        sides.push(Side::start("marula", &[path.clone(), "serve".into()])?);
-    }
-    if let Some(path) = &args.mongod {
-        let quiet = ["--quiet", "--setParameter", "diagnosticDataCollectionEnabled=false"];
-        let words: Vec<String> =
-            std::iter::once(path.as_str()).chain(quiet).map(str::to_owned).collect();
-        sides.push(Side::start("mongod", &words)?);
-    }
-    let myself = std::env::current_exe().map_err(|error| error.to_string())?;
-    sides.push(Side::start("floor", &[myself.display().to_string(), "echo".into()])?);
-
     let is_asked = |row: &&Row| {
         args.rows.is_empty() || args.rows.iter().any(|name| row.name.starts_with(name.as_str()))
     };
     let rows: Vec<&'static Row> = ROWS.iter().filter(is_asked).collect();
     let mut results = Vec::new();
-    // Rows that are compared with each other take turns, as the sides do.
-    for group in rows.chunk_by(|_, next| next.measure == Measure::ThroughputOfRowAbove) {
-        results.extend(measure_group(group, &mut sides, args)?);
-    }
-    for side in &sides {
-        eprintln!("bench: {} used at most {} MB of memory", side.name, side.memory_mb());
+    let is_transaction = |row: &Row| matches!(row.workload, Workload::Transaction(_));
+    for rows in rows.chunk_by(|&a, &b| is_transaction(a) == is_transaction(b)) {
+        let mut sides = start(args, is_transaction(rows[0]))?;
+        // Rows that are compared with each other take turns, as the sides do.
+        for group in rows.chunk_by(|_, next| next.measure == Measure::ThroughputOfRowAbove) {
+            results.extend(measure_group(group, &mut sides, args)?);
+        }
+        for side in &sides {
+            eprintln!("bench: {} used at most {} MB of memory", side.name, side.memory_mb());
+        }
     }
     Ok(results)
+}
+
+/// Starts the servers that the args name; as replica sets of one node, for transactions.
+fn start(args: &TableArgs, are_replica_sets: bool) -> Result<Vec<Side>, String> {
+    let mut sides = Vec::new();
+    let set: &[&str] = if are_replica_sets { &["--replSet", "rs0"] } else { &[] };
+    let words = |path: &str, own: &[&str]| -> Vec<String> {
+        [&[path], own, set].concat().into_iter().map(str::to_owned).collect()
+    };
+    if let Some(path) = &args.marula {
+        sides.push(Side::start("marula", &words(path, &["serve"]))?);
+    }
+    if let Some(path) = &args.mongod {
+        let quiet = ["--quiet", "--setParameter", "diagnosticDataCollectionEnabled=false"];
+        sides.push(Side::start("mongod", &words(path, &quiet))?);
+    }
+    if are_replica_sets {
+        sides.iter().try_for_each(transactions::initiate)?;
+        return Ok(sides);
+    }
+    let myself = std::env::current_exe().map_err(|error| error.to_string())?;
+    sides.push(Side::start("floor", &[myself.display().to_string(), "echo".into()])?);
+    Ok(sides)
 }
 
 /// Measures a row, or several that are compared with each other.
@@ -452,6 +531,7 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
             work.repeat(if args.smoke { 1 } else { 4 });
             timed(row, side, args, &mut work, Some(4))
         }
+        Workload::Transaction(kind) => transact(kind, row, side, args),
         Workload::DiskProducts => {
             // A folder of its own: what other rows dropped may still be waiting for its removal.
             let mut fresh = side.another()?;
@@ -473,6 +553,48 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
             Ok(Reached { disk_mb: side.disk_bytes() as f64 / 1e6, ..Reached::default() })
         }
     }
+}
+
+/// Runs a row of transactions.
+fn transact(
+    kind: Transaction,
+    row: &Row,
+    side: &mut Side,
+    args: &TableArgs,
+) -> Result<Reached, String> {
+    match kind {
+        Transaction::SnapshotRead => {
+            load_records(side, args.documents)?;
+            return timed(row, side, args, &mut SnapshotReads::new(args.documents), None);
+        }
+        Transaction::UpdatesAlone => {
+            load_hot(side)?;
+            return timed(row, side, args, &mut UpdateHot::new(), None);
+        }
+        Transaction::UpdatesBeside => {
+            load_hot(side)?;
+            let held = Held::begin(side)?;
+            let reached = timed(row, side, args, &mut UpdateHot::new(), None);
+            held.end()?;
+            return reached;
+        }
+        Transaction::Updates => load_hot(side)?,
+        Transaction::Inserts | Transaction::Many => {
+            let mut control = Blocking::new(side.address)?;
+            for name in ["left", "right", "many"] {
+                drop_collection(&mut control, name);
+                control.command(Doc::new().str("create", name).str("$db", "bench"))?;
+            }
+        }
+    }
+    let mut work = Transactions::new(kind, row.connections);
+    let reached = timed(row, side, args, &mut work, None)?;
+    // Those that were cut off hold their collections.
+    let end = Doc::new().array("killAllSessions", Vec::new()).str("$db", "admin");
+    Blocking::new(side.address)?.command(end)?;
+    // What was counted are requests.
+    let each = work.units as f64 / work.requests() as f64;
+    Ok(Reached { per_second: reached.per_second * each, cpu_us: reached.cpu_us / each, ..reached })
 }
 
 /// Runs `work` for the args' time, or to its end when it has a number of operations.
