@@ -147,3 +147,50 @@ def test_what_is_no_entry_is_refused(db, c, entry, code):
     reply = apply(db, {"ns": c.full_name, **entry})
     assert (reply["ok"], reply["code"], reply["results"]) == (0, code, [False])
     assert c.count_documents({}) == 1
+
+
+def test_a_list_that_changes_documents_is_applied_whole_or_not_at_all(db, c):
+    def outcome(*entries, **options):
+        c.drop()
+        c.insert_many([{"_id": n, "u": n} for n in range(3)])
+        c.create_index("u", unique=True)
+        reply = apply(db, *entries, **options)
+        return reply["ok"], reply.get("code"), reply["applied"], reply["results"], [doc["_id"] for doc in c.find().sort("_id", 1)]
+
+    remove = {"op": "d", "ns": c.full_name, "o": {"_id": 2}}
+    new, taken = insert(c, {"_id": 10, "u": 10}), insert(c, {"_id": 11, "u": 1})
+    absent = update(c, {"_id": 99}, {"$v": 2, "diff": {"u": {"a": 1}}})
+    assert outcome(new, update(c, {"_id": 1}, {"$v": 2, "diff": {"u": {"a": 1}}}), remove) == (1, None, 3, [True] * 3, [0, 1, 10])
+    assert outcome(new, taken, remove) == (0, 11000, 2, [False, False], [0, 1, 2])
+    assert outcome(new, taken, remove, allowAtomic=False) == (0, 11000, 2, [True, False], [0, 1, 2, 10])
+    # What removes a key comes before what takes it.
+    assert outcome(remove, insert(c, {"_id": 12, "u": 2})) == (1, None, 2, [True, True], [0, 1, 12])
+    assert outcome(new, absent, remove, alwaysUpsert=False) == (0, 218, 2, [False, False], [0, 1, 2])
+    assert outcome(new, absent, remove, alwaysUpsert=False, allowAtomic=False) == (0, 8, 3, [True, False, True], [0, 1, 10])
+    # A list that does anything else, or has nowhere to go, is applied one by one.
+    assert outcome(new, {"op": "i", "ns": "no_such.c", "o": {"_id": 1}}, remove) == (0, 26, 2, [True, False], [0, 1, 2, 10])
+    made = {"op": "c", "ns": db.name + ".$cmd", "o": {"create": "made_by_entry"}}
+    assert outcome(new, made, taken) == (0, 11000, 3, [True, True, False], [0, 1, 2, 10])
+    refused = apply(db, new, preCondition=[{"ns": c.full_name, "q": {}, "res": {}}], allowAtomic=False)
+    assert refused["code"] == 72 and "Cannot use preCondition with {allowAtomic: false}" in refused["errmsg"]
+
+
+def test_nobody_sees_half_of_a_list(db, c):
+    c.insert_many([{"_id": 0, "n": 0}, {"_id": 1, "n": 0}])
+    done, torn = threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            found = next(c.aggregate([{"$group": {"_id": None, "values": {"$addToSet": "$n"}}}]))["values"]
+            if len(found) != 1:
+                torn.append(found)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for n in range(1, 200):
+        changes = [update(c, {"_id": position}, {"$v": 2, "diff": {"u": {"n": n}}}) for position in (0, 1)]
+        assert apply(db, *changes)["ok"] == 1
+    done.set()
+    reader.join()
+    assert torn == []
+    assert db.command("validate", c.name)["valid"]

@@ -58,6 +58,32 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Has `work` read and write within a transaction.
+    pub(crate) fn within<T>(
+        &mut self,
+        transaction: &Transaction,
+        work: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> T {
+        let mut inner = Context {
+            server: self.server,
+            unit: self.unit.within(transaction),
+            snapshot: self.snapshot,
+            entered: self.entered,
+            connection: &mut *self.connection,
+            call: self.call,
+            deadline: self.deadline,
+            now_ms: self.now_ms,
+            statements: self.statements.take(),
+            origin: self.origin.take(),
+            is_profiled: self.is_profiled,
+            needs: std::mem::take(&mut self.needs),
+        };
+        let done = work(&mut inner);
+        let Context { statements, origin, needs, .. } = inner;
+        (self.statements, self.origin, self.needs) = (statements, origin, needs);
+        done
+    }
+
     /// Fails once the command must end: it was killed, its time is over, its client is gone, or the
     /// server stops. Long work asks every few hundred documents.
     #[inline]

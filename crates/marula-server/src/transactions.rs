@@ -467,7 +467,7 @@ impl Transactions {
     }
 
     /// What holds for a transaction that begins.
-    fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let number = |value: &AtomicI64| u64::try_from(value.load(Ordering::Relaxed)).unwrap_or(0);
         Limits {
             lock_timeout: Duration::from_millis(number(&self.lock_timeout_ms)),

@@ -6,8 +6,11 @@
 //!
 //! Source: manual "applyOps"; forms, results and errors recorded from mongod 6.0.
 
+use std::time::Duration;
+
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value, doc};
-use marula_db::{Namespace, WriteOp};
+use marula_db::{Namespace, Transaction, WriteOp};
+use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::{Emit, Execution, Patience, Query, Wording, choice};
 use marula_query::context::Context as QueryContext;
@@ -19,6 +22,7 @@ use super::{Auth, Command, Outcome, create};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
+use crate::transactions::is_transient;
 use crate::update_one::Statement;
 use crate::writes;
 
@@ -36,6 +40,8 @@ errors! {
     unknown_command(name: &str, body: &Doc<'_>) = BadValue, "Unknown oplog entry command type: {name} Object field: {body}";
     unsupported_command(name: &str) = CommandNotSupported, "The {name} operation is not supported in applyOps mode";
     too_deep() = FailedToParse, "Too many nested applyOps";
+    condition_without_atomic() = InvalidOptions, "Cannot use preCondition with {{allowAtomic: false}}";
+    had_errors() = UnknownError, "applyOps had one or more errors applying ops";
     unmet() = BadValue, "preCondition failed";
     unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
@@ -103,8 +109,18 @@ struct Job<'r> {
     /// Whether an update inserts where nothing has the `_id`.
     always_upsert: bool,
     bypass_validation: bool,
+    /// Whether entries that change documents alone are applied together or not at all.
+    allows_atomic: bool,
     depth: u32,
 }
+
+/// How long a list waits that has met another's write, before it is applied anew.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(5);
+
+/// Errors of entries for which a list is applied one by one: there is no such collection, or it
+/// may not be written in a transaction.
+const FAILS_ALONE: &[Code] =
+    &[codes::NamespaceNotFound, codes::OperationNotSupportedInTransaction, codes::IllegalOperation];
 
 /// How far a job came.
 struct Applied {
@@ -117,6 +133,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         entries: entries(request.first.value.get())?,
         always_upsert: request.arg("alwaysUpsert").is_none_or(|flag| flag.is_truthy()),
         bypass_validation: request.flag("bypassDocumentValidation"),
+        allows_atomic: request.arg("allowAtomic").is_none_or(|flag| flag.is_truthy()),
         depth: 0,
     };
     check_forms(request)?;
@@ -172,6 +189,10 @@ fn check_forms(request: &Request<'_>) -> Result<()> {
             return Err(within(wrong));
         }
     }
+    let is_refused = request.arg("allowAtomic").is_some_and(|flag| !flag.is_truthy());
+    if is_refused && conditions.is_some() {
+        return Err(within(condition_without_atomic()));
+    }
     Ok(())
 }
 
@@ -211,8 +232,54 @@ fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
 }
 
 impl<'r> Job<'r> {
-    /// Applies the entries in order, up to the first that fails.
+    /// Applies the entries: all or none, where they change documents alone.
     fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
+        let changes_documents = |entry: &Doc<'_>| ["i", "u", "d"].contains(&&*text(*entry, "op"));
+        let is_atomic = self.allows_atomic
+            && self.entries.len() > 1
+            && ctx.unit.transaction().is_none()
+            && self.entries.iter().all(changes_documents);
+        if is_atomic && let Some(applied) = self.run_together(ctx, request)? {
+            return Ok(applied);
+        }
+        self.run_each(ctx, request)
+    }
+
+    /// Applies all entries together, or none; `None` where that cannot be.
+    fn run_together(
+        &self,
+        ctx: &mut Context<'_>,
+        request: &Request<'r>,
+    ) -> Result<Option<Applied>> {
+        loop {
+            let limits = ctx.server.transactions.limits();
+            let transaction = Transaction::begin(&ctx.server.db, limits)?;
+            let applied = ctx.within(&transaction, |ctx| self.run_each(ctx, request))?;
+            let failure = match applied.failure {
+                None => transaction.commit(&mut |_| ()).err(),
+                failure => failure,
+            };
+            transaction.abort();
+            match failure {
+                None => return Ok(Some(Applied { failure: None, ..applied })),
+                Some(error) if is_transient(error.code()) => {
+                    ctx.check_interrupt()?;
+                    std::thread::sleep(CONFLICT_PAUSE);
+                }
+                // What has no collection to go to, and what no transaction may write, fails alone.
+                Some(error) if FAILS_ALONE.contains(&error.code()) => return Ok(None),
+                Some(error) => {
+                    let results = vec![false; applied.results.len()];
+                    return Ok(Some(Applied { results, failure: Some(error) }));
+                }
+            }
+        }
+    }
+
+    /// Applies the entries in order, up to the first that fails; where they are not applied
+    /// together, one that updates nothing is no end.
+    fn run_each(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
+        let is_together = ctx.unit.transaction().is_some();
         let mut applied = Applied { results: Vec::new(), failure: None };
         for entry in &self.entries {
             let kind = text(*entry, "op");
@@ -222,9 +289,19 @@ impl<'r> Job<'r> {
             ctx.check_interrupt()?;
             let outcome = self.apply(ctx, request, &kind, *entry);
             applied.results.push(outcome.is_ok());
-            if let Err(error) = outcome {
-                applied.failure = Some(error);
-                break;
+            match outcome {
+                Ok(()) => {}
+                Err(error)
+                    if error.code() == codes::UpdateOperationFailed
+                        && !is_together
+                        && self.entries.len() > 1 =>
+                {
+                    applied.failure = Some(had_errors());
+                }
+                Err(error) => {
+                    applied.failure = Some(error);
+                    break;
+                }
             }
         }
         Ok(applied)
@@ -260,7 +337,7 @@ impl<'r> Job<'r> {
     /// Inserts or updates one document, in one commit.
     fn put(&self, ctx: &Context<'_>, kind: &str, entry: Doc<'_>, body: Doc<'_>) -> Result<()> {
         let ns = namespace(entry)?;
-        if ctx.server.db.collection(&ns).is_none() {
+        if ctx.unit.collection(&ns).is_none() {
             return Err(no_collection(ns.as_str(), &entry));
         }
         let is_insert = kind == "i";
