@@ -7,6 +7,7 @@ import time
 import pymongo
 import pytest
 import server
+from histories import ABORTED, COMMITTED, Transaction, anomalies
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
@@ -458,54 +459,63 @@ def test_a_large_transaction(rs):
     assert rs.tx.command("validate", "c")["valid"]
 
 
-def test_lists_are_appended_to_as_if_by_one_after_the_other(rs):
-    """Random transactions append numbers to lists and read them: no lost update, no read of what was aborted or is in
-    between, and both lists that one transaction has appended to show it or neither does."""
-    keys = list(range(6))
-    rs.tx.c.insert_many([{"_id": key, "list": []} for key in keys])
-    committed, reads, lock = [], [], threading.Lock()
+def test_histories_of_lists_have_no_anomalies(rs):
+    """Random transactions append numbers to lists in two collections and read them, by `_id`, by an index, in pipelines."""
+    keys = list(range(8))
+    collections = [rs.tx.c, rs.tx.d]
+    for collection in collections:
+        collection.create_index("k")
+        collection.insert_many([{"_id": key, "k": key, "list": []} for key in keys])
+    history, lock = [], threading.Lock()
+
+    def append(session, rng, key, number):
+        collections[key % 2].update_one({"_id": key}, {"$push": {"list": number}}, session=session)
+        return "append", key, number
+
+    def read(session, rng, key):
+        collection = collections[key % 2]
+        way = rng.randrange(3)
+        if way == 0:
+            found = collection.find_one({"_id": key}, session=session)
+        elif way == 1:
+            found = next(collection.find({"k": key}, session=session).hint("k_1"))
+        else:
+            found = next(collection.aggregate([{"$match": {"k": key}}, {"$project": {"list": 1}}], session=session))
+        return "read", key, found["list"]
 
     def work(worker):
         rng = random.Random(worker)
         with rs.start_session() as session:
-            for turn in range(40):
-                number = worker * 1000 + turn
-                chosen = rng.sample(keys, 2)
-                seen = {}
+            for turn in range(60):
+                operations, state, number = [], ABORTED, (worker * 1000 + turn) * 10
                 try:
-                    session.start_transaction(read_concern=ReadConcern("snapshot"))
-                    for key in rng.sample(keys, 3):
-                        seen[key] = rs.tx.c.find_one({"_id": key}, session=session)["list"]
-                    for key in chosen:
-                        rs.tx.c.update_one({"_id": key}, {"$push": {"list": number}}, session=session)
-                    if rng.random() < 0.2:
+                    session.start_transaction(read_concern=ReadConcern(rng.choice(["snapshot", "majority", "local"])))
+                    for position in range(rng.randrange(1, 6)):
+                        key = rng.choice(keys)
+                        if rng.random() < 0.4:
+                            operations.append(append(session, rng, key, number + position))
+                        else:
+                            operations.append(read(session, rng, key))
+                    if rng.random() < 0.15:
                         session.abort_transaction()
-                        continue
-                    session.commit_transaction()
+                    else:
+                        session.commit_transaction()
+                        state = COMMITTED
                 except OperationFailure as error:
                     assert error.has_error_label(TRANSIENT), error
                     if session.in_transaction:
                         session.abort_transaction()
-                    continue
                 with lock:
-                    committed.append((number, chosen))
-                    reads.append(seen)
+                    history.append(Transaction((worker, turn), operations, state))
 
     workers = [threading.Thread(target=work, args=(worker,)) for worker in range(6)]
     [worker.start() for worker in workers]
-    [worker.join(60) for worker in workers]
-    final = {doc["_id"]: doc["list"] for doc in rs.tx.c.find()}
-    assert committed, "every transaction has failed"
-    expected = {key: sorted(number for number, chosen in committed if key in chosen) for key in keys}
-    assert {key: sorted(values) for key, values in final.items()} == expected
-    appended = dict(committed)
-    for seen in reads:
-        for key, values in seen.items():
-            assert values == final[key][:len(values)], "a read is the front of the list"
-        for key, values in seen.items():
-            for number in values:
-                for other in appended[number]:
-                    assert other not in seen or number in seen[other], "one of two appends is seen"
+    [worker.join(120) for worker in workers]
+    final = [("read", key, collections[key % 2].find_one({"_id": key})["list"]) for key in keys]
+    history.append(Transaction("end", final))
+    committed = [transaction for transaction in history if transaction.state == COMMITTED and transaction.appends()]
+    assert len(history) == 6 * 60 + 1 and len(committed) > 30
+    assert anomalies(history) == {}
 
 
 def test_without_a_replica_set(uri, client, db):
