@@ -76,7 +76,7 @@ def test_what_is_planted_in_a_long_history_is_found():
         early, late = history[:150], history[150:]
         end = history[-1]
         key, values = next((key, values) for kind, key, values in end.operations if kind == "read" and len(values) > 20)
-        # Whoever appended here has read another list after the one of the last write: it cannot have missed that one.
+        # Whoever reads the list as of this append, before another reads less of it, makes a cycle.
         writer = appended[key, values[10]]
         stale = Transaction("stale", [r(key, *values[:5]), r("seen", 1)])
         chained = Transaction("chained", [r(key, *writers_end(writer, key, values)), a("seen", 1)])

@@ -1,4 +1,5 @@
 """What tools are told of transactions and sessions: config.transactions, currentOp, serverStatus, and the bounds."""
+import json
 import threading
 import uuid
 
@@ -133,6 +134,44 @@ def test_server_status_counts_transactions(rs):
     last = after["lastCommittedTransaction"]
     assert last["operationCount"] == 2 and last["oplogOperationBytes"] > 0
     assert last["writeConcern"] == {"w": 1, "wtimeout": 0, "provenance": "clientSupplied"}
+
+
+def test_the_log_tells_of_slow_transactions(rs):
+    c = rs.tx.c
+    c.insert_many([{"_id": n} for n in range(5)])
+
+    def lines():
+        found = [json.loads(line) for line in rs.admin.command("getLog", "global")["log"] if '"id":51802' in line]
+        return [line for line in found if line["attr"]["parameters"]["lsid"]["id"]["$uuid"] == own]
+
+    rs.admin.command("profile", 0, slowms=-1)
+    try:
+        with rs.start_session(causal_consistency=False) as session:
+            own = str(session.session_id["id"].as_uuid())
+            with session.start_transaction(read_concern=ReadConcern("snapshot")):
+                assert len(list(c.find({}, batch_size=3, session=session))) == 5
+                c.insert_many([{"_id": 10}, {"_id": 11}], session=session)
+            session.start_transaction()
+            c.find_one({}, session=session)
+            session.abort_transaction()
+            committed, aborted = lines()
+            rs.admin.command("profile", 0, slowms=60_000)
+            with session.start_transaction():
+                c.find_one({}, session=session)
+            assert len(lines()) == 2
+    finally:
+        rs.admin.command("profile", 0, slowms=100)
+    assert (committed["c"], committed["msg"], committed["s"]) == ("TXN", "transaction", "I")
+    told = committed["attr"]
+    assert list(told["parameters"]) == ["lsid", "txnNumber", "txnRetryCounter", "autocommit", "readConcern"]
+    assert told["parameters"]["readConcern"] == {"level": "snapshot", "provenance": "clientSupplied"}
+    assert told["readTimestamp"].startswith("Timestamp(") and told["readTimestamp"] != "Timestamp(0, 0)"
+    counts = {"docsExamined": 5, "nreturned": 5, "nBatches": 2, "ninserted": 2, "keysInserted": 2}
+    assert {name: told[name] for name in counts} == counts
+    assert told["terminationCause"] == "committed" and aborted["attr"]["terminationCause"] == "aborted"
+    assert aborted["attr"]["readTimestamp"] == "Timestamp(0, 0)"
+    end = ["terminationCause", "timeActiveMicros", "timeInactiveMicros", "numYields", "locks", "storage", "wasPrepared", "durationMillis"]
+    assert [name for name in told if name in end] == end
 
 
 @pytest.mark.parametrize("parameter", ["transactionMemoryBytesMax", "transactionsMemoryBytesMax"])

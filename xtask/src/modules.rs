@@ -181,7 +181,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("statements", &["fields", "request", "transactions", "write_reply", "writes"]),
     ("time_series", &["command", "context", "fields", "query_args", "request", "update_one"]),
     ("ttl", &["server"]),
-    ("transactions", &["concern", "operation", "request", "session"]),
+    ("transactions", &["concern", "log", "operation", "profiling", "request", "row", "session"]),
     ("update_one", &["context", "query_args", "statements", "time_series", "writes"]),
     ("user_writes", &["auth", "context"]),
     ("view", &["server"]),

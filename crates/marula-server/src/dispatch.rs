@@ -32,7 +32,7 @@ use crate::request::Request;
 use crate::row::{Kind, Outcome, Place as CommandPlace};
 use crate::server::Server;
 use crate::snapshots::Snapshot;
-use crate::transactions::{self, Entrance, Leaving, TRANSIENT};
+use crate::transactions::{self, Entrance, Leaving, TRANSIENT, Work};
 use crate::write_lock::WriteLock;
 
 errors! {
@@ -356,7 +356,11 @@ fn run(
         }
     };
     if let Some(entered) = &entered {
-        server.transactions.leave(entered, leaving(&step, is_refused, is_empty_batch, reply));
+        let leaving = leaving(&step, is_refused, is_empty_batch, reply);
+        let work = reply.written().filter(|_| leaving != Leaving::Undone).map(|(reply, _)| {
+            Work::of(request, operation.tally.examined(), operation.tally.changed(), reply)
+        });
+        server.transactions.leave(entered, leaving, work.unwrap_or_default());
     }
     let Context { connection, statements, origin, .. } = context;
     if !matches!(step, Step::ToPool(_) | Step::Retry(..)) {
@@ -478,7 +482,7 @@ fn enter(
     if let Entrance::In(entered) = &entrance
         && let Err(error) = entered.check_level(request)
     {
-        server.transactions.leave(entered, Leaving::Failed);
+        server.transactions.leave(entered, Leaving::Failed, Work::default());
         return Err(error);
     }
     Ok(Some(entrance))

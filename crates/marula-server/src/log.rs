@@ -110,8 +110,12 @@ pub const STARTUP_WARNING: &str = "startup_warning";
 /// The target of events that tell of a slow operation.
 pub const SLOW_QUERY: &str = "slow_query";
 
-/// MongoDB's number of that message, by which programs find it.
+/// The target of events that tell of a slow transaction.
+pub const SLOW_TRANSACTION: &str = "slow_transaction";
+
+/// MongoDB's numbers of these messages, by which programs find them.
 const SLOW_QUERY_ID: u32 = 51_803;
+const SLOW_TRANSACTION_ID: u32 = 51_802;
 
 #[derive(Default)]
 struct Fields {
@@ -206,6 +210,7 @@ fn component(target: &str) -> &'static str {
     match target {
         STARTUP_WARNING => "CONTROL",
         SLOW_QUERY => "COMMAND",
+        SLOW_TRANSACTION => "TXN",
         _ if target.contains("::net") || target.contains("hello") => "NETWORK",
         _ if target.contains("::command") => "COMMAND",
         _ if target.starts_with("marula_embedded") || target.starts_with("marula_storage") => {
@@ -221,6 +226,9 @@ fn component(target: &str) -> &'static str {
 fn message_id(target: &str, message: &str) -> u32 {
     if target == SLOW_QUERY {
         return SLOW_QUERY_ID;
+    }
+    if target == SLOW_TRANSACTION {
+        return SLOW_TRANSACTION_ID;
     }
     let bytes = target.bytes().chain(message.bytes());
     let hash = bytes

@@ -99,6 +99,16 @@ impl Profiling {
         self.is_on.load(Ordering::Relaxed) || took_us >= self.slow_us.load(Ordering::Relaxed)
     }
 
+    /// Whether the log tells of a transaction that was open so long.
+    pub fn is_slow(&self, took: Duration) -> bool {
+        let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        let is_sampled = || {
+            let rate = self.settings().sample_rate;
+            rate >= 1.0 || rand::random::<f64>() < rate
+        };
+        took_us >= self.slow_us.load(Ordering::Relaxed) && is_sampled()
+    }
+
     /// What becomes of an operation in `db`, whose record would be `entry`.
     pub fn judge(&self, db: &str, took: Duration, entry: &dyn Fn() -> DocBuf) -> Verdict {
         let (database, slow_ms, sample_rate) = {

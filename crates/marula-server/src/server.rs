@@ -100,7 +100,7 @@ pub struct Server {
     /// Users and roles.
     pub users: Users,
     /// What the database profiler is set to.
-    pub profiling: Profiling,
+    pub profiling: Arc<Profiling>,
     /// The end.
     pub shutdown: Shutdown,
     /// This process, as `topologyVersion` names it.
@@ -119,6 +119,7 @@ impl Server {
         let now_ms = unix_ms();
         let disk = temp_files::disk(options.dbpath.as_deref());
         let set = options.repl_set.clone().unwrap_or_default();
+        let profiling = Arc::new(Profiling::default());
         Server {
             user_write_block: or_default("the mode of users' writes", UserWriteBlock::load(&db)),
             default_concerns: or_default("default concerns", DefaultConcerns::load(&db, now_ms)),
@@ -132,13 +133,13 @@ impl Server {
             cursors: Cursors::default(),
             sessions: Sessions::default(),
             snapshots: Snapshots::default(),
-            transactions: Transactions::default(),
+            transactions: Transactions::new(profiling.clone()),
             write_lock: WriteLock::default(),
             operations: Operations::default(),
             counters: Counters::default(),
             records_expired_ms: AtomicI64::new(now_ms),
             users: Users::default(),
-            profiling: Profiling::default(),
+            profiling,
             shutdown: Shutdown::default(),
             process_id: ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0)),
             started: Instant::now(),

@@ -8,6 +8,7 @@
 //! Source: manual "Transactions"; driver specification "Transactions"; errors and their labels
 //! recorded from mongod 6.0.
 
+mod slow;
 mod told;
 
 use std::collections::HashMap;
@@ -24,8 +25,10 @@ use parking_lot::Mutex;
 
 use crate::concern::{ReadConcern, ReadLevel};
 use crate::operation::Operation;
+use crate::profiling::Profiling;
 use crate::request::{Request, Transaction as Part};
 use crate::session::Lsid;
+pub use slow::Work;
 use told::Clock;
 pub use told::{LastCommitted, Told, date_text};
 
@@ -108,6 +111,8 @@ struct Entry {
     read_time: u64,
     /// The connection that its newest request came by.
     operation: Arc<Operation>,
+    /// What its requests have done.
+    work: Work,
 }
 
 enum State {
@@ -161,6 +166,7 @@ pub struct Statistics {
 
 /// The transactions of all sessions.
 pub struct Transactions {
+    profiling: Arc<Profiling>,
     shards: [Mutex<HashMap<Lsid, Entry>>; SHARDS],
     started: AtomicU64,
     committed: AtomicU64,
@@ -176,9 +182,11 @@ pub struct Transactions {
     total_bytes_max: AtomicI64,
 }
 
-impl Default for Transactions {
-    fn default() -> Self {
+impl Transactions {
+    /// No transactions; `profiling` says which are slow.
+    pub fn new(profiling: Arc<Profiling>) -> Self {
         Transactions {
+            profiling,
             shards: std::array::from_fn(|_| Mutex::default()),
             started: AtomicU64::new(0),
             committed: AtomicU64::new(0),
@@ -347,7 +355,7 @@ impl Transactions {
         }
         // What the session had open ends with the new one.
         if let Some(mut open) = shard.remove(&lsid) {
-            self.abort(&mut open);
+            self.abort(&lsid, &mut open);
         }
         let transaction = Arc::new(Transaction::begin(db, self.limits())?);
         let state = State::Open { transaction: transaction.clone(), is_running: true };
@@ -355,8 +363,16 @@ impl Transactions {
         let is_fixed = read_concern.level == Some(ReadLevel::Snapshot);
         let read_time = if is_fixed { db.newest_timestamp(now_ms) } else { 0 };
         let (clock, operation) = (Clock::start(now_ms), operation.clone());
-        let entry =
-            Entry { number, state, clock, is_beginning: true, read_concern, read_time, operation };
+        let entry = Entry {
+            number,
+            state,
+            clock,
+            is_beginning: true,
+            read_concern,
+            read_time,
+            operation,
+            work: Work::default(),
+        };
         shard.insert(lsid, entry);
         self.started.fetch_add(1, Ordering::Relaxed);
         let transaction = Some(transaction);
@@ -364,7 +380,7 @@ impl Transactions {
     }
 
     /// Has a request leave its transaction.
-    pub fn leave(&self, entered: &Entered, how: Leaving) {
+    pub fn leave(&self, entered: &Entered, how: Leaving, work: Work) {
         let mut shard = self.shard(&entered.lsid).lock();
         let Some(entry) = shard.get_mut(&entered.lsid) else { return };
         let State::Open { is_running, .. } = &mut entry.state else { return };
@@ -373,9 +389,10 @@ impl Transactions {
         }
         *is_running = false;
         entry.clock.rest();
+        entry.work += work;
         entry.is_beginning &= how == Leaving::Undone;
         if how == Leaving::Failed {
-            self.abort(entry);
+            self.abort(&entered.lsid, entry);
         }
     }
 
@@ -389,18 +406,27 @@ impl Transactions {
             if is_committed {
                 self.committed.fetch_add(1, Ordering::Relaxed);
                 entry.state = State::Committed;
+                self.tell(&entered.lsid, entry, "committed");
             } else {
-                self.abort(entry);
+                self.abort(&entered.lsid, entry);
             }
         }
     }
 
     /// Aborts a transaction, unless it has ended.
-    fn abort(&self, entry: &mut Entry) {
+    fn abort(&self, lsid: &Lsid, entry: &mut Entry) {
         if let State::Open { transaction, .. } = &entry.state {
             transaction.abort();
             self.aborted.fetch_add(1, Ordering::Relaxed);
             entry.state = State::Aborted;
+            self.tell(lsid, entry, "aborted");
+        }
+    }
+
+    /// Has the log tell of a transaction that has ended, where it was slow.
+    fn tell(&self, lsid: &Lsid, entry: &Entry, cause: &str) {
+        if self.profiling.is_slow(entry.clock.began.elapsed()) {
+            slow::log(lsid, entry, cause);
         }
     }
 
@@ -409,7 +435,7 @@ impl Transactions {
         for shard in &self.shards {
             for (lsid, entry) in shard.lock().iter_mut() {
                 if condemned(lsid, entry) {
-                    self.abort(entry);
+                    self.abort(lsid, entry);
                 }
             }
         }
@@ -431,7 +457,7 @@ impl Transactions {
         if let Some(entry) = shard.get_mut(lsid)
             && entry.number < number
         {
-            self.abort(entry);
+            self.abort(lsid, entry);
         }
     }
 
@@ -451,7 +477,7 @@ impl Transactions {
         if let (true, Some(number), Some(lsid)) = (is_inside, number, lsid) {
             let read_concern = ReadConcern::default();
             let entered = Entered { lsid, number, transaction: None, read_concern };
-            self.leave(&entered, Leaving::Failed);
+            self.leave(&entered, Leaving::Failed, Work::default());
         }
     }
 

@@ -3,7 +3,7 @@
 use bstr::ByteSlice;
 
 use super::base64;
-use crate::{BStr, Binary, Doc, Value, iso_date};
+use crate::{BStr, Binary, Doc, Value, iso_date, uuid};
 
 /// How much of the types the text keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +131,14 @@ impl Printer {
 
     fn binary(&mut self, binary: Binary<'_>) {
         const OLD_BINARY: u8 = 2;
+        const UUID: u8 = 4;
         let Binary { subtype, bytes } = binary;
+        if self.mode == Mode::Relaxed
+            && subtype == UUID
+            && let Ok(id) = bytes.try_into()
+        {
+            return self.wrapped("$uuid", &uuid::text(id));
+        }
         // The old form repeats its length in front of the content; the text leaves it out.
         let content = match bytes.split_first_chunk() {
             Some((inner, content))

@@ -154,3 +154,12 @@ proptest! {
         let _ = parse_value(&text);
     }
 }
+
+#[test]
+fn a_uuid_is_written_as_such_for_readers() {
+    let bytes = 1_u128.to_be_bytes();
+    let id = Value::Binary(Binary { subtype: 4, bytes: &bytes });
+    let text = r#"{"$uuid":"00000000-0000-0000-0000-000000000001"}"#;
+    assert_eq!(value_to_string(id, Mode::Relaxed), text);
+    assert!(value_to_string(id, Mode::Canonical).starts_with(r#"{"$binary""#));
+}

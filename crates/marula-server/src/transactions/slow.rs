@@ -1,0 +1,124 @@
+//! The line of the log that tells of a slow transaction.
+//!
+//! Source: manual "Log Messages"; attributes recorded from mongod 6.0.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use marula_bson::ext_json::{self, Mode};
+use marula_bson::{Doc, DocBuf, DocWriter};
+use marula_db::unit::{Examined, KeyChanges};
+
+use super::Entry;
+use super::told::write_parameters;
+use crate::log::SLOW_TRANSACTION;
+use crate::request::Request;
+use crate::row::Kind;
+use crate::session::Lsid;
+
+/// What requests of a transaction have done. What has no count was not done at all.
+#[derive(Clone, Copy, Default)]
+pub struct Work([Option<i64>; NAMES.len()]);
+
+const NAMES: [&str; 11] = [
+    "keysExamined",
+    "docsExamined",
+    "nMatched",
+    "nreturned",
+    "nBatches",
+    "nModified",
+    "ninserted",
+    "ndeleted",
+    "nUpserted",
+    "keysInserted",
+    "keysDeleted",
+];
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, more: Work) {
+        for (sum, more) in self.0.iter_mut().zip(more.0) {
+            *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
+        }
+    }
+}
+
+impl Work {
+    /// What a request has done, by what it has looked at, the index keys that it has written, and
+    /// its reply.
+    pub(crate) fn of(
+        request: &Request<'_>,
+        examined: Examined,
+        changed: KeyChanges,
+        reply: Doc<'_>,
+    ) -> Self {
+        let mut work = Work::default();
+        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        work.set("keysInserted", changed.inserted.map(whole));
+        work.set("keysDeleted", changed.deleted.map(whole));
+        let reads = request.command.kind != Kind::Insert;
+        if reads && !matches!(request.command.name, "commitTransaction" | "abortTransaction") {
+            work.set("keysExamined", Some(whole(examined.keys)));
+            work.set("docsExamined", Some(whole(examined.docs)));
+        }
+        let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
+        let count = |list: Option<Doc<'_>>| list.map(|list| whole(list.iter().count() as u64));
+        match request.command.name {
+            "insert" => work.set("ninserted", number("n")),
+            "delete" => work.set("ndeleted", number("n")),
+            "update" => {
+                let upserted = reply.get("upserted").and_then(|list| list.as_array());
+                let upserted = count(upserted).unwrap_or(0);
+                work.set("nMatched", number("n").map(|n| n - upserted));
+                work.set("nModified", number("nModified"));
+                work.set("nUpserted", Some(upserted));
+            }
+            _ => {}
+        }
+        let cursor = reply.get("cursor").and_then(|cursor| cursor.as_doc());
+        let batch = cursor.and_then(|cursor| cursor.get("firstBatch").or(cursor.get("nextBatch")));
+        if let Some(batch) = batch.and_then(|batch| batch.as_array()) {
+            work.set("nreturned", count(Some(batch)));
+            work.set("nBatches", Some(1));
+        }
+        work
+    }
+
+    fn set(&mut self, name: &str, count: Option<i64>) {
+        let place = NAMES.iter().position(|known| *known == name);
+        self.0[place.expect("the name is one of them")] = count;
+    }
+
+    fn write(&self, out: &mut DocWriter<'_>) {
+        for (name, count) in NAMES.iter().zip(self.0) {
+            if let Some(count) = count {
+                out.append(name, count);
+            }
+        }
+    }
+}
+
+/// Writes the line of a transaction that has ended; `cause` says how.
+pub(super) fn log(lsid: &Lsid, entry: &Entry, cause: &str) {
+    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let (open, active) = (micros(entry.clock.began.elapsed()), micros(entry.clock.active()));
+    let time = entry.read_time;
+    let attributes = DocBuf::build(|out| {
+        let mut parameters = out.begin_doc("parameters");
+        lsid.write(&mut parameters.begin_doc("lsid"));
+        write_parameters(entry.number, &entry.read_concern, &mut parameters);
+        parameters.finish();
+        let time = format!("Timestamp({}, {})", time >> 32, time & 0xFFFF_FFFF);
+        out.append("readTimestamp", time.as_str());
+        entry.work.write(out);
+        out.append("terminationCause", cause);
+        out.append("timeActiveMicros", active);
+        out.append("timeInactiveMicros", open.saturating_sub(active));
+        out.append("numYields", 0);
+        out.begin_doc("locks").finish();
+        out.begin_doc("storage").finish();
+        out.append("wasPrepared", false);
+        out.append("durationMillis", open / 1_000);
+    });
+    let json = ext_json::to_string(attributes.as_doc(), Mode::Relaxed);
+    tracing::info!(target: SLOW_TRANSACTION, json, "transaction");
+}
