@@ -126,6 +126,32 @@ def test_the_first_to_change_a_document_wins(rs):
     assert documents(c) == [{"_id": 1, "by": 1}, {"_id": 2, "by": 0}]
 
 
+def test_what_changes_nothing_conflicts_with_nobody(rs):
+    c = rs.tx.c
+    works = [
+        lambda s: c.update_one({"_id": 1}, {"$set": {"a": 1}}, session=s).matched_count,
+        lambda s: c.update_one({"_id": 1, "a": 7}, {"$set": {"a": 2}}, session=s).matched_count,
+        lambda s: c.update_many({"_id": 1}, {"$max": {"a": 0}}, session=s).matched_count,
+        lambda s: c.delete_one({"_id": 1, "a": 7}, session=s).deleted_count,
+        lambda s: c.find_one_and_update({"_id": 1}, {"$set": {"a": 1}}, session=s),
+        lambda s: c.find_one_and_delete({"_id": 1, "a": 9}, session=s),
+    ]
+    for work in works:
+        c.delete_many({})
+        c.insert_many([{"_id": 1, "a": 1}, {"_id": 2}])
+        with rs.start_session() as first, rs.start_session() as second:
+            first.start_transaction()
+            second.start_transaction()
+            found = work(first)
+            assert c.update_one({"_id": 1}, {"$set": {"a": 5}}, session=second).modified_count == 1
+            assert work(first) == found
+            second.commit_transaction()
+            # Nor does it matter that the document has changed since.
+            assert work(first) == found
+            first.commit_transaction()
+        assert c.find_one({"_id": 1})["a"] == 5
+
+
 def test_unique_and_multikey_indexes(rs):
     c = rs.tx.c
     c.create_index("u", unique=True)

@@ -40,10 +40,12 @@ impl WriteOp<'_> {
         let _shared = self.share(collection)?;
         let state = collection.state();
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
-        let mut write = self.begin_guarding(&[(Space::Records, &self.buffers.key)])?;
+        let mut write = self.begin_changing(&self.buffers.key)?;
         let Some(size) = self.remove(&mut write, collection, &state, record, is_wanted)? else {
             return Ok(false);
         };
+        keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
+        self.claim_changed(&mut write, &self.buffers.key)?;
         self.user_writes.check_collection(collection)?;
         write.count(collection, -1, -size);
         match (statement, &mut self.numbered) {

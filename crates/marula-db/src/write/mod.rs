@@ -228,6 +228,24 @@ impl<'a> WriteOp<'a> {
         Ok(write)
     }
 
+    /// Begins a change of the document with this key. It is claimed before it is looked at, so that
+    /// it stays as it is; what a client's transaction sees of it stays so anyhow, and one that
+    /// changes nothing of it holds up nobody: [`claim_changed`](WriteOp::claim_changed) follows.
+    fn begin_changing(&self, key: &[u8]) -> Result<Write<'a>> {
+        match self.unit.transaction() {
+            None => self.begin_guarding(&[(Space::Records, key)]),
+            Some(_) => Ok(self.unit.begin()),
+        }
+    }
+
+    /// Claims the document with this key, which changes, for a client's transaction.
+    fn claim_changed(&self, write: &mut Write<'a>, key: &[u8]) -> Result<()> {
+        match self.unit.transaction() {
+            None => Ok(()),
+            Some(_) => write.guard(&[(Space::Records, key)], self.guard_patience()),
+        }
+    }
+
     /// Runs `attempt` until it meets no conflict.
     fn retrying<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let mut started = None;

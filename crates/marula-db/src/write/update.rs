@@ -70,7 +70,7 @@ impl WriteOp<'_> {
         let state = collection.state();
         let mut key = std::mem::take(&mut self.buffers.key);
         keys::record_key(collection.ident(), record.as_bytes(), &mut key);
-        let mut write = self.begin_guarding(&[(Space::Records, &key)])?;
+        let mut write = self.begin_changing(&key)?;
         let mut ready = None;
         let view = write.view();
         view.get(Space::Records, &key, &mut |bytes| {
@@ -88,6 +88,7 @@ impl WriteOp<'_> {
             }
             return Ok(ready.written);
         }
+        self.claim_changed(&mut write, &self.buffers.key)?;
         self.put_entries(collection, &state, &mut write, record)?;
         if !state.building.is_empty() {
             self.buffers.notes.put(&mut write);
