@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "command",
         &[
             "auth",
+            "change_stream",
             "cluster_fields",
             "collection_uuid",
             "concern",
@@ -44,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "listing",
             "net",
             "operation",
+            "oplog_keeper",
             "parameters",
             "pipeline_source",
             "profiling",
@@ -127,9 +129,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "transactions",
         ],
     ),
+    ("oplog_keeper", &["server"]),
     (
         "pipeline_source",
         &[
+            "change_stream",
             "context",
             "cursor",
             "geo_near",
@@ -163,6 +167,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "memory",
             "net",
             "operation",
+            "oplog_keeper",
             "parameters",
             "profiling",
             "replica_set",

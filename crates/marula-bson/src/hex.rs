@@ -9,6 +9,17 @@ pub fn text(bytes: &[u8]) -> String {
     text
 }
 
+/// The bytes that a text is of, where it is of any.
+pub fn parse(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+        _ => None,
+    };
+    pairs.map(byte).collect()
+}
+
 /// Appends the digits of `bytes` to `out`.
 pub fn append(bytes: &[u8], out: &mut String) {
     for byte in bytes {

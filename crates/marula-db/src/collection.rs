@@ -23,6 +23,7 @@ use crate::index::entry::{self, Entry};
 use crate::keys::{self, IDENT_BYTES, Ident, RecordKey};
 use crate::latencies::Latencies;
 use crate::namespace::Namespace;
+use crate::oplog;
 use crate::storage_error::ForClient;
 use crate::time_series::open::OpenBuckets;
 use crate::transaction::snapshot_unavailable;
@@ -104,6 +105,7 @@ pub struct Collection {
     ident: Ident,
     uuid: Uuid,
     shape: Shape,
+    is_oplog: bool,
     namespace: RwLock<Namespace>,
     state: RwLock<Arc<State>>,
     /// Held shared by writers of documents, exclusively by changes of the state.
@@ -144,6 +146,7 @@ impl Collection {
             ident,
             uuid,
             shape: state.shape(),
+            is_oplog: oplog::namespace().is_ok_and(|oplog| oplog == namespace),
             namespace: RwLock::new(namespace),
             state: RwLock::new(Arc::new(state)),
             writers: RwLock::new(()),
@@ -226,6 +229,12 @@ impl Collection {
     /// Its identity, which outlives a rename.
     pub fn uuid(&self) -> &Uuid {
         &self.uuid
+    }
+
+    /// Whether it is the oplog's.
+    #[inline]
+    pub(crate) fn is_oplog(&self) -> bool {
+        self.is_oplog
     }
 
     /// How its documents are keyed.

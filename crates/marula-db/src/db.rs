@@ -16,6 +16,7 @@ use crate::current;
 use crate::index::multikey_prefix;
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
+use crate::oplog::Oplog;
 use crate::session::Sessions;
 use crate::storage_error::ForClient;
 use crate::transaction::locks::{LockedKey, Locks};
@@ -29,6 +30,7 @@ pub struct Db {
     pub(crate) ddl: Mutex<u32>,
     /// What open transactions have locked.
     pub(crate) locks: Locks,
+    pub(crate) oplog: Oplog,
     timestamp: AtomicU64,
     /// The newest write when the newest timestamp was last asked for.
     told: AtomicU64,
@@ -56,6 +58,7 @@ impl Db {
         }
         let db = Db::new(store, catalog, next_ident, Some(sweeper));
         db.load_feature_version()?;
+        db.load_oplog()?;
         db.reconcile_views()?;
         db.drop_temporaries()?;
         Ok(db)
@@ -81,6 +84,7 @@ impl Db {
             sessions: Sessions::default(),
             ddl: Mutex::new(next_ident),
             locks: Locks::default(),
+            oplog: Oplog::default(),
             timestamp: AtomicU64::new(0),
             told: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),
@@ -167,14 +171,23 @@ impl Db {
         next(last)
     }
 
+    /// Has all later timestamps be greater than `time`, which an earlier run has given out.
+    pub(crate) fn note_timestamp(&self, time: u64) {
+        self.timestamp.fetch_max(time, Ordering::Relaxed);
+    }
+
     /// The newest timestamp given out, in the second of `now_ms` or later: a new one where
-    /// something has been written since it was last asked for.
+    /// something has been written since it was last asked for. Where the oplog is written each
+    /// commit has a time of its own, and none is made here.
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
+        let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
+        if self.oplog.is_on() {
+            return self.timestamp.load(Ordering::Relaxed).max(second | 1);
+        }
         let stamp = self.store.moment().version;
         if self.told.swap(stamp, Ordering::Relaxed) != stamp {
             self.next_timestamp(now_ms);
         }
-        let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
         self.timestamp.load(Ordering::Relaxed).max(second | 1)
     }
 

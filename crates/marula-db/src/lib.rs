@@ -18,6 +18,7 @@ pub mod index;
 pub mod keys;
 pub mod latencies;
 pub mod namespace;
+pub mod oplog;
 pub mod session;
 pub mod storage_error;
 mod stored_document;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use marula_bson::ext_json::base64;
-use marula_bson::{ByteSlice, Doc, DocBuf, Value, ValueBuf, uuid};
+use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Value, ValueBuf, uuid};
 use marula_error::{Result, errors};
 use marula_storage::{Direction, KeyRange, Space, Store, Txn, View};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
@@ -394,7 +394,7 @@ impl NumberedWrite {
 
 fn encode(record: &SessionRecord, number: i64, out: &mut Vec<u8>) {
     out.clear();
-    let mut doc = marula_bson::DocWriter::new(out);
+    let mut doc = DocWriter::new(out);
     doc.append("txn", number);
     doc.append("at", Value::DateTime(record.at_ms));
     let mut spans = doc.begin_array("done");
@@ -455,6 +455,14 @@ pub const NOBODY: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
+
+/// Writes a session's id as documents have it: `id` and the digest of its user, `uid`.
+pub(crate) fn write_lsid(lsid: &[u8], out: &mut DocWriter<'_>) {
+    let (id, uid) = lsid.split_at_checked(16).unwrap_or((lsid, &[]));
+    let uid = if uid.is_empty() { &NOBODY[..] } else { uid };
+    out.append("id", Binary { subtype: 4, bytes: id });
+    out.append("uid", Binary { subtype: 0, bytes: uid });
+}
 
 /// A session's id as error messages print it: its UUID, and its user's digest. What follows in
 /// mongod is of sessions inside sessions, which there are none of.

@@ -1,5 +1,8 @@
 //! Walks over a clustered collection: its records lie in the order of `_id`, so what a query says
 //! of `_id` bounds the records that are walked, and a sort by `_id` needs no sorting.
+//!
+//! The records of the oplog lie in the order of its entries' times, so what a query says of `ts`
+//! bounds them alike.
 
 use std::cmp::Ordering;
 
@@ -93,13 +96,16 @@ pub(crate) fn is_hinted(state: &State, hint: &Hint) -> bool {
 ///
 /// Errors: `min_max_not_compatible`, `min_not_below_max`.
 pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>> {
+    if state.options.is_oplog {
+        return Ok(scan_of_times(query));
+    }
     if state.shape() != Shape::Clustered {
         return Ok(None);
     }
     let collation = state.options.collation.as_ref();
     let has_own_order = query.context.collation.as_ref() == collation;
     let collator = collation.map(|collation| collation.collator());
-    let asked = bounds_of(query, has_own_order, collator);
+    let asked = bounds_of(query, b"_id", has_own_order, collator);
     let order = order_of(query).filter(|order| match query.hint {
         Some(Hint::Natural { backward }) => (*order == Direction::Backward) == backward,
         _ => true,
@@ -140,6 +146,28 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
         direction: order.unwrap_or(Direction::Forward),
         gives_order: order.is_some(),
     }))
+}
+
+/// The walk over the entries of an oplog that the query's conditions on `ts` allow; `None` where
+/// nothing bounds it.
+fn scan_of_times(query: &Query) -> Option<ClusteredScan> {
+    let asked = bounds_of(query, b"ts", true, None);
+    let end = |bound: Option<Bound>| {
+        let Bound { value, is_inclusive } = bound?;
+        let Value::Timestamp(time) = value.get() else { return None };
+        Some(ScanEnd { key: time.to_be_bytes().to_vec(), shown: value, is_inclusive })
+    };
+    let (low, high) = (end(asked.low), end(asked.high));
+    let all = bounds::all();
+    let start = low.as_ref().map_or(all.start, ScanEnd::start);
+    let end = high.as_ref().map_or(all.end, ScanEnd::end).max(start.clone());
+    (low.is_some() || high.is_some()).then_some(ClusteredScan {
+        range: KeyRange { start, end },
+        low,
+        high,
+        direction: Direction::Forward,
+        gives_order: false,
+    })
 }
 
 /// Fails where a walk between a `min` and a `max` would go backward.
@@ -231,13 +259,18 @@ impl From<Interval> for Bounds {
     }
 }
 
-/// The values of `_id` that comparisons and lists leave; nothing else that is said of it bounds a
+/// The values of a field that comparisons and lists leave; nothing else that is said of it bounds a
 /// walk over records.
-fn bounds_of(query: &Query, has_own_order: bool, collator: Option<&dyn Collator>) -> Bounds {
+fn bounds_of(
+    query: &Query,
+    field: &[u8],
+    has_own_order: bool,
+    collator: Option<&dyn Collator>,
+) -> Bounds {
     let mut conjuncts = Vec::new();
     planner::flatten(query.filter.root(), &mut conjuncts);
     let asked = conjuncts.into_iter().filter_map(|node| match node {
-        FilterNode::Path(at) if at.path.is_single() && at.path.first() == b"_id" => {
+        FilterNode::Path(at) if at.path.is_single() && at.path.first() == field => {
             bounds_of_predicate(&at.predicate, has_own_order, collator)
         }
         _ => None,

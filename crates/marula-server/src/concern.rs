@@ -66,7 +66,8 @@ impl ReadLevel {
         ("snapshot", ReadLevel::Snapshot),
     ];
 
-    fn name(self) -> &'static str {
+    /// The level as it is written.
+    pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|row| row.1 == self).map_or("", |row| row.0)
     }
 }

@@ -7,6 +7,7 @@
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
 pub mod auth;
+mod change_stream;
 mod cluster_fields;
 pub(crate) mod collection_uuid;
 pub mod command;
@@ -30,6 +31,7 @@ pub mod log_file;
 pub mod memory;
 pub mod net;
 pub mod operation;
+pub mod oplog_keeper;
 pub mod parameters;
 pub mod pipeline_source;
 pub mod pipeline_writes;

@@ -27,6 +27,7 @@ use marula_query::text;
 use marula_query::update::EmptyTimestamps;
 use parking_lot::Mutex;
 
+use crate::change_stream::{Events, Followed};
 use crate::context::{Context, Watch, Work};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::geo_near::{self, Search};
@@ -205,6 +206,8 @@ pub struct PipelineSource {
     is_held: bool,
     /// What is read, where the whole pipeline is one query.
     reads: Option<Reads>,
+    /// What it follows, where it is a change stream.
+    followed: Option<Followed>,
 }
 
 /// A pipeline that has started.
@@ -212,11 +215,13 @@ struct Started {
     source: Box<dyn Source>,
     /// What is read, where the whole pipeline is one query.
     reads: Option<Reads>,
+    /// What it follows, where it is a change stream.
+    followed: Option<Followed>,
 }
 
 impl From<Box<dyn Source>> for Started {
     fn from(source: Box<dyn Source>) -> Self {
-        Started { source, reads: None }
+        Started { source, reads: None, followed: None }
     }
 }
 
@@ -233,14 +238,19 @@ impl PipelineSource {
         let surroundings = Surroundings::new(ctx, ns, Arc::new(context), bypass_validation);
         let surroundings = Arc::new(surroundings);
         let started = start(surroundings.clone(), ns, pipeline, options.hint)?;
-        let Started { source, reads } = started;
-        Ok(PipelineSource { source, surroundings, is_held: false, reads })
+        let Started { source, reads, followed } = started;
+        Ok(PipelineSource { source, surroundings, is_held: false, reads, followed })
     }
 
     /// Whether the whole pipeline is one query: it ends at once where what it reads is gone,
     /// whatever has been read ahead.
     pub fn is_query(&self) -> bool {
         self.reads.is_some()
+    }
+
+    /// What it follows, where it is a change stream.
+    pub(crate) fn followed(&self) -> Option<&Followed> {
+        self.followed.as_ref()
     }
 }
 
@@ -262,6 +272,9 @@ impl cursor::Source for PipelineSource {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled> {
         self.surroundings.renew(ctx);
+        if self.followed.is_some() {
+            ctx.server.oplog_keeper.note_use(ctx.now_ms);
+        }
         self.reads.as_ref().map_or(Ok(()), Reads::check)?;
         let room = documents_max.saturating_sub(batch.count() + usize::from(self.is_held));
         self.surroundings.room.store(room, Ordering::Relaxed);
@@ -269,8 +282,17 @@ impl cursor::Source for PipelineSource {
             if !self.is_held {
                 match self.source.advance()? {
                     Step::Document => {}
-                    Step::Pause => return Ok(Filled::More),
-                    Step::End => return Ok(Filled::Exhausted),
+                    Step::Pause => {
+                        self.followed.iter_mut().for_each(Followed::pause);
+                        return Ok(Filled::More);
+                    }
+                    Step::End => {
+                        self.followed.iter_mut().for_each(Followed::end);
+                        return Ok(Filled::Exhausted);
+                    }
+                }
+                if let Some(followed) = &self.followed {
+                    followed.check(self.source.doc())?;
                 }
             }
             let doc = self.source.doc();
@@ -281,6 +303,9 @@ impl cursor::Source for PipelineSource {
                 break;
             }
             batch.push(doc);
+            if let Some(followed) = &mut self.followed {
+                followed.pass(doc);
+            }
         }
         Ok(Filled::More)
     }
@@ -325,6 +350,18 @@ fn start_resolved(
             documents: Documents::new(Vec::new()),
         };
         return pipeline.run(Box::new(input), &env).map(Started::from);
+    }
+    if let Some(Kind::ChangeStream(stream)) = pipeline.stages().first().map(|it| it.kind()) {
+        let interrupt = surroundings.context.interrupt.clone();
+        let db = surroundings.db.clone();
+        surroundings.server.oplog_keeper.note_use(surroundings.server.now_ms());
+        let events = Events::start(db, ns, stream, &pipeline, interrupt)?;
+        let followed = Some(Followed::of(&events));
+        return Ok(Started {
+            source: pipeline.run(Box::new(events), &env)?,
+            reads: None,
+            followed,
+        });
     }
     if pipeline.is_origin() {
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
@@ -377,7 +414,7 @@ fn start_resolved(
         (true, true) => Ahead::Batch,
     };
     let reads = is_query.then(|| input.execution.reads());
-    Ok(Started { source: rest.run(Box::new(input), &env)?, reads })
+    Ok(Started { source: rest.run(Box::new(input), &env)?, reads, followed: None })
 }
 
 /// Whether nothing is left of a pipeline but what its query could do: nothing, or its projection.

@@ -171,8 +171,9 @@ impl Writer {
         execution.give_candidates();
         let mut op = self.op();
         while let Some(record) = self.next_record(&mut execution)? {
+            let unit = op.unit;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                change_if_matching(&parsed, &update, &self.context, doc, out)
+                change_if_matching(unit, &parsed, &update, &self.context, doc, out)
             };
             if op.update(&collection, &record, &mut change, None)? != Written::Skipped {
                 return Ok(true);

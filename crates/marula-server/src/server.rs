@@ -22,6 +22,7 @@ use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::net::tls::Tls;
 use crate::operation::Operations;
+use crate::oplog_keeper::OplogKeeper;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::replica_set::ReplicaSet;
@@ -79,6 +80,8 @@ pub struct Server {
     pub sessions: Sessions,
     /// Moments that clients read at.
     pub snapshots: Snapshots,
+    /// Whether the oplog is written.
+    pub oplog_keeper: OplogKeeper,
     /// The transactions of clients.
     pub transactions: Transactions,
     /// Whether `fsync` holds writes off.
@@ -133,6 +136,7 @@ impl Server {
             cursors: Cursors::default(),
             sessions: Sessions::default(),
             snapshots: Snapshots::default(),
+            oplog_keeper: OplogKeeper::default(),
             transactions: Transactions::new(profiling.clone()),
             write_lock: WriteLock::default(),
             operations: Operations::default(),
@@ -180,6 +184,9 @@ impl Server {
             self.cursors.kill_where(|_, lsid| lsid.is_some_and(|lsid| expired.contains(lsid)));
         }
         self.snapshots.expire();
+        if let Err(error) = self.oplog_keeper.tend(self) {
+            tracing::warn!(%error, "the oplog could not be trimmed; tried again later");
+        }
         self.cursors.empty_ended(&|lsid, number| self.transactions.is_open(lsid, number));
         self.transactions.expire(&|lsid| self.sessions.knows(lsid));
         // The records of retryable writes are many and in the store: looking through them is worth

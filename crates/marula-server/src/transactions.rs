@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use marula_bson::{Doc, Value};
 use marula_db::session::{Kind, Known, Newest, Sessions as Records};
+use marula_db::transaction::Numbered;
 use marula_db::{Db, Transaction, TransactionLimits as Limits, Unit};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
@@ -612,9 +613,8 @@ impl Entered {
     /// Errors: as of [`Transaction::commit`].
     pub(crate) fn commit(&self, records: &Records, now_ms: i64) -> Result<()> {
         let Some(transaction) = &self.transaction else { return Ok(()) };
-        transaction.commit(&mut |txn| {
-            Records::stage_commit(self.lsid.key(), self.number, now_ms, txn);
-        })?;
+        let lsid = self.lsid.key();
+        transaction.commit(Some(Numbered { lsid, number: self.number, now_ms }))?;
         records.note_committed(self.lsid.key(), self.number);
         Ok(())
     }

@@ -6,7 +6,7 @@ use marula_bson::{Collator, Doc, DocBuf, Element, Value, ValueBuf, order};
 use marula_db::session::Done;
 use marula_db::storage_error;
 use marula_db::write::{Written, check_id, new_id};
-use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
+use marula_db::{Change, Collection, Namespace, RecordKey, Unit, WriteOp};
 use marula_error::{Error, Result, codes};
 use marula_plan::{Emit, End, Execution, Patience, Query, Wording, choice, planner, query};
 use marula_query::context::Context as QueryContext;
@@ -179,7 +179,8 @@ impl Job<'_> {
             upserted: None,
         };
         while let Some(record) = next_record(ctx, &mut execution)? {
-            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(doc, out);
+            let unit = op.unit;
+            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
             match op.update(collection, &record, &mut change, Some((number, &done)))? {
                 Written::Skipped => {}
                 written => {
@@ -219,7 +220,8 @@ impl Job<'_> {
         loop {
             let (records, end) = gather(ctx, execution);
             for record in &records {
-                let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(doc, out);
+                let unit = op.unit;
+                let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
                 let written = op.update(execution.collection(), record, &mut change, None)?;
                 updated.matched += i64::from(written != Written::Skipped);
                 updated.modified += i64::from(written == Written::Changed);
@@ -269,13 +271,14 @@ impl Job<'_> {
     }
 
     /// Changes one document if it still matches.
-    fn change(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Change> {
-        change_if_matching(self.filter, self.update, self.context, doc, out)
+    fn change(&self, unit: Unit<'_>, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Change> {
+        change_if_matching(unit, self.filter, self.update, self.context, doc, out)
     }
 }
 
 /// Changes a document if it matches.
 pub fn change_if_matching(
+    unit: Unit<'_>,
     filter: &Filter,
     update: &Update,
     context: &QueryContext,
@@ -292,7 +295,17 @@ pub fn change_if_matching(
         return Ok(Change::Skip);
     }
     let applied = update.apply(doc, &matched, context, out)?;
-    Ok(if applied.changed { Change::Replace(applied.touched) } else { Change::Same })
+    if !applied.changed {
+        return Ok(Change::Same);
+    }
+    if !unit.tells_of_changes() {
+        return Ok(Change::Replace(applied.touched));
+    }
+    let difference = update.difference(doc, Doc::trusted(out), &matched)?;
+    Ok(match difference {
+        Some(difference) => Change::Delta(applied.touched, difference),
+        None => Change::Replace(applied.touched),
+    })
 }
 
 /// The next record that an execution gives.

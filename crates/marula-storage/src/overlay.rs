@@ -73,20 +73,39 @@ impl Overlay {
 
     /// Puts all that has been written into `txn`, in the order of keys.
     pub fn write_into(&self, txn: &mut dyn Txn) {
-        let own = self.own.read();
-        for (space, tree) in Space::ALL.into_iter().zip(&own.trees) {
-            let mut next = tree.at_or_above(&[], Ordering::Equal);
-            while let Some(place) = next {
-                match place.value() {
-                    [] => txn.delete(space, place.key()),
-                    [_, value @ ..] => txn.put(space, place.key(), value),
+        for space in Space::ALL {
+            let mut put = |key: &[u8], value: Option<&[u8]>| {
+                match value {
+                    None => txn.delete(space, key),
+                    Some(value) => txn.put(space, key, value),
                 }
-                next = tree.at_or_above(place.key(), Ordering::Greater);
-            }
+                Ok(())
+            };
+            self.for_each(space, &mut put).expect("putting a write does not fail");
         }
-        for (key, delta) in &own.added {
+        for (key, delta) in &self.own.read().added {
             txn.add(key, *delta);
         }
+    }
+
+    /// Shows every key of a space that has been written, in order, with its value; `None` where it
+    /// was removed.
+    pub fn for_each(
+        &self,
+        space: Space,
+        visit: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let own = self.own.read();
+        let tree = &own.trees[space as usize];
+        let mut next = tree.at_or_above(&[], Ordering::Equal);
+        while let Some(place) = next {
+            match place.value() {
+                [] => visit(place.key(), None)?,
+                [_, value @ ..] => visit(place.key(), Some(value))?,
+            }
+            next = tree.at_or_above(place.key(), Ordering::Greater);
+        }
+        Ok(())
     }
 
     fn look(&self, space: Space, key: &[u8]) -> Option<Bytes> {

@@ -74,6 +74,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     for (name, value) in &settings.parameters {
         server.set_parameter_at_startup(name, value)?;
     }
+    server
+        .oplog_keeper
+        .start(&server)
+        .map_err(|error| format!("cannot begin the oplog: {}", error.message()))?;
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
     let signals = Signals::start(kept, &server, &store, settings.pid_file.clone())?;
     let mut network = net::Options::for_this_machine();

@@ -12,12 +12,14 @@ use marula_storage::{Space, Txn};
 use super::entry::{self, Uuid};
 use super::indexes::check_no_build;
 use super::options::CollectionOptions;
+use super::told;
 use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey, multikey_prefix};
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
+use crate::oplog::{self, Entries};
 use crate::storage_error::ForClient;
 use crate::validator::check_place;
 
@@ -69,6 +71,9 @@ impl Db {
         options: CollectionOptions,
         uuid: Option<Uuid>,
     ) -> Result<Arc<Collection>> {
+        if options.has_images {
+            self.start_images()?;
+        }
         let mut next_ident = self.lock_catalog()?;
         let is_view = options.view.is_some();
         if let Some(known) = self.collection(ns) {
@@ -101,7 +106,7 @@ impl Db {
         }
     }
 
-    pub(super) fn create_locked(
+    pub(crate) fn create_locked(
         &self,
         next_ident: &mut u32,
         ns: &Namespace,
@@ -120,7 +125,7 @@ impl Db {
         let mut txn = self.store().begin();
         let collection = self.make_collection(next_ident, ns, options, uuid, &mut *txn)?;
         put_entry(&mut *txn, collection.ident(), ns, &uuid, &collection.state());
-        let stamp = txn.commit().for_client()?;
+        let stamp = self.commit_change(txn, |entries| told::created(&collection, entries))?;
         collection.set_shaped_at(stamp);
         let collection = Arc::new(collection);
         self.catalog().insert(collection.clone());
@@ -144,7 +149,7 @@ impl Db {
         }
         let ident = allocate(next_ident, txn);
         let mut indexes = Vec::new();
-        if options.clustered.is_none() && options.view.is_none() {
+        if options.clustered.is_none() && options.view.is_none() && *ns != oplog::namespace()? {
             let spec = IndexSpec::id_index(options.collation.as_ref())?;
             indexes.push(Arc::new(Index::new(allocate(next_ident, txn), spec)));
         }
@@ -186,6 +191,7 @@ impl Db {
         let _quiet = known.as_ref().map(|known| known.quiesce()).transpose()?;
         let mut next_ident = self.lock_catalog()?;
         let collection = self.collection(ns).ok_or_else(ns_not_found)?;
+        self.check_droppable(&collection)?;
         let mut doomed = vec![collection.clone()];
         if ns.collection() == SYSTEM_VIEWS {
             let mut all = self.catalog().collections(ns.db());
@@ -196,7 +202,7 @@ impl Db {
             doomed.append(&mut all);
         }
         doomed.extend(self.other_half(&collection));
-        self.drop_locked(&doomed)?;
+        self.drop_locked(&doomed, None)?;
         for view in doomed.iter().filter(|doomed| doomed.state().options.view.is_some()) {
             if ns.collection() != SYSTEM_VIEWS {
                 self.show_view(&mut next_ident, &view.namespace())?;
@@ -207,15 +213,19 @@ impl Db {
 
     /// Drops every collection of a database; answers how many there were.
     pub fn drop_database(&self, db: &str) -> Result<usize> {
+        if db == oplog::LOCAL {
+            self.stop_oplog()?;
+        }
         let known = self.catalog().collections(db);
         let _quiet: Vec<_> = known.iter().map(|known| known.quiesce()).collect::<Result<_>>()?;
         let _ddl = self.lock_catalog()?;
         let collections = self.catalog().collections(db);
-        self.drop_locked(&collections)?;
+        self.drop_locked(&collections, Some(db))?;
         Ok(collections.len())
     }
 
-    fn drop_locked(&self, collections: &[Arc<Collection>]) -> Result<()> {
+    /// Drops collections: those of a database, where there is one.
+    fn drop_locked(&self, collections: &[Arc<Collection>], database: Option<&str>) -> Result<()> {
         let _changes: Vec<_> =
             collections.iter().map(|collection| collection.change()).collect::<Result<_>>()?;
         let mut txn = self.store().begin();
@@ -223,7 +233,12 @@ impl Db {
         for collection in collections {
             remove_entry(&mut *txn, collection, &mut dropped);
         }
-        txn.commit().for_client()?;
+        self.commit_change(txn, |entries| {
+            collections.iter().for_each(|collection| told::dropped(collection, entries));
+            if let Some(database) = database {
+                told::database_dropped(database, entries);
+            }
+        })?;
         for collection in collections {
             self.catalog().remove(&collection.namespace());
             collection.mark_dropped();
@@ -251,10 +266,12 @@ impl Db {
             return Err(rename_to_itself());
         }
         let collection = self.collection(from).ok_or_else(|| source_not_found(from))?;
+        self.check_renamable(&collection)?;
         let target = self.collection(to);
         if target.is_some() && !drop_target {
             return Err(target_exists());
         }
+        target.iter().try_for_each(|target| self.check_renamable(target))?;
         if let Some(known) = self.catalog().differing_in_case(to.db()) {
             return Err(differs_in_case(&known, to.db()));
         }
@@ -270,7 +287,9 @@ impl Db {
         let mut state = State::clone(&collection.state());
         state.options = state.options.lasting();
         put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state);
-        let stamp = txn.commit().for_client()?;
+        let stamp = self.commit_change(txn, |entries| {
+            told::renamed(&collection, to, target.as_deref(), entries);
+        })?;
         collection.set_shaped_at(stamp);
         if let Some(target) = &target {
             self.catalog().remove(to);
@@ -293,6 +312,9 @@ impl Db {
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
         check_place(&collection.namespace(), collection.uuid(), &options)?;
+        if options.has_images {
+            self.start_images()?;
+        }
         let _quiet = collection.quiesce()?;
         let mut next_ident = self.lock_catalog()?;
         check_no_build(collection)?;
@@ -306,7 +328,9 @@ impl Db {
             });
         }
         let is_view = options.view.is_some();
-        self.put_state(collection, State { options, indexes, building: Vec::new() }, |_| ())?;
+        let state = State { options, indexes, building: Vec::new() };
+        let changed = told::changed(collection, &old, &state);
+        self.put_state(collection, state, |_| (), |entries| changed(entries))?;
         drop(change);
         if is_view {
             self.show_view(&mut next_ident, &collection.namespace())?;
@@ -319,6 +343,7 @@ impl Db {
         collection: &Collection,
         state: State,
         and: impl FnOnce(&mut dyn Txn),
+        tell: impl FnOnce(&mut Entries),
     ) -> Result<()> {
         let mut txn = self.store().begin();
         and(&mut *txn);
@@ -329,7 +354,7 @@ impl Db {
             collection.uuid(),
             &state,
         );
-        let stamp = txn.commit().for_client()?;
+        let stamp = self.commit_change(txn, tell)?;
         let old = collection.state();
         for index in &state.indexes {
             if !old.indexes.iter().any(|known| Arc::ptr_eq(known, index)) {

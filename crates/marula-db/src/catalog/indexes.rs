@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use marula_bson::{Doc, uuid};
 use marula_error::{Error, Result, errors};
-use marula_storage::Space;
+use marula_storage::{Space, Txn};
 
 use super::ddl::{allocate, drop_index};
+use super::told;
 use crate::build::{self, Build, BuildOptions, Builder, Phase, Progress};
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::{INDEXES_MAX, Index, IndexKind, IndexSpec};
 use crate::keys;
 use crate::namespace::Namespace;
+use crate::oplog::Entries;
 use crate::storage_error::ForClient;
 
 /// Bytes of entries that a build sorts in memory, unless told otherwise.
@@ -117,6 +119,7 @@ impl Db {
         specs: &[IndexSpec],
         options: BuildOptions<'_>,
     ) -> Result<(usize, usize)> {
+        collection.check_writable()?;
         let (before, build) = loop {
             let _quiet = collection.quiesce()?;
             let mut next_ident = self.lock_catalog()?;
@@ -258,7 +261,12 @@ impl Db {
             }
         };
         state.indexes.splice(place, build.indexes.iter().cloned());
-        self.put_state(collection, state, |txn| {
+        let tell = |entries: &mut Entries| {
+            if replaced.is_none() {
+                told::indexes_built(collection, build.uuid(), &build.indexes, entries);
+            }
+        };
+        let and = |txn: &mut dyn Txn| {
             for (index, multikey) in build.indexes.iter().zip(&builder.multikey) {
                 index.mark_multikey(multikey, txn);
                 txn.delete(Space::Catalog, &keys::dropped(Space::Indexes, index.ident));
@@ -266,7 +274,8 @@ impl Db {
             if let Some(old) = replaced {
                 drop_index(txn, old);
             }
-        })?;
+        };
+        self.put_state(collection, state, and, tell)?;
         for (index, multikey) in build.indexes.iter().zip(&builder.multikey) {
             index.note_marks_stored(multikey);
         }
@@ -317,11 +326,9 @@ impl Db {
         if !ready.is_empty() {
             let mut new_state = State::clone(&state);
             new_state.indexes.retain(|index| !is_doomed(index));
-            self.put_state(collection, new_state, |txn| {
-                for index in &ready {
-                    drop_index(txn, index);
-                }
-            })?;
+            let and = |txn: &mut dyn Txn| ready.iter().for_each(|index| drop_index(txn, index));
+            let tell = |entries: &mut Entries| told::indexes_dropped(collection, &ready, entries);
+            self.put_state(collection, new_state, and, tell)?;
             for index in ready {
                 index.mark_dropped();
                 self.sweep(Space::Indexes, index.ident);

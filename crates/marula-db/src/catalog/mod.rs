@@ -13,6 +13,7 @@ pub mod options;
 pub mod replace;
 pub(crate) mod shown;
 pub mod time_series;
+pub(crate) mod told;
 mod unique;
 pub mod views;
 

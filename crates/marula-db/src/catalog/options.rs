@@ -90,6 +90,10 @@ pub struct CollectionOptions {
     pub view: Option<View>,
     /// What makes it a time-series collection, of which it is the view or the buckets.
     pub time_series: Option<TimeSeries>,
+    /// Whether it is the oplog, whose records have their times as keys.
+    pub is_oplog: bool,
+    /// Whether documents are kept as they were before they were changed.
+    pub has_images: bool,
 }
 
 /// What a view shows.
@@ -145,6 +149,9 @@ impl CollectionOptions {
             },
         });
         let validator = parse_validator(options, collation.as_ref(), context)?;
+        let images = options.get("changeStreamPreAndPostImages").and_then(|images| images.as_doc());
+        let has_images =
+            images.and_then(|images| images.get("enabled")).is_some_and(|on| on.is_truthy());
         let document = canonical_document(options, collation.as_ref(), capped);
         Ok(CollectionOptions {
             document,
@@ -154,6 +161,8 @@ impl CollectionOptions {
             clustered,
             view,
             time_series,
+            is_oplog: options.get("autoIndexId") == Some(Value::Boolean(false)),
+            has_images,
         })
     }
 }

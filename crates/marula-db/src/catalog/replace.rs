@@ -11,11 +11,11 @@ use marula_error::{Result, errors};
 
 use super::ddl::{put_entry, remove_entry};
 use super::options::CollectionOptions;
+use super::told;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
-use crate::storage_error::ForClient;
 
 /// The option of a collection that is dropped at the next start.
 const TEMPORARY: &str = "temp";
@@ -61,6 +61,7 @@ impl Db {
         let mut state = State::clone(&collection.state());
         state.options = state.options.lasting();
         if let Some(old) = &old {
+            self.check_renamable(old)?;
             check_unchanged(target, &state, &old.state())?;
         }
         let _change = collection.change()?;
@@ -71,7 +72,9 @@ impl Db {
             remove_entry(&mut *txn, old, &mut dropped);
         }
         put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state);
-        let stamp = txn.commit().for_client()?;
+        let stamp = self.commit_change(txn, |entries| {
+            told::renamed(&collection, target, old.as_deref(), entries);
+        })?;
         collection.set_shaped_at(stamp);
         if let Some(old) = &old {
             self.catalog().remove(target);

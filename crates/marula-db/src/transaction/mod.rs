@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, errors};
 use marula_storage::overlay::{Claims, Overlay};
 use marula_storage::{Error as StorageError, Space, Txn, View};
@@ -23,12 +24,15 @@ use parking_lot::Mutex;
 
 use self::locks::LockedKey;
 use crate::catalog::options::CollectionOptions;
+use crate::catalog::told;
 use crate::collection::Collection;
 use crate::current;
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey};
 use crate::keys::Ident;
 use crate::namespace::Namespace;
+use crate::oplog::Entries;
+use crate::session::Sessions;
 use crate::storage_error::{ForClient, client_error};
 use crate::unit::Growth;
 
@@ -69,6 +73,8 @@ pub struct Transaction {
     id: u64,
     overlay: Overlay,
     limits: Limits,
+    /// Whether what the oplog will tell of it is gathered.
+    is_told_of: bool,
     state: Mutex<State>,
 }
 
@@ -82,8 +88,21 @@ struct State {
     created: Vec<Arc<Collection>>,
     /// How many changes of documents its statements have made.
     changes: u64,
+    /// What the oplog will tell of it.
+    entries: Entries,
     /// How many bytes it counts for in [`TOTAL_BYTES`].
     counted_bytes: u64,
+}
+
+/// Which transaction of a session it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbered<'n> {
+    /// The session.
+    pub lsid: &'n [u8],
+    /// Its number there.
+    pub number: i64,
+    /// When it is committed, in milliseconds since 1970.
+    pub now_ms: i64,
 }
 
 /// A collection that the transaction has read or written.
@@ -101,6 +120,7 @@ impl Transaction {
             overlay: Overlay::new(db.view_now()?),
             db: db.clone(),
             limits,
+            is_told_of: db.oplog().is_on(),
             state: Mutex::default(),
         })
     }
@@ -108,6 +128,11 @@ impl Transaction {
     /// What its statements see.
     pub(crate) fn view(&self) -> &dyn View {
         &self.overlay
+    }
+
+    /// Whether what the oplog will tell of it is gathered.
+    pub(crate) fn tells_of_changes(&self) -> bool {
+        self.is_told_of
     }
 
     /// The collection of this name, as the transaction sees it.
@@ -169,8 +194,12 @@ impl Transaction {
         &self,
         grown: Option<(Ident, Growth)>,
         marks: &mut Vec<(Arc<Index>, Multikey)>,
+        entries: Option<Box<Entries>>,
     ) -> Result<()> {
         let mut state = self.state.lock();
+        if let Some(entries) = entries {
+            state.entries.append(*entries);
+        }
         state.marks.append(marks);
         if let Some((ident, more)) = grown {
             // One changes a document without a change of their number.
@@ -178,7 +207,7 @@ impl Transaction {
             let touched = state.touched.get_mut(&ident);
             touched.expect("a collection is touched before it is written").growth += more;
         }
-        let bytes = self.overlay.bytes() as u64;
+        let bytes = (self.overlay.bytes() + state.entries.bytes()) as u64;
         let more = bytes - state.counted_bytes;
         state.counted_bytes += more;
         let total = TOTAL_BYTES.fetch_add(more, Ordering::Relaxed) + more;
@@ -202,7 +231,12 @@ impl Transaction {
             return Err(crate::catalog::exists(&known));
         }
         let collection = Arc::new(self.db.prepare_collection(ns, options)?);
-        self.state.lock().created.push(collection.clone());
+        let mut state = self.state.lock();
+        if self.is_told_of {
+            told::created(&collection, &mut state.entries);
+        }
+        state.created.push(collection.clone());
+        drop(state);
         Ok(collection)
     }
 
@@ -215,7 +249,15 @@ impl Transaction {
         collection: &Arc<Collection>,
         specs: &[IndexSpec],
     ) -> Result<(usize, usize)> {
-        self.db.prepare_indexes(collection, specs)
+        let before = collection.state().indexes.len();
+        let counts = self.db.prepare_indexes(collection, specs)?;
+        if self.is_told_of {
+            let entries = &mut self.state.lock().entries;
+            for index in &collection.state().indexes[before..] {
+                told::index_made(collection, index, entries);
+            }
+        }
+        Ok(counts)
     }
 
     /// Whether this transaction has created the collection.
@@ -243,11 +285,11 @@ impl Transaction {
             || !state.created.is_empty()
     }
 
-    /// Makes all of it at once; `record` adds what the session remembers of it.
+    /// Makes all of it at once. Where it is one of a session, that remembers it as committed.
     ///
     /// Errors: those of the store, and of a collection that another has created meanwhile: then
     /// nothing has happened.
-    pub fn commit(&self, record: &mut dyn FnMut(&mut dyn Txn)) -> Result<()> {
+    pub fn commit(&self, of: Option<Numbered<'_>>) -> Result<()> {
         let created = self.state.lock().created.clone();
         let ddl = if created.is_empty() { None } else { Some(self.db.lock_catalog()?) };
         if created.iter().any(|collection| self.db.collection(&collection.namespace()).is_some()) {
@@ -263,8 +305,23 @@ impl Transaction {
                 self.db.put_created(&mut *txn, collection);
             }
             self.overlay.write_into(&mut *txn);
-            record(&mut *txn);
-            txn.commit().for_client()?;
+            if let Some(Numbered { lsid, number, now_ms }) = of {
+                Sessions::stage_commit(lsid, number, now_ms, &mut *txn);
+            }
+            // From here to the commit the oplog does not begin.
+            let _hold = self.db.oplog().hold();
+            let mut entries = match self.is_told_of {
+                true => std::mem::take(&mut state.entries),
+                false if self.db.oplog().is_on() => self.net_effect(&state)?,
+                false => Entries::default(),
+            };
+            match entries.is_empty() {
+                true => drop(txn.commit().for_client()?),
+                false => {
+                    of.into_iter().for_each(|numbered| entries.belong_to(numbered));
+                    self.db.oplog().commit(&self.db, txn, &entries)?;
+                }
+            }
         }
         for collection in created {
             collection.set_shaped_at(self.db.moment());
@@ -279,6 +336,38 @@ impl Transaction {
         }
         self.end(&mut state);
         Ok(())
+    }
+
+    /// What the transaction has done in sum, document by document: what is told of it where the
+    /// oplog has begun since it has.
+    fn net_effect(&self, state: &State) -> Result<Entries> {
+        let mut entries = Entries::default();
+        for collection in &state.created {
+            told::created(collection, &mut entries);
+        }
+        self.overlay
+            .for_each(Space::Records, &mut |key, new| {
+                let touched = key.first_chunk().map(|ident| Ident(u32::from_be_bytes(*ident)));
+                let touched = touched.and_then(|ident| state.touched.get(&ident));
+                let Some(Touched { collection, .. }) = touched else { return Ok(()) };
+                let mut old = None;
+                let base = self.overlay.base();
+                base.get(Space::Records, key, &mut |bytes| {
+                    old = Some(Doc::trusted(bytes).to_buf())
+                })?;
+                let old = old.as_ref().map(DocBuf::as_doc);
+                match (old, new.map(Doc::trusted)) {
+                    (None, Some(new)) => entries.insert(collection, new),
+                    (Some(old), None) => entries.delete(collection, old),
+                    (Some(old), Some(new)) if old != new => {
+                        entries.update(collection, old, new, None)
+                    }
+                    _ => {}
+                }
+                Ok(())
+            })
+            .map_err(client_error)?;
+        Ok(entries)
     }
 
     /// Gives up all that it has written, and lets go of what it holds. Idempotent.

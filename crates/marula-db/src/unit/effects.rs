@@ -18,6 +18,7 @@ use crate::collection::Collection;
 use crate::current;
 use crate::index::{Index, Multikey};
 use crate::keys;
+use crate::oplog::Entries;
 use crate::session::{Done, NumberedWrite};
 use crate::storage_error::{ForClient, client_error};
 
@@ -37,6 +38,8 @@ struct Effects<'u> {
     marks: Vec<(Arc<Index>, Multikey)>,
     /// Index keys that it adds and removes.
     keys: KeyChanges,
+    /// What the oplog tells of it, where that is written.
+    entries: Option<Box<Entries>>,
 }
 
 /// By how much a collection grows.
@@ -160,6 +163,17 @@ impl<'u> Write<'u> {
         growth.has_arrivals = true;
     }
 
+    /// Whether the oplog tells of changes of `collection`.
+    #[inline]
+    pub(crate) fn is_told_of(&self, collection: &Collection) -> bool {
+        self.unit.tells_of_changes() && collection.is_told_of()
+    }
+
+    /// What the oplog tells of it.
+    pub(crate) fn entries(&mut self) -> &mut Entries {
+        self.effects.entries.get_or_insert_default()
+    }
+
     /// Makes the change together with the session's record, which says that `statements` are done,
     /// and has its effects follow.
     ///
@@ -182,13 +196,19 @@ impl<'u> Write<'u> {
     /// Errors: those of the store; then nothing has happened.
     pub(crate) fn commit(self) -> Result<()> {
         let Write { txn, unit, mut effects } = self;
-        txn.commit().map_err(client_error)?;
+        let entries = effects.entries.take();
+        match &entries {
+            Some(entries) if unit.transaction.is_none() => {
+                unit.db.oplog.commit(unit.db, txn, entries)?;
+            }
+            _ => drop(txn.commit().map_err(client_error)?),
+        }
         if let Some(tally) = unit.tally {
             tally.add_changed(effects.keys);
         }
         if let Some(transaction) = unit.transaction {
             let grown = effects.grown.map(|(collection, growth)| (collection.ident(), growth));
-            return transaction.absorb(grown, &mut effects.marks);
+            return transaction.absorb(grown, &mut effects.marks, entries);
         }
         current::note_written();
         for (index, multikey) in effects.marks.drain(..) {

@@ -180,6 +180,15 @@ impl<'u> Unit<'u> {
         if self.view.is_fixed() { Ok(None) } else { self.db.view_now().map(Some) }
     }
 
+    /// Whether the oplog tells of what the operation changes.
+    #[inline]
+    pub fn tells_of_changes(self) -> bool {
+        match self.transaction {
+            None => self.db.oplog.is_on(),
+            Some(transaction) => transaction.tells_of_changes(),
+        }
+    }
+
     /// Begins a change that is made whole or not at all.
     #[inline]
     pub(crate) fn begin(self) -> Write<'u> {

@@ -43,6 +43,7 @@ pub(super) fn trim(
         return Ok(removed);
     }
     let db = op.unit.db();
+    let is_told_of = write.is_told_of(collection);
     let mut cursor = collection.scan(db.store(), Direction::Forward)?;
     let mut index_keys = KeySet::default();
     while is_over(documents, bytes) && cursor.advance()? {
@@ -57,6 +58,9 @@ pub(super) fn trim(
             op.buffers.notes.clear();
             op.buffers.notes.add(state, cursor.record(), Some(doc), None)?;
             op.buffers.notes.put(write);
+        }
+        if is_told_of {
+            write.entries().delete(collection, doc);
         }
         keys::record_key(collection.ident(), cursor.record(), &mut op.buffers.key);
         write.txn().delete(Space::Records, &op.buffers.key);

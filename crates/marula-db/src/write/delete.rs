@@ -120,6 +120,8 @@ impl WriteOp<'_> {
         if buffers.old_keys.len() < count {
             buffers.old_keys.resize_with(count, KeySet::default);
         }
+        let is_told_of = write.is_told_of(collection);
+        let mut gone = None;
         let mut outcome = Ok(None);
         let (key_maker, old_keys) = (&mut buffers.key_maker, &mut buffers.old_keys);
         let notes = &mut buffers.notes;
@@ -140,11 +142,15 @@ impl WriteOp<'_> {
                 notes.clear();
                 notes.add(state, record.as_bytes(), Some(doc), None)?;
             }
+            gone = is_told_of.then(|| doc.to_buf());
             Ok(Some(doc.as_bytes().len()))
         };
         let mut visit = |bytes: &[u8]| outcome = read(Doc::trusted(bytes));
         write.view().get(Space::Records, &buffers.key, &mut visit).for_client()?;
         let Some(size) = outcome? else { return Ok(None) };
+        if let Some(gone) = gone {
+            write.entries().delete(collection, gone.as_doc());
+        }
         write.txn().delete(Space::Records, &buffers.key);
         for (index, keys) in state.indexes.iter().zip(&buffers.old_keys) {
             for (key, _) in keys.iter() {

@@ -233,6 +233,7 @@ impl WriteOp<'_> {
         &self,
         collection: &'c Collection,
     ) -> Result<parking_lot::RwLockReadGuard<'c, ()>> {
+        collection.check_writable()?;
         if self.unit.transaction().is_some() {
             self.unit.touch(collection)?;
             check_in_transaction(self.unit, collection)?;
@@ -362,6 +363,7 @@ impl WriteOp<'_> {
         let unique_keys = UniqueKeys::of(collection, state, chunk);
         let mut write = self.begin_guarding(&unique_keys.guards())?;
 
+        let is_told_of = write.is_told_of(collection);
         let mut errors = Vec::new();
         let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut statements = Vec::new();
@@ -402,6 +404,9 @@ impl WriteOp<'_> {
                 notes.clear();
                 notes.add(state, record, None, Some(doc))?;
                 notes.put(&mut write);
+            }
+            if is_told_of {
+                write.entries().insert(collection, doc);
             }
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");

@@ -15,7 +15,7 @@ mod update;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::Doc;
+use marula_bson::{Doc, DocBuf};
 use marula_error::{Error, Result, codes, errors};
 use marula_query::update::{EmptyTimestamps, Touched};
 use marula_storage::{Direction, KeyRange, Space, View};
@@ -68,6 +68,8 @@ pub enum Change {
     Same,
     /// The new document is in the buffer.
     Replace(Touched),
+    /// The new document is in the buffer, and here is how it differs, as the oplog tells it.
+    Delta(Touched, DocBuf),
 }
 
 /// Whether writes to databases of users are refused, as an operator has asked.

@@ -6,13 +6,14 @@ use marula_bson::Doc;
 use marula_bson::directory::make_record;
 use marula_error::Result;
 use marula_query::update::Touched;
-use marula_storage::{Space, View};
+use marula_storage::Space;
 
 use super::{Change, WriteOp, Written, document, duplicate, find_taken, is_key_taken};
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
 use crate::keys::{self, RecordKey};
+use crate::oplog::Entries;
 use crate::session::Done;
 use crate::storage_error::ForClient;
 use crate::transaction::snapshot_unavailable;
@@ -23,6 +24,8 @@ use crate::validator::check_validator;
 struct Ready {
     written: Written,
     old_bytes: usize,
+    /// What the oplog tells of it.
+    told: Option<Box<Entries>>,
 }
 
 impl WriteOp<'_> {
@@ -72,12 +75,11 @@ impl WriteOp<'_> {
         keys::record_key(collection.ident(), record.as_bytes(), &mut key);
         let mut write = self.begin_changing(&key)?;
         let mut ready = None;
-        let view = write.view();
-        view.get(Space::Records, &key, &mut |bytes| {
+        let mut see = |bytes: &[u8]| {
             let old = Doc::trusted(bytes);
-            ready = Some(self.compute(view, collection, &state, record, old, change));
-        })
-        .for_client()?;
+            ready = Some(self.compute(&write, collection, &state, record, old, change));
+        };
+        write.view().get(Space::Records, &key, &mut see).for_client()?;
         self.buffers.key = key;
         let Some(ready) = ready else { return Ok(Written::Skipped) };
         let ready = ready?;
@@ -89,6 +91,9 @@ impl WriteOp<'_> {
             return Ok(ready.written);
         }
         self.claim_changed(&mut write, &self.buffers.key)?;
+        if let Some(told) = ready.told {
+            write.entries().append(*told);
+        }
         self.put_entries(collection, &state, &mut write, record)?;
         if !state.building.is_empty() {
             self.buffers.notes.put(&mut write);
@@ -112,7 +117,7 @@ impl WriteOp<'_> {
     /// Computes the new document and, for each index it may concern, the keys before and after.
     fn compute(
         &mut self,
-        view: &dyn View,
+        write: &Write<'_>,
         collection: &Collection,
         state: &State,
         record: &RecordKey,
@@ -124,10 +129,11 @@ impl WriteOp<'_> {
         let buffers = &mut self.buffers;
         buffers.document.clear();
         let old_bytes = old.as_bytes().len();
-        let touched = match change(old, &mut buffers.document)? {
-            Change::Skip => return Ok(Ready { written: Written::Skipped, old_bytes }),
-            Change::Same => return Ok(Ready { written: Written::Same, old_bytes }),
-            Change::Replace(touched) => touched,
+        let (touched, delta) = match change(old, &mut buffers.document)? {
+            Change::Skip => return Ok(Ready { written: Written::Skipped, old_bytes, told: None }),
+            Change::Same => return Ok(Ready { written: Written::Same, old_bytes, told: None }),
+            Change::Replace(touched) => (touched, None),
+            Change::Delta(touched, delta) => (touched, Some(delta)),
         };
         self.user_writes.check_collection(collection)?;
         document::check_size(buffers.document.len())?;
@@ -151,7 +157,7 @@ impl WriteOp<'_> {
                 if let Err(error) = buffers.key_maker.make(index, new, after) {
                     let (before, after) = (&*buffers.old_keys, &*buffers.new_keys);
                     let indexes = &state.indexes[..position];
-                    let taken = find_taken(view, collection, indexes, after, before)?;
+                    let taken = find_taken(write.view(), collection, indexes, after, before)?;
                     return Err(taken.unwrap_or(error));
                 }
                 limits.check_keys(&mut key_count, after)?;
@@ -175,7 +181,12 @@ impl WriteOp<'_> {
             buffers.notes.clear();
             buffers.notes.add(state, record.as_bytes(), Some(old), Some(new))?;
         }
-        Ok(Ready { written: Written::Changed, old_bytes })
+        let told = write.is_told_of(collection).then(|| {
+            let mut told = Box::<Entries>::default();
+            told.update(collection, old, new, delta.as_ref());
+            told
+        });
+        Ok(Ready { written: Written::Changed, old_bytes, told })
     }
 
     /// Writes the index entries that differ between the keys before and after.

@@ -1,11 +1,18 @@
-//! `$changeStream`: its arguments are read and checked; there is no log of changes that it could
-//! follow.
+//! `$changeStream`: which changes are followed, and how they are shown.
+//!
+//! The stage says what it wants in a [`ChangeStream`]; who runs the pipeline reads the oplog and
+//! gives its documents, the *events*, to the stage as its input. What may stand behind it changes
+//! single events or leaves some out.
+//! Source: manual "$changeStream (aggregation)"; errors recorded from mongod 6.0.
+
+use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, Type, Value};
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Parser, Place, Row};
+use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use crate::context::Subject;
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 
@@ -19,68 +26,211 @@ errors! {
     not_boolean(name: &str, kind: &str) = TypeMismatch, "Field '{name}' should be a boolean value, but found: {kind}";
     unknown_value(value: &str, name: &str) = BadValue, "Enumeration value '{value}' for field '$changeStream.{name}' is not a valid value.";
     bad_token(text: &str) = 40647, "Bad resume token: _data of missing or of wrong type. Expected string, got {text}";
-    no_replica_set() = 40573, "The $changeStream stage is only supported on replica sets";
+    two_tokens() = 50865, "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage";
+    several_starts() = 40674, "Only one type of resume option is allowed, but multiple were found";
+    not_here(ns: &str) = InvalidOptions, "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database, and with no collection name; found {ns}";
+    internal_database(name: &str) = InvalidNamespace, "$changeStream may not be opened on the internal {name} database";
+    internal_collection(ns: &str) = InvalidNamespace, "$changeStream may not be opened on the internal {ns} collection";
+    /// A stage behind it that looks at more than one event, or writes.
+    pub(super) not_permitted(stage: &str) = IllegalOperation, "{stage} is not permitted in a $changeStream pipeline";
 }
 
-/// What `fullDocument` may say.
-const FULL_DOCUMENT: &[&str] = &["default", "updateLookup", "whenAvailable", "required"];
-/// What `fullDocumentBeforeChange` may say.
-const BEFORE_CHANGE: &[&str] = &["off", "whenAvailable", "required"];
-/// The fields that are true or false.
-const FLAGS: &[&str] = &[
-    "allChangesForCluster",
-    "showExpandedEvents",
-    "allowToRunOnConfigDB",
-    "showMigrationEvents",
-    "showSystemEvents",
-    "showRawUpdateDescription",
+/// The stages that may stand behind it.
+const PERMITTED: &[&str] = &[
+    "$addFields",
+    "$changeStream",
+    super::split_event::NAME,
+    "$match",
+    "$project",
+    "$redact",
+    "$replaceRoot",
+    "$replaceWith",
+    "$set",
+    "$unset",
 ];
+
+/// Whether a stage may stand behind it.
+pub(super) fn permits(stage: &str) -> bool {
+    PERMITTED.contains(&stage)
+}
+
+/// Which state of a document an event shows beside the change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Shows {
+    /// None.
+    #[default]
+    Nothing,
+    /// The present one.
+    Present,
+    /// That of the change, where it was kept.
+    WhenAvailable,
+    /// That of the change; it is an error that it was not kept.
+    Required,
+}
+
+/// Where a stream begins.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// With what changes from now on.
+    #[default]
+    Now,
+    /// With the changes of this time.
+    At(u64),
+    /// Behind the event that has this token, which is no end of a stream.
+    Resume(String),
+    /// Behind the event that has this token.
+    After(String),
+}
+
+/// A parsed stage.
+#[derive(Clone, Debug, Default)]
+pub struct ChangeStream {
+    /// The document that an update event shows.
+    pub full_document: Shows,
+    /// The document before, that an event shows.
+    pub before_change: Shows,
+    /// Where it begins.
+    pub start: Start,
+    /// Whether it is about all databases.
+    pub is_of_cluster: bool,
+    /// Whether changes of the catalogue are shown, and more is told of each event.
+    pub is_expanded: bool,
+    /// Whether changes of the server's own collections are shown.
+    pub shows_system: bool,
+    /// Whether an update is shown as the oplog has it.
+    pub is_raw: bool,
+    argument: DocBuf,
+}
 
 /// The argument, which is a document.
 pub(super) fn read(value: Value<'_>) -> Result<Doc<'_>> {
     value.as_doc().ok_or_else(|| not_object(&format!("$changeStream: {}", print::element(value))))
 }
 
-fn parse(value: Value<'_>, _: &mut Parser<'_>) -> Result<()> {
+fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let spec = read(value)?;
+    let mut stream = ChangeStream { argument: spec.to_buf(), ..ChangeStream::default() };
+    let (mut resume, mut after, mut at) = (None, None, None);
     for element in spec {
         let (name, value) = (element.name.to_str_lossy(), element.value.get());
         match &*name {
-            "fullDocument" => check_word(&name, value, FULL_DOCUMENT)?,
-            "fullDocumentBeforeChange" => check_word(&name, value, BEFORE_CHANGE)?,
-            "resumeAfter" | "startAfter" => check_token(&name, value)?,
-            "startAtOperationTime" if value.kind() == Type::Timestamp => {}
-            "startAtOperationTime" => {
-                return Err(wrong_type(&name, value.kind().alias(), "timestamp"));
+            "fullDocument" => stream.full_document = word(&name, value, FULL_DOCUMENT)?,
+            "fullDocumentBeforeChange" => {
+                stream.before_change = word(&name, value, BEFORE_CHANGE)?;
             }
-            flag if FLAGS.contains(&flag) => {
-                if value.kind() != Type::Boolean {
-                    return Err(not_boolean(&name, value.kind().alias()));
-                }
-            }
+            "resumeAfter" => resume = Some(token(&name, value)?),
+            "startAfter" => after = Some(token(&name, value)?),
+            "startAtOperationTime" => match value {
+                Value::Timestamp(time) => at = Some(time),
+                _ => return Err(wrong_type(&name, value.kind().alias(), "timestamp")),
+            },
+            "allChangesForCluster" => stream.is_of_cluster = flag(&name, value)?,
+            "showExpandedEvents" => stream.is_expanded = flag(&name, value)?,
+            "showSystemEvents" => stream.shows_system = flag(&name, value)?,
+            "showRawUpdateDescription" => stream.is_raw = flag(&name, value)?,
+            "allowToRunOnConfigDB" | "showMigrationEvents" => drop(flag(&name, value)?),
             _ => return Err(unknown_field(&name)),
         }
     }
-    Err(no_replica_set())
+    stream.start = match (resume, after, at) {
+        (None, None, None) => Start::Now,
+        (None, None, Some(time)) => Start::At(time),
+        (Some(_), Some(_), _) => return Err(two_tokens()),
+        (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => return Err(several_starts()),
+        (Some(token), ..) => Start::Resume(token),
+        (_, Some(token), _) => Start::After(token),
+    };
+    if let Some(subject) = &parser.context.subject {
+        stream.check_subject(subject)?;
+    }
+    parser.push(stream);
+    Ok(())
 }
 
-fn check_word(name: &str, value: Value<'_>, known: &[&str]) -> Result<()> {
+/// What `fullDocument` may say.
+const FULL_DOCUMENT: &[(&str, Shows)] = &[
+    ("default", Shows::Nothing),
+    ("updateLookup", Shows::Present),
+    ("whenAvailable", Shows::WhenAvailable),
+    ("required", Shows::Required),
+];
+/// What `fullDocumentBeforeChange` may say.
+const BEFORE_CHANGE: &[(&str, Shows)] = &[
+    ("off", Shows::Nothing),
+    ("whenAvailable", Shows::WhenAvailable),
+    ("required", Shows::Required),
+];
+
+fn word(name: &str, value: Value<'_>, known: &[(&str, Shows)]) -> Result<Shows> {
     let Value::String(word) = value else {
         return Err(wrong_type(name, value.kind().alias(), "string"));
     };
-    match known.iter().any(|known| *word == *known) {
-        true => Ok(()),
-        false => Err(unknown_value(&word.to_str_lossy(), name)),
+    let found = known.iter().find(|(known, _)| *word == *known);
+    found.map(|(_, shows)| *shows).ok_or_else(|| unknown_value(&word.to_str_lossy(), name))
+}
+
+fn flag(name: &str, value: Value<'_>) -> Result<bool> {
+    match value {
+        Value::Boolean(flag) => Ok(flag),
+        _ => Err(not_boolean(name, value.kind().alias())),
     }
 }
 
 /// A resume token is a document with its content as a string.
-fn check_token(name: &str, value: Value<'_>) -> Result<()> {
+fn token(name: &str, value: Value<'_>) -> Result<String> {
     let Value::Document(token) = value else {
         return Err(wrong_type(name, value.kind().alias(), "object"));
     };
     match token.get("_data") {
-        Some(Value::String(_)) => Ok(()),
-        other => Err(bad_token(&print::value(other.unwrap_or(Value::Document(Doc::EMPTY))))),
+        Some(Value::String(data)) => Ok(data.to_string()),
+        _ => Err(bad_token(&print::value(value))),
+    }
+}
+
+impl ChangeStream {
+    /// The token that it goes on behind.
+    pub fn resumed(&self) -> Option<&str> {
+        match &self.start {
+            Start::Resume(token) | Start::After(token) => Some(token),
+            Start::Now | Start::At(_) => None,
+        }
+    }
+
+    fn check_subject(&self, subject: &Subject) -> Result<()> {
+        let Subject { database, collection } = subject;
+        if self.is_of_cluster {
+            if database == "admin" && collection.is_none() {
+                return Ok(());
+            }
+            let collection = collection.as_deref().unwrap_or("$cmd.aggregate");
+            return Err(not_here(&format!("{database}.{collection}")));
+        }
+        if matches!(database.as_str(), "admin" | "config" | "local") {
+            return Err(internal_database(database));
+        }
+        match collection {
+            Some(name) if name.starts_with("system.") && !self.shows_system => {
+                Err(internal_collection(&format!("{database}.{name}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Stage for ChangeStream {
+    fn name(&self) -> &'static str {
+        ROW.name
+    }
+
+    fn print(&self) -> ValueBuf {
+        Value::Document(self.argument.as_doc()).to_buf()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::ChangeStream(self)
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
+        Ok(input)
     }
 }

@@ -50,6 +50,7 @@ mod set_window_fields;
 mod skip;
 mod sort;
 mod sort_by_count;
+mod split_event;
 mod union_with;
 mod unpack_bucket;
 mod unset;
@@ -61,6 +62,7 @@ use std::sync::Arc;
 use marula_bson::{Value, ValueBuf};
 use marula_error::Result;
 
+pub use change_stream::{ChangeStream, Shows, Start};
 pub use coll_stats::{CollectionStats, Histograms};
 pub use geo_near::GeoNear;
 pub use group::FirstOfEach;
@@ -140,6 +142,7 @@ static SINGLE: &[Row] = &[
     skip::ROW,
     sort::ROW,
     sort_by_count::ROW,
+    split_event::ROW,
     union_with::ROW,
     unpack_bucket::ROW,
     unset::ROW,
@@ -225,6 +228,8 @@ pub trait Stage: Debug + Send + Sync {
 
 /// A stage as the planner sees it.
 pub enum Kind<'s> {
+    /// `$changeStream`: its input is the events.
+    ChangeStream(&'s ChangeStream),
     /// `$match`.
     Match(&'s Filter),
     /// `$sort`.

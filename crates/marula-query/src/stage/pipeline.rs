@@ -9,7 +9,10 @@ use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::source::{Counted, Step};
-use super::{Env, Kind, Place, Row, STAGES, Source, Stage, documents, optimize, outline};
+use super::{
+    Env, Kind, Place, Row, STAGES, Source, Stage, change_stream, documents, optimize, outline,
+    split_event,
+};
 use crate::context::Context;
 use crate::expression::Scope;
 use crate::feature_version::FeatureVersion;
@@ -33,6 +36,9 @@ errors! {
     text_not_first() = 17_313, "$match with $text is only allowed as the first pipeline stage";
     not_in_facet(name: &str) = 40600, "{name} is not allowed to be used within a $facet stage";
 }
+
+/// The stage of mongod's own that a `$changeStream` begins with.
+const OPLOG_MATCH: &str = "$_internalChangeStreamOplogMatch";
 
 /// A pipeline, parsed.
 #[derive(Clone)]
@@ -157,10 +163,15 @@ impl Pipeline {
     /// Whether the first stage makes its own documents, so that the input is not read.
     pub fn is_origin(&self) -> bool {
         self.stages.first().is_some_and(|stage| match stage.kind() {
-            Kind::Origin => true,
+            Kind::Origin | Kind::ChangeStream(_) => true,
             Kind::Report(report) => !report.needs_collection(),
             _ => false,
         })
+    }
+
+    /// Whether events of a change stream are split where they are too large.
+    pub fn splits_events(&self) -> bool {
+        self.stages.last().is_some_and(|stage| stage.name() == split_event::NAME)
     }
 
     /// Whether the last stage writes.
@@ -252,6 +263,14 @@ impl<'c> Parser<'c> {
         Parser { context, stages: Vec::new(), inside, depth }
     }
 
+    /// The token that the change stream at the front goes on behind.
+    pub(super) fn resumed(&self) -> Option<&str> {
+        match self.stages.first()?.kind() {
+            Kind::ChangeStream(stream) => stream.resumed(),
+            _ => None,
+        }
+    }
+
     /// Adds a parsed stage.
     pub fn push(&mut self, stage: impl Stage + 'static) {
         self.stages.push(Box::new(stage));
@@ -297,8 +316,21 @@ impl<'c> Parser<'c> {
             let (row, argument) = find_row(item, self.context.version)?;
             self.check_inside(row, argument)?;
         }
+        let is_stream =
+            self.stages.first().is_some_and(|stage| matches!(stage.kind(), Kind::ChangeStream(_)));
         for (index, (item, end)) in array.values().zip(ends).enumerate() {
             let (row, _) = find_row(item, self.context.version)?;
+            if is_stream && !change_stream::permits(row.name) {
+                return Err(change_stream::not_permitted(row.name));
+            }
+            if row.name == split_event::NAME {
+                if !is_stream {
+                    return Err(split_event::not_in_stream());
+                }
+                if index + 1 < count {
+                    return Err(split_event::not_last());
+                }
+            }
             self.check_place(row, index, count)?;
             let last = self.stages[..end].last();
             if index > 0
@@ -312,12 +344,15 @@ impl<'c> Parser<'c> {
     }
 
     fn check_inside(&self, row: &Row, argument: Value<'_>) -> Result<()> {
-        match (self.inside, row.place) {
-            (Inside::Facet, _) if !goes_in_facet(row, argument, self.context.version) => {
-                Err(not_in_facet(row.name))
+        // Messages name the first of the stages that it stands for.
+        let name = if row.name == "$changeStream" { OPLOG_MATCH } else { row.name };
+        let stays_out = matches!(row.place, Place::Last) || name == OPLOG_MATCH;
+        match self.inside {
+            Inside::Facet if !goes_in_facet(row, argument, self.context.version) => {
+                Err(not_in_facet(name))
             }
-            (Inside::Lookup, Place::Last) => Err(not_in_lookup(row.name)),
-            (Inside::UnionWith, Place::Last) => Err(not_in_union(row.name)),
+            Inside::Lookup if stays_out => Err(not_in_lookup(name)),
+            Inside::UnionWith if stays_out => Err(not_in_union(name)),
             _ => Ok(()),
         }
     }

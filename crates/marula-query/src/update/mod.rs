@@ -10,6 +10,7 @@
 
 mod array_filter;
 mod delta;
+mod difference;
 mod operator;
 mod operators;
 mod path;

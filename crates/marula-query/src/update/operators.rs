@@ -76,6 +76,15 @@ impl Operators {
         })
     }
 
+    /// The operators by path.
+    pub(super) fn tree(&self) -> &Fields {
+        &self.tree
+    }
+
+    pub(super) fn array_filters(&self) -> &[ArrayFilter] {
+        &self.array_filters
+    }
+
     pub(super) fn needs_position(&self) -> bool {
         self.tree.uses_position()
     }

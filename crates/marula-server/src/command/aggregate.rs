@@ -6,12 +6,13 @@ use marula_bson::{ArrayWriter, BStr, Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::context::{Context as QueryContext, Subject};
-use marula_query::stage::Pipeline;
+use marula_query::stage::{Kind as StageKind, Pipeline};
 
 use super::fields::{self, Field, Types};
 use super::find::reply_cursor;
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
 use crate::auth::pipeline;
+use crate::change_stream;
 use crate::collection_uuid;
 use crate::concern::ReadLevel;
 use crate::context::Context;
@@ -38,6 +39,7 @@ errors! {
     cursor_type() = TypeMismatch, "cursor field must be missing or an object";
     disk_use_type(kind: &str) = TypeMismatch, "Field 'allowDiskUse' should be a boolean value, but found: {kind}";
     pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
+    stream_not_majority(level: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"{level}\", provenance: \"clientSupplied\" }} }} :: caused by :: Aggregation stage $changeStream cannot run with a readConcern other than 'majority'. Current readConcern: {level}";
     no_linearizable(stage: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \"clientSupplied\" }} }} :: caused by :: {stage} cannot be used with a 'linearizable' read concern level";
     unknown_cursor_option(name: &str) = IDLUnknownField, "BSON field 'cursor.{name}' is an unknown field.";
     no_exchange() = BadValue, "the exchange initial batch size must be zero";
@@ -142,6 +144,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     context.subject = Some(subject(&ns, is_collectionless));
     view::check_joined(&ctx.server.db, ns.db(), stages, &context)?;
     let below = || view::check_constants(&ctx.server.db, &ns, &context);
+    if first_name(stages) == "$changeStream" {
+        change_stream::check(&ctx.server.db, &ns)?;
+    }
     let pipeline = match Pipeline::parse_behind(stages, &context, below) {
         // That the first stage needs a collection is said before what is wrong with the places of
         // others.
@@ -152,6 +157,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         parsed => parsed?,
     };
     view::check_unions(&ctx.server.db, ns.db(), stages, &context)?;
+    if pipeline.stages().first().is_some_and(|it| matches!(it.kind(), StageKind::ChangeStream(_))) {
+        check_stream_concern(request)?;
+    }
     if pipeline.writes() {
         check_write_concerns(request, &pipeline)?;
         if ctx.server.write_lock.is_locked() {
@@ -266,6 +274,14 @@ fn first_name(stages: Doc<'_>) -> String {
 pub(super) fn subject(ns: &Namespace, is_collectionless: bool) -> Arc<Subject> {
     let collection = (!is_collectionless).then(|| ns.collection().to_owned());
     Arc::new(Subject { database: ns.db().to_owned(), collection })
+}
+
+/// Checks that the request's read concern suits a change stream.
+fn check_stream_concern(request: &Request<'_>) -> Result<()> {
+    match request.read_concern.level {
+        None | Some(ReadLevel::Majority) => Ok(()),
+        Some(level) => Err(stream_not_majority(level.name())),
+    }
 }
 
 /// Checks that the request's read concern suits a pipeline that writes.

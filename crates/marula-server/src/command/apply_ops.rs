@@ -256,7 +256,7 @@ impl<'r> Job<'r> {
             let transaction = Transaction::begin(&ctx.server.db, limits)?;
             let applied = ctx.within(&transaction, |ctx| self.run_each(ctx, request))?;
             let failure = match applied.failure {
-                None => transaction.commit(&mut |_| ()).err(),
+                None => transaction.commit(None).err(),
                 failure => failure,
             };
             transaction.abort();

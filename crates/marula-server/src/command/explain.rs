@@ -406,7 +406,7 @@ fn pipeline(
 
 /// Whether a stage takes its documents from elsewhere than the collection.
 fn makes_documents(stage: &dyn Stage) -> bool {
-    matches!(stage.kind(), Kind::Origin | Kind::Report(_))
+    matches!(stage.kind(), Kind::Origin | Kind::ChangeStream(_) | Kind::Report(_))
 }
 
 /// Puts the pipelines of the views under `ns` in front; answers what they stand on.

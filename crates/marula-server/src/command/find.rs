@@ -14,10 +14,12 @@ use marula_query::text;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevels};
+use crate::change_stream::Followed;
 use crate::collection_uuid;
 use crate::context::Context;
 use crate::cursor::{self, Filled, Owner, Parked, Source};
 use crate::find_source::{FindSource, Tail};
+use crate::pipeline_source::PipelineSource;
 use crate::query_args;
 use crate::request::Request;
 
@@ -415,6 +417,9 @@ pub(super) fn reply_cursor(
         .map_err(|error| error.caused_by(doing))?;
     ctx.server.counters.documents_returned.add(batch.count() as u64);
     batch.finish();
+    if let Some(followed) = followed(&mut *source) {
+        followed.append_to(&mut cursor);
+    }
     let id = match filled {
         Filled::Exhausted => 0,
         Filled::More => {
@@ -434,4 +439,9 @@ pub(super) fn reply_cursor(
     cursor.append("id", id).append("ns", ns.as_str());
     ctx.append_snapshot_time(&mut cursor);
     Ok(())
+}
+
+/// What a cursor follows, where it is a change stream's.
+pub(super) fn followed(source: &mut dyn Source) -> Option<&Followed> {
+    source.as_any().downcast_mut::<PipelineSource>()?.followed()
 }

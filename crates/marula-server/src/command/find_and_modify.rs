@@ -352,13 +352,16 @@ impl Job<'_> {
             let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
             let is_done = match self.update {
                 Some(update) => {
+                    let unit = op.unit;
                     let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
                         let change =
-                            change_if_matching(self.filter, update, self.context, doc, out)?;
+                            change_if_matching(unit, self.filter, update, self.context, doc, out)?;
                         let shown = match &change {
                             Change::Skip => return Ok(change),
-                            Change::Replace(_) if self.args.new => Doc::trusted(out),
-                            Change::Same | Change::Replace(_) => doc,
+                            Change::Replace(_) | Change::Delta(..) if self.args.new => {
+                                Doc::trusted(out)
+                            }
+                            Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
                         };
                         *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
                         Ok(change)

@@ -1,13 +1,15 @@
 //! `getMore`: the next batch of an open cursor.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{DocWriter, Type, Value};
-use marula_db::Namespace;
+use marula_bson::{DocBuf, DocWriter, Type, Value};
 use marula_db::unit::Detail;
+use marula_db::{Db, Namespace};
 use marula_error::{Result, codes, errors};
 
 use super::fields::{self, Field, Types};
+use super::find::followed;
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::auth::access::Access;
 use crate::auth::check;
@@ -115,7 +117,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     // The cursor's own listener is in place before it is read, so that nothing is missed in
     // between.
     let deadline = ctx.call.arrived + request.max_time.unwrap_or(AWAIT_DEFAULT);
-    let listening = (tail == Tail::AwaitData).then(|| listen(&mut cursor, deadline)).flatten();
+    let listening =
+        (tail == Tail::AwaitData).then(|| listen(&ctx.server.db, &mut cursor, deadline)).flatten();
 
     let tails_on = tails_on(&mut cursor);
     let mut out = reply.begin_doc("cursor");
@@ -134,9 +137,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let count = batch.count();
     batch.finish();
+    // Appended behind the batch, where the cursor may be parked already.
+    let token = followed(&mut *cursor.source).map(|it| DocBuf::build(|out| it.append_to(out)));
     ctx.server.counters.documents_returned.add(count as u64);
     let may_wait_longer = ctx.call.reason != Reason::Deadline && Instant::now() < deadline;
     if count == 0
+        && filled == Filled::More
         && may_wait_longer
         && let Some(arm) = listening
     {
@@ -150,6 +156,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             false
         }
     };
+    if let Some(token) = &token {
+        out.append_elements(token.as_doc().elements_bytes());
+    }
     out.append("id", if stays_open { id } else { 0 }).append("ns", ns.as_str());
     ctx.append_snapshot_time(&mut out);
     drop(out);
@@ -168,6 +177,9 @@ fn check_owner(id: i64, access: &Access, cursor: &Parked) -> Result<()> {
 }
 
 fn tail_of(cursor: &mut Parked) -> Tail {
+    if followed(&mut *cursor.source).is_some() {
+        return Tail::AwaitData;
+    }
     let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
     source.map_or(Tail::No, |source| source.tail)
 }
@@ -185,7 +197,13 @@ fn tails_on(cursor: &mut Parked) -> bool {
 }
 
 /// What wakes the request when documents come in. Only documents after this call wake it.
-fn listen(cursor: &mut Parked, until: Instant) -> Option<Arm> {
+fn listen(db: &Arc<Db>, cursor: &mut Parked, until: Instant) -> Option<Arm> {
+    if let Some(followed) = followed(&mut *cursor.source) {
+        let (db, scope, seen) = (db.clone(), followed.scope.clone(), db.oplog().newest());
+        return Some(Box::new(move |wake| {
+            db.oplog().on_change(scope, seen, until, Box::new(move || wake.wake()));
+        }));
+    }
     let source: &mut FindSource = cursor.source.as_any().downcast_mut()?;
     let collection = source.execution().collection().clone();
     let seen = collection.arrivals();

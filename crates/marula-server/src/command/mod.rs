@@ -64,6 +64,7 @@ mod plan_cache;
 mod profile;
 mod rename_collection;
 mod replication;
+mod resize_oplog;
 mod roles_info;
 mod rotate_certificates;
 mod sasl;
@@ -186,6 +187,7 @@ pub static COMMANDS: &[&Command] = &[
     &replication::INITIATE,
     &replication::MAINTENANCE,
     &replication::RECONFIG,
+    &resize_oplog::COMMAND,
     &replication::STEP_DOWN,
     &replication::STEP_UP,
     &replication::SYNC_FROM,

@@ -17,6 +17,7 @@ use crate::writes;
 errors! {
     users_stay() = IllegalOperation, "renaming system.users collection or renaming to system.users is not allowed";
     version_stays() = IllegalOperation, "renaming the server configuration collection (admin.system.version) is not allowed";
+    oplog_stays() = IllegalOperation, "can't rename live oplog while replicating";
     drop_target_type(kind: &str) = TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '{kind}', expected types '[bool, binData']";
     uuid_across_databases() = InvalidOptions, "Cannot provide an expected collection UUID when renaming between databases";
     invalid_target(to: &str) = InvalidNamespace, "Invalid target namespace: {to}";
@@ -59,6 +60,9 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         return Err(version_stays());
     }
     to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
+    if from.as_str() == "local.oplog.rs" && context.server.db.oplog().is_on() {
+        return Err(oplog_stays());
+    }
     writes::check_writable(&from).map_err(|error| bad_source(error.message()))?;
     writes::check_writable(&to).map_err(|error| bad_target(error.message()))?;
     if request.arg("collectionUUID").is_some() && from.db() != to.db() {

@@ -103,9 +103,10 @@ pub fn update(
         let (records, end) = gather(ctx, &mut execution);
         for record in &records {
             let mut measurements = 0;
+            let unit = op.unit;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
                 measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
-                change_if_matching(&filter, &update, &context, doc, out)
+                change_if_matching(unit, &filter, &update, &context, doc, out)
             };
             match op.update(buckets, record, &mut change, None)? {
                 Written::Skipped => {}

@@ -19,6 +19,7 @@ use bstr::BStr;
 use marula_bson::{Doc, Element, RawValue, Type};
 use marula_error::{Result, errors};
 
+pub(super) use push::Effect;
 pub(super) use rename::add_rename;
 pub(super) use value::now_timestamp;
 

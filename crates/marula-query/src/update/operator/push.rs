@@ -50,6 +50,16 @@ pub(in crate::update) struct Push {
     pub(super) inner_depth: usize,
 }
 
+/// What a `$push` did to an array.
+pub(in crate::update) enum Effect {
+    /// Nothing.
+    Nothing,
+    /// It has new elements behind so many.
+    Appended(usize),
+    /// It was written anew, be it to the same.
+    Rewritten,
+}
+
 /// How `$push` sorts the array.
 #[derive(Debug)]
 enum Sort {
@@ -135,6 +145,19 @@ impl Push {
     pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Type {
         self.rewrite(Doc::EMPTY, walk.context.collator(), out);
         Type::Array
+    }
+
+    /// What was done to an array that is `new` now.
+    pub(in crate::update) fn effect(&self, old: Doc<'_>, new: Doc<'_>) -> Effect {
+        let (before, after) = (old.iter().count(), new.iter().count());
+        let keeps_all = after == before + self.values.len();
+        if keeps_all && self.values.is_empty() && (self.sort.is_none() || after == 0) {
+            return Effect::Nothing;
+        }
+        match self.position.is_none() && self.sort.is_none() && keeps_all && before > 0 {
+            true => Effect::Appended(before),
+            false => Effect::Rewritten,
+        }
     }
 
     fn only_appends(&self) -> bool {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::{Doc, DocBuf, DocWriter};
-use marula_db::{Collection, Namespace};
+use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Error, Result};
 use marula_plan::explain::{self, Printed, above, append_count, append_stats};
 use marula_plan::plan::Stats;
@@ -37,6 +37,7 @@ impl Found {
     /// Adds a document, if the update can be applied to it.
     pub(super) fn add(
         &mut self,
+        unit: Unit<'_>,
         update: Option<&Update>,
         filter: &Filter,
         context: &QueryContext,
@@ -46,7 +47,7 @@ impl Found {
             return;
         }
         let mut out = Vec::new();
-        let change = |update| change_if_matching(filter, update, context, doc, &mut out);
+        let change = |update| change_if_matching(unit, filter, update, context, doc, &mut out);
         match update.map(change).transpose() {
             Ok(_) => self.count += 1,
             Err(error) => self.failure = Some(error),
@@ -205,7 +206,7 @@ impl<'a> Answer<'a> {
         if !found.is_enough(enough) && !is_at_end {
             let mut interrupt = || ctx.check_interrupt();
             let outcome = execution.run(ctx.unit, &mut interrupt, &mut |next| {
-                found.add(update.as_ref(), &filter, &context, next.doc);
+                found.add(ctx.unit, update.as_ref(), &filter, &context, next.doc);
                 Ok(if found.is_enough(enough) { Emit::Enough } else { Emit::Taken })
             });
             // Who is to stop gets no answer; what goes wrong in the query is part of it.

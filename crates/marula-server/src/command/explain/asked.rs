@@ -325,7 +325,7 @@ impl<'a> Asked<'a> {
             if seen.len() <= number {
                 seen.resize_with(number + 1, Found::default);
             }
-            seen[number].add(update.as_ref(), &filter, &context, doc);
+            seen[number].add(ctx.unit, update.as_ref(), &filter, &context, doc);
         };
         let given = || projection.to_buf();
         let wording = Wording {

@@ -1,0 +1,523 @@
+//! From an operation of the oplog to the event that shows it.
+//!
+//! Source: manual "Change Events"; order of fields and forms as mongod 6.0 has them.
+
+use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Element, Value, doc};
+use marula_db::oplog::{PreImage, Scope};
+use marula_error::{Result, errors};
+use marula_query::context::Context as QueryContext;
+use marula_query::stage::{ChangeStream, Shows};
+use marula_query::update::{Matched, Origin, Update, UpdateOptions};
+
+use super::token::{Place, Token, Version};
+
+errors! {
+    no_post_image(event: &str) = NoMatchingDocument, "Change stream was configured to require a post-image for all update events, but the post-image was not found for event: {event}";
+    no_pre_image(event: &str) = NoMatchingDocument, "Change stream was configured to require a pre-image for all update, delete and replace events, but the pre-image was not found for event: {event}";
+}
+
+/// One operation of an oplog's entry.
+#[derive(Clone, Copy)]
+pub(super) struct Operation<'e> {
+    /// `op`, `ns`, `ui`, `o`, `o2`.
+    pub(super) fields: Doc<'e>,
+    /// The entry, where the operation is one of a transaction.
+    pub(super) transaction: Option<Doc<'e>>,
+    pub(super) time: u64,
+    pub(super) wall: Value<'e>,
+    /// Which operation of a transaction.
+    pub(super) number: u64,
+}
+
+/// An event with its token.
+pub(super) struct Event {
+    pub(super) token: Token,
+    pub(super) document: DocBuf,
+    /// Whether what the stream follows is gone with it.
+    pub(super) ends: bool,
+}
+
+/// What events are made with.
+pub(super) struct Maker<'m> {
+    pub(super) stream: &'m ChangeStream,
+    pub(super) scope: &'m Scope,
+    pub(super) version: Version,
+    /// Looks the present document up: of this collection, with this `_id`.
+    pub(super) look_up: &'m dyn Fn(&[u8; 16], Value<'_>) -> Result<Option<DocBuf>>,
+    /// Finds the document before a change.
+    pub(super) image: &'m dyn Fn(PreImage) -> Result<Option<DocBuf>>,
+}
+
+/// What an operation of the catalogue is about.
+struct Command<'e> {
+    kind: &'static str,
+    /// The collection; nothing where it is the database.
+    collection: Option<&'e str>,
+    /// What is told of it where more is shown.
+    description: Option<DocBuf>,
+    /// Whether only those who ask for more are shown it.
+    is_expanded: bool,
+    /// The other name of a rename.
+    to: Option<(&'e str, &'e str)>,
+    /// What was there before.
+    before: Option<DocBuf>,
+}
+
+impl<'e> Operation<'e> {
+    fn text(&self, name: &str) -> &'e str {
+        let text = self.fields.get(name).and_then(|text| text.as_str());
+        text.and_then(|text| text.to_str().ok()).unwrap_or_default()
+    }
+
+    fn document(&self, name: &str) -> Doc<'e> {
+        self.fields.get(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY)
+    }
+
+    fn uuid(&self) -> Option<[u8; 16]> {
+        match self.fields.get("ui") {
+            Some(Value::Binary(Binary { bytes, .. })) => bytes.try_into().ok(),
+            _ => None,
+        }
+    }
+
+    fn command(&self) -> Option<Command<'e>> {
+        let o = self.document("o");
+        let first = o.iter().next()?;
+        let name = first.value.get().as_str().and_then(|name| name.to_str().ok());
+        let rest = || without(o, &first.name.to_string());
+        let indexes = |spec: Doc<'_>| doc! { "indexes": [spec] };
+        let plain = |kind: &'static str| Command {
+            kind,
+            collection: name,
+            description: None,
+            is_expanded: false,
+            to: None,
+            before: None,
+        };
+        let expanded = |kind: &'static str, description: DocBuf| Command {
+            description: Some(description),
+            is_expanded: true,
+            ..plain(kind)
+        };
+        Some(match &**first.name {
+            b"create" => expanded("create", rest()),
+            b"drop" => plain("drop"),
+            b"dropDatabase" => Command { collection: None, ..plain("dropDatabase") },
+            b"renameCollection" => {
+                let (_, from) = name?.split_once('.')?;
+                let to = o.get("to")?.as_str()?.to_str().ok()?.split_once('.')?;
+                let description = DocBuf::build(|out| {
+                    write_ns("to", to.0, Some(to.1), out);
+                    if let Some(target) = o.get("dropTarget") {
+                        out.append("dropTarget", target);
+                    }
+                });
+                Command {
+                    collection: Some(from),
+                    description: Some(description),
+                    to: Some(to),
+                    ..plain("rename")
+                }
+            }
+            b"createIndexes" => expanded("createIndexes", indexes(rest().as_doc())),
+            b"commitIndexBuild" => {
+                let list = o.get("indexes").unwrap_or(Value::Null);
+                expanded("createIndexes", doc! { "indexes": list })
+            }
+            b"dropIndexes" => expanded("dropIndexes", indexes(self.document("o2"))),
+            b"collMod" => {
+                let o2 = self.document("o2");
+                let before = DocBuf::build(|out| {
+                    for (name, shown) in [
+                        ("collectionOptions_old", "collectionOptions"),
+                        ("indexOptions_old", "indexOptions"),
+                    ] {
+                        if let Some(value) = o2.get(name) {
+                            out.append(shown, value);
+                        }
+                    }
+                });
+                Command { before: Some(before), ..expanded("modify", rest()) }
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Maker<'_> {
+    /// The event that shows an operation; `None` where it is not shown.
+    pub(super) fn event(&self, operation: &Operation<'_>) -> Result<Option<Event>> {
+        let (db, collection) = operation.text("ns").split_once('.').unwrap_or_default();
+        if self.scope == &Scope::Everything && matches!(db, "admin" | "config" | "local") {
+            return Ok(None);
+        }
+        match operation.text("op") {
+            "i" if collection == "system.views" => Ok(self.view_created(operation, db)),
+            "d" if collection == "system.views" => Ok(self.view_dropped(operation, db)),
+            "i" => self.change("insert", operation, db, collection),
+            "d" => self.change("delete", operation, db, collection),
+            "u" if operation.document("o").get("$v").is_some() => {
+                self.change("update", operation, db, collection)
+            }
+            "u" => self.change("replace", operation, db, collection),
+            "c" => Ok(self.of_command(operation, db)),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_in_scope(&self, db: &str, collection: &str) -> bool {
+        match self.scope {
+            Scope::Everything => true,
+            Scope::Database(followed) => followed == db,
+            Scope::Collection(followed, full) => {
+                followed == db && full.get(db.len() + 1..) == Some(collection)
+            }
+        }
+    }
+
+    /// Whether a collection's changes are shown to those who do not follow it by name.
+    fn is_shown(&self, collection: &str) -> bool {
+        self.stream.shows_system || !collection.starts_with("system.")
+    }
+
+    fn place(operation: &Operation<'_>) -> Place {
+        Place { time: operation.time, is_event: true, operation: operation.number, is_end: false }
+    }
+
+    fn change(
+        &self,
+        kind: &'static str,
+        operation: &Operation<'_>,
+        db: &str,
+        collection: &str,
+    ) -> Result<Option<Event>> {
+        let is_shown = self.is_in_scope(db, collection) && self.is_shown(collection);
+        let Some(uuid) = operation.uuid().filter(|_| is_shown) else { return Ok(None) };
+        let o = operation.document("o");
+        let key = if kind == "delete" { o } else { operation.document("o2") };
+        let before = || {
+            (self.image)(PreImage {
+                uuid,
+                time: operation.time,
+                operation: usize::try_from(operation.number).unwrap_or(usize::MAX),
+            })
+        };
+        let shown = |event: &str| {
+            format!(
+                "{{operationType: \"{event}\", ns: {{db: \"{db}\", coll: \"{collection}\"}}, clusterTime: {}}}",
+                Value::Timestamp(operation.time)
+            )
+        };
+        // What it shows of the document; `Some(None)` is null.
+        let full = match (kind, self.stream.full_document) {
+            ("insert" | "replace", _) => Some(Some(o.to_buf())),
+            ("delete", _) | (_, Shows::Nothing) => None,
+            (_, Shows::Present) => {
+                Some((self.look_up)(&uuid, key.get("_id").unwrap_or(Value::Null))?)
+            }
+            (_, shows) => {
+                let after = match before()? {
+                    Some(before) => updated(before.as_doc(), o)?,
+                    None => None,
+                };
+                if after.is_none() && shows == Shows::Required {
+                    return Err(no_post_image(&shown(kind)));
+                }
+                Some(after)
+            }
+        };
+        let image = match (kind, self.stream.before_change) {
+            ("insert", _) | (_, Shows::Nothing) => None,
+            (_, shows) => {
+                let before = before()?;
+                if before.is_none() && shows == Shows::Required {
+                    return Err(no_pre_image(&shown(kind)));
+                }
+                Some(before)
+            }
+        };
+        let what = key.to_buf();
+        let token = Token::of_event(Self::place(operation), self.version, Some(&uuid), Some(&what));
+        let document = self.build(operation, &token, kind, Some(&uuid), |out| {
+            if let Some(full) = &full {
+                append_or_null("fullDocument", full.as_ref(), out);
+            }
+            write_ns("ns", db, Some(collection), out);
+            out.append("documentKey", Value::Document(key));
+            match kind {
+                "update" if self.stream.is_raw => {
+                    let diff = o.get("diff").unwrap_or(Value::Document(Doc::EMPTY));
+                    out.append("rawUpdateDescription", diff);
+                }
+                "update" => {
+                    let diff = o.get("diff").and_then(|diff| diff.as_doc()).unwrap_or(Doc::EMPTY);
+                    describe(diff, &mut out.begin_doc("updateDescription"));
+                }
+                _ => {}
+            }
+            if let Some(image) = &image {
+                append_or_null("fullDocumentBeforeChange", image.as_ref(), out);
+            }
+        });
+        Ok(Some(Event { token, document, ends: false }))
+    }
+
+    fn of_command(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
+        let command = operation.command()?;
+        let is_of_source = match (self.scope, command.collection) {
+            // Of a dropped database only those who follow all of it are told.
+            (Scope::Collection(..), None) => false,
+            (_, None) => self.is_in_scope(db, ""),
+            (_, Some(collection)) => self.is_in_scope(db, collection) && self.is_shown(collection),
+        };
+        let is_of_target = command.to.is_some_and(|(to_db, to)| self.is_in_scope(to_db, to));
+        if !(is_of_source || is_of_target) || (command.is_expanded && !self.stream.is_expanded) {
+            return None;
+        }
+        let uuid = operation.uuid();
+        let what = command.description.as_ref().filter(|_| command.is_expanded);
+        let what = what.map(|description| {
+            doc! { "operationType": command.kind, "operationDescription": description.as_doc() }
+        });
+        let place = Self::place(operation);
+        let token = Token::of_event(place, self.version, uuid.as_ref(), what.as_ref());
+        let document =
+            self.build_with(operation, &token, command.kind, uuid.as_ref(), command.to, |out| {
+                write_ns("ns", db, command.collection, out);
+                if let Some(description) =
+                    command.description.as_ref().filter(|_| self.stream.is_expanded)
+                {
+                    out.append("operationDescription", Value::Document(description.as_doc()));
+                }
+                if let Some(before) = &command.before {
+                    out.append("stateBeforeChange", Value::Document(before.as_doc()));
+                }
+            });
+        let ends = match self.scope {
+            Scope::Everything => false,
+            Scope::Database(_) => command.kind == "dropDatabase",
+            Scope::Collection(..) => matches!(command.kind, "drop" | "rename"),
+        };
+        Some(Event { token, document, ends })
+    }
+
+    fn view_created(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
+        let o = operation.document("o");
+        self.of_view("create", operation, db, Some(without(o, "_id")))
+    }
+
+    fn view_dropped(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
+        self.of_view("drop", operation, db, None)
+    }
+
+    fn of_view(
+        &self,
+        kind: &'static str,
+        operation: &Operation<'_>,
+        db: &str,
+        description: Option<DocBuf>,
+    ) -> Option<Event> {
+        let id = operation.document("o").get("_id")?.as_str()?.to_str().ok()?;
+        let (_, name) = id.split_once('.')?;
+        let is_time_series = description.as_ref().is_some_and(|it| {
+            it.as_doc()
+                .get("viewOn")
+                .and_then(|on| on.as_str())
+                .is_some_and(|on| on.starts_with(b"system.buckets."))
+        });
+        if !self.stream.is_expanded || !self.is_in_scope(db, name) || is_time_series {
+            return None;
+        }
+        let uuid = operation.uuid();
+        let what = DocBuf::build(|out| {
+            out.append("operationType", kind);
+            if let Some(description) = &description {
+                out.append("operationDescription", Value::Document(description.as_doc()));
+            }
+        });
+        let place = Self::place(operation);
+        let token = Token::of_event(place, self.version, uuid.as_ref(), Some(&what));
+        let document = self.build(operation, &token, kind, None, |out| {
+            write_ns("ns", db, Some(name), out);
+            if let Some(description) = &description {
+                out.append("operationDescription", Value::Document(description.as_doc()));
+            }
+        });
+        Some(Event { token, document, ends: false })
+    }
+
+    /// The end that an event has brought about.
+    pub(super) fn end(&self, event: &Event, operation: &Operation<'_>) -> Event {
+        let place = Place { is_end: true, ..event.token.place };
+        let token = Token::of_event(place, self.version, operation.uuid().as_ref(), None);
+        let document = DocBuf::build(|out| {
+            write_id(&token, out);
+            out.append("operationType", "invalidate");
+            out.append("clusterTime", Value::Timestamp(operation.time));
+            out.append("wallTime", operation.wall);
+        });
+        Event { token, document, ends: true }
+    }
+
+    fn build(
+        &self,
+        operation: &Operation<'_>,
+        token: &Token,
+        kind: &str,
+        uuid: Option<&[u8; 16]>,
+        rest: impl FnOnce(&mut DocWriter<'_>),
+    ) -> DocBuf {
+        self.build_with(operation, token, kind, uuid, None, rest)
+    }
+
+    fn build_with(
+        &self,
+        operation: &Operation<'_>,
+        token: &Token,
+        kind: &str,
+        uuid: Option<&[u8; 16]>,
+        to: Option<(&str, &str)>,
+        rest: impl FnOnce(&mut DocWriter<'_>),
+    ) -> DocBuf {
+        DocBuf::build(|out| {
+            if let Some(entry) = operation.transaction {
+                for name in ["txnNumber", "lsid"] {
+                    if let Some(value) = entry.get(name) {
+                        out.append(name, value);
+                    }
+                }
+            }
+            if let Some((db, collection)) = to {
+                write_ns("to", db, Some(collection), out);
+            }
+            write_id(token, out);
+            out.append("operationType", kind);
+            out.append("clusterTime", Value::Timestamp(operation.time));
+            if let Some(uuid) = uuid.filter(|_| self.stream.is_expanded) {
+                out.append("collectionUUID", Binary { subtype: 4, bytes: uuid });
+            }
+            out.append("wallTime", operation.wall);
+            rest(out);
+        })
+    }
+}
+
+/// A document without one of its fields.
+fn without(doc: Doc<'_>, name: &str) -> DocBuf {
+    DocBuf::build(|out| {
+        for field in doc.iter().filter(|field| field.name != name) {
+            out.append_raw(field.name, field.value);
+        }
+    })
+}
+
+fn write_id(token: &Token, out: &mut DocWriter<'_>) {
+    out.begin_doc("_id").append("_data", token.data.as_str());
+}
+
+fn write_ns(name: &str, db: &str, collection: Option<&str>, out: &mut DocWriter<'_>) {
+    let mut ns = out.begin_doc(name);
+    ns.append("db", db);
+    if let Some(collection) = collection {
+        ns.append("coll", collection);
+    }
+}
+
+fn append_or_null(name: &str, document: Option<&DocBuf>, out: &mut DocWriter<'_>) {
+    match document {
+        Some(document) => out.append(name, Value::Document(document.as_doc())),
+        None => out.append(name, Value::Null),
+    };
+}
+
+/// The document that an update of `before` has made.
+fn updated(before: Doc<'_>, update: Doc<'_>) -> Result<Option<DocBuf>> {
+    let context = QueryContext::default();
+    let options = UpdateOptions { origin: Origin::OplogUpdate, ..UpdateOptions::default() };
+    let update = Update::parse(Value::Document(update), &options, &context)?;
+    let mut out = Vec::new();
+    let applied = update.apply(before, &Matched::default(), &context, &mut out)?;
+    Ok(Some(if applied.changed { DocBuf::trusted(out) } else { before.to_buf() }))
+}
+
+/// Writes what an update did, from the difference that the oplog has.
+fn describe(diff: Doc<'_>, out: &mut DocWriter<'_>) {
+    let mut description = Description::default();
+    description.document(diff, &mut String::new());
+    let Description { updated, removed, truncated } = description;
+    let mut fields = out.begin_doc("updatedFields");
+    for (path, value) in &updated {
+        fields.append(path.as_str(), *value);
+    }
+    drop(fields);
+    let mut list = out.begin_array("removedFields");
+    for path in &removed {
+        list.push(path.as_str());
+    }
+    drop(list);
+    let mut list = out.begin_array("truncatedArrays");
+    for (path, length) in &truncated {
+        let mut array = list.begin_doc();
+        array.append("field", path.as_str()).append("newSize", *length);
+    }
+}
+
+#[derive(Default)]
+struct Description<'d> {
+    updated: Vec<(String, Value<'d>)>,
+    removed: Vec<String>,
+    truncated: Vec<(String, Value<'d>)>,
+}
+
+impl<'d> Description<'d> {
+    fn document(&mut self, diff: Doc<'d>, path: &mut String) {
+        if diff.get("a") == Some(Value::Boolean(true)) {
+            return self.array(diff, path);
+        }
+        for Element { name, value } in diff {
+            let fields = value.get().as_doc().unwrap_or(Doc::EMPTY);
+            match &**name {
+                b"d" => self
+                    .removed
+                    .extend(fields.iter().map(|it| joined(path, &it.name.to_str_lossy()))),
+                b"u" | b"i" => {
+                    let fields = fields.iter();
+                    self.updated.extend(
+                        fields.map(|it| (joined(path, &it.name.to_str_lossy()), it.value.get())),
+                    );
+                }
+                [b's', inner @ ..] => self.inside(fields, path, &inner.to_str_lossy()),
+                _ => {}
+            }
+        }
+    }
+
+    fn array(&mut self, diff: Doc<'d>, path: &mut String) {
+        for Element { name, value } in diff {
+            match (&**name, value.get()) {
+                (b"l", length) => self.truncated.push((path.clone(), length)),
+                ([b'u', place @ ..], value) => {
+                    self.updated.push((joined(path, &place.to_str_lossy()), value));
+                }
+                ([b's', place @ ..], Value::Document(inner)) => {
+                    self.inside(inner, path, &place.to_str_lossy());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn inside(&mut self, diff: Doc<'d>, path: &mut String, name: &str) {
+        let length = path.len();
+        if length > 0 {
+            path.push('.');
+        }
+        path.push_str(name);
+        self.document(diff, path);
+        path.truncate(length);
+    }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}

@@ -1,0 +1,416 @@
+//! Change streams: the oplog as events, one by one, to those who follow it.
+//!
+//! ```text
+//!   local.oplog.rs ──▶ operations ──▶ Maker ──▶ events ──▶ the rest of the pipeline ──▶ batch
+//!        entries        in scope       event                                 its token ──┘
+//! ```
+//!
+//! A stream is a cursor over a pipeline whose input is [`Events`]. It holds its [`Place`] in the
+//! oplog and nothing of the store, so a reader that stays away costs nothing; a `getMore` that
+//! finds nothing is parked and woken by the next change in scope. Where it has come to, the reply
+//! tells as `postBatchResumeToken`.
+
+mod event;
+mod token;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, Value};
+use marula_db::oplog::Scope;
+use marula_db::{Db, Namespace};
+use marula_error::{Result, errors};
+use marula_query::context::Interrupt;
+use marula_query::stage::{ChangeStream, Pipeline, Source, Start, Step};
+use marula_storage::{Direction, KeyRange, View};
+use parking_lot::Mutex;
+
+use event::{Event, Maker, Operation};
+use token::{Place, Token, Version};
+
+errors! {
+    history_lost() = ChangeStreamHistoryLost, "Resume of change stream was not possible, as the resume point may no longer be in the oplog. ";
+    not_found(token: &str) = ChangeStreamFatalError, "cannot resume stream; the resume token was not found. {{_data: \"{token}\"}}";
+    from_end() = InvalidResumeToken, "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification";
+    id_changed(expected: &str, found: &str) = ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. Expected: {{ _id: {{ _data: \"{expected}\" }} }} but found: {found}";
+    of_view(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
+    of_time_series(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
+}
+
+/// What a client must not try again.
+const LABEL: &str = "NonResumableChangeStreamError";
+
+/// Bytes of events that are made ahead of the pipeline.
+const AHEAD_BYTES: usize = 256 * 1024;
+/// Entries that are read in one go before it is looked whether the operation must end.
+const AHEAD_ENTRIES: usize = 1_000;
+
+/// The token of the event that a stream has given last, or of the place behind it.
+type Progress = Arc<Mutex<String>>;
+
+/// What the cursor of a stream knows of it.
+pub(crate) struct Followed {
+    progress: Progress,
+    /// The token behind the batches so far.
+    token: String,
+    /// What it follows.
+    pub(crate) scope: Scope,
+    /// Whether the end has come.
+    is_over: bool,
+}
+
+impl Followed {
+    /// Of these events.
+    pub(crate) fn of(events: &Events) -> Self {
+        let progress = events.progress.clone();
+        let token = progress.lock().clone();
+        Followed { progress, token, scope: events.scope.clone(), is_over: false }
+    }
+
+    /// There is no event for now.
+    pub(crate) fn pause(&mut self) {
+        self.token.clone_from(&self.progress.lock());
+    }
+
+    /// There is no event any more.
+    pub(crate) fn end(&mut self) {
+        self.pause();
+        self.is_over = true;
+    }
+
+    /// An event goes out.
+    pub(crate) fn pass(&mut self, event: Doc<'_>) {
+        if let Some(data) = data_of(event) {
+            self.token.clear();
+            self.token.push_str(&data.to_str_lossy());
+        }
+    }
+
+    /// Checks that an event has come through the pipeline with its token.
+    ///
+    /// Errors: `id_changed`.
+    pub(crate) fn check(&self, event: Doc<'_>) -> Result<()> {
+        let expected = self.progress.lock();
+        let body = expected.strip_suffix("04").unwrap_or(&expected);
+        // A fragment's token goes on where the event's ends.
+        match data_of(event) {
+            Some(data) if data.starts_with(body.as_bytes()) => Ok(()),
+            _ => {
+                let id = event.get("_id");
+                let found = id.map_or_else(|| "{}".to_owned(), |id| format!("{{ _id: {id} }}"));
+                Err(id_changed(&expected, &found).with_label(LABEL))
+            }
+        }
+    }
+
+    /// Appends to a reply's cursor where the stream has come to.
+    pub(crate) fn append_to(&self, cursor: &mut DocWriter<'_>) {
+        cursor.begin_doc("postBatchResumeToken").append("_data", self.token.as_str());
+        if self.is_over {
+            cursor.append("invalidated", true);
+        }
+    }
+}
+
+fn data_of(event: Doc<'_>) -> Option<&BStr> {
+    event.get("_id")?.as_doc()?.get("_data")?.as_str()
+}
+
+/// The events of a stream: the input of its pipeline.
+pub(crate) struct Events {
+    db: Arc<Db>,
+    stream: ChangeStream,
+    scope: Scope,
+    version: Version,
+    interrupt: Option<Interrupt>,
+    /// Behind which events are given.
+    place: Place,
+    /// The event behind which the stream goes on, until it has been seen.
+    awaited: Option<Token>,
+    ahead: VecDeque<Event>,
+    current: DocBuf,
+    /// Whether the end has come, as an event of its own.
+    is_over: bool,
+    progress: Progress,
+}
+
+/// What a pipeline on `ns` follows.
+pub(crate) fn scope_of(stream: &ChangeStream, ns: &Namespace) -> Scope {
+    match stream.is_of_cluster {
+        true => Scope::Everything,
+        false if ns.collection() == "$cmd.aggregate" => Scope::Database(ns.db().to_owned()),
+        false => Scope::Collection(ns.db().to_owned(), ns.as_str().to_owned()),
+    }
+}
+
+impl Events {
+    /// Begins a stream on `ns`. The oplog is written from now on.
+    ///
+    /// Errors: of a token that cannot be gone on from.
+    pub(crate) fn start(
+        db: Arc<Db>,
+        ns: &Namespace,
+        stream: &ChangeStream,
+        pipeline: &Pipeline,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Events> {
+        db.start_oplog()?;
+        let version = if pipeline.splits_events() { Version::Split } else { Version::Whole };
+        let oplog = db.oplog();
+        let (place, awaited) = match &stream.start {
+            Start::Now => (Place::before(oplog.newest() + 1), None),
+            Start::At(time) => (Place::before(*time), None),
+            Start::Resume(data) | Start::After(data) => {
+                let token = Token::parse(data)?;
+                if token.place.is_end && matches!(stream.start, Start::Resume(_)) {
+                    return Err(from_end());
+                }
+                let is_event = token.place.is_event && !token.place.is_end;
+                let place = if is_event { Place::before(token.place.time) } else { token.place };
+                (place, is_event.then_some(token))
+            }
+        };
+        let token = match (&awaited, &stream.start) {
+            (Some(awaited), _) => awaited.data.clone(),
+            (None, Start::Resume(data) | Start::After(data)) => data.to_uppercase(),
+            _ => Token::high_water(place.time, version).data,
+        };
+        let events = Events {
+            scope: scope_of(stream, ns),
+            db,
+            stream: stream.clone(),
+            version,
+            interrupt,
+            place,
+            awaited,
+            ahead: VecDeque::new(),
+            current: DocBuf::new(),
+            is_over: false,
+            progress: Arc::new(Mutex::new(token)),
+        };
+        events.check_history()?;
+        Ok(events)
+    }
+
+    fn tell(&self, token: &Token) {
+        self.progress.lock().clone_from(&token.data);
+    }
+
+    /// Checks that the oplog still has what comes behind its place.
+    ///
+    /// Errors: `history_lost`.
+    fn check_history(&self) -> Result<()> {
+        let oplog = self.db.oplog();
+        match oplog.is_on() && self.place.time >= oplog.since() {
+            true => Ok(()),
+            false => Err(history_lost().with_label(LABEL)),
+        }
+    }
+
+    /// Makes the next events; whether the end of the oplog was reached.
+    fn make_ahead(&mut self) -> Result<bool> {
+        self.check_history()?;
+        let Some(collection) = self.db.oplog().collection() else {
+            return Err(history_lost().with_label(LABEL));
+        };
+        let newest = self.db.oplog().newest();
+        let view = self.db.view_now()?;
+        let range = KeyRange {
+            start: self.place.time.to_be_bytes().to_vec(),
+            end: newest.saturating_add(1).to_be_bytes().to_vec(),
+        };
+        if range.start >= range.end {
+            return Ok(true);
+        }
+        let mut cursor = collection.scan_between(&*view, &range, Direction::Forward)?;
+        let (mut bytes, mut entries) = (0, 0);
+        while cursor.advance()? {
+            let before = self.ahead.len();
+            let mut get = |time: u64, visit: &mut dyn FnMut(Doc<'_>)| {
+                collection.get(&*view, &time.to_be_bytes(), &mut Vec::new(), visit)
+            };
+            self.take(&*view, cursor.doc(), &mut get)?;
+            bytes +=
+                self.ahead.iter().skip(before).map(|event| event.document.len()).sum::<usize>();
+            if let Some(Value::Timestamp(time)) = cursor.doc().get("ts") {
+                self.place = self.place.max(Place::before(time));
+            }
+            entries += 1;
+            if self.is_ending() {
+                return Ok(false);
+            }
+            if bytes >= AHEAD_BYTES || entries >= AHEAD_ENTRIES {
+                return Ok(false);
+            }
+        }
+        // What was trimmed meanwhile may be missing.
+        self.check_history()?;
+        // Between the events, where none has come since the last.
+        if self.ahead.is_empty() && newest > self.place.time {
+            self.place = Place::before(newest);
+        }
+        Ok(true)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.ahead.back().is_some_and(|event| event.token.place.is_end)
+    }
+
+    /// Makes the events of an entry.
+    fn take(&mut self, view: &dyn View, entry: Doc<'_>, get: Get<'_>) -> Result<()> {
+        let Some(Value::Timestamp(time)) = entry.get("ts") else { return Ok(()) };
+        let wall = entry.get("wall").unwrap_or(Value::Null);
+        let o = entry.get("o").and_then(|o| o.as_doc()).unwrap_or(Doc::EMPTY);
+        let is_transaction = entry.get("lsid").is_some();
+        match o.get("applyOps").and_then(|list| list.as_array()).filter(|_| is_transaction) {
+            // It is told of with the last of its entries.
+            Some(_) if o.get("partialTxn").is_some() => Ok(()),
+            Some(list) => {
+                let mut number = 0;
+                for earlier in earlier_parts(entry, get)? {
+                    let o = earlier.as_doc().get("o").and_then(|o| o.as_doc());
+                    let list = o.and_then(|o| o.get("applyOps")?.as_array()).unwrap_or(Doc::EMPTY);
+                    for fields in list.values().filter_map(|value| value.as_doc()) {
+                        let operation =
+                            Operation { fields, transaction: Some(entry), time, wall, number };
+                        self.add(view, &operation)?;
+                        number += 1;
+                    }
+                }
+                for fields in list.values().filter_map(|value| value.as_doc()) {
+                    let operation =
+                        Operation { fields, transaction: Some(entry), time, wall, number };
+                    self.add(view, &operation)?;
+                    number += 1;
+                }
+                Ok(())
+            }
+            None => {
+                let operation =
+                    Operation { fields: entry, transaction: None, time, wall, number: 0 };
+                self.add(view, &operation)
+            }
+        }
+    }
+
+    /// Makes the event of an operation, where it is shown and stands behind the stream's place.
+    fn add(&mut self, view: &dyn View, operation: &Operation<'_>) -> Result<()> {
+        if self.is_ending() {
+            return Ok(());
+        }
+        let place = Place {
+            time: operation.time,
+            is_event: true,
+            operation: operation.number,
+            is_end: false,
+        };
+        let awaited = self.awaited.as_ref().map(|awaited| awaited.place);
+        if place <= self.place || awaited.is_some_and(|awaited| place < awaited) {
+            return Ok(());
+        }
+        let db = self.db.clone();
+        let maker = Maker {
+            stream: &self.stream,
+            scope: &self.scope,
+            version: self.version,
+            look_up: &|uuid, id| look_up(&db, uuid, operation.fields, id),
+            image: &|image| image.find(&db, view),
+        };
+        let Some(event) = maker.event(operation)? else { return Ok(()) };
+        let end = event.ends.then(|| maker.end(&event, operation));
+        self.place = end.as_ref().map_or(place, |end| end.token.place);
+        if let Some(awaited) = self.awaited.take() {
+            if !awaited.is_of(&event.token) {
+                return Err(not_found(&event.token.data).with_label(LABEL));
+            }
+            // Behind a fragment, the event is split anew.
+            if awaited.data.len() > event.token.data.len() {
+                self.ahead.push_back(event);
+            }
+        } else {
+            self.ahead.push_back(event);
+        }
+        self.ahead.extend(end);
+        Ok(())
+    }
+}
+
+/// Finds the entry of a time.
+type Get<'g> = &'g mut dyn FnMut(u64, &mut dyn FnMut(Doc<'_>)) -> Result<bool>;
+
+/// The entries before the last of a transaction, in order.
+fn earlier_parts(last: Doc<'_>, get: Get<'_>) -> Result<Vec<DocBuf>> {
+    let previous =
+        |entry: Doc<'_>| match entry.get("prevOpTime").and_then(|at| at.as_doc()?.get("ts")) {
+            Some(Value::Timestamp(time)) if time > 0 => Some(time),
+            _ => None,
+        };
+    let mut parts = Vec::new();
+    let mut next = previous(last);
+    while let Some(time) = next {
+        let mut found = None;
+        get(time, &mut |entry| found = Some(entry.to_buf()))?;
+        let part = found.ok_or_else(|| history_lost().with_label(LABEL))?;
+        next = previous(part.as_doc());
+        parts.push(part);
+    }
+    parts.reverse();
+    Ok(parts)
+}
+
+/// The document that has this `_id` now, in the collection that the operation was on.
+fn look_up(db: &Db, uuid: &[u8; 16], operation: Doc<'_>, id: Value<'_>) -> Result<Option<DocBuf>> {
+    let ns = operation.get("ns").and_then(|ns| ns.as_str()).map(|ns| ns.to_string());
+    let Some(ns) = ns.and_then(|ns| Namespace::parse(&ns).ok()) else { return Ok(None) };
+    let collection = db.collection(&ns).filter(|known| known.uuid() == uuid);
+    let Some(collection) = collection else { return Ok(None) };
+    let (view, mut scratch) = (db.view_now()?, Vec::new());
+    let Some(record) = collection.find_id(&*view, id, &mut scratch)? else { return Ok(None) };
+    let mut found = None;
+    collection
+        .get(&*view, record.as_bytes(), &mut scratch, &mut |doc| found = Some(doc.to_buf()))?;
+    Ok(found)
+}
+
+impl Source for Events {
+    fn pull(&mut self) -> Result<Step> {
+        loop {
+            if let Some(event) = self.ahead.pop_front() {
+                self.tell(&event.token);
+                self.is_over = event.token.place.is_end;
+                self.current = event.document;
+                return Ok(Step::Document);
+            }
+            if self.is_over {
+                return Ok(Step::End);
+            }
+            let is_at_end = self.make_ahead()?;
+            if self.ahead.is_empty() {
+                if is_at_end {
+                    if !self.place.is_event && self.awaited.is_none() {
+                        self.tell(&Token::high_water(self.place.time, self.version));
+                    }
+                    return Ok(Step::Pause);
+                }
+                self.interrupt.as_ref().map_or(Ok(()), Interrupt::check)?;
+            }
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.current.as_doc()
+    }
+}
+
+/// Checks what a change stream may be read with.
+///
+/// Errors: `of_view`, `of_time_series`: those cannot be followed.
+pub(crate) fn check(db: &Db, ns: &Namespace) -> Result<()> {
+    let Some(collection) = db.collection(ns) else { return Ok(()) };
+    let options = &collection.state().options;
+    match (&options.view, &options.time_series) {
+        (Some(_), Some(_)) => Err(of_time_series(ns)),
+        (Some(_), None) => Err(of_view(ns)),
+        _ => Ok(()),
+    }
+}

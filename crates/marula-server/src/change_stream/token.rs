@@ -1,0 +1,248 @@
+//! Resume tokens: where in the oplog an event stands, as a string that orders as the events do.
+//!
+//! ```text
+//! 82 time(8)           when
+//! 2B 02 | 2B 04        version: 1, or 2 where large events are split
+//! 29 | 2C 01 00        kind: between events (a *high-water mark*), or an event
+//! number               which operation of a transaction
+//! 6E | 6F              whether it is the end of the stream that the event brought about
+//! 5A 10 04 uuid(16)    an event's collection, where it is about one
+//! key string           an event's document or command
+//! number               version 2: which fragment
+//! 04
+//! ```
+//! All in hexadecimal. A high-water mark stands before all events of its time. Clients may read the
+//! time; the rest is for the server, and of the same shape as mongod's.
+//! Source: tokens that mongod 6.0 gives.
+
+use marula_bson::{DocBuf, Value, key_string};
+use marula_error::{Result, errors};
+
+errors! {
+    not_hex() = FailedToParse, "resume token string was not a valid hex string";
+    empty() = 40649, "invalid empty resume token";
+    unknown_type(tag: u8) = 50811, "KeyString format error: Unknown type: {tag}";
+    too_short(wanted: usize, length: usize, at: usize) = Overflow, "Invalid advance ({wanted}) past end of buffer[{length}] at offset: {at}";
+    incomplete() = 50872, "Resume Token does not contain fromInvalidate";
+}
+
+const TIMESTAMP: u8 = 0x82;
+const ZERO: u8 = 0x29;
+const ONE_BYTE: u8 = 0x2B;
+const FALSE: u8 = 0x6E;
+const TRUE: u8 = 0x6F;
+const END: u8 = 0x04;
+/// The kind of an event's token.
+const EVENT: u64 = 128;
+
+/// Where an event stands in the oplog.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    /// The time of its commit.
+    pub(super) time: u64,
+    /// False of a high-water mark, which stands before all events of its time.
+    pub(super) is_event: bool,
+    /// Which operation of a transaction.
+    pub(super) operation: u64,
+    /// Whether it is the end that another event brought about.
+    pub(super) is_end: bool,
+}
+
+impl Place {
+    /// The place before all events of a time.
+    pub(super) fn before(time: u64) -> Self {
+        Place { time, is_event: false, operation: 0, is_end: false }
+    }
+}
+
+/// Which tokens a stream gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Version {
+    /// Those of whole events.
+    Whole,
+    /// Those that may say which fragment of an event.
+    Split,
+}
+
+/// A token, taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Token {
+    /// Where it stands.
+    pub(super) place: Place,
+    /// All of it, in hexadecimal.
+    pub(super) data: String,
+}
+
+impl Token {
+    /// The token between the events.
+    pub(super) fn high_water(time: u64, version: Version) -> Token {
+        let place = Place::before(time);
+        Token { place, data: data(place, version, &[]) }
+    }
+
+    /// The token of an event on this collection; `what` tells it from others of the same place.
+    pub(super) fn of_event(
+        place: Place,
+        version: Version,
+        uuid: Option<&[u8; 16]>,
+        what: Option<&DocBuf>,
+    ) -> Token {
+        let mut tail = Vec::new();
+        if let Some(uuid) = uuid {
+            tail.extend_from_slice(&[0x5A, 16, 4]);
+            tail.extend_from_slice(uuid);
+        }
+        if let Some(what) = what {
+            key_string::encode_value(Value::Document(what.as_doc()), None, &mut tail);
+        }
+        Token { place, data: data(place, version, &tail) }
+    }
+
+    /// Reads a token that a client has kept.
+    ///
+    /// Errors: all of this module's.
+    pub(super) fn parse(data: &str) -> Result<Token> {
+        let bytes = marula_bson::hex::parse(data).ok_or_else(not_hex)?;
+        let mut reader = Reader { bytes: &bytes, at: 0 };
+        match reader.byte() {
+            None => return Err(empty()),
+            Some(TIMESTAMP) => {}
+            Some(tag) => return Err(unknown_type(tag)),
+        }
+        let time = reader.take(8)?;
+        let time = time.iter().fold(0, |time, &byte| time << 8 | u64::from(byte));
+        let (Some(_), Some(kind), Some(operation)) =
+            (reader.number(), reader.number(), reader.number())
+        else {
+            return Err(incomplete());
+        };
+        let is_end = match reader.byte() {
+            Some(FALSE) => false,
+            Some(TRUE) => true,
+            _ => return Err(incomplete()),
+        };
+        let place = Place { time, is_event: kind == EVENT, operation, is_end };
+        Ok(Token { place, data: data.to_uppercase() })
+    }
+
+    /// Whether it is the token of the same event, or of a fragment of it.
+    pub(super) fn is_of(&self, event: &Token) -> bool {
+        let body = event.data.strip_suffix("04").unwrap_or(&event.data);
+        self.place == event.place && self.data.starts_with(body)
+    }
+}
+
+fn data(place: Place, version: Version, tail: &[u8]) -> String {
+    let mut bytes = vec![TIMESTAMP];
+    bytes.extend_from_slice(&place.time.to_be_bytes());
+    bytes.extend_from_slice(&[ONE_BYTE, if version == Version::Whole { 2 } else { 4 }]);
+    append_number(if place.is_event { EVENT } else { 0 }, &mut bytes);
+    append_number(place.operation, &mut bytes);
+    bytes.push(if place.is_end { TRUE } else { FALSE });
+    bytes.extend_from_slice(tail);
+    bytes.push(END);
+    let mut data = String::with_capacity(2 * bytes.len());
+    marula_bson::hex::append(&bytes, &mut data);
+    data.make_ascii_uppercase();
+    data
+}
+
+/// Appends a number so that greater ones have greater bytes: how many bytes it has, and twice the
+/// number.
+fn append_number(number: u64, out: &mut Vec<u8>) {
+    if number == 0 {
+        return out.push(ZERO);
+    }
+    let bytes = (number << 1).to_be_bytes();
+    let first = bytes.iter().position(|&byte| byte != 0).unwrap_or(0);
+    let count = u8::try_from(bytes.len() - first).expect("eight at most");
+    out.push(ONE_BYTE + count - 1);
+    out.extend_from_slice(&bytes[first..]);
+}
+
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Reader<'b> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = self.bytes.get(self.at).copied();
+        self.at += usize::from(byte.is_some());
+        byte
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'b [u8]> {
+        let length = self.bytes.len() - self.at;
+        let taken = self.bytes.get(self.at..self.at + count);
+        self.at += count;
+        taken.ok_or_else(|| too_short(count, length, 0))
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let tag = self.byte()?;
+        if tag == ZERO {
+            return Some(0);
+        }
+        let count = usize::from(tag.checked_sub(ONE_BYTE)?) + 1;
+        if count > 8 {
+            return None;
+        }
+        let bytes = self.take(count).ok()?;
+        Some(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)) >> 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn tokens_order_as_their_places_do_and_are_read_back() {
+        let key = doc! { "_id": 5 };
+        let event = |operation: u64, is_end: bool| Place {
+            time: 7 << 32 | 3,
+            is_event: true,
+            operation,
+            is_end,
+        };
+        let mut tokens = vec![Token::high_water(7 << 32 | 3, Version::Whole)];
+        for operation in [0, 1, 2, 63, 64, 127, 128, 32_767, 32_768, 3_000_000] {
+            for is_end in [false, true] {
+                let place = event(operation, is_end);
+                tokens.push(Token::of_event(place, Version::Whole, Some(&[9; 16]), Some(&key)));
+            }
+        }
+        tokens.push(Token::high_water(7 << 32 | 4, Version::Whole));
+        for pair in tokens.windows(2) {
+            assert!(pair[0].data < pair[1].data, "{pair:?}");
+            assert!(pair[0].place < pair[1].place, "{pair:?}");
+        }
+        for token in tokens {
+            assert_eq!(Token::parse(&token.data).unwrap(), token);
+            assert!(token.data.starts_with("8200000007000000"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_so() {
+        for (data, code) in [
+            ("", 40649),
+            ("zz", 9),
+            ("0", 9),
+            ("00", 50811),
+            ("8200", 15),
+            ("8200000007000000032B02", 50872),
+        ] {
+            assert_eq!(Token::parse(data).unwrap_err().code().number(), code, "{data}");
+        }
+    }
+
+    #[test]
+    fn a_high_water_mark_is_as_mongod_writes_it() {
+        let token = Token::high_water(0x6B04_90A3 << 32 | 3, Version::Whole);
+        assert_eq!(token.data, "826B0490A3000000032B0229296E04");
+    }
+}
