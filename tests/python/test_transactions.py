@@ -152,6 +152,36 @@ def test_what_changes_nothing_conflicts_with_nobody(rs):
         assert c.find_one({"_id": 1})["a"] == 5
 
 
+def test_ordinary_writes_that_change_nothing_do_not_wait(rs):
+    c = rs.tx.c
+    c.insert_many([{"_id": 1, "a": 1}, {"_id": 2}])
+    with rs.start_session() as session:
+        session.start_transaction()
+        c.update_one({"_id": 1}, {"$set": {"b": 1}}, session=session)
+        for statement in ({"q": {"_id": 1}, "u": {"$set": {"a": 1}}}, {"q": {"_id": 1, "a": 2}, "u": {"$set": {"a": 3}}}):
+            assert rs.tx.command("update", "c", updates=[statement], maxTimeMS=5_000)["nModified"] == 0
+        assert rs.tx.command("delete", "c", deletes=[{"q": {"_id": 1, "a": 2}, "limit": 1}], maxTimeMS=5_000)["n"] == 0
+        session.abort_transaction()
+
+
+def test_a_key_that_is_seen_taken_is_taken_whatever_became_of_it(rs):
+    c, d = rs.tx.c, rs.tx.d
+    c.create_index("u", unique=True)
+    for work in (lambda s: c.insert_one({"_id": 1}, session=s), lambda s: c.insert_one({"_id": 9, "u": 1}, session=s),
+                 lambda s: c.insert_many([{"_id": 9, "u": 9}, {"_id": 8, "u": 1}], session=s),
+                 lambda s: c.update_one({"_id": 2}, {"$set": {"u": 1}}, session=s)):
+        c.delete_many({})
+        c.insert_many([{"_id": 1, "u": 1}, {"_id": 2, "u": 2}])
+        with rs.start_session() as session:
+            session.start_transaction()
+            d.find_one({}, session=session)
+            c.delete_one({"_id": 1})
+            with pytest.raises(pymongo.errors.PyMongoError) as error:
+                work(session)
+            assert "E11000" in str(error.value)
+            session.abort_transaction()
+
+
 def test_unique_and_multikey_indexes(rs):
     c = rs.tx.c
     c.create_index("u", unique=True)

@@ -86,7 +86,24 @@ impl<'u> Write<'u> {
     /// transaction does.
     #[inline]
     pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.txn.guard_within(keys, patience).for_client()?;
+        self.latch(keys, patience)?;
+        self.check_unlocked(keys)
+    }
+
+    /// The first half of [`Write::guard`]: nobody writes these keys meanwhile, but an open
+    /// transaction may have.
+    ///
+    /// Errors: as of [`Write::guard`], but for open transactions.
+    #[inline]
+    pub(crate) fn latch(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+        self.txn.guard_within(keys, patience).for_client()
+    }
+
+    /// The second half of [`Write::guard`], for keys that are latched.
+    ///
+    /// Errors: a conflict, where an open transaction holds one of them.
+    #[inline]
+    pub(crate) fn check_unlocked(&self, keys: &[(Space, &[u8])]) -> Result<()> {
         if self.unit.transaction.is_none()
             && let Some(locked) = self.unit.db.locks.held_of(keys)
         {

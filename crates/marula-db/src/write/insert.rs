@@ -361,11 +361,28 @@ impl WriteOp<'_> {
         let capped = state.options.capped.map(|_| current::lock(&collection.capped));
         let capped = capped.transpose()?;
         let unique_keys = UniqueKeys::of(collection, state, chunk);
-        let mut write = self.begin_guarding(&unique_keys.guards())?;
+        let mut taken: HashSet<&[u8]> = HashSet::new();
+        let mut write = self.unit.begin();
+        if let Err(conflict) = write.guard(&unique_keys.guards(), self.guard_patience()) {
+            if self.unit.transaction().is_none() {
+                return Err(conflict);
+            }
+            // What a transaction sees taken is taken, whatever has become of it since.
+            for (number, pending) in chunk.documents.iter().enumerate() {
+                let view = write.view();
+                let taken = &mut taken;
+                if let Some(error) =
+                    unique_keys.find_taken(view, collection, state, chunk, number, taken)?
+                {
+                    return Ok((0, vec![(pending.position, error)]));
+                }
+                write.guard(&unique_keys.guards_of(number), self.guard_patience())?;
+            }
+            return Err(conflict);
+        }
 
         let is_told_of = write.is_told_of(collection);
         let mut errors = Vec::new();
-        let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut statements = Vec::new();
         let (mut documents, mut bytes) = (0i64, 0i64);
         for (number, pending) in chunk.documents.iter().enumerate() {
@@ -488,6 +505,11 @@ impl UniqueKeys {
 
     fn guards(&self) -> Vec<(Space, &[u8])> {
         self.keys.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
+    }
+
+    fn guards_of(&self, number: usize) -> Vec<(Space, &[u8])> {
+        let own = &self.keys[self.first[number]..self.first[number + 1]];
+        own.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
     }
 
     /// The error of the first key of document `number` that is taken, in the store or by an earlier

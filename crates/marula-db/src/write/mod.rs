@@ -230,21 +230,24 @@ impl<'a> WriteOp<'a> {
         Ok(write)
     }
 
-    /// Begins a change of the document with this key. It is claimed before it is looked at, so that
-    /// it stays as it is; what a client's transaction sees of it stays so anyhow, and one that
-    /// changes nothing of it holds up nobody: [`claim_changed`](WriteOp::claim_changed) follows.
+    /// Begins a change of the document with this key, which may come to nothing: what changes
+    /// nothing of it neither waits for a client's transaction nor holds up anybody. That it
+    /// changes, [`claim_changed`](WriteOp::claim_changed) says. The document stays as it is seen
+    /// until then: it is latched, or seen at a moment.
     fn begin_changing(&self, key: &[u8]) -> Result<Write<'a>> {
-        match self.unit.transaction() {
-            None => self.begin_guarding(&[(Space::Records, key)]),
-            Some(_) => Ok(self.unit.begin()),
+        let mut write = self.unit.begin();
+        if self.unit.transaction().is_none() {
+            write.latch(&[(Space::Records, key)], self.guard_patience())?;
         }
+        Ok(write)
     }
 
-    /// Claims the document with this key, which changes, for a client's transaction.
+    /// Claims the document with this key, which changes.
     fn claim_changed(&self, write: &mut Write<'a>, key: &[u8]) -> Result<()> {
+        let keys = [(Space::Records, key)];
         match self.unit.transaction() {
-            None => Ok(()),
-            Some(_) => write.guard(&[(Space::Records, key)], self.guard_patience()),
+            None => write.check_unlocked(&keys),
+            Some(_) => write.guard(&keys, self.guard_patience()),
         }
     }
 
