@@ -36,7 +36,7 @@ def test_sessions_are_listed(client):
 
 @pytest.mark.parametrize("stage, code", [
     ({"$currentOp": {}}, 73), ({"$listSessions": {}}, 73), ({"$listLocalSessions": {}}, 73), ({"$search": {}}, 6047401),
-    ({"$changeStream": {}}, 40573), ({"$documents": [{"a": 1}]}, 73), ({"$operationMetrics": {}}, 115),
+    ({"$changeStream": {"allChangesForCluster": True}}, 72), ({"$documents": [{"a": 1}]}, 73), ({"$operationMetrics": {}}, 115),
 ])
 def test_what_needs_another_place_says_so(c, stage, code):
     with pytest.raises(OperationFailure) as failed:

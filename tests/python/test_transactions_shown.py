@@ -178,14 +178,15 @@ def test_the_log_tells_of_slow_transactions(rs):
 def test_what_transactions_write_is_bounded(rs, parameter):
     if server.is_mongod():
         pytest.skip("mongod bounds them by its cache")
+    # A document counts twice: what is written, and what the oplog will tell of it.
     before = rs.admin.command("getParameter", 1, **{parameter: 1})[parameter]
     rs.admin.command("setParameter", 1, **{parameter: 1 << 20})
     try:
         with rs.start_session() as session:
             session.start_transaction()
-            rs.tx.c.insert_one({"_id": 1, "pad": "x" * (600 << 10)}, session=session)
+            rs.tx.c.insert_one({"_id": 1, "pad": "x" * (400 << 10)}, session=session)
             with pytest.raises(OperationFailure) as refused:
-                rs.tx.c.insert_one({"_id": 2, "pad": "x" * (600 << 10)}, session=session)
+                rs.tx.c.insert_one({"_id": 2, "pad": "x" * (400 << 10)}, session=session)
             assert refused.value.code == 257
             with pytest.raises(OperationFailure) as ended:
                 session.commit_transaction()

@@ -202,7 +202,14 @@ impl Entries {
             entry.clear();
             let mut out = DocWriter::new(entry);
             out.append_elements(operation.elements_bytes());
-            append_time(time, now_ms, &mut out);
+            match operation.get("op") {
+                // It stands before the first term.
+                Some(Value::String(op)) if op == "n" => {
+                    out.append("ts", Value::Timestamp(time));
+                    append_version(now_ms, &mut out);
+                }
+                _ => append_time(time, now_ms, &mut out),
+            }
             out.finish();
             put(time, Doc::trusted(entry));
         }
@@ -259,6 +266,11 @@ fn append_id(name: &str, id: Option<RawValue<'_>>, out: &mut DocWriter<'_>) {
 }
 
 fn append_time(time: u64, now_ms: i64, out: &mut DocWriter<'_>) {
-    out.append("ts", Value::Timestamp(time)).append("t", TERM).append("v", ENTRY_VERSION);
+    out.append("ts", Value::Timestamp(time)).append("t", TERM);
+    append_version(now_ms, out);
+}
+
+fn append_version(now_ms: i64, out: &mut DocWriter<'_>) {
+    out.append("v", ENTRY_VERSION);
     out.append("wall", Value::DateTime(now_ms));
 }
