@@ -182,6 +182,34 @@ def test_a_key_that_is_seen_taken_is_taken_whatever_became_of_it(rs):
             session.abort_transaction()
 
 
+def test_of_a_taken_key_and_a_locked_one_the_first_is_told(rs):
+    c = rs.tx.c
+    c.create_index("u", unique=True)
+    c.insert_many([{"_id": 1, "u": 1}, {"_id": 2, "u": 2}])
+    with rs.start_session() as session, rs.start_session() as other:
+        session.start_transaction()
+        c.insert_one({"_id": 4, "u": 4}, session=session)
+        c.delete_one({"_id": 1}, session=session)
+        # Within a transaction: the index on `_id` is the first.
+        for document, code in (({"_id": 4, "u": 2}, 112), ({"_id": 2, "u": 4}, 11000)):
+            other.start_transaction()
+            with pytest.raises(OperationFailure) as refused:
+                c.insert_one(document, session=other)
+            assert refused.value.code == code
+            other.abort_transaction()
+        # Outside: what is there is taken, though it is about to go.
+        for document in ({"_id": 1, "u": 9}, {"_id": 9, "u": 1}):
+            reply = rs.tx.command("insert", "c", documents=[document], maxTimeMS=5_000, check=False)
+            assert [error["code"] for error in reply["writeErrors"]] == [11000]
+        update = {"q": {"_id": 2}, "u": {"$set": {"u": 1}}}
+        reply = rs.tx.command("update", "c", updates=[update], maxTimeMS=5_000, check=False)
+        assert [error["code"] for error in reply["writeErrors"]] == [11000]
+        # What stands before it in its list goes in.
+        reply = rs.tx.command("insert", "c", documents=[{"_id": 7, "u": 7}, {"_id": 1}, {"_id": 4}], maxTimeMS=5_000, check=False)
+        assert (reply["n"], [(error["index"], error["code"]) for error in reply["writeErrors"]]) == (1, [(1, 11000)])
+        session.abort_transaction()
+
+
 def test_unique_and_multikey_indexes(rs):
     c = rs.tx.c
     c.create_index("u", unique=True)

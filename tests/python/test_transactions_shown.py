@@ -184,9 +184,10 @@ def test_what_transactions_write_is_bounded(rs, parameter):
     try:
         with rs.start_session() as session:
             session.start_transaction()
-            rs.tx.c.insert_one({"_id": 1, "pad": "x" * (400 << 10)}, session=session)
+            rs.tx.c.insert_one({"_id": 0, "pad": "x" * (300 << 10)}, session=session)
             with pytest.raises(OperationFailure) as refused:
-                rs.tx.c.insert_one({"_id": 2, "pad": "x" * (400 << 10)}, session=session)
+                for number in range(1, 5):
+                    rs.tx.c.insert_one({"_id": number, "pad": "x" * (300 << 10)}, session=session)
             assert refused.value.code == 257
             with pytest.raises(OperationFailure) as ended:
                 session.commit_transaction()

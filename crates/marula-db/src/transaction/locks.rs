@@ -96,6 +96,11 @@ impl Locks {
         let _ = told.recv_timeout(time);
     }
 
+    /// Whether another than the transaction `owner` has locked a key.
+    pub(crate) fn is_anothers(&self, owner: u64, (space, key): (Space, &[u8])) -> bool {
+        self.shard(key).lock()[space as usize].get(key).is_some_and(|&other| other != owner)
+    }
+
     /// Locks a key for the transaction `owner`. Answers whether it is its own now, and was not
     /// before; `None` where it is another's.
     pub(crate) fn claim(&self, owner: u64, (space, key): (Space, &[u8])) -> Option<bool> {

@@ -187,6 +187,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// Whether another transaction has locked a key.
+    pub(crate) fn is_anothers(&self, key: (Space, &[u8])) -> bool {
+        self.db.locks.is_anothers(self.id, key)
+    }
+
     /// Takes over what follows from a statement's change.
     ///
     /// Errors: `too_large`.

@@ -113,6 +113,25 @@ impl<'u> Write<'u> {
         Ok(())
     }
 
+    /// Checks that no other open transaction has put this key. For ordinary changes it is latched.
+    ///
+    /// Errors: a conflict.
+    pub(crate) fn check_not_put(&self, key: (Space, &[u8])) -> Result<()> {
+        match self.unit.transaction {
+            None => self.check_unlocked(&[key]),
+            Some(transaction) if transaction.is_anothers(key) => {
+                Err(client_error(marula_storage::Error::Conflict))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether no open transaction holds one of these keys.
+    #[inline]
+    pub(crate) fn are_unlocked(&self, keys: &[(Space, &[u8])]) -> bool {
+        self.unit.db.locks.held_of(keys).is_none()
+    }
+
     /// What it decides by: what this shows of keys that it has guarded stays so until its end.
     #[inline]
     pub(crate) fn view(&self) -> &dyn View {

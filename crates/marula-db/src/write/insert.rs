@@ -361,39 +361,38 @@ impl WriteOp<'_> {
         let capped = state.options.capped.map(|_| current::lock(&collection.capped));
         let capped = capped.transpose()?;
         let unique_keys = UniqueKeys::of(collection, state, chunk);
-        let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut write = self.unit.begin();
-        if let Err(conflict) = write.guard(&unique_keys.guards(), self.guard_patience()) {
-            if self.unit.transaction().is_none() {
-                return Err(conflict);
+        let (guards, patience) = (unique_keys.guards(), self.guard_patience());
+        let is_free = match self.unit.transaction() {
+            Some(_) => write.guard(&guards, patience).is_ok(),
+            None => {
+                write.latch(&guards, patience)?;
+                write.are_unlocked(&guards)
             }
-            // What a transaction sees taken is taken, whatever has become of it since.
-            for (number, pending) in chunk.documents.iter().enumerate() {
-                let view = write.view();
-                let taken = &mut taken;
-                if let Some(error) =
-                    unique_keys.find_taken(view, collection, state, chunk, number, taken)?
-                {
-                    return Ok((0, vec![(pending.position, error)]));
-                }
-                write.guard(&unique_keys.guards_of(number), self.guard_patience())?;
-            }
-            return Err(conflict);
-        }
-
+        };
         let is_told_of = write.is_told_of(collection);
         let mut errors = Vec::new();
+        let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut statements = Vec::new();
         let (mut documents, mut bytes) = (0i64, 0i64);
         for (number, pending) in chunk.documents.iter().enumerate() {
-            if let Some(error) = unique_keys.find_taken(
-                write.view(),
-                collection,
-                state,
-                chunk,
-                number,
-                &mut taken,
-            )? {
+            let own = Own { collection, state, chunk, number };
+            let (view, taken) = (write.view(), &mut taken);
+            let refused = match self.unit.transaction() {
+                _ if is_free => unique_keys.find_taken(view, own, taken, &mut |_, _| Ok(()))?,
+                None => {
+                    let mut claim = |_, key: (Space, &[u8])| write.check_unlocked(&[key]);
+                    unique_keys.find_taken(view, own, taken, &mut claim)?
+                }
+                Some(_) => {
+                    let mut claim = |when, key: (Space, &[u8])| match when {
+                        When::Before => write.check_not_put(key),
+                        When::After => write.guard(&[key], patience),
+                    };
+                    unique_keys.find_taken(self.unit.view(), own, taken, &mut claim)?
+                }
+            };
+            if let Some(error) = refused {
                 errors.push((pending.position, error));
                 if ordered {
                     break;
@@ -467,6 +466,22 @@ struct UniqueKeys {
     first: Vec<usize>,
 }
 
+/// Before or after it is looked whether a key is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Before,
+    After,
+}
+
+/// Which document of a chunk is looked at.
+#[derive(Clone, Copy)]
+struct Own<'c> {
+    collection: &'c Collection,
+    state: &'c State,
+    chunk: &'c Chunk,
+    number: usize,
+}
+
 struct UniqueKey {
     space: Space,
     start: usize,
@@ -507,26 +522,23 @@ impl UniqueKeys {
         self.keys.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
     }
 
-    fn guards_of(&self, number: usize) -> Vec<(Space, &[u8])> {
-        let own = &self.keys[self.first[number]..self.first[number + 1]];
-        own.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
-    }
-
-    /// The error of the first key of document `number` that is taken, in the store or by an earlier
-    /// document of the chunk. Where none is, the document's keys are taken from now on.
+    /// The error of the document's first key that is taken, in the store or by an earlier document
+    /// of the chunk. Where none is, its keys are taken from now on. `claim` says of each key whether
+    /// others are about to take it: as in mongod before it is looked at, but of `_id` afterwards.
     fn find_taken<'k>(
         &'k self,
         view: &dyn View,
-        collection: &Collection,
-        state: &State,
-        chunk: &Chunk,
-        number: usize,
+        Own { collection, state, chunk, number }: Own<'_>,
         taken: &mut HashSet<&'k [u8]>,
+        claim: &mut dyn FnMut(When, (Space, &[u8])) -> Result<()>,
     ) -> Result<Option<Error>> {
         let own = &self.keys[self.first[number]..self.first[number + 1]];
         for key in own {
             let bytes = &self.bytes[key.start..key.end];
             let index: Option<&Arc<Index>> = key.index.map(|position| &state.indexes[position]);
+            if index.is_some_and(|index| !index.is_id()) {
+                claim(When::Before, (key.space, bytes))?;
+            }
             let is_taken = taken.contains(bytes)
                 || match index {
                     Some(index) => is_key_taken(view, collection, index, bytes, None)?,
@@ -547,6 +559,7 @@ impl UniqueKeys {
                     _ => duplicate::clustered_error(&collection.namespace(), doc),
                 }));
             }
+            claim(When::After, (key.space, bytes))?;
         }
         if chunk.documents.len() > 1 {
             taken.extend(own.iter().map(|key| &self.bytes[key.start..key.end]));

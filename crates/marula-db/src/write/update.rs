@@ -211,16 +211,17 @@ impl WriteOp<'_> {
                 for (key, type_bits) in after.iter().filter(is_new) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
                     let guarded = [(Space::Indexes, store_key.as_slice())];
-                    // What a transaction sees taken is taken, whatever has become of it since.
-                    let is_seen = self.unit.transaction().is_some();
-                    if !is_seen {
-                        write.guard(&guarded, patience)?;
+                    let is_inside = self.unit.transaction().is_some();
+                    match is_inside {
+                        true => write.check_not_put(guarded[0])?,
+                        false => write.guard(&guarded, patience)?,
                     }
+                    // What a transaction sees taken is taken, whatever has become of it since.
                     if is_key_taken(write.view(), collection, index, &store_key, Some(record))? {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));
                     }
-                    if is_seen {
+                    if is_inside {
                         write.guard(&guarded, patience)?;
                     }
                 }

@@ -153,7 +153,10 @@ fn run(
         reply.append("note", "all indexes already exist");
         return Ok(Outcome::Done);
     }
-    reply.append("createdCollectionAutomatically", is_new);
+    // One that its own transaction has created counts as created by it.
+    let transaction = context.unit.transaction();
+    let is_own = transaction.is_some_and(|transaction| transaction.has_created(&collection));
+    reply.append("createdCollectionAutomatically", is_new || is_own);
     if server.options.repl_set.is_some() {
         match quorum {
             Some(number @ (Value::Double(_) | Value::Decimal128(_))) => {
