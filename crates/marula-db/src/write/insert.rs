@@ -523,8 +523,8 @@ impl UniqueKeys {
     }
 
     /// The error of the document's first key that is taken, in the store or by an earlier document
-    /// of the chunk. Where none is, its keys are taken from now on. `claim` says of each key whether
-    /// others are about to take it: as in mongod before it is looked at, but of `_id` afterwards.
+    /// of the chunk. Where none is, its keys are taken from now on. `claim` says of each whether
+    /// others are about to take it: as in mongod before it is looked at, but of `_id` after that.
     fn find_taken<'k>(
         &'k self,
         view: &dyn View,
