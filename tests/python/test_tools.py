@@ -168,7 +168,6 @@ OWN_WAYS = [
         "batchedDeletes", "electionMetrics", "flowControl", "indexBulkBuilder", "locks", "oplogTruncation",
         "readConcernCounters", "readPreferenceCounters", "scramCache", "tcmalloc", "tenantMigrations", "trafficRecording",
         "twoPhaseCommitCoordinator", "wiredTiger")],
-    # There is no oplog yet: a dump that asks for it is told that there is nothing in it.
     # The server's own databases hold nothing until something is written there.
     ("mongodump-all-oplog", "listCollections", "cursor.firstBatch", "1 forms", "0 forms"),
     ("mongodump-all-oplog", "listCollections", "cursor.firstBatch", "2 forms", "0 forms"),

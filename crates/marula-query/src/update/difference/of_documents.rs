@@ -1,7 +1,8 @@
 //! Where two documents part: what a pipeline has made of a document.
 //!
 //! Fields are compared in order. Once the names differ, what the old document has there counts as
-//! gone, and what is left of the new one in the end as added behind.
+//! gone, and what is left of the new one in the end as added behind. Of what is gone the end comes
+//! first, then what was passed over, by name.
 
 use marula_bson::{Doc, RawValue, Type};
 
@@ -46,6 +47,7 @@ pub(super) fn sections<'d>(old: Doc<'d>, new: Doc<'d>) -> Sections<'d> {
         passed.retain(|gone| *gone != name);
         sections.added.push((name, element.value));
     }
+    passed.sort_unstable();
     sections.gone.append(&mut passed);
     sections
 }

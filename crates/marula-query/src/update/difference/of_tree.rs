@@ -38,7 +38,25 @@ impl Operators {
 impl Walk<'_> {
     fn document<'d>(&self, fields: &Fields, old: Doc<'d>, new: Doc<'d>) -> Result<Sections<'d>> {
         let mut sections = Sections::default();
-        for (name, node) in self.resolve(fields)?.children.entries() {
+        let fields = self.resolve(fields)?;
+        let entries = fields.children.entries();
+        for (name, node) in entries {
+            // What moves within the document goes when it comes.
+            let moved_to = |node: &Node| match node {
+                Node::Leaf(Operation::RenameTo(rename)) => rename.sibling() == Some(&**name),
+                _ => false,
+            };
+            if matches!(&**node, Node::Leaf(Operation::RenameFrom))
+                && entries.iter().any(|(_, node)| moved_to(node))
+            {
+                continue;
+            }
+            if let Node::Leaf(Operation::RenameTo(rename)) = &**node
+                && let Some(moved) = rename.sibling().and_then(|source| field(old, source))
+                && field(new, moved.name).is_none()
+            {
+                sections.gone.push(moved.name);
+            }
             match (field(old, name), field(new, name)) {
                 (None, None) => {}
                 (Some(before), None) => sections.gone.push(before.name),

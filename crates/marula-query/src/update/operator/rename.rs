@@ -39,6 +39,15 @@ pub(in crate::update) struct RenameTo {
     target: Box<[u8]>,
 }
 
+impl RenameTo {
+    /// The former name of the field, where it stays in its document.
+    pub(in crate::update) fn sibling(&self) -> Option<&[u8]> {
+        let split = |path: &'_ [u8]| path.rfind_byte(b'.').map_or(0, |dot| dot + 1);
+        let (source, target) = (split(&self.source), split(&self.target));
+        (self.source[..source] == self.target[..target]).then(|| &self.source[source..])
+    }
+}
+
 /// Parses one field of `$rename` and adds both its ends to the tree.
 pub(in crate::update) fn add_rename(
     fields: &mut Fields,
