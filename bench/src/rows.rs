@@ -327,6 +327,24 @@ pub(crate) static ROWS: &[Row] = &[
         Workload::Transaction(Transaction::SnapshotRead),
     ),
     row(
+        "oplog-insert",
+        "insertOne, 3 secondary indexes, with an oplog",
+        32,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Transaction(Transaction::InsertsAlone),
+    ),
+    row(
+        "oplog-update",
+        "updateOne, 15 strings, unique index, with an oplog",
+        32,
+        Measure::Cpu,
+        0.5,
+        0.3,
+        Workload::Transaction(Transaction::UpdatesAlone),
+    ),
+    row(
         "txn-alone",
         "updateOne beside no transaction",
         32,
@@ -486,21 +504,7 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
             load_hot(side)?;
             timed(row, side, args, &mut UpdateHot::new(), None)
         }
-        Workload::InsertOrders => {
-            let mut control = Blocking::new(side.address)?;
-            drop_collection(&mut control, "orders");
-            let key = |name: &str| Doc::new().int(name, 1);
-            create_indexes(
-                &mut control,
-                "orders",
-                &[
-                    ("customer", key("customer"), false),
-                    ("created", key("created"), false),
-                    ("statusTotal", key("status").int("total", -1), false),
-                ],
-            )?;
-            timed(row, side, args, &mut InsertOrders::new(), None)
-        }
+        Workload::InsertOrders => insert_orders(row, side, args),
         Workload::InsertProducts => load_products(row, side, args),
         Workload::ScanProducts => {
             if count(side, "products")? != args.documents {
@@ -555,6 +559,23 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
     }
 }
 
+/// Inserts orders one by one into a collection with three indexes.
+fn insert_orders(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
+    let mut control = Blocking::new(side.address)?;
+    drop_collection(&mut control, "orders");
+    let key = |name: &str| Doc::new().int(name, 1);
+    create_indexes(
+        &mut control,
+        "orders",
+        &[
+            ("customer", key("customer"), false),
+            ("created", key("created"), false),
+            ("statusTotal", key("status").int("total", -1), false),
+        ],
+    )?;
+    timed(row, side, args, &mut InsertOrders::new(), None)
+}
+
 /// Runs a row of transactions.
 fn transact(
     kind: Transaction,
@@ -567,6 +588,7 @@ fn transact(
             load_records(side, args.documents)?;
             return timed(row, side, args, &mut SnapshotReads::new(args.documents), None);
         }
+        Transaction::InsertsAlone => return insert_orders(row, side, args),
         Transaction::UpdatesAlone => {
             load_hot(side)?;
             return timed(row, side, args, &mut UpdateHot::new(), None);

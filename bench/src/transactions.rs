@@ -23,7 +23,9 @@ pub(crate) enum Transaction {
     Many,
     /// No transaction: a read of 101 documents at one moment.
     SnapshotRead,
-    /// No transaction: updates of one document.
+    /// No transaction: inserts of one document, with an oplog.
+    InsertsAlone,
+    /// No transaction: updates of one document, with an oplog.
     UpdatesAlone,
     /// The same while a transaction holds 100,000 other documents.
     UpdatesBeside,
