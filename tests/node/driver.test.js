@@ -150,3 +150,29 @@ for (const mechanism of ['DEFAULT', 'SCRAM-SHA-1', 'SCRAM-SHA-256']) {
     }
   });
 }
+
+test('a change stream tells what happens, by events too, and goes on from a token', async () => {
+  await c.insertOne({ _id: 0 });
+  const stream = c.watch([{ $match: { 'documentKey._id': { $ne: 9 } } }], { fullDocument: 'updateLookup', maxAwaitTimeMS: 50 });
+  assert.equal(await stream.tryNext(), null);
+  await c.insertMany([{ _id: 1, a: 1 }, { _id: 9 }]);
+  await c.updateOne({ _id: 1 }, { $inc: { a: 1 }, $set: { 'b.c': [1] } });
+  await c.deleteOne({ _id: 0 });
+  const events = [await stream.next(), await stream.next(), await stream.next()];
+  assert.deepEqual(events.map((event) => event.operationType), ['insert', 'update', 'delete']);
+  assert.deepEqual(events[1].updateDescription, { updatedFields: { a: 2, b: { c: [1] } }, removedFields: [], truncatedArrays: [] });
+  assert.deepEqual(events[1].fullDocument, { _id: 1, a: 2, b: { c: [1] } });
+  await stream.close();
+  const again = db.watch([], { resumeAfter: events[1]._id, maxAwaitTimeMS: 50 });
+  const heard = [];
+  await new Promise((resolve, reject) => {
+    again.on('error', reject);
+    again.on('change', (event) => {
+      heard.push(event);
+      if (heard.length === 1) c.insertOne({ _id: 2 }).catch(reject);
+      if (heard.length === 2) resolve();
+    });
+  });
+  await again.close();
+  assert.deepEqual(heard.map((event) => [event.operationType, event.documentKey._id]), [['delete', 0], ['insert', 2]]);
+});

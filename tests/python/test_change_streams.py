@@ -392,6 +392,9 @@ def test_without_a_replica_set_the_oplog_begins_with_the_first_stream(uri):
                 c.insert_one({"_id": 2})
                 session.commit_transaction()
                 events = take(stream, 3)
+        assert client.cs.command("ping")["operationTime"] >= events[-1]["clusterTime"]
+        with c.watch(start_at_operation_time=events[1]["clusterTime"], max_await_time_ms=50) as stream:
+            assert take(stream, 2) == events[1:]
         # What the transaction did before the oplog began is told in sum.
         assert kinds(events) == ["insert", "replace", "insert"]
         assert sorted(event["documentKey"]["_id"] for event in events[1:]) == [0, 1]

@@ -567,10 +567,11 @@ fn append_tail(server: &Server, body: &mut DocWriter<'_>) {
     append_cluster_time(server, body);
 }
 
-/// Appends the times of a replica set's member.
+/// Appends the times of a replica set's member, which a change stream can be begun at; also where
+/// an oplog is written without one.
 fn append_cluster_time(server: &Server, body: &mut DocWriter<'_>) {
     const NO_KEY: [u8; 20] = [0; 20];
-    if server.options.repl_set.is_none() {
+    if server.options.repl_set.is_none() && !server.db.oplog().is_on() {
         return;
     }
     let timestamp = Value::Timestamp(server.db.newest_timestamp(server.now_ms()));
