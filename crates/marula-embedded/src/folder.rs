@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use marula_storage::{Error, Result};
 
-const MARKER: &str = "MARULA";
+pub(crate) const MARKER: &str = "MARULA";
 
 /// How long the lock of a folder is waited for.
 const LOCK_WAIT: Duration = Duration::from_millis(400);

@@ -7,6 +7,7 @@
 //! Start with [`engine`]; [`options`] says how RocksDB is tuned and what measured better.
 
 mod check;
+mod checkpoint;
 mod engine;
 mod error;
 mod estimate;

@@ -1,0 +1,94 @@
+//! A data folder that holds one moment of a store in use.
+//!
+//! Table files never change once they are written, so they are hard links where the file system
+//! can make them, else copies. What was in memory alone is flushed first, so that a later
+//! checkpoint names the same tables and a few new ones.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use marula_storage::Result;
+use rust_rocksdb::checkpoint::Checkpoint;
+
+use crate::Embedded;
+use crate::error::from_rocksdb;
+use crate::folder::MARKER;
+
+impl Embedded {
+    /// Makes the data folder `to` with all that is committed when this is called, and perhaps with
+    /// commits that are made meanwhile; none in part, and none without those before it. Reads and
+    /// writes go on.
+    ///
+    /// The marker is written last: a folder that was cut short is not taken for a data folder.
+    ///
+    /// Errors: `Io` when `to` is there already or cannot be written; `Full`; `Unavailable` when the
+    /// store is closed.
+    pub fn checkpoint(&self, to: &Path) -> Result<()> {
+        self.check_open()?;
+        fs::create_dir(to)?;
+        let engine = &self.engine;
+        let checkpoint = Checkpoint::new(&engine.db).map_err(from_rocksdb)?;
+        checkpoint.create_checkpoint(to.join("store")).map_err(from_rocksdb)?;
+        fs::copy(engine.folder.path().join(MARKER), to.join(MARKER))?;
+        File::open(to.join(MARKER))?.sync_all()?;
+        File::open(to)?.sync_all()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use marula_storage::contract::Folder;
+    use marula_storage::{Space, Store, View};
+
+    use crate::{Embedded, EmbeddedOptions};
+
+    fn value(store: &Embedded, space: Space, key: &[u8]) -> Option<Vec<u8>> {
+        let mut found = None;
+        store.get(space, key, &mut |bytes| found = Some(bytes.to_vec())).expect("it is read");
+        found
+    }
+
+    #[test]
+    fn holds_one_moment_while_writes_go_on() {
+        let (folder, copies) = (Folder::new(), Folder::new());
+        std::fs::create_dir_all(copies.path()).expect("a folder is made");
+        let store = Embedded::open(EmbeddedOptions::new(folder.path())).expect("the store opens");
+        let write = |number: u64| {
+            let mut txn = store.begin();
+            txn.put(Space::Records, b"twin", &number.to_be_bytes());
+            txn.put(Space::Indexes, b"twin", &number.to_be_bytes());
+            txn.commit().expect("it is written");
+        };
+        write(7);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 8;
+                while !is_over.load(Ordering::Relaxed) {
+                    write(number);
+                    number += 1;
+                }
+            });
+            for round in 0..5 {
+                let to = copies.path().join(round.to_string());
+                let made = store.checkpoint(&to);
+                if made.is_err() || round == 4 {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                made.expect("a checkpoint is made");
+            }
+        });
+        assert!(store.checkpoint(&copies.path().join("0")).is_err(), "it is there already");
+        for round in 0..5 {
+            let options = EmbeddedOptions::new(copies.path().join(round.to_string()));
+            let copy = Embedded::open(options).expect("the checkpoint opens");
+            let twin = value(&copy, Space::Records, b"twin").expect("what was there is there");
+            assert_eq!(Some(&twin), value(&copy, Space::Indexes, b"twin").as_ref());
+            assert!(twin >= 7_u64.to_be_bytes().to_vec());
+        }
+    }
+}
