@@ -9,6 +9,7 @@
 //! Catalog  0x04                                       the next free ident, u32 big-endian
 //! Catalog  0x05 lsid                                  session record, BSON (see session)
 //! Catalog  0x06 ident(4) part(1) component(1)         nothing: the index is multikey there (see index)
+//! Catalog  0x07                                       nothing: the oplog is complete from its first entry on
 //! Records  ident(4) record-key                        the document
 //! Indexes  ident(4) key-string record-key             type bits         (an ordinary index)
 //! Indexes  ident(4) key-string                        record-key, type bits (a unique index)
@@ -103,6 +104,9 @@ pub const DROPPED_PREFIX: [u8; 1] = [0x03];
 pub const NEXT_IDENT: [u8; 1] = [0x04];
 /// The prefix of every session record.
 pub const SESSION_PREFIX: [u8; 1] = [0x05];
+
+/// The key that says that the oplog tells of everything since its first entry.
+pub const OPLOG_BEGUN: [u8; 1] = [0x07];
 
 /// The prefix of every multikey mark.
 pub const MULTIKEY_PREFIX: [u8; 1] = [0x06];

@@ -71,6 +71,8 @@ const ENTRY_VERSION: i64 = 2;
 pub struct Oplog {
     /// Whether it is written. Those who saw that it was not are waited for when it begins.
     is_on: AtomicBool,
+    /// The collection of its entries, while it is written.
+    collection: RwLock<Option<Arc<Collection>>>,
     /// Held while a commit gets its times and until it can be seen.
     order: Mutex<Order>,
     /// Held by commits of transactions, from their look at `is_on` on.
@@ -85,7 +87,6 @@ pub struct Oplog {
 /// Where commits are put in order.
 #[derive(Default)]
 struct Order {
-    collection: Option<Arc<Collection>>,
     /// Room for an entry, and for how it is stored.
     entry: Vec<u8>,
     record: Vec<u8>,
@@ -110,7 +111,7 @@ impl Oplog {
 
     /// The collection of its entries, while it is written.
     pub fn collection(&self) -> Option<Arc<Collection>> {
-        self.order.lock().collection.clone()
+        self.collection.read().clone()
     }
 
     /// Calls `listener` once, when a change within `scope` is told of after `seen` was the newest:
@@ -144,7 +145,7 @@ impl Oplog {
         mut txn: Box<dyn Txn + '_>,
         entries: &Entries,
     ) -> Result<Stamp> {
-        let Some(collection) = order.collection.clone() else {
+        let Some(collection) = self.collection() else {
             return txn.commit().map_err(client_error);
         };
         let now_ms = now_ms();
@@ -167,9 +168,9 @@ impl Oplog {
         txn.add(&keys::size(collection.ident()), bytes);
         let stamp = txn.commit().map_err(client_error)?;
         self.newest.store(newest, Ordering::SeqCst);
-        drop(order);
         collection.counted(count, bytes);
         images.follow();
+        drop(order);
         collection.tell_listeners();
         self.listeners.tell(entries);
         Ok(stamp)
@@ -177,7 +178,7 @@ impl Oplog {
 
     /// Goes on with the oplog that was found in the store.
     pub(crate) fn load(&self, collection: Arc<Collection>, first: u64, last: u64) {
-        self.order.lock().collection = Some(collection);
+        *self.collection.write() = Some(collection);
         self.newest.store(last, Ordering::SeqCst);
         self.since.store(first, Ordering::SeqCst);
         self.is_on.store(true, Ordering::SeqCst);
@@ -238,7 +239,7 @@ impl Db {
         let options = doc! { "capped": true, "size": BYTES_DEFAULT, "autoIndexId": false };
         let options = CollectionOptions::parse(options.as_doc())?;
         let collection = self.create_locked(&mut next_ident, &namespace()?, options)?;
-        self.oplog.order.lock().collection = Some(collection.clone());
+        *self.oplog.collection.write() = Some(collection.clone());
         self.oplog.is_on.store(true, Ordering::SeqCst);
         // Who has seen that it was off is through with its commit behind these.
         for database in self.catalog().databases() {
@@ -265,6 +266,7 @@ impl Db {
         txn.add(&keys::size(collection.ident()), -bytes);
         let mut entries = Entries::default();
         entries.note("initiating set");
+        txn.put(Space::Catalog, &keys::OPLOG_BEGUN, &[]);
         self.oplog.commit_ordered(self, order, txn, &entries)?;
         collection.counted(-count, -bytes);
         self.oplog.since.store(self.oplog.newest(), Ordering::SeqCst);
@@ -304,7 +306,10 @@ impl Db {
             return Ok(());
         }
         self.oplog.is_on.store(false, Ordering::SeqCst);
-        self.oplog.order.lock().collection = None;
+        *self.oplog.collection.write() = None;
+        let mut txn = self.store().begin();
+        txn.delete(Space::Catalog, &keys::OPLOG_BEGUN);
+        txn.commit().for_client()?;
         for ns in [namespace()?, images::namespace()?] {
             if self.collection(&ns).is_some() {
                 self.drop_collection(&ns)?;
@@ -352,8 +357,10 @@ impl Db {
         }
         let [first, last] = ends;
         self.note_timestamp(last);
-        self.oplog.load(collection, first, last);
-        Ok(())
+        self.oplog.load(collection.clone(), first, last);
+        let has_begun = self.store().get(Space::Catalog, &keys::OPLOG_BEGUN, &mut |_| ());
+        // A crash while it began may have left it incomplete.
+        if has_begun.for_client()? { Ok(()) } else { self.begin_entries(&collection) }
     }
 }
 

@@ -91,3 +91,24 @@ fn what_outgrows_its_bound_goes_from_the_front() {
     let bytes: usize = entries(&db).iter().map(|entry| entry.len()).sum();
     assert_eq!(oplog.size_bytes(), i64::try_from(bytes).unwrap());
 }
+
+#[test]
+fn an_oplog_whose_beginning_was_cut_off_begins_anew() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let db = Db::open(store.clone()).unwrap();
+    let collection = db.collection_or_create(&Namespace::new("d", "c").unwrap()).unwrap();
+    db.start_oplog().unwrap();
+    insert(&db, &collection, 1, "");
+    let before = times(&db);
+    drop((collection, db));
+    let mut txn = store.begin();
+    txn.delete(Space::Catalog, &keys::OPLOG_BEGUN);
+    txn.commit().unwrap();
+    let db = Db::open(store.clone()).unwrap();
+    let after = times(&db);
+    assert_eq!((after.len(), db.oplog().since()), (1, after[0]));
+    assert!(after[0] > before[1]);
+    assert_eq!(db.oplog().collection().unwrap().count(), 1);
+    drop(db);
+    assert_eq!(times(&Db::open(store).unwrap()), after);
+}

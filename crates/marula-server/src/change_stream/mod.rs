@@ -128,6 +128,7 @@ pub(crate) struct Events {
     /// The event behind which the stream goes on, until it has been seen.
     awaited: Option<Token>,
     ahead: VecDeque<Event>,
+    ahead_bytes: usize,
     current: DocBuf,
     /// Whether the end has come, as an event of its own.
     is_over: bool,
@@ -184,6 +185,7 @@ impl Events {
             place,
             awaited,
             ahead: VecDeque::new(),
+            ahead_bytes: 0,
             current: DocBuf::new(),
             is_over: false,
             progress: Arc::new(Mutex::new(token)),
@@ -223,23 +225,17 @@ impl Events {
             return Ok(true);
         }
         let mut cursor = collection.scan_between(&*view, &range, Direction::Forward)?;
-        let (mut bytes, mut entries) = (0, 0);
+        let mut get = |time: u64, visit: &mut dyn FnMut(Doc<'_>)| {
+            collection.get(&*view, &time.to_be_bytes(), &mut Vec::new(), visit)
+        };
+        let mut entries = 0;
         while cursor.advance()? {
-            let before = self.ahead.len();
-            let mut get = |time: u64, visit: &mut dyn FnMut(Doc<'_>)| {
-                collection.get(&*view, &time.to_be_bytes(), &mut Vec::new(), visit)
-            };
             self.take(&*view, cursor.doc(), &mut get)?;
-            bytes +=
-                self.ahead.iter().skip(before).map(|event| event.document.len()).sum::<usize>();
             if let Some(Value::Timestamp(time)) = cursor.doc().get("ts") {
                 self.place = self.place.max(Place::before(time));
             }
             entries += 1;
-            if self.is_ending() {
-                return Ok(false);
-            }
-            if bytes >= AHEAD_BYTES || entries >= AHEAD_ENTRIES {
+            if self.is_full() || entries >= AHEAD_ENTRIES {
                 return Ok(false);
             }
         }
@@ -252,50 +248,48 @@ impl Events {
         Ok(true)
     }
 
-    fn is_ending(&self) -> bool {
-        self.ahead.back().is_some_and(|event| event.token.place.is_end)
+    /// Whether no more events are to be made ahead: there are enough, or the last.
+    fn is_full(&self) -> bool {
+        let is_ending = self.ahead.back().is_some_and(|event| event.token.place.is_end);
+        is_ending || self.ahead_bytes >= AHEAD_BYTES
     }
 
-    /// Makes the events of an entry.
+    /// Makes the events of an entry; of a large one those that come next.
     fn take(&mut self, view: &dyn View, entry: Doc<'_>, get: Get<'_>) -> Result<()> {
         let Some(Value::Timestamp(time)) = entry.get("ts") else { return Ok(()) };
         let wall = entry.get("wall").unwrap_or(Value::Null);
-        let o = entry.get("o").and_then(|o| o.as_doc()).unwrap_or(Doc::EMPTY);
-        let is_transaction = entry.get("lsid").is_some();
-        match o.get("applyOps").and_then(|list| list.as_array()).filter(|_| is_transaction) {
-            // It is told of with the last of its entries.
-            Some(_) if o.get("partialTxn").is_some() => Ok(()),
-            Some(list) => {
-                let mut number = 0;
-                for earlier in earlier_parts(entry, get)? {
-                    let o = earlier.as_doc().get("o").and_then(|o| o.as_doc());
-                    let list = o.and_then(|o| o.get("applyOps")?.as_array()).unwrap_or(Doc::EMPTY);
-                    for fields in list.values().filter_map(|value| value.as_doc()) {
-                        let operation =
-                            Operation { fields, transaction: Some(entry), time, wall, number };
-                        self.add(view, &operation)?;
-                        number += 1;
-                    }
-                }
-                for fields in list.values().filter_map(|value| value.as_doc()) {
-                    let operation =
-                        Operation { fields, transaction: Some(entry), time, wall, number };
-                    self.add(view, &operation)?;
-                    number += 1;
-                }
-                Ok(())
-            }
-            None => {
-                let operation =
-                    Operation { fields: entry, transaction: None, time, wall, number: 0 };
+        let is_transaction = entry.get("lsid").is_some() && list_of(entry).is_some();
+        if !is_transaction {
+            let operation = Operation { fields: entry, transaction: None, time, wall, number: 0 };
+            return self.add(view, &operation);
+        }
+        // It is told of with the last of its entries.
+        if entry.get("o").and_then(|o| o.as_doc()?.get("partialTxn")).is_some() {
+            return Ok(());
+        }
+        let mut number = 0;
+        let mut take_list = |part: Doc<'_>| {
+            let list = list_of(part).unwrap_or(Doc::EMPTY);
+            list.values().filter_map(|value| value.as_doc()).try_for_each(|fields| {
+                let operation = Operation { fields, transaction: Some(entry), time, wall, number };
+                number += 1;
                 self.add(view, &operation)
+            })
+        };
+        for part in earlier_parts(entry, get)? {
+            let mut taken = Ok(());
+            let is_there = get(part, &mut |part| taken = take_list(part))?;
+            taken?;
+            if !is_there {
+                return Err(history_lost().with_label(LABEL));
             }
         }
+        take_list(entry)
     }
 
     /// Makes the event of an operation, where it is shown and stands behind the stream's place.
     fn add(&mut self, view: &dyn View, operation: &Operation<'_>) -> Result<()> {
-        if self.is_ending() {
+        if self.is_full() {
             return Ok(());
         }
         let place = Place {
@@ -325,34 +319,40 @@ impl Events {
             }
             // Behind a fragment, the event is split anew.
             if awaited.data.len() > event.token.data.len() {
-                self.ahead.push_back(event);
+                self.push(event);
             }
         } else {
-            self.ahead.push_back(event);
+            self.push(event);
         }
-        self.ahead.extend(end);
+        end.into_iter().for_each(|end| self.push(end));
         Ok(())
+    }
+
+    fn push(&mut self, event: Event) {
+        self.ahead_bytes += event.document.len();
+        self.ahead.push_back(event);
     }
 }
 
 /// Finds the entry of a time.
 type Get<'g> = &'g mut dyn FnMut(u64, &mut dyn FnMut(Doc<'_>)) -> Result<bool>;
 
-/// The entries before the last of a transaction, in order.
-fn earlier_parts(last: Doc<'_>, get: Get<'_>) -> Result<Vec<DocBuf>> {
-    let previous =
-        |entry: Doc<'_>| match entry.get("prevOpTime").and_then(|at| at.as_doc()?.get("ts")) {
-            Some(Value::Timestamp(time)) if time > 0 => Some(time),
-            _ => None,
-        };
+/// The operations of a transaction's entry.
+fn list_of(entry: Doc<'_>) -> Option<Doc<'_>> {
+    entry.get("o")?.as_doc()?.get("applyOps")?.as_array()
+}
+
+/// The times of the entries before the last of a transaction, in order.
+fn earlier_parts(last: Doc<'_>, get: Get<'_>) -> Result<Vec<u64>> {
+    let previous = |entry: Doc<'_>| match entry.get("prevOpTime")?.as_doc()?.get("ts") {
+        Some(Value::Timestamp(time)) if time > 0 => Some(time),
+        _ => None,
+    };
     let mut parts = Vec::new();
     let mut next = previous(last);
-    while let Some(time) = next {
-        let mut found = None;
-        get(time, &mut |entry| found = Some(entry.to_buf()))?;
-        let part = found.ok_or_else(|| history_lost().with_label(LABEL))?;
-        next = previous(part.as_doc());
-        parts.push(part);
+    while let Some(time) = next.take() {
+        parts.push(time);
+        get(time, &mut |entry| next = previous(entry))?;
     }
     parts.reverse();
     Ok(parts)
@@ -376,6 +376,7 @@ impl Source for Events {
     fn pull(&mut self) -> Result<Step> {
         loop {
             if let Some(event) = self.ahead.pop_front() {
+                self.ahead_bytes -= event.document.len();
                 self.tell(&event.token);
                 self.is_over = event.token.place.is_end;
                 self.current = event.document;
