@@ -99,6 +99,11 @@ impl Oplog {
         self.is_on.load(Ordering::Relaxed)
     }
 
+    /// Whether it is written, and complete from its first entry on.
+    fn has_begun(&self) -> bool {
+        self.is_on() && self.since() != 0
+    }
+
     /// The time of the newest entry; zero where there was none.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::SeqCst)
@@ -229,16 +234,22 @@ impl Db {
     ///
     /// Errors: the operation must end first; those of the store.
     pub fn start_oplog(&self) -> Result<()> {
-        if self.oplog.is_on() {
+        if self.oplog.has_begun() {
             return Ok(());
         }
         let mut next_ident = self.lock_catalog()?;
-        if self.oplog.is_on() {
+        if self.oplog.has_begun() {
             return Ok(());
         }
-        let options = doc! { "capped": true, "size": BYTES_DEFAULT, "autoIndexId": false };
-        let options = CollectionOptions::parse(options.as_doc())?;
-        let collection = self.create_locked(&mut next_ident, &namespace()?, options)?;
+        // One that was told to end while it waited has left the collection.
+        let collection = match self.oplog.collection() {
+            Some(collection) => collection,
+            None => {
+                let options = doc! { "capped": true, "size": BYTES_DEFAULT, "autoIndexId": false };
+                let options = CollectionOptions::parse(options.as_doc())?;
+                self.create_locked(&mut next_ident, &namespace()?, options)?
+            }
+        };
         *self.oplog.collection.write() = Some(collection.clone());
         self.oplog.is_on.store(true, Ordering::SeqCst);
         // Who has seen that it was off is through with its commit behind these.
@@ -305,8 +316,12 @@ impl Db {
         if !self.oplog.is_on() {
             return Ok(());
         }
-        self.oplog.is_on.store(false, Ordering::SeqCst);
-        *self.oplog.collection.write() = None;
+        {
+            let _order = self.oplog.order.lock();
+            self.oplog.is_on.store(false, Ordering::SeqCst);
+            self.oplog.since.store(0, Ordering::SeqCst);
+            *self.oplog.collection.write() = None;
+        }
         let mut txn = self.store().begin();
         txn.delete(Space::Catalog, &keys::OPLOG_BEGUN);
         txn.commit().for_client()?;

@@ -112,3 +112,24 @@ fn an_oplog_whose_beginning_was_cut_off_begins_anew() {
     drop(db);
     assert_eq!(times(&Db::open(store).unwrap()), after);
 }
+
+#[test]
+fn who_begins_it_beside_another_waits_until_it_has_begun() {
+    for _ in 0..20 {
+        let db = Arc::new(Db::open(Arc::new(Memory::new())).unwrap());
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    db.start_oplog().unwrap();
+                    (db.oplog().since(), db.oplog().newest())
+                })
+            })
+            .collect();
+        for thread in threads {
+            let (since, newest) = thread.join().unwrap();
+            assert!(since != 0 && newest >= since);
+        }
+        assert_eq!(entries(&db).len(), 1);
+    }
+}
