@@ -125,6 +125,8 @@ pub(crate) struct Events {
     interrupt: Option<Interrupt>,
     /// Behind which events are given.
     place: Place,
+    /// The newest entry when the end was reached last: until there is another, nothing is read.
+    read_to: u64,
     /// The event behind which the stream goes on, until it has been seen.
     awaited: Option<Token>,
     ahead: VecDeque<Event>,
@@ -183,6 +185,7 @@ impl Events {
             version,
             interrupt,
             place,
+            read_to: 0,
             awaited,
             ahead: VecDeque::new(),
             ahead_bytes: 0,
@@ -216,6 +219,9 @@ impl Events {
             return Err(history_lost().with_label(LABEL));
         };
         let newest = self.db.oplog().newest();
+        if newest == self.read_to {
+            return Ok(true);
+        }
         let view = self.db.view_now()?;
         let range = KeyRange {
             start: self.place.time.to_be_bytes().to_vec(),
@@ -241,6 +247,7 @@ impl Events {
         }
         // What was trimmed meanwhile may be missing.
         self.check_history()?;
+        self.read_to = newest;
         // Between the events, where none has come since the last.
         if self.ahead.is_empty() && newest > self.place.time {
             self.place = Place::before(newest);
