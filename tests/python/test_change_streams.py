@@ -332,6 +332,11 @@ def test_the_oplog_can_be_read_and_tailed(rs):
     for entry in entries:
         assert list(entry)[:3] == ["op", "ns", "ui"] and list(entry)[-4:] == ["ts", "t", "v", "wall"]
         assert isinstance(entry["t"], bson.Int64) and isinstance(entry["v"], bson.Int64)
+    c.insert_many([{"_id": 3}, {"_id": 4}])
+    retried = list(oplog.find({"ts": {"$gt": entries[-1]["ts"]}, "ns": "cs.c"}))
+    assert [(list(entry)[:3], entry["stmtId"]) for entry in retried] == [(["lsid", "txnNumber", "op"], n) for n in (0, 1)]
+    assert [entry["prevOpTime"]["ts"] for entry in retried] == [bson.Timestamp(0, 0), retried[0]["ts"]]
+    assert {*retried[0]["lsid"]} == {"id", "uid"} and len({entry["txnNumber"] for entry in retried}) == 1
     times = [entry["ts"] for entry in oplog.find()]
     assert times == sorted(set(times))
     assert [entry["ts"] for entry in oplog.find().sort("$natural", -1)] == times[::-1]
@@ -343,7 +348,7 @@ def test_the_oplog_can_be_read_and_tailed(rs):
     threading.Timer(0.1, lambda: c.insert_one({"_id": 9})).start()
     while True:
         entry = next(cursor)
-        if entry["ns"] == "cs.c":
+        if entry["ns"] == "cs.c" and entry["o"]["_id"] == 9:
             break
     assert entry["o"] == {"_id": 9}
     cursor.close()
@@ -406,6 +411,20 @@ def test_without_a_replica_set_the_oplog_begins_with_the_first_stream(uri):
         with pytest.raises(OperationFailure) as error:
             c.watch(resume_after=events[0]["_id"])
         assert error.value.code == 286
+
+
+@marula_only
+def test_how_far_back_the_oplog_goes_is_said_at_the_start():
+    with server.Server("--oplogSize", "5", "--oplogMinRetentionHours", "0.5") as own, pymongo.MongoClient(own.uri) as client:
+        assert client.local.command("collStats", "oplog.rs")["maxSize"] == 5 << 20
+        client.admin.command("replSetResizeOplog", 1, size=990)
+        assert client.local.command("collStats", "oplog.rs")["maxSize"] == 990 << 20
+        shown = client.admin.command("getCmdLineOpts")["parsed"]
+        assert (shown["replication"]["oplogSizeMB"], shown["storage"]["oplogMinRetentionHours"]) in ((5, 0.5), ("5", "0.5"))
+    with server.Server("--oplogSize", "7") as own, pymongo.MongoClient(own.uri) as client:
+        assert "oplog.rs" not in client.local.list_collection_names()
+        client.cs.c.watch().close()
+        assert client.local.command("collStats", "oplog.rs")["maxSize"] == 7 << 20
 
 
 @marula_only

@@ -343,6 +343,11 @@ impl NumberedWrite {
         spans.iter().find(|span| (span.low..=span.high).contains(&statement)).map(|span| &span.done)
     }
 
+    /// The session.
+    pub(crate) fn lsid(&self) -> &[u8] {
+        &self.key[keys::SESSION_PREFIX.len()..]
+    }
+
     /// The write's number.
     pub fn number(&self) -> i64 {
         self.number

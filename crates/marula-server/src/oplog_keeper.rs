@@ -1,8 +1,9 @@
 //! Whether the oplog is written, and how far back it goes.
 //!
 //! It is written while someone needs it: on a server that presents itself as a member of a replica
-//! set, while a collection keeps images of its documents, and for a day after a change stream was
-//! read last. Then it goes, with all that it has.
+//! set, or was asked to keep what has changed for some time, while a collection keeps images of its
+//! documents, and for a day after a change stream was read last. Then it goes, with all that it
+//! has.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -20,6 +21,16 @@ const TRIM_EVERY_MS: i64 = 10_000;
 
 /// The parameter of the cluster that says how long images are kept.
 pub const PARAMETER: &str = "changeStreamOptions";
+
+/// What is said of the oplog when the server is started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OplogOptions {
+    /// About how many bytes it may have.
+    pub bytes_max: Option<i64>,
+    /// How long entries are kept however many they are; where that is any time, it is written from
+    /// the start.
+    pub kept_ms: i64,
+}
 
 /// What is decided about the oplog.
 #[derive(Default)]
@@ -80,7 +91,17 @@ impl OplogKeeper {
         self.note_use(server.now_ms());
         let parameter = self.parameter(&server.db)?;
         self.keep_images(parameter.and_then(|parameter| images_ms(parameter.as_doc())));
-        if server.options.repl_set.is_some() { server.db.start_oplog() } else { Ok(()) }
+        let OplogOptions { bytes_max, kept_ms } = server.options.oplog;
+        self.keep_at_least(kept_ms);
+        if let Some(bytes_max) = bytes_max {
+            server.db.resize_oplog(bytes_max)?;
+        }
+        if self.is_always_written(server) { server.db.start_oplog() } else { Ok(()) }
+    }
+
+    /// Whether it is written whoever needs it.
+    fn is_always_written(&self, server: &Server) -> bool {
+        server.options.repl_set.is_some() || server.options.oplog.kept_ms > 0
     }
 
     /// Forgets what need not be kept. Called every few seconds.
@@ -94,7 +115,7 @@ impl OplogKeeper {
         }
         self.trimmed_ms.store(now_ms, Ordering::Relaxed);
         let is_used = now_ms - self.used_ms.load(Ordering::Relaxed) < UNUSED_MS;
-        if !is_used && server.options.repl_set.is_none() && !server.db.has_images() {
+        if !is_used && !self.is_always_written(server) && !server.db.has_images() {
             tracing::info!(
                 "no change stream was read for a day: the oplog is not written any more"
             );

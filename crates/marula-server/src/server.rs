@@ -22,7 +22,7 @@ use crate::net::CounterReader;
 use crate::net::service::Wake;
 use crate::net::tls::Tls;
 use crate::operation::Operations;
-use crate::oplog_keeper::OplogKeeper;
+use crate::oplog_keeper::{OplogKeeper, OplogOptions};
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::replica_set::ReplicaSet;
@@ -42,6 +42,8 @@ const RECORDS_EXPIRE_EVERY_MS: i64 = 5 * 60_000;
 pub struct Options {
     /// The name of the replica set whose only member this is; without one it looks like a `mongos`.
     pub repl_set: Option<String>,
+    /// How far back the oplog goes.
+    pub oplog: OplogOptions,
     /// `host:port` under which others reach this server.
     pub host: String,
     /// The command line, for `getCmdLineOpts`.

@@ -82,6 +82,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, alias = "replSet", value_name = "NAME")]
     pub(crate) repl_set: Option<String>,
 
+    /// The most megabytes of the oplog, which change streams follow (990 unless said)
+    #[arg(long, alias = "oplogSize", value_name = "MB")]
+    pub(crate) oplog_size: Option<String>,
+
+    /// Keep what has changed for so many hours whatever its size, and write an oplog from the start
+    #[arg(long, alias = "oplogMinRetentionHours", value_name = "HOURS")]
+    pub(crate) oplog_min_retention_hours: Option<String>,
+
     /// Ask every client who it is, and let it do only what its roles allow
     #[arg(long)]
     pub(crate) auth: bool,

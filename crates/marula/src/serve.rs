@@ -16,6 +16,7 @@ use marula_server::log_file::LogFile;
 use marula_server::memory::Memory;
 use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener};
+use marula_server::oplog_keeper::OplogOptions;
 use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
 use tracing_subscriber::filter::LevelFilter;
@@ -147,6 +148,10 @@ fn options(settings: &Settings, address: Option<SocketAddr>, tls: Option<Arc<Tls
     };
     Options {
         repl_set: settings.repl_set.clone(),
+        oplog: OplogOptions {
+            bytes_max: settings.oplog_bytes_max,
+            kept_ms: settings.oplog_kept_ms,
+        },
         host,
         argv: tls_settings::without_passwords(std::env::args()),
         parsed: settings.document(),

@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) engine: EngineKind,
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
+    pub(crate) oplog_bytes_max: Option<i64>,
+    pub(crate) oplog_kept_ms: i64,
     pub(crate) has_access_control: bool,
     /// Whether JavaScript may run.
     pub(crate) has_javascript: bool,
@@ -64,6 +66,8 @@ impl Default for Settings {
             engine: EngineKind::RocksDb,
             cache_bytes: None,
             repl_set: None,
+            oplog_bytes_max: None,
+            oplog_kept_ms: 0,
             has_access_control: false,
             has_javascript: true,
             connections_max: None,
@@ -80,6 +84,11 @@ impl Default for Settings {
         }
     }
 }
+
+/// The largest oplog, in megabytes. Source: manual "replSetResizeOplog": a petabyte.
+const OPLOG_MB_MAX: i64 = 1 << 30;
+/// The longest that changes can be asked to stay: a hundred years.
+const OPLOG_HOURS_MAX: f64 = 876_000.0;
 
 impl Settings {
     /// Gathers the settings of a command line and of the file that it names.
@@ -105,6 +114,8 @@ impl Settings {
             ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
             ("storage.cacheSize", args.cache_size.clone()),
             ("replication.replSetName", args.repl_set.clone()),
+            ("replication.oplogSizeMB", args.oplog_size.clone()),
+            ("storage.oplogMinRetentionHours", args.oplog_min_retention_hours.clone()),
             ("security.authorization", args.auth.then(|| "enabled".to_owned())),
             ("security.authorization", args.noauth.then(|| "disabled".to_owned())),
             ("security.javascriptEnabled", args.noscripting.then(|| "false".to_owned())),
@@ -203,6 +214,22 @@ impl Settings {
                     return Err(format!("{name} must not be empty"));
                 }
                 self.repl_set = Some(value.to_owned());
+            }
+            "replication.oplogSizeMB" => {
+                let megabytes: i64 = parse(name, value, "a size in megabytes")?;
+                if !(1..=OPLOG_MB_MAX).contains(&megabytes) {
+                    return Err(format!("{name} '{value}' is not between 1 and {OPLOG_MB_MAX}"));
+                }
+                self.oplog_bytes_max = Some(megabytes << 20);
+            }
+            "storage.oplogMinRetentionHours" => {
+                let hours: f64 = parse(name, value, "a number of hours")?;
+                if !(0.0..=OPLOG_HOURS_MAX).contains(&hours) {
+                    return Err(format!("{name} '{value}' is not between 0 and {OPLOG_HOURS_MAX}"));
+                }
+                #[allow(clippy::cast_possible_truncation)]
+                let ms = (hours * 3_600_000.0) as i64;
+                self.oplog_kept_ms = ms;
             }
             "security.authorization" => {
                 self.has_access_control = match value {

@@ -32,6 +32,9 @@ pub(crate) struct Entries {
     images: Vec<Image>,
     /// Where it is a transaction: its session and number, as an entry has them.
     transaction: Option<DocBuf>,
+    /// Where it is a write that may be retried: the same, and the statements of the first
+    /// operations.
+    numbered: Option<(DocBuf, Vec<i32>)>,
 }
 
 /// A document before an operation.
@@ -139,10 +142,17 @@ impl Entries {
 
     /// Says that they are one client's transaction.
     pub(crate) fn belong_to(&mut self, transaction: Numbered<'_>) {
-        self.transaction = Some(DocBuf::build(|out| {
-            session::write_lsid(transaction.lsid, &mut out.begin_doc("lsid"));
-            out.append("txnNumber", transaction.number);
-        }));
+        self.transaction = Some(numbered(transaction.lsid, transaction.number));
+    }
+
+    /// Says that they are these statements of a write that the session `lsid` may retry.
+    pub(crate) fn are_statements(
+        &mut self,
+        lsid: &[u8],
+        number: i64,
+        statements: impl Iterator<Item = i32>,
+    ) {
+        self.numbered = Some((numbered(lsid, number), statements.collect()));
     }
 
     fn keep_image(&mut self, collection: &Collection, document: Doc<'_>) {
@@ -197,11 +207,22 @@ impl Entries {
         if let Some(transaction) = &self.transaction {
             return self.write_transaction(transaction, next_time, now_ms, entry, put);
         }
-        for operation in self.each() {
+        let mut previous = None;
+        for (place, operation) in self.each().enumerate() {
             let time = next_time();
             entry.clear();
             let mut out = DocWriter::new(entry);
+            let statement = self
+                .numbered
+                .as_ref()
+                .and_then(|(numbered, statements)| Some((numbered, *statements.get(place)?)));
+            if let Some((numbered, _)) = statement {
+                out.append_elements(numbered.as_doc().elements_bytes());
+            }
             out.append_elements(operation.elements_bytes());
+            if let Some((_, number)) = statement {
+                out.append("stmtId", number);
+            }
             match operation.get("op") {
                 // It stands before the first term.
                 Some(Value::String(op)) if op == "n" => {
@@ -209,6 +230,9 @@ impl Entries {
                     append_version(now_ms, &mut out);
                 }
                 _ => append_time(time, now_ms, &mut out),
+            }
+            if statement.is_some() {
+                append_previous(previous.replace(time), &mut out);
             }
             out.finish();
             put(time, Doc::trusted(entry));
@@ -247,15 +271,27 @@ impl Entries {
             }
             drop(command);
             append_time(time, now_ms, &mut out);
-            let mut previous = out.begin_doc("prevOpTime");
-            previous.append("ts", Value::Timestamp(written.unwrap_or(0)));
-            previous.append("t", if written.is_some() { TERM } else { -1 });
-            drop(previous);
+            append_previous(written, &mut out);
             out.finish();
             put(time, Doc::trusted(entry));
             written = Some(time);
         }
     }
+}
+
+/// A session and a number, as an entry has them.
+fn numbered(lsid: &[u8], number: i64) -> DocBuf {
+    DocBuf::build(|out| {
+        session::write_lsid(lsid, &mut out.begin_doc("lsid"));
+        out.append("txnNumber", number);
+    })
+}
+
+/// The entry before, of the same transaction or the same write.
+fn append_previous(time: Option<u64>, out: &mut DocWriter<'_>) {
+    let mut previous = out.begin_doc("prevOpTime");
+    previous.append("ts", Value::Timestamp(time.unwrap_or(0)));
+    previous.append("t", if time.is_some() { TERM } else { -1 });
 }
 
 fn append_id(name: &str, id: Option<RawValue<'_>>, out: &mut DocWriter<'_>) {

@@ -23,7 +23,7 @@ mod listeners;
 mod trim;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::directory::write_record;
@@ -81,6 +81,8 @@ pub struct Oplog {
     newest: AtomicU64,
     /// All entries from this time on are there.
     since: AtomicU64,
+    /// About how many bytes it may have; zero where nobody has said.
+    bytes_max: AtomicI64,
     listeners: Listeners,
 }
 
@@ -203,6 +205,12 @@ fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// The options of its collection.
+fn options(bytes_max: i64) -> Result<CollectionOptions> {
+    let options = doc! { "capped": true, "size": bytes_max, "autoIndexId": false };
+    CollectionOptions::parse(options.as_doc())
+}
+
 /// The name of the oplog.
 pub(crate) fn namespace() -> Result<Namespace> {
     Namespace::new(LOCAL, OPLOG)
@@ -245,9 +253,11 @@ impl Db {
         let collection = match self.oplog.collection() {
             Some(collection) => collection,
             None => {
-                let options = doc! { "capped": true, "size": BYTES_DEFAULT, "autoIndexId": false };
-                let options = CollectionOptions::parse(options.as_doc())?;
-                self.create_locked(&mut next_ident, &namespace()?, options)?
+                let bytes_max = match self.oplog.bytes_max.load(Ordering::Relaxed) {
+                    0 => BYTES_DEFAULT,
+                    bytes_max => bytes_max,
+                };
+                self.create_locked(&mut next_ident, &namespace()?, options(bytes_max)?)?
             }
         };
         *self.oplog.collection.write() = Some(collection.clone());
@@ -284,14 +294,13 @@ impl Db {
         Ok(())
     }
 
-    /// Bounds the oplog to about so many bytes.
+    /// Bounds the oplog to about so many bytes: the one that is written, or the next.
     ///
     /// Errors: those of the store.
     pub fn resize_oplog(&self, bytes_max: i64) -> Result<()> {
+        self.oplog.bytes_max.store(bytes_max, Ordering::Relaxed);
         let Some(collection) = self.oplog.collection() else { return Ok(()) };
-        let options = doc! { "capped": true, "size": bytes_max, "autoIndexId": false };
-        let options = CollectionOptions::parse(options.as_doc())?;
-        self.change_collection(&collection, options, &|_| None)
+        self.change_collection(&collection, options(bytes_max)?, &|_| None)
     }
 
     /// Whether a collection keeps images of its documents.

@@ -220,6 +220,10 @@ impl<'u> Write<'u> {
         statements: &[(i32, Done)],
     ) -> Result<()> {
         numbered.stage(&mut *self.txn, statements);
+        if let Some(entries) = &mut self.effects.entries {
+            let statements = statements.iter().map(|(number, _)| *number);
+            entries.are_statements(numbered.lsid(), numbered.number(), statements);
+        }
         let outcome = self.commit();
         if outcome.is_err() {
             numbered.undo(statements);
