@@ -90,6 +90,11 @@ def test_who_waits_for_another_write_ends_in_time(own, admin):
         "drop": {"drop": "c"},
         "createIndexes": {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]},
     }
+    # The first is told of before it has come to the document: until then others pass it.
+    nothing = {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$unset": {"y": 1}}}]}
+    with raw.Raw(own.port) as connection:
+        wait_for(1, lambda: [answer for answer in [connection.command("test", **nothing, maxTimeMS=100)]
+                             if answer.get("code") == MAX_TIME_EXPIRED])
     for what, command in waits.items():
         with raw.Raw(own.port) as connection:
             answer = connection.command("test", **command, maxTimeMS=300)
