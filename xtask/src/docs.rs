@@ -1,7 +1,9 @@
 //! The reference pages that follow from the code: `docs/reference/errors.md` from the rows of
-//! `errors!`, and `docs/reference/aggregation.md` from those of the language.
+//! `errors!`, `docs/reference/aggregation.md` from those of the language, and
+//! `docs/reference/parameters.md` from those of the server parameters.
 
 mod aggregation;
+mod parameters;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,6 +23,7 @@ struct Row {
 const PAGES: &[(&str, fn(&Path) -> String)] = &[
     ("docs/reference/aggregation.md", aggregation::page),
     ("docs/reference/errors.md", errors_page),
+    ("docs/reference/parameters.md", parameters::page),
 ];
 
 /// Writes the pages.

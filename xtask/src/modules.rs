@@ -120,6 +120,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "auth",
             "command",
+            "host",
             "log_components",
             "memory",
             "net",

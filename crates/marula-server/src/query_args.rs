@@ -107,6 +107,13 @@ pub fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
         push_bytes_max: bytes("internalQueryMaxPushBytes"),
         add_to_set_bytes_max: bytes("internalQueryMaxAddToSetBytes"),
         list_bytes_max: bytes("internalQueryTopNAccumulatorBytes"),
+        facet_bytes_max: bytes("internalQueryFacetMaxOutputDocSizeBytes"),
+        densify_bytes_max: bytes("internalDocumentSourceDensifyMaxMemoryBytes"),
+        densify_documents_max: u64::try_from(
+            parameters.number("internalQueryMaxAllowedDensifyDocs"),
+        )
+        .unwrap_or(u64::MAX),
+        lookup_bytes_max: bytes("internalLookupStageIntermediateDocumentMaxSizeBytes"),
         disk: may_use_disk.then(|| ctx.server.disk.clone()),
     }
 }

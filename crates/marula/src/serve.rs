@@ -17,6 +17,7 @@ use marula_server::memory::Memory;
 use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener};
 use marula_server::oplog_keeper::OplogOptions;
+use marula_server::parameters::AtStartup;
 use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
 use tracing_subscriber::filter::LevelFilter;
@@ -55,6 +56,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     }
     let address = listeners.first().and_then(Listener::local_addr);
     let tls = settings.tls.open()?;
+    let wanted = settings.parameters.iter();
+    let parameters: Vec<AtStartup> =
+        wanted.map(|(name, value)| AtStartup::parse(name, value)).collect::<Result<_, _>>()?;
     // Before the engine, which tells of damage as it opens.
     let log = start_log(&settings)?;
     if !settings.has_javascript {
@@ -72,8 +76,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     }
     let db = Arc::new(db);
     let server = Arc::new(Server::new(db.clone(), options(&settings, address, tls.clone()), log));
-    for (name, value) in &settings.parameters {
-        server.set_parameter_at_startup(name, value)?;
+    for parameter in &parameters {
+        server.set_parameter_at_startup(parameter).map_err(|error| error.message().to_owned())?;
     }
     server
         .oplog_keeper

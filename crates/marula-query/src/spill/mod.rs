@@ -23,6 +23,9 @@ pub use sort::{ExternalSort, Sorted};
 /// otherwise.
 pub const BYTES_MAX: usize = 100 * 1024 * 1024;
 
+/// How many documents one `$densify` may make, unless a parameter says otherwise.
+const DENSIFY_DOCUMENTS_MAX: u64 = 500_000;
+
 /// Where temporary files come from.
 pub trait Disk: Send + Sync {
     /// A new, empty file. It is gone when it is dropped.
@@ -53,6 +56,14 @@ pub struct Limits {
     pub add_to_set_bytes_max: usize,
     /// Bytes of one list of an accumulator that keeps a number of values, such as `$topN`.
     pub list_bytes_max: usize,
+    /// Bytes of the document that `$facet` makes.
+    pub facet_bytes_max: usize,
+    /// Bytes of the partitions that `$densify` keeps.
+    pub densify_bytes_max: usize,
+    /// How many documents one `$densify` may make.
+    pub densify_documents_max: u64,
+    /// Bytes of the documents that one `$lookup` joins to one document.
+    pub lookup_bytes_max: usize,
     /// Where more goes; `None` where the operation must not use the disk.
     pub disk: Option<Arc<dyn Disk>>,
 }
@@ -66,6 +77,10 @@ impl Default for Limits {
             push_bytes_max: BYTES_MAX,
             add_to_set_bytes_max: BYTES_MAX,
             list_bytes_max: BYTES_MAX,
+            facet_bytes_max: BYTES_MAX,
+            densify_bytes_max: BYTES_MAX,
+            densify_documents_max: DENSIFY_DOCUMENTS_MAX,
+            lookup_bytes_max: BYTES_MAX,
             disk: None,
         }
     }
@@ -80,6 +95,10 @@ impl fmt::Debug for Limits {
             .field("push_bytes_max", &self.push_bytes_max)
             .field("add_to_set_bytes_max", &self.add_to_set_bytes_max)
             .field("list_bytes_max", &self.list_bytes_max)
+            .field("facet_bytes_max", &self.facet_bytes_max)
+            .field("densify_bytes_max", &self.densify_bytes_max)
+            .field("densify_documents_max", &self.densify_documents_max)
+            .field("lookup_bytes_max", &self.lookup_bytes_max)
             .field("disk", &self.disk.is_some())
             .finish()
     }

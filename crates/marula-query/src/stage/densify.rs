@@ -30,9 +30,6 @@ use crate::sort::SortPattern;
 pub(super) const ROW: Row =
     Row { name: "$densify", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
-/// How many documents one stage may make.
-const MADE_MAX: u64 = 500_000;
-
 errors! {
     not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
     missing(name: &str) = IDLFailedToParse, "BSON field '$densify.{name}' is missing but a required field";
@@ -58,8 +55,8 @@ errors! {
     date_without_unit() = 6053600, "Encountered date densify value in collection when step does not have a date unit.";
     number_with_unit() = 6053600, "Encountered numeric densify value in collection when step has a date unit.";
     field_in_partition() = 5733306, "DocGenerator cannot include field that is being densified";
-    too_many(made: u64) = 5897900, "Generated {made} documents in $densify, which is over the limit of {MADE_MAX}. Increase the 'internalQueryMaxAllowedDensifyDocs' parameter to allow more generated documents";
-    too_much_memory(limit: usize) = ExceededMemoryLimit, "$densify exceeded memory limit of {limit}";
+    too_many(made: u64, limit: u64) = 5897900, "Generated {made} documents in $densify, which is over the limit of {limit}. Increase the 'internalQueryMaxAllowedDensifyDocs' parameter to allow more generated documents";
+    too_much_memory(limit: usize) = 6_007_200, "$densify exceeded memory limit of {limit}";
 }
 
 /// Between which values documents are made.
@@ -270,7 +267,7 @@ impl Stage for Densify {
             input,
             stage: self,
             context: Arc::clone(&env.context),
-            bytes_max: env.stage_bytes_max,
+            bytes_max: env.context.limits.densify_bytes_max,
             partitions: Partitions::default(),
             has_begun: false,
             is_done: false,
@@ -585,8 +582,9 @@ impl Densifying {
             return Ok(false);
         }
         self.made += 1;
-        if self.made > MADE_MAX {
-            return Err(too_many(self.made));
+        let limit = self.context.limits.densify_documents_max;
+        if self.made > limit {
+            return Err(too_many(self.made, limit));
         }
         self.out.clear();
         let mut out = DocWriter::new(&mut self.out);

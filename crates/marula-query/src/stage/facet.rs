@@ -33,7 +33,7 @@ errors! {
     /// A search by text needs an index, and here is none to be had.
     no_text_score() = 40218, "query requires text score metadata, but it is not available";
     name_has_dot() = 16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
-    too_large(limit: usize) = ExceededMemoryLimit, "document constructed by $facet is larger than {limit} bytes";
+    too_large(size: usize, limit: usize) = 4_031_700, "document constructed by $facet is {size} bytes, which exceeds the limit of {limit} bytes";
 }
 
 /// A parsed `$facet`.
@@ -130,7 +130,7 @@ impl Stage for Facet {
             feed,
             outputs,
             size: 0,
-            bytes_max: env.stage_bytes_max,
+            bytes_max: env.context.limits.facet_bytes_max,
             has_begun: false,
             is_done: false,
             out: Vec::new(),
@@ -258,7 +258,7 @@ impl Faceting {
             let doc = output.source.doc().to_buf();
             self.size += doc.len();
             if self.size > self.bytes_max {
-                return Err(too_large(self.bytes_max));
+                return Err(too_large(self.size, self.bytes_max));
             }
             output.documents.push(doc);
         }

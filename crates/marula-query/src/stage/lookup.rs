@@ -35,9 +35,6 @@ use joining::Joining;
 pub(super) const ROW: Row =
     Row { name: "$lookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
 
-/// What is found for one document may take so much.
-const FOUND_BYTES_MAX: usize = 100 * 1024 * 1024;
-
 errors! {
     pub(super) not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
     from_not_string(kind: &str) = FailedToParse, "$lookup 'from' field must be a string, but found {kind}";
@@ -53,7 +50,7 @@ errors! {
     no_fields_nor_pipeline() = FailedToParse, "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified";
     one_field() = FailedToParse, "$lookup requires both or neither of 'localField' and 'foreignField' to be specified";
     let_without_pipeline() = FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'";
-    result_too_large(from: &str) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes";
+    result_too_large(from: &str, limit: usize) = 4568, "Total size of documents in {from} matching pipeline's $lookup stage exceeds {limit} bytes";
 }
 
 /// A parsed `$lookup`.
@@ -234,11 +231,11 @@ impl LookingUp {
         let mut list = marula_bson::ArrayWriter::new(&mut self.found);
         let mut found = self.joining.find(doc, &self.arena)?;
         let lookup = &self.joining.stage;
-        let too_large = || result_too_large(lookup.from.as_deref().unwrap_or_default());
+        let limit = self.joining.env.context.limits.lookup_bytes_max;
         while let Some(joined) = found.next(&self.joining)? {
             list.push(joined);
-            if list.size() > FOUND_BYTES_MAX {
-                return Err(too_large());
+            if list.size() > limit {
+                return Err(result_too_large(lookup.from.as_deref().unwrap_or_default(), limit));
             }
         }
         list.finish();

@@ -15,6 +15,8 @@ use crate::request::Request;
 errors! {
     /// A name that holds the byte 0.
     pub(crate) embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
+    /// A mechanism that the server has been told not to take.
+    not_taken(mechanism: &str) = BadValue, "{mechanism} not supported in authMechanisms";
     not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
     nothing_given(command: &str, field: &str) = BadValue, "{command} command requires a non-empty \"{field}\" array";
 }
@@ -107,11 +109,21 @@ pub(crate) fn check_mechanisms_named(names: Option<Doc<'_>>) -> Result<()> {
     }
 }
 
-/// The mechanisms that new credentials are made for: those that are named, or all.
-pub(crate) fn wanted_mechanisms(names: Option<Doc<'_>>) -> Result<Vec<Mechanism>> {
-    match names {
-        None => Ok(Mechanism::ALL.to_vec()),
-        Some(names) => credentials::parse_mechanisms(names),
+/// The mechanisms that new credentials are made for: those that are named, or all that are taken.
+pub(crate) fn wanted_mechanisms(
+    names: Option<Doc<'_>>,
+    is_taken: impl Fn(&Mechanism) -> bool,
+) -> Result<Vec<Mechanism>> {
+    let mut wanted = match names {
+        None => Mechanism::ALL.to_vec(),
+        Some(names) => credentials::parse_mechanisms(names)?,
+    };
+    if names.is_none() {
+        wanted.retain(&is_taken);
+    }
+    match wanted.iter().find(|mechanism| !is_taken(mechanism)) {
+        Some(mechanism) => Err(not_taken(mechanism.name())),
+        None => Ok(wanted),
     }
 }
 

@@ -57,7 +57,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
         None if user.db != EXTERNAL => return Err(no_password()),
         _ if user.name.is_empty() => return Err(empty_name()),
         Some(password) => {
-            let mechanisms = args::wanted_mechanisms(mechanisms)?;
+            let mechanisms = args::wanted_mechanisms(mechanisms, |mechanism| {
+                ctx.server.parameters.takes_mechanism(mechanism.name())
+            })?;
             make_credentials(ctx, request, &user, &password.to_string(), &mechanisms)?
         }
         None => {

@@ -300,6 +300,18 @@ fn command_document(request: &Request<'_>) -> DocBuf {
     })
 }
 
+/// The parameters that an explanation shows.
+const SHOWN_PARAMETERS: &[&str] = &[
+    "internalQueryFacetBufferSizeBytes",
+    "internalQueryFacetMaxOutputDocSizeBytes",
+    "internalLookupStageIntermediateDocumentMaxSizeBytes",
+    "internalDocumentSourceGroupMaxMemoryBytes",
+    "internalQueryMaxBlockingSortMemoryUsageBytes",
+    "internalQueryProhibitBlockingMergeOnMongoS",
+    "internalQueryMaxAddToSetBytes",
+    "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
+];
+
 fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
     let port = ctx.server.options.host.rsplit(':').next().and_then(|port| port.parse::<i32>().ok());
     let (version, _) = super::build_info::compatible_version(ctx.server.db.feature_version());
@@ -311,11 +323,17 @@ fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
             "gitVersion": super::build_info::GIT_VERSION,
         },
     );
-    let mut parameters = reply.begin_doc("serverParameters");
-    for row in crate::parameters::ROWS {
-        if row.name.starts_with("internalQuery") || row.name.starts_with("internalDocumentSource") {
-            parameters.append(row.name, &ctx.server.parameters.get(row));
-        }
+    let mut shown = reply.begin_doc("serverParameters");
+    for name in SHOWN_PARAMETERS {
+        let row =
+            crate::parameters::find(name.as_bytes()).expect("explain shows parameters there are");
+        match ctx.server.parameters.get(row) {
+            // Shown as a number.
+            value if name.contains("Prohibit") => {
+                shown.append(*name, i32::from(value.get().is_truthy()))
+            }
+            value => shown.append(*name, &value),
+        };
     }
 }
 

@@ -48,7 +48,7 @@ fn get(
     let shows_all = how == Value::String("*".into()) || option("allParameters");
     let shows_details = option("showDetails");
     let mut found = false;
-    for row in ROWS {
+    for row in ROWS.iter() {
         if shows_all || request.args.iter().any(|element| element.name == row.name) {
             let value = context.server.parameter(row);
             match shows_details {

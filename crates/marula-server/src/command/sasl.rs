@@ -39,8 +39,11 @@ errors! {
     unknown_speculation(name: &str) = 51_769, "hello.speculativeAuthenticate unknown command: {name}";
 }
 
+/// The mechanism that goes by the certificate which the client has shown to TLS.
+const X509: &str = "MONGODB-X509";
+
 /// The mechanisms that mongod takes unless it is told otherwise. Certificates need TLS.
-pub(crate) const MECHANISMS: &[&str] = &["MONGODB-X509", "SCRAM-SHA-1", "SCRAM-SHA-256"];
+pub(crate) const MECHANISMS: &[&str] = &[X509, "SCRAM-SHA-1", "SCRAM-SHA-256"];
 
 /// There is one conversation on a connection at a time, and this is its number.
 const CONVERSATION_ID: i32 = 1;
@@ -105,7 +108,7 @@ pub(super) static AUTHENTICATE: Command = Command {
     },
     run: |ctx, request, reply| match request.text("mechanism") {
         Some(mechanism) if mechanism.is_empty() => Err(no_mechanism()),
-        Some(mechanism) if mechanism != "MONGODB-X509" => {
+        Some(mechanism) if mechanism != X509 => {
             let name = mechanism.to_string();
             let is_known = MECHANISMS.contains(&name.as_str());
             Err(if is_known { unsupported(&name) } else { not_enabled(&name) })
@@ -180,6 +183,9 @@ impl Start<'_> {
         ctx.connection.conversation = None;
         let name = self.mechanism.as_str();
         let mechanism = match Mechanism::of_name(name) {
+            Some(_) if !ctx.server.parameters.takes_mechanism(name) => {
+                return Err(not_enabled(name));
+            }
             Some(mechanism) if self.db != EXTERNAL => mechanism,
             _ if MECHANISMS.contains(&name) => return Err(not_there(name, self.db)),
             _ => return Err(not_enabled(name)),
@@ -247,6 +253,9 @@ fn by_certificate(
 ) -> Result<()> {
     let seen = ctx.connection.peer.tls.as_ref().and_then(|seen| seen.get());
     let subject = seen.and_then(|client| client.subject.clone()).ok_or_else(no_certificate)?;
+    if !ctx.server.parameters.takes_mechanism(X509) {
+        return Err(not_enabled(X509));
+    }
     if db != EXTERNAL {
         return Err(not_external());
     }
@@ -298,7 +307,10 @@ pub(super) fn append_to_hello(
         let documents = Documents::new(&ctx.server.db, ctx.now_ms);
         if let Some(doc) = documents.find(Of::User, &user)? {
             let credentials = doc.as_doc().get("credentials").and_then(|all| all.as_doc());
-            let has = |name: &str| credentials.is_some_and(|all| all.get(name).is_some());
+            let has = |name: &str| {
+                credentials.is_some_and(|all| all.get(name).is_some())
+                    && ctx.server.parameters.takes_mechanism(name)
+            };
             let mut out = reply.begin_array("saslSupportedMechs");
             Mechanism::ALL.iter().filter(|mechanism| has(mechanism.name())).for_each(|mechanism| {
                 out.push(mechanism.name());
@@ -366,7 +378,7 @@ fn speculate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
 }
 
 fn speculate_by_certificate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
-    if speculation.get("mechanism")?.as_str()? != "MONGODB-X509" {
+    if speculation.get("mechanism")?.as_str()? != X509 {
         return None;
     }
     let db = speculation.get("db")?.as_str()?.to_str().ok()?;

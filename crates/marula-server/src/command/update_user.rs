@@ -61,7 +61,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
         None => None,
         Some(_) if user.db == EXTERNAL => return Err(external_password()),
         Some(password) => {
-            let mechanisms = args::wanted_mechanisms(mechanisms)?;
+            let mechanisms = args::wanted_mechanisms(mechanisms, |mechanism| {
+                ctx.server.parameters.takes_mechanism(mechanism.name())
+            })?;
             let text = password.to_string();
             Some(super::create_user::make_credentials(ctx, request, &user, &text, &mechanisms)?)
         }
