@@ -9,6 +9,7 @@ use marula_query::feature_version::FeatureVersion;
 use marula_storage::{Direction, KeyRange, Space, Stamp, Store, View};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::activity::Activity;
 use crate::catalog::{Catalog, entry};
 use crate::collection::Collection;
 use crate::collection::Listener;
@@ -31,6 +32,7 @@ pub struct Db {
     /// What open transactions have locked.
     pub(crate) locks: Locks,
     pub(crate) oplog: Oplog,
+    pub(crate) activity: Activity,
     timestamp: AtomicU64,
     /// The newest write when the newest timestamp was last asked for.
     told: AtomicU64,
@@ -85,6 +87,7 @@ impl Db {
             ddl: Mutex::new(next_ident),
             locks: Locks::default(),
             oplog: Oplog::default(),
+            activity: Activity::default(),
             timestamp: AtomicU64::new(0),
             told: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),

@@ -8,6 +8,7 @@
 //! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. Key layouts are in
 //! [`keys`].
 
+pub mod activity;
 pub mod build;
 pub mod catalog;
 pub mod collection;

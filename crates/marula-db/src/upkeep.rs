@@ -4,6 +4,7 @@
 use marula_error::Result;
 use marula_storage::{Caps, RangeStats, Space, Stamp};
 
+use crate::activity::Activity;
 use crate::db::Db;
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
@@ -17,6 +18,11 @@ impl Db {
     /// The engine's counters for diagnostics: dotted names and values.
     pub fn engine_statistics(&self) -> Vec<(String, i64)> {
         self.store().statistics()
+    }
+
+    /// What it does beside its clients.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// The stamp of the newest commit.

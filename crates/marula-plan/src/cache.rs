@@ -8,7 +8,7 @@
 //! Source: manual "Query Plans"; numbers as `$planCacheStats` of mongod 6.0 shows them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -68,6 +68,32 @@ struct Entry {
     tried: Vec<DocBuf>,
     scores: Vec<f64>,
     is_filtered: bool,
+    _held: Held,
+}
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// About how many bytes the plan caches of all collections hold.
+pub fn plan_cache_bytes() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
+
+/// Bytes of an entry, counted as long as it is there.
+struct Held(u64);
+
+impl Held {
+    fn new(documents: &[&DocBuf], tried: &[DocBuf]) -> Self {
+        let all = documents.iter().copied().chain(tried);
+        let bytes = all.map(|doc| doc.as_doc().as_bytes().len() as u64).sum();
+        BYTES.fetch_add(bytes, Ordering::Relaxed);
+        Held(bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 /// A plan taken untried: what it may cost until it is tried anew.
@@ -168,14 +194,17 @@ impl PlanCache {
             })
         });
         let winner = &trial.tried[trial.winner].plan;
+        let tried: Vec<DocBuf> = tried.collect();
+        let plan = explain::tree(winner, &Printed { has_run: false, ..printed });
         let entry = Entry {
+            _held: Held::new(&[&asked, &plan], &tried),
             state: Arc::downgrade(state),
             is_active,
             works,
             made: SystemTime::now(),
             signature,
-            plan: explain::tree(winner, &Printed { has_run: false, ..printed }),
-            tried: tried.collect(),
+            plan,
+            tried,
             scores: order.iter().map(|&number| trial.tried[number].score).collect(),
             is_filtered: query.allowed.is_some(),
             asked,

@@ -27,6 +27,7 @@ pub mod spill;
 pub mod stage;
 pub mod text;
 pub mod update;
+pub mod usage;
 pub mod validation;
 pub mod values_at_path;
 mod window;

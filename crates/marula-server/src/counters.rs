@@ -2,6 +2,8 @@
 //!
 //! Counters are relaxed atomics: exact in sum, free of order.
 
+mod reads;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_db::unit::Examined;
@@ -10,6 +12,8 @@ use marula_db::latencies::Latencies;
 
 use crate::command::COMMANDS;
 use crate::row::{Command, Kind};
+
+pub use reads::{Concerns, ReadCounters};
 
 /// One counter.
 #[derive(Default, Debug)]
@@ -67,6 +71,10 @@ pub struct Counters {
     pub keys_examined: Counter,
     /// `metrics.queryExecutor.scannedObjects`: documents looked at.
     pub documents_examined: Counter,
+    /// `metrics.queryExecutor.collectionScans`.
+    pub scans: Counter,
+    /// What reads asked for.
+    pub reads: ReadCounters,
     /// `metrics.operation.scanAndOrder`: sorts that no index did.
     pub sorts: Counter,
     /// `metrics.operation.writeConflicts`.
@@ -99,6 +107,8 @@ impl Default for Counters {
             documents_deleted: Counter::default(),
             keys_examined: Counter::default(),
             documents_examined: Counter::default(),
+            scans: Counter::default(),
+            reads: ReadCounters::default(),
             sorts: Counter::default(),
             write_conflicts: Counter::default(),
             ttl_deleted: Counter::default(),
@@ -128,6 +138,12 @@ impl Counters {
         }
         if examined.docs > 0 {
             self.documents_examined.add(examined.docs);
+        }
+        if examined.scans > 0 {
+            self.scans.add(examined.scans);
+        }
+        if examined.sorts > 0 {
+            self.sorts.add(examined.sorts);
         }
     }
 

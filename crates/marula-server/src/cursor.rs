@@ -5,7 +5,10 @@
 //! idle cursors go after ten minutes.
 //! Source: manual "Cursors"; errors recorded from mongod 6.0.
 
+mod life;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use marula_bson::{ArrayWriter, DocBuf};
@@ -27,6 +30,8 @@ const CURSORS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
 /// The most bytes of documents in one batch.
 pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+pub use life::{LIFESPANS, Life, Lives};
 
 errors! {
     /// A getMore names a cursor that was closed or timed out.
@@ -130,6 +135,8 @@ pub struct Parked {
     pub origin: DocBuf,
     /// Whose it is, and what opening it needed, where access control is on.
     pub(crate) owner: Option<Owner>,
+    /// Its life, which begins when it is opened.
+    pub life: Life,
 }
 
 /// Whose a cursor is.
@@ -200,6 +207,7 @@ pub struct Cursors {
     total_opened: AtomicU64,
     timed_out: AtomicU64,
     timeout_ms: AtomicI64,
+    lives: Arc<Lives>,
 }
 
 impl Default for Cursors {
@@ -209,6 +217,7 @@ impl Default for Cursors {
             total_opened: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
             timeout_ms: AtomicI64::new(TIMEOUT_MS),
+            lives: Arc::default(),
         }
     }
 }
@@ -222,7 +231,8 @@ impl Cursors {
     /// Parks a new cursor; answers its id, which is never zero.
     ///
     /// Errors: `too_many`.
-    pub fn open(&self, cursor: Parked, now_ms: i64) -> Result<i64> {
+    pub fn open(&self, mut cursor: Parked, now_ms: i64) -> Result<i64> {
+        cursor.life = Life::begin(&self.lives);
         loop {
             // Ids cannot be guessed: who has one may read the cursor.
             let id = rand::random::<i64>() & i64::MAX;
@@ -259,7 +269,10 @@ impl Cursors {
             no_timeout: cursor.no_timeout,
         };
         match std::mem::replace(entry, taken) {
-            Entry::Idle { cursor, .. } => Ok(cursor),
+            Entry::Idle { mut cursor, .. } => {
+                cursor.life.go_on();
+                Ok(cursor)
+            }
             Entry::Taken { .. } => Err(in_use(id)),
         }
     }
@@ -368,6 +381,11 @@ impl Cursors {
         }
     }
 
+    /// The lives of the cursors that have ended.
+    pub fn lives(&self) -> &Lives {
+        &self.lives
+    }
+
     /// Sets how long a cursor may be idle.
     pub fn set_timeout_ms(&self, timeout_ms: i64) {
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
@@ -445,6 +463,7 @@ mod tests {
             no_timeout: false,
             origin: DocBuf::new(),
             owner: None,
+            life: Life::default(),
         }
     }
 

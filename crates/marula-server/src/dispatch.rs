@@ -28,8 +28,8 @@ use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
 use crate::inline;
 use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
-use crate::request::Request;
-use crate::row::{Kind, Outcome, Place as CommandPlace};
+use crate::request::{Request, Transaction};
+use crate::row::{Kind, Outcome, Place as CommandPlace, ReadConcernLevels};
 use crate::server::Server;
 use crate::snapshots::Snapshot;
 use crate::transactions::{self, Entrance, Leaving, TRANSIENT, Work};
@@ -165,6 +165,20 @@ fn describe(connection: &Connection, request: &Request<'_>) {
 }
 
 /// How a request waits for a pool thread.
+/// Counts what a read asks for.
+fn count_read(server: &Server, request: &Request<'_>, is_in_transaction: bool) {
+    if matches!(request.command.read_concern, ReadConcernLevels::Local) {
+        return;
+    }
+    let (concern, preference) = (&request.read_concern, request.read_preference);
+    if is_in_transaction {
+        let begins = matches!(request.transaction, Some(Transaction::Starts));
+        server.counters.reads.note_in_transaction(begins.then_some(concern), preference);
+    } else {
+        server.counters.reads.note(concern, preference);
+    }
+}
+
 fn order(request: &Request<'_>, call: &Call) -> Order {
     let max_time = request.max_time.filter(|_| !request.command.own_max_time);
     Order { lane: lane(request), deadline: max_time.map(|max| call.arrived + max) }
@@ -398,6 +412,8 @@ fn run(
         let took = call.arrived.elapsed();
         server.counters.of(request.index).total.add(1);
         server.counters.start(command.kind);
+        count_read(server, request, entered.is_some());
+        operation.note_api_version(request.api.is_version_1);
         note_latency(server, request, took, is_refused);
     }
     step

@@ -18,6 +18,13 @@ pub fn proc_bytes(file: &str, field: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// A number without a unit from a file such as `/proc/self/io`.
+pub fn proc_number(file: &str, field: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().parse().ok()
+}
+
 /// The operating system's release, such as `5.15.0`.
 pub fn kernel_release() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

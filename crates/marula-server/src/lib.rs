@@ -37,6 +37,7 @@ pub mod pipeline_source;
 pub mod pipeline_writes;
 pub mod profiling;
 pub mod query_args;
+pub mod read_preference;
 pub mod replica_set;
 pub mod report;
 pub mod request;

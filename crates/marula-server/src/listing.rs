@@ -6,7 +6,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 
 use crate::context::Context;
-use crate::cursor::{Documents, Filled, Owner, Parked};
+use crate::cursor::{Documents, Filled, Life, Owner, Parked};
 use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
@@ -45,6 +45,7 @@ pub fn reply(
                 no_timeout: false,
                 origin: request.body.to_buf(),
                 owner: Owner::of(context),
+                life: Life::default(),
             };
             context.server.cursors.open(cursor, context.now_ms)?
         }

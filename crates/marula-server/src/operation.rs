@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering,
+};
 
 use marula_bson::{Doc, DocBuf};
 use marula_db::unit::Tally;
@@ -50,6 +52,8 @@ pub struct Operation {
     waiting: Mutex<Option<Wake>>,
     detail: Mutex<Option<Detail>>,
     metadata: Mutex<Option<DocBuf>>,
+    /// See [`Report::api_versions`].
+    api_versions: AtomicU8,
     user: Mutex<Option<Name>>,
 }
 
@@ -99,6 +103,8 @@ pub struct Report {
     pub plan_summary: Option<String>,
     /// What the client has said of itself.
     pub metadata: Option<DocBuf>,
+    /// Which versions of the Stable API its commands have named: [`API_DEFAULT`], [`API_1`].
+    pub api_versions: u8,
     /// Whose the connection is.
     pub(crate) user: Option<Name>,
 }
@@ -222,6 +228,16 @@ impl Operation {
         self.yields.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Notes the version of the Stable API that a command names: none or the first.
+    #[inline]
+    pub fn note_api_version(&self, is_version_1: bool) {
+        let noted = self.api_versions.load(Ordering::Relaxed);
+        let version = if is_version_1 { API_1 } else { API_DEFAULT };
+        if noted & version == 0 {
+            self.api_versions.store(noted | version, Ordering::Relaxed);
+        }
+    }
+
     /// The operation at this moment.
     pub fn report(&self) -> Report {
         Report {
@@ -235,9 +251,15 @@ impl Operation {
             plan_summary: self.tally.summary(),
             metadata: self.metadata.lock().clone(),
             user: self.user.lock().clone(),
+            api_versions: self.api_versions.load(Ordering::Relaxed),
         }
     }
 }
+
+/// Commands have named no version of the Stable API.
+pub const API_DEFAULT: u8 = 1;
+/// Commands have named its version 1.
+pub const API_1: u8 = 2;
 
 /// The operations of all connections.
 #[derive(Default)]
@@ -258,6 +280,7 @@ impl Operations {
             command: AtomicUsize::new(0),
             is_described: AtomicBool::new(false),
             waits_for_lock: AtomicBool::new(false),
+            api_versions: AtomicU8::new(0),
             started_us: AtomicI64::new(0),
             killed: AtomicI32::new(0),
             is_ending: self.is_ending.clone(),

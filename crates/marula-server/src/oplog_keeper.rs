@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use marula_bson::{Doc, DocBuf};
+use marula_bson::{Doc, DocBuf, doc};
 use marula_db::oplog::Retention;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
@@ -104,13 +104,31 @@ impl OplogKeeper {
         server.options.repl_set.is_some() || server.options.oplog.kept_ms > 0
     }
 
+    /// Notes in a set's oplog that nothing was written for a while, so that who follows it knows
+    /// how far it has come.
+    fn note_time(&self, server: &Server) -> Result<()> {
+        let quiet_ms = 1000 * server.parameters.number("periodicNoopIntervalSecs");
+        let newest_ms = 1000 * i64::try_from(server.db.oplog().newest() >> 32).unwrap_or(i64::MAX);
+        let is_wanted = server.options.repl_set.is_some()
+            && server.parameters.flag("writePeriodicNoops")
+            && server.now_ms() - newest_ms >= quiet_ms;
+        if is_wanted {
+            server.db.note_in_oplog(doc! { "msg": "periodic noop" }.as_doc())?;
+        }
+        Ok(())
+    }
+
     /// Forgets what need not be kept. Called every few seconds.
     ///
     /// Errors: those of the store.
     pub fn tend(&self, server: &Server) -> Result<()> {
         let now_ms = server.now_ms();
         let last_ms = self.trimmed_ms.load(Ordering::Relaxed);
-        if !server.db.oplog().is_on() || now_ms - last_ms < TRIM_EVERY_MS {
+        if !server.db.oplog().is_on() {
+            return Ok(());
+        }
+        self.note_time(server)?;
+        if now_ms - last_ms < TRIM_EVERY_MS {
             return Ok(());
         }
         self.trimmed_ms.store(now_ms, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use marula_bson::{DocBuf, DocWriter, Value};
+use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields};
 use marula_db::latencies::Latencies;
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Result, errors};
@@ -97,6 +97,7 @@ pub(crate) fn documents(
                 .any(|(user, db)| lsid.uid() == Some(&access::digest(&Name::new(user, db)))),
         })),
         Report::SessionRecords => session_records(server),
+        Report::Catalog => Ok(catalog_entries(server, ns)),
         Report::Nothing => Ok(Vec::new()),
     }
 }
@@ -165,6 +166,68 @@ fn indexes(server: &Arc<Server>, ns: &Namespace) -> Vec<DocBuf> {
         })
     };
     state.indexes.iter().map(describe).collect()
+}
+
+/// What the catalogue holds of a collection, or of all where `ns` names none.
+fn catalog_entries(server: &Arc<Server>, ns: &Namespace) -> Vec<DocBuf> {
+    let catalog = server.db.catalog();
+    if ns.collection() != "$cmd.aggregate" {
+        return server.db.collection(ns).iter().map(catalog_entry).collect();
+    }
+    let names = catalog.databases();
+    let collections = names.iter().flat_map(|name| catalog.collections(name));
+    collections.map(|collection| catalog_entry(&collection)).collect()
+}
+
+fn catalog_entry(collection: &Arc<Collection>) -> DocBuf {
+    let (ns, state) = (collection.namespace(), collection.state());
+    let kind = match (&state.options.view, &state.options.time_series) {
+        (Some(_), Some(_)) => "timeseries",
+        (Some(_), None) => "view",
+        (None, _) => "collection",
+    };
+    DocBuf::build(|out| {
+        doc_fields!(out; "db": ns.db(), "name": ns.collection(), "type": kind);
+        if let Some(view) = &state.options.view {
+            doc_fields!(out;
+                "ns": ns.as_str(),
+                "_id": ns.as_str(),
+                "viewOn": view.on.as_str(),
+                "pipeline": Value::Array(view.pipeline.as_doc()),
+            );
+            return;
+        }
+        let mut md = out.begin_doc("md");
+        md.append("ns", ns.as_str());
+        let mut options = md.begin_doc("options");
+        options.append("uuid", Binary { subtype: 4, bytes: collection.uuid() });
+        for option in state.options.document.as_doc() {
+            options.append_raw(option.name, option.value);
+        }
+        drop(options);
+        let mut indexes = md.begin_array("indexes");
+        for index in &state.indexes {
+            let mut one = indexes.begin_doc();
+            doc_fields!(one;
+                "spec": &index.spec.document,
+                "ready": true,
+                "multikey": index.is_multikey(),
+                "head": 0_i64,
+                "backgroundSecondary": false,
+            );
+        }
+        drop(indexes);
+        drop(md);
+        let mut idents = out.begin_doc("idxIdent");
+        for index in &state.indexes {
+            idents.append(&index.spec.name, format!("index-{}", index.ident.0).as_str());
+        }
+        drop(idents);
+        doc_fields!(out;
+            "ns": ns.as_str(),
+            "ident": format!("collection-{}", collection.ident().0).as_str(),
+        );
+    })
 }
 
 fn unix_ms(moment: SystemTime) -> i64 {

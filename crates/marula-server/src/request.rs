@@ -22,6 +22,7 @@ use crate::command::hello::{check_metadata, metadata_type};
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::fields::Fields;
 use crate::fields::{self, Field, Types};
+use crate::read_preference::ReadPreference;
 use crate::row::{Auth, Command, Kind, Named};
 use crate::session::{self, Lsid};
 use crate::stable_api;
@@ -43,8 +44,6 @@ errors! {
     api_version(version: &BStr) = APIVersionError, "Cannot accept API version {version}";
     api_without_version() = 4_886_600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion";
     api_strict(name: &str) = APIStrictError, "Provided apiStrict:true, but the command {name} is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://dochub.mongodb.org/core/manual-versioned-api";
-    read_preference_type(kind: &str) = TypeMismatch, "$readPreference has incorrect type: expected object but got {kind}";
-    read_preference_mode(mode: &BStr) = BadValue, "Could not parse $readPreference mode '{mode}'. Only the modes 'primary', 'primaryPreferred', 'secondary', 'secondaryPreferred', and 'nearest' are supported. :: caused by :: Enumeration value '{mode}' for field 'mode' is not a valid value.";
     txn_number_without_session() = InvalidOptions, "Transaction number requires a session ID to also be specified";
     txn_number_negative() = InvalidOptions, "Transaction number cannot be negative";
     autocommit_without_number() = InvalidOptions, "'autocommit' field requires a transaction number to also be specified";
@@ -140,6 +139,8 @@ pub struct Request<'a> {
     pub transaction: Option<Transaction>,
     /// How reads see writes.
     pub read_concern: ReadConcern,
+    /// From which members of a set the client wants to read.
+    pub read_preference: ReadPreference,
     /// How safe a write must be before it is answered, where the request says it.
     pub write_concern: Option<WriteConcern>,
     /// The Stable API.
@@ -196,6 +197,7 @@ impl<'a> Request<'a> {
             txn_number: None,
             transaction: None,
             read_concern: ReadConcern::default(),
+            read_preference: ReadPreference::default(),
             write_concern: None,
             api: Api::default(),
             named: command.named,
@@ -295,7 +297,7 @@ impl<'a> Request<'a> {
                 cluster_fields::check_shard_version(value.get())?;
                 self.names_shard = true;
             }
-            b"$readPreference" => check_read_preference(value.get())?,
+            b"$readPreference" => self.read_preference = ReadPreference::parse(value.get())?,
             b"comment" => self.comment = Some(value),
             b"maxTimeMS" => {
                 self.names_max_time = true;
@@ -430,6 +432,7 @@ impl<'a> Request<'a> {
             txn_number: None,
             transaction: None,
             read_concern: ReadConcern::default(),
+            read_preference: ReadPreference::default(),
             write_concern: None,
             api: self.api,
             // What is read inside another command is looked at as older commands were.
@@ -727,27 +730,4 @@ fn parse_max_time(value: Value<'_>, command: &str) -> Result<Option<Duration>> {
     }
     // Zero is no limit.
     Ok(u64::try_from(ms).ok().filter(|&ms| ms > 0).map(Duration::from_millis))
-}
-
-fn check_read_preference(value: Value<'_>) -> Result<()> {
-    let Value::Document(preference) = value else {
-        return Err(read_preference_type(value.kind().alias()));
-    };
-    match preference.get("mode") {
-        Some(Value::String(mode))
-            if !matches!(
-                mode.as_bytes(),
-                b"primary"
-                    | b"primaryPreferred"
-                    | b"secondary"
-                    | b"secondaryPreferred"
-                    | b"nearest"
-            ) =>
-        {
-            Err(read_preference_mode(mode))
-        }
-        Some(Value::String(_)) => Ok(()),
-        Some(other) => Err(expected_type("mode", "string", other.kind().alias())),
-        None => Err(missing_expected("mode")),
-    }
 }

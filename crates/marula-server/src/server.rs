@@ -12,6 +12,7 @@ use marula_wire::Compressors;
 use parking_lot::{Condvar, Mutex};
 
 use crate::auth::Users;
+use crate::auth::logins::LoginCounters;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
@@ -78,6 +79,8 @@ pub struct Server {
     pub memory_setting: memory::Setting,
     /// Open cursors.
     pub cursors: Cursors,
+    /// How often clients logged in.
+    pub(crate) logins: LoginCounters,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Moments that clients read at.
@@ -136,6 +139,7 @@ impl Server {
             parameters: Parameters::default(),
             memory_setting: memory::Setting::default(),
             cursors: Cursors::default(),
+            logins: LoginCounters::default(),
             sessions: Sessions::default(),
             snapshots: Snapshots::default(),
             oplog_keeper: OplogKeeper::default(),

@@ -320,6 +320,8 @@ impl<'a, 'w> Builder<'a, 'w> {
     /// Moves the entries in memory to the store, a sorted run for each index.
     fn spill(&self, runs: &mut [Runs]) -> Result<()> {
         for (number, runs) in runs.iter_mut().enumerate() {
+            self.db.activity().spilled_runs.add(1);
+            self.db.activity().spilled_bytes.add(runs.memory_bytes() as u64);
             runs.spill(self.db.store(), self.build.scratch, number)?;
         }
         Ok(())
@@ -330,6 +332,7 @@ impl<'a, 'w> Builder<'a, 'w> {
         let db = self.db;
         let store = db.store();
         let index = self.build.indexes[position].clone();
+        db.activity().bulk_builds.add(1);
         let is_small = runs.spilled() == 0 && runs.memory_bytes() <= SMALL_BYTES_MAX;
         let mut sources = Vec::new();
         for number in 0..runs.spilled() {

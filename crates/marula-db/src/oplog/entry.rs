@@ -120,9 +120,9 @@ impl Entries {
     }
 
     /// Something is noted that changes nothing.
-    pub(crate) fn note(&mut self, message: &str) {
+    pub(crate) fn note(&mut self, what: Doc<'_>) {
         self.operation("n", "", None, |out| {
-            out.begin_doc("o").append("msg", message);
+            out.append("o", Value::Document(what));
         });
     }
 

@@ -286,7 +286,7 @@ impl Db {
         txn.add(&keys::count(collection.ident()), -count);
         txn.add(&keys::size(collection.ident()), -bytes);
         let mut entries = Entries::default();
-        entries.note("initiating set");
+        entries.note(doc! { "msg": "initiating set" }.as_doc());
         txn.put(Space::Catalog, &keys::OPLOG_BEGUN, &[]);
         self.oplog.commit_ordered(self, order, txn, &entries)?;
         collection.counted(-count, -bytes);
@@ -341,6 +341,20 @@ impl Db {
         }
         self.oplog.listeners.tell_all();
         Ok(())
+    }
+
+    /// Notes something in the oplog that changes nothing, where it is written; answers whether it
+    /// is.
+    ///
+    /// Errors: those of the store.
+    pub fn note_in_oplog(&self, what: Doc<'_>) -> Result<bool> {
+        if !self.oplog.has_begun() {
+            return Ok(false);
+        }
+        let mut entries = Entries::default();
+        entries.note(what);
+        self.oplog.commit(self, self.store().begin(), &entries)?;
+        Ok(true)
     }
 
     /// Commits a change of the catalogue, with what the oplog tells of it.

@@ -1,5 +1,7 @@
 //! How far back the oplog goes.
 
+use std::time::Instant;
+
 use marula_bson::Value;
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange, Space};
@@ -27,7 +29,11 @@ impl Db {
     ///
     /// Errors: those of the store.
     pub fn trim_oplog(&self, retention: Retention) -> Result<()> {
+        let began = Instant::now();
         while self.trim_some(retention)? {}
+        self.activity
+            .oplog_trim_us
+            .add(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.forget_images(retention.images_ms)
     }
 
@@ -61,6 +67,7 @@ impl Db {
         drop(cursor);
         // The newest entry always stays.
         let Some(kept) = kept.filter(|_| count > 0) else { return Ok(false) };
+        self.activity.oplog_trims.add(1);
         self.oplog.since.store(kept, std::sync::atomic::Ordering::SeqCst);
         let mut txn = self.store().begin();
         let range = KeyRange {

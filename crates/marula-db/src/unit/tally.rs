@@ -4,7 +4,7 @@
 //! thread from its call to its answer, so the counts are plain loads and stores; others may look at
 //! them meanwhile.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use marula_bson::{Doc, DocBuf, Value};
@@ -17,12 +17,31 @@ pub struct Examined {
     pub keys: u64,
     /// Documents.
     pub docs: u64,
+    /// Scans of whole collections.
+    pub scans: u64,
+    /// Sorts that no index did.
+    pub sorts: u64,
+}
+
+impl Sub for Examined {
+    type Output = Examined;
+
+    fn sub(self, before: Examined) -> Examined {
+        Examined {
+            keys: self.keys - before.keys,
+            docs: self.docs - before.docs,
+            scans: self.scans - before.scans,
+            sorts: self.sorts - before.sorts,
+        }
+    }
 }
 
 impl AddAssign for Examined {
     fn add_assign(&mut self, more: Examined) {
         self.keys += more.keys;
         self.docs += more.docs;
+        self.scans += more.scans;
+        self.sorts += more.sorts;
     }
 }
 
@@ -106,6 +125,8 @@ pub struct Told {
 pub struct Tally {
     keys: AtomicU64,
     docs: AtomicU64,
+    scans: AtomicU64,
+    sorts: AtomicU64,
     inserted: Count,
     deleted: Count,
     /// Whether anything is told of the plan.
@@ -147,6 +168,8 @@ impl Tally {
     pub fn start(&self, detail: Detail) {
         self.keys.store(0, Ordering::Relaxed);
         self.docs.store(0, Ordering::Relaxed);
+        self.scans.store(0, Ordering::Relaxed);
+        self.sorts.store(0, Ordering::Relaxed);
         self.inserted.clear();
         self.deleted.clear();
         let tells = !matches!(detail, Detail::Nothing);
@@ -167,6 +190,8 @@ impl Tally {
         Examined {
             keys: self.keys.load(Ordering::Relaxed),
             docs: self.docs.load(Ordering::Relaxed),
+            scans: self.scans.load(Ordering::Relaxed),
+            sorts: self.sorts.load(Ordering::Relaxed),
         }
     }
 
@@ -214,9 +239,12 @@ impl Tally {
     /// Adds what a run has looked at.
     #[inline]
     pub fn add_examined(&self, run: Examined) {
-        let sum = self.examined();
-        self.keys.store(sum.keys + run.keys, Ordering::Relaxed);
-        self.docs.store(sum.docs + run.docs, Ordering::Relaxed);
+        let mut sum = self.examined();
+        sum += run;
+        self.keys.store(sum.keys, Ordering::Relaxed);
+        self.docs.store(sum.docs, Ordering::Relaxed);
+        self.scans.store(sum.scans, Ordering::Relaxed);
+        self.sorts.store(sum.sorts, Ordering::Relaxed);
     }
 
     /// Adds the index keys of a change.

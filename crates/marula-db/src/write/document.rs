@@ -1,6 +1,8 @@
 //! What is asked of a document before it is stored, and what is mended: `_id` first, made where it
 //! is missing; empty timestamps filled in.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use marula_bson::{Doc, DocWriter, ObjectId, Type, Value};
 use marula_error::{Result, errors};
 use marula_query::update::EmptyTimestamps;
@@ -15,6 +17,13 @@ errors! {
     id_type(kind: &str) = InvalidIdField, "The '_id' value cannot be of type {kind}";
     id_dollar_field(field: &str) = DollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: {field} is not valid for storage.";
     result_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
+}
+
+static INSERTS_WITH_DOLLARS: AtomicU64 = AtomicU64::new(0);
+
+/// How many documents were inserted with a name at the top that begins with a dollar sign.
+pub fn inserts_with_dollars() -> u64 {
+    INSERTS_WITH_DOLLARS.load(Ordering::Relaxed)
 }
 
 /// How deep an inserted document nests; replies and change logs need room around it.
@@ -51,6 +60,7 @@ pub(super) fn prepare_insert(
     let fills = empty_timestamps == EmptyTimestamps::Filled;
     let mut is_id_first = false;
     let mut has_empty_timestamp = false;
+    let mut has_dollar = false;
     let mut id = None;
     for (position, element) in doc.iter().enumerate() {
         if element.name == "_id" {
@@ -60,9 +70,15 @@ pub(super) fn prepare_insert(
             }
             is_id_first = position == 0;
             id = Some(element.value);
-        } else if element.value.kind() == Type::Timestamp && fills {
+            continue;
+        }
+        has_dollar |= element.name.first() == Some(&b'$');
+        if element.value.kind() == Type::Timestamp && fills {
             has_empty_timestamp |= element.value.get() == Value::Timestamp(0);
         }
+    }
+    if has_dollar {
+        INSERTS_WITH_DOLLARS.fetch_add(1, Ordering::Relaxed);
     }
     if is_id_first && !has_empty_timestamp {
         out.extend_from_slice(doc.as_bytes());

@@ -315,7 +315,7 @@ impl Execution {
         }
         let examined = self.plan.examined();
         let before = std::mem::replace(&mut self.tallied, examined);
-        let run = Examined { keys: examined.keys - before.keys, docs: examined.docs - before.docs };
+        let run = examined - before;
         tally::add(unit, self, run);
         self.is_exhausted = end?.is_none_or(|end| end == End::Exhausted);
         self.check_cached();
@@ -487,6 +487,11 @@ impl Plan {
         self.root.walk(&mut |node| {
             examined.keys += node.stats.keys;
             examined.docs += node.stats.docs;
+            match &node.stage {
+                Stage::Collscan(scan) if scan.records.is_none() => examined.scans += 1,
+                Stage::Sort(_) => examined.sorts += 1,
+                _ => {}
+            }
         });
         examined
     }

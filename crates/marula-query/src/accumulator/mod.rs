@@ -27,6 +27,7 @@ use crate::expression::{Arena, Expression, Frame, Scope};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::stage::needs::Needs;
+use crate::usage;
 
 pub(crate) use collect::merged;
 pub(crate) use deviation::Deviation;
@@ -183,6 +184,7 @@ impl Accumulator {
     /// Parses the argument of the accumulator `name`.
     pub fn parse(name: &[u8], argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
         let row = find(name, scope.context.version)
+            .inspect(|row| usage::ACCUMULATORS.note(row.name))
             .ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
         (row.parse)(row, argument, scope)
     }
@@ -338,6 +340,11 @@ pub(crate) fn is_known(name: &[u8], version: FeatureVersion) -> bool {
 /// `$top` and their like.
 pub(crate) fn keeps_some(name: &[u8]) -> bool {
     [n::ROWS, top::ROWS].iter().flat_map(|rows| rows.iter()).any(|row| row.name.as_bytes() == name)
+}
+
+/// The names of all.
+pub(crate) fn names() -> Vec<&'static str> {
+    ACCUMULATORS.iter().flat_map(|rows| rows.iter()).map(|row| row.name).collect()
 }
 
 fn find(name: &[u8], version: FeatureVersion) -> Option<&'static Row> {

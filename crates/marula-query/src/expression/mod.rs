@@ -37,6 +37,11 @@ pub use path::Path;
 pub use ranges::Ranges;
 pub use scope::Scope;
 
+/// The names of all operators.
+pub(crate) fn operator_names() -> Vec<&'static str> {
+    operators::names()
+}
+
 use crate::context::Context;
 use crate::meter;
 

@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 use super::{Expression, Frame, Scope, operators, print};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
+use crate::usage;
 
 errors! {
     /// An operator with a fixed number of arguments gets another number.
@@ -182,9 +183,11 @@ impl Operator {
 
     /// The operator that this name has in a release.
     pub fn find(name: &[u8], version: FeatureVersion) -> Result<&'static Operator> {
-        operators::find(name)
+        let operator = operators::find(name)
             .filter(|operator| operator.since <= version)
-            .ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))
+            .ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))?;
+        usage::EXPRESSIONS.note(operator.name);
+        Ok(operator)
     }
 
     /// Parses the argument of this operator.

@@ -74,6 +74,7 @@ pub use project::Project;
 pub use report::Report;
 pub use sort::Sort;
 pub use source::{Source, Step};
+pub use split_event::split_events;
 pub use unpack_bucket::UnpackBucket;
 pub use unwind::Unwind;
 pub use world::{Env, JoinSide, Replacement, World};

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::expression::Scope;
 use crate::feature_version::FeatureVersion;
 use crate::text;
+use crate::usage;
 
 /// How many stages a pipeline may have, as mongod 6.0 bounds it.
 const STAGES_MAX: usize = 1000;
@@ -307,6 +308,7 @@ impl<'c> Parser<'c> {
         let mut ends = Vec::with_capacity(count);
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
+            usage::STAGES.note(row.name);
             (row.parse)(argument, self)?;
             ends.push(self.stages.len());
         }

@@ -21,6 +21,8 @@ errors! {
     unknown_field(name: &str, field: &str) = IDLUnknownField, "BSON field '{name}.{field}' is an unknown field.";
     options_type(name: &str, kind: &str) = TypeMismatch, "{name} options must be specified in an object, but found: {kind}";
     not_in_admin(name: &str) = InvalidNamespace, "{name} must be run against the 'admin' database with {{aggregate: 1}}";
+    catalog_not_empty() = 6_200_600, "The $listCatalog stage specification must be an empty object";
+    catalog_not_in_admin() = InvalidNamespace, "Collectionless $listCatalog must be run against the 'admin' database with {{aggregate: 1}}";
     not_collectionless() = InvalidNamespace, "$listLocalSessions must be run against the database with {{aggregate: 1}}, not a collection";
     not_transactions() = InvalidNamespace, "$_internalListTransactions may only be run against config.transactions";
     not_sessions() = InvalidNamespace, "$listSessions may only be run against config.system.sessions";
@@ -66,6 +68,8 @@ pub enum Report {
     },
     /// The newest numbered write of each session, as `config.transactions` shows it.
     SessionRecords,
+    /// The catalogue's entry of the collection, or of all.
+    Catalog,
     /// What this server keeps nothing of: statistics by the shape of queries, sampled queries,
     /// query settings.
     Nothing,
@@ -88,6 +92,7 @@ pub(super) const ROWS: &[Row] = &[
     row("$indexStats", index_stats),
     row("$planCacheStats", plan_cache_stats),
     row("$currentOp", current_op),
+    row("$listCatalog", list_catalog),
     row("$listLocalSessions", list_local_sessions),
     row("$listSessions", list_sessions),
     row("$_internalListTransactions", list_transactions),
@@ -266,6 +271,17 @@ fn check_admin(name: &str, context: &Context) -> Result<()> {
         Some(Subject { database, collection: None }) if database == "admin" => Ok(()),
         _ => Err(not_in_admin(name)),
     }
+}
+
+fn list_catalog(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let doc = value.as_doc().filter(|doc| doc.is_empty()).ok_or_else(catalog_not_empty)?;
+    if let Some(Subject { database, collection: None }) = parser.context.subject.as_deref()
+        && database != "admin"
+    {
+        return Err(catalog_not_in_admin());
+    }
+    parser.push(Reporting::new("$listCatalog", Report::Catalog, doc));
+    Ok(())
 }
 
 fn list_local_sessions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {

@@ -6,6 +6,7 @@
 //! Source: manual "$changeStreamSplitLargeEvent"; what mongod 6.0 does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
@@ -26,6 +27,13 @@ errors! {
     pub(super) not_last() = 7182802, "$changeStreamSplitLargeEvent must be the last stage in the pipeline";
     not_split() = ChangeStreamFatalError, "Attempted to resume from a split event fragment, but the event in the resumed stream was not large enough to be split";
     too_large_field() = BSONObjectTooLarge, "a field of the event is too large to be sent by itself";
+}
+
+static SPLIT: AtomicU64 = AtomicU64::new(0);
+
+/// How many events have been split so far.
+pub fn split_events() -> u64 {
+    SPLIT.load(Ordering::Relaxed)
 }
 
 /// The most bytes of a fragment. Source: the largest document that mongod sends.
@@ -94,6 +102,7 @@ impl Source for Split {
             return if sent.is_some() { Err(not_split()) } else { Ok(step) };
         }
         let mut fragments = split(event)?;
+        SPLIT.fetch_add(1, Ordering::Relaxed);
         if let Some(sent) = sent {
             let is_sent =
                 |fragment: &DocBuf| token_of(fragment.as_doc()).is_some_and(|it| it <= sent);

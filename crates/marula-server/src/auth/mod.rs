@@ -14,6 +14,7 @@ pub(crate) mod builtin;
 pub(crate) mod check;
 pub(crate) mod credentials;
 pub(crate) mod documents;
+pub(crate) mod logins;
 pub(crate) mod name;
 pub(crate) mod pipeline;
 pub(crate) mod privilege;

@@ -44,6 +44,8 @@ pub(crate) fn pipeline(
             &["planCacheRead"]
         } else if starts_with("$changeStream") {
             &["changeStream", "find"]
+        } else if starts_with("$listCatalog") {
+            &["listCollections", "listIndexes"]
         } else if starts_with("$listSessions") {
             // The stage gives the user's own, and asks for more where it is to give others'.
             &[]
@@ -51,6 +53,9 @@ pub(crate) fn pipeline(
             &["find"]
         };
         check.needs_on(db, collection, actions);
+    } else if starts_with("$listCatalog") {
+        check.needs(Target::Cluster, &["listDatabases"]);
+        check.needs(Target::EveryDatabase, &["listCollections", "listIndexes"]);
     } else if starts_with("$changeStream") {
         check.needs(Target::Database(db.to_owned()), &["changeStream", "find"]);
     }

@@ -41,7 +41,10 @@ enum Next {
 pub(crate) struct Conversation {
     /// The user whom the client claims to be.
     pub(crate) user: Name,
-    mechanism: Mechanism,
+    /// How it logs in.
+    pub(crate) mechanism: Mechanism,
+    /// Whether it began with the client's first `hello`.
+    pub(crate) is_speculative: bool,
     credentials: Credentials,
     /// Whether the server's proof is the last message.
     skips_empty: bool,
@@ -89,6 +92,7 @@ impl Conversation {
         Ok(Conversation {
             user,
             mechanism,
+            is_speculative: false,
             credentials,
             skips_empty,
             client_first,

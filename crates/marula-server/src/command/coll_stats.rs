@@ -1,6 +1,6 @@
 //! `collStats`: how many documents a collection has, and what they and its indexes take.
 
-use marula_bson::{DocWriter, Value};
+use marula_bson::{DocWriter, Value, doc_fields};
 use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
 
@@ -64,6 +64,14 @@ pub(crate) fn write(db: &Db, ns: &Namespace, scale: i64, out: &mut DocWriter<'_>
     write_present(db, &collection, scale, out)
 }
 
+/// What tools read of WiredTiger and this engine knows too.
+fn write_storage(bytes: i64, out: &mut DocWriter<'_>) {
+    doc_fields!(out;
+        "type": "lsm",
+        "block-manager": { "file bytes available for reuse": 0_i64, "file size in bytes": bytes },
+    );
+}
+
 fn write_absent(scale: i64, out: &mut DocWriter<'_>) {
     for name in
         ["size", "count", "numOrphanDocs", "storageSize", "totalSize", "nindexes", "totalIndexSize"]
@@ -105,6 +113,7 @@ pub(crate) fn write_present(
     let building: Vec<_> = state.building.iter().flat_map(|build| &build.indexes).collect();
     let indexes = state.indexes.len() + building.len();
     out.append("nindexes", Value::whole(i64::try_from(indexes).expect("at most 64 indexes")));
+    write_storage(storage, &mut out.begin_doc("wiredTiger"));
     let mut details = out.begin_doc("indexDetails");
     for index in &state.indexes {
         let mut detail = details.begin_doc(&index.spec.name);

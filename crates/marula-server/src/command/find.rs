@@ -17,7 +17,7 @@ use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevel
 use crate::change_stream::Followed;
 use crate::collection_uuid;
 use crate::context::Context;
-use crate::cursor::{self, Filled, Owner, Parked, Source};
+use crate::cursor::{self, Filled, Life, Owner, Parked, Source};
 use crate::find_source::{FindSource, Tail};
 use crate::pipeline_source::PipelineSource;
 use crate::query_args;
@@ -152,6 +152,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             no_timeout: args.no_cursor_timeout,
             origin: request.body.to_buf(),
             owner: Owner::of(ctx),
+            life: Life::default(),
         };
         ctx.server.cursors.open(parked, ctx.now_ms)?
     } else {
@@ -432,6 +433,7 @@ pub(super) fn reply_cursor(
                 no_timeout: false,
                 origin: request.body.to_buf(),
                 owner: Owner::of(ctx),
+                life: Life::default(),
             };
             ctx.server.cursors.open(parked, ctx.now_ms)?
         }

@@ -10,6 +10,7 @@
 mod table;
 
 mod aggregate;
+mod append_oplog_note;
 mod apply_ops;
 mod build_info;
 mod bulk_write;
@@ -95,6 +96,7 @@ pub use crate::row::{Auth, Command, Kind, Named, Outcome, Place, ReadConcernLeve
 pub static COMMANDS: &[&Command] = &[
     &transaction::ABORT,
     &aggregate::COMMAND,
+    &append_oplog_note::COMMAND,
     &apply_ops::COMMAND,
     &sasl::AUTHENTICATE,
     &small::AVAILABLE_QUERY_OPTIONS,
@@ -180,6 +182,7 @@ pub static COMMANDS: &[&Command] = &[
     &sessions::REFRESH,
     &index_builds::REINDEX,
     &rename_collection::COMMAND,
+    &replication::ABORT_CATCH_UP,
     &replication::FREEZE,
     &replication::GET_CONFIG,
     &replication::GET_RBID,
@@ -205,6 +208,7 @@ pub static COMMANDS: &[&Command] = &[
     &index_builds::SET_COMMIT_QUORUM,
     &get_parameter::SET,
     &set_user_write_block_mode::COMMAND,
+    &small::SHARDING_STATE,
     &shutdown::COMMAND,
     &split_vector::COMMAND,
     &sessions::START,

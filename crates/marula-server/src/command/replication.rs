@@ -21,8 +21,10 @@ errors! {
     no_replication_to_initiate() = NoReplicationEnabled, "This node was not started with replication enabled.";
     already_initialized() = AlreadyInitialized, "already initialized";
     cannot_freeze() = NotSecondary, "Cannot freeze node when primary or running for election, state: Primary";
+    no_catch_up() = IllegalOperation, "The node is not in catch-up mode.";
     no_maintenance() = NotSecondary, "primaries can't modify maintenance mode";
     no_sync_from() = NotSecondary, "primaries don't sync";
+    negative_period() = BadValue, "stepdown period must be a positive integer";
     no_other_member() = ExceededTimeLimit, "No electable secondaries caught up. Please use the replSetStepDown command with the argument {{force: true}} to force node to step down.";
 }
 
@@ -87,6 +89,14 @@ pub(super) static FREEZE: Command = Command {
     ..BASE
 };
 
+pub(super) static ABORT_CATCH_UP: Command = Command {
+    name: "replSetAbortPrimaryCatchUp",
+    help: "Ends a new primary's catching up with others, which there are none of.",
+    run: |context, _, _| refuse(context, no_catch_up()),
+    auth: Auth::Cluster(&["replSetStateChange"]),
+    ..BASE
+};
+
 pub(super) static MAINTENANCE: Command = Command {
     name: "replSetMaintenance",
     help: "Takes a secondary out of service, which a primary is not.",
@@ -106,7 +116,10 @@ pub(super) static SYNC_FROM: Command = Command {
 pub(super) static STEP_DOWN: Command = Command {
     name: "replSetStepDown",
     help: "Makes a primary a secondary where another member can take over; here none can.",
-    run: |context, _, _| refuse(context, no_other_member()),
+    run: |context, request, _| {
+        let period = request.first.value.get().as_f64().unwrap_or_default();
+        refuse(context, if period < 0.0 { negative_period() } else { no_other_member() })
+    },
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };

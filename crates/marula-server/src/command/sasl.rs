@@ -68,6 +68,7 @@ pub(super) static START: Command = Command {
             payload: Payload::parse(request.arg("payload"))?,
             options: request.arg("options").and_then(|options| options.as_doc()),
             db: request.db,
+            is_speculative: false,
         };
         start.run(ctx, reply)?;
         Ok(Outcome::Done)
@@ -176,6 +177,8 @@ struct Start<'a> {
     payload: Payload,
     options: Option<Doc<'a>>,
     db: &'a str,
+    /// Whether it comes with the client's first `hello`.
+    is_speculative: bool,
 }
 
 impl Start<'_> {
@@ -195,6 +198,12 @@ impl Start<'_> {
             Some(Value::Boolean(skips)) => skips,
             Some(_) => return Err(skip_type()),
         };
+        if let Some(logins) = ctx.server.logins.of(name) {
+            logins.all.received.add(1);
+            if self.is_speculative {
+                logins.speculative.received.add(1);
+            }
+        }
         let documents = Documents::new(&ctx.server.db, ctx.now_ms);
         let bytes = &self.payload.bytes;
         let begun = Conversation::begin(&documents, mechanism, self.db, bytes, skips_empty);
@@ -206,7 +215,8 @@ impl Start<'_> {
                 "authentication failed"
             );
         }
-        let (conversation, answer) = begun?;
+        let (mut conversation, answer) = begun?;
+        conversation.is_speculative = self.is_speculative;
         ctx.connection.conversation = Some(Box::new(conversation));
         reply.append("conversationId", CONVERSATION_ID).append("done", false);
         self.payload.append(&answer, reply);
@@ -229,6 +239,12 @@ fn go_on(
     let answer = conversation.go_on(&payload.bytes).and_then(|answer| {
         if conversation.is_done() {
             sign_in(ctx, &conversation.user)?;
+            if let Some(logins) = ctx.server.logins.of(conversation.mechanism.name()) {
+                logins.all.successful.add(1);
+                if conversation.is_speculative {
+                    logins.speculative.successful.add(1);
+                }
+            }
         }
         Ok(answer)
     });
@@ -262,6 +278,8 @@ fn by_certificate(
     if named.is_some_and(|named| !named.is_empty() && named != subject) {
         return Err(other_certificate());
     }
+    let logins = ctx.server.logins.of(X509);
+    logins.inspect(|logins| logins.all.received.add(1));
     let user = Name::new(&subject, EXTERNAL);
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     let signed_in = match documents.find(Of::User, &user)? {
@@ -272,6 +290,7 @@ fn by_certificate(
         tracing::info!(connection = ctx.connection.id, user = %user, "authentication failed");
     }
     signed_in?;
+    logins.inspect(|logins| logins.all.successful.add(1));
     reply.append("dbname", EXTERNAL).append("user", subject.as_str());
     Ok(())
 }
@@ -303,6 +322,7 @@ pub(super) fn append_to_hello(
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
     if let Some(user) = request.arg("saslSupportedMechs") {
+        ctx.server.logins.mechanisms_asked.add(1);
         let user = hello_user(user)?;
         let documents = Documents::new(&ctx.server.db, ctx.now_ms);
         if let Some(doc) = documents.find(Of::User, &user)? {
@@ -369,6 +389,7 @@ fn speculate(ctx: &mut Context<'_>, speculation: Doc<'_>) -> Option<DocBuf> {
         payload: Payload::parse(speculation.get("payload")).ok()?,
         options: speculation.get("options").and_then(|options| options.as_doc()),
         db: speculation.get("db")?.as_str()?.to_str().ok()?,
+        is_speculative: true,
     };
     let mut answer = Vec::new();
     let mut out = DocWriter::new(&mut answer);

@@ -1,5 +1,6 @@
-//! Commands that say little: `features`, `availableQueryOptions`, `lockInfo`, `connPoolStats`,
-//! `connPoolSync`, `getLastError`, `driverOIDTest`, `logRotate`, `dropConnections`.
+//! Commands that say little: `features`, `shardingState`, `availableQueryOptions`, `lockInfo`,
+//! `connPoolStats`, `connPoolSync`, `getLastError`, `driverOIDTest`, `logRotate` and
+//! `dropConnections`.
 //!
 //! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
 
@@ -54,6 +55,17 @@ pub(super) static AVAILABLE_QUERY_OPTIONS: Command = Command {
         Ok(Outcome::Done)
     },
     ..INLINE
+};
+
+pub(super) static SHARDING_STATE: Command = Command {
+    name: "shardingState",
+    help: "Returns whether this server is a shard of a cluster, which it is not.",
+    run: |_, _, reply| {
+        reply.append("enabled", false);
+        Ok(Outcome::Done)
+    },
+    auth: Auth::Cluster(&["shardingState"]),
+    ..ADMIN
 };
 
 pub(super) static LOCK_INFO: Command = Command {

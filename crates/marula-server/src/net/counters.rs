@@ -39,6 +39,8 @@ pub struct Network {
     pub requests: u64,
     /// How often a worker was found to be with one connection for too long.
     pub late: u64,
+    /// Threads that wait for all connections.
+    pub workers: u64,
     /// Per compressor, by its id.
     pub compression: [Compression; Compressor::ALL.len()],
 }
@@ -190,7 +192,11 @@ impl Counters {
     }
 
     pub(super) fn network(&self) -> Network {
-        let mut total = Network { late: self.late.get(), ..Network::default() };
+        let mut total = Network {
+            late: self.late.get(),
+            workers: self.workers.len() as u64,
+            ..Network::default()
+        };
         for worker in &self.workers {
             total.bytes_in += worker.bytes_in.get();
             total.bytes_out += worker.bytes_out.get();

@@ -46,6 +46,9 @@ use service::Service;
 use wake::Mailbox;
 use worker::{Mail, Worker};
 
+/// How many operations may run on threads of the pool at once.
+pub const POOL_THREADS_MAX: usize = 256;
+
 /// How long the calls that shutdown interrupts may take to notice it.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
 
@@ -70,7 +73,7 @@ impl Options {
         Options {
             workers: thread::available_parallelism().map_or(1, usize::from),
             connections_max: 65_536,
-            pool_threads_max: 256,
+            pool_threads_max: POOL_THREADS_MAX,
             compressors: Compressors::DEFAULT,
             tls: None,
         }

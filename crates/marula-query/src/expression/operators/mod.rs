@@ -85,6 +85,11 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
     BY_NAME.get(name).copied()
 }
 
+/// The names of all.
+pub(super) fn names() -> Vec<&'static str> {
+    FAMILIES.iter().flat_map(|rows| rows.iter()).map(|row| row.name).collect()
+}
+
 /// A value that is there: neither missing nor null nor undefined.
 fn known<'a>(arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     Ok(arg.eval(frame)?.filter(|value| !value.is_nullish()))

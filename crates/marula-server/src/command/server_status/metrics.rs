@@ -1,0 +1,141 @@
+//! `metrics`: commands, cursors, documents, and what the language's parts are used for.
+
+use std::collections::BTreeMap;
+
+use marula_bson::{DocWriter, doc_fields};
+use marula_db::write::inserts_with_dollars;
+use marula_plan::cache::plan_cache_bytes;
+use marula_query::usage::{self, Usage};
+
+use super::{Section, count, long};
+use crate::cursor::LIFESPANS;
+use crate::operation::{API_1, API_DEFAULT};
+
+pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let server = section.server;
+    let counters = &server.counters;
+    let mut commands = out.begin_doc("commands");
+    commands.append("<UNKNOWN>", count(&counters.unknown_commands));
+    for (command, counted) in counters.by_command() {
+        let mut entry = commands.begin_doc(command.name);
+        entry.append("failed", count(&counted.failed));
+        if counted.rejected.get() > 0 {
+            entry.append("rejected", count(&counted.rejected));
+        }
+        entry.append("total", count(&counted.total));
+    }
+    drop(commands);
+    write_used(&usage::STAGES, &mut out.begin_doc("aggStageCounters"));
+    let mut operators = out.begin_doc("operatorCounters");
+    write_used(&usage::EXPRESSIONS, &mut operators.begin_doc("expressions"));
+    write_used(&usage::ACCUMULATORS, &mut operators.begin_doc("groupAccumulators"));
+    drop(operators);
+    write_api_versions(section, &mut out.begin_doc("apiVersions"));
+    let cursors = server.cursors.statistics();
+    let mut out_cursor = out.begin_doc("cursor");
+    let lives = server.cursors.lives();
+    doc_fields!(out_cursor;
+        "moreThanOneBatch": count(&lives.more_than_one_batch),
+        "timedOut": long(cursors.timed_out),
+        "totalOpened": long(cursors.total_opened),
+    );
+    let mut lifespans = out_cursor.begin_doc("lifespan");
+    for ((name, _), counter) in LIFESPANS.iter().zip(&lives.by_lifespan) {
+        lifespans.append(*name, count(counter));
+    }
+    drop(lifespans);
+    doc_fields!(out_cursor;
+        "open": {
+            "noTimeout": long(cursors.no_timeout),
+            "pinned": long(cursors.pinned),
+            "total": long(cursors.open),
+        },
+    );
+    drop(out_cursor);
+    let fragments = marula_query::stage::split_events();
+    doc_fields!(out;
+        "abortExpiredTransactions": { "passes": 0_i64 },
+        "changeStreams": { "largeEventsFailed": 0_i64, "largeEventsSplit": long(fragments) },
+        "document": {
+            "deleted": count(&counters.documents_deleted),
+            "inserted": count(&counters.documents_inserted),
+            "returned": count(&counters.documents_returned),
+            "updated": count(&counters.documents_updated),
+        },
+        "operation": {
+            "scanAndOrder": count(&counters.sorts),
+            "temporarilyUnavailableErrors": 0_i64,
+            "temporarilyUnavailableErrorsConvertedToWriteConflict": 0_i64,
+            "temporarilyUnavailableErrorsEscaped": 0_i64,
+            "transactionTooLargeForCacheErrors": 0_i64,
+            "transactionTooLargeForCacheErrorsConvertedToWriteConflict": 0_i64,
+            "writeConflicts": count(&counters.write_conflicts),
+        },
+        // One member waits for no other; a concern that asks for more is refused at once.
+        "getLastError": {
+            "wtime": { "num": 0, "totalMillis": 0 },
+            "wtimeouts": 0_i64,
+            "default": { "unsatisfiable": 0_i64, "wtimeouts": 0_i64 },
+        },
+        "queryExecutor": {
+            "scanned": count(&counters.keys_examined),
+            "scannedObjects": count(&counters.documents_examined),
+            "collectionScans": {
+                "nonTailable": count(&counters.scans),
+                "total": count(&counters.scans),
+            },
+        },
+        "dotsAndDollarsFields": { "inserts": long(inserts_with_dollars()), "updates": 0_i64 },
+        "mongos": { "cursor": { "moreThanOneBatch": 0_i64, "totalOpened": 0_i64 } },
+        "query": {
+            "externalRetryableWriteCount": long(server.transactions.statistics().numbered_writes),
+            "internalRetryableWriteCount": 0_i64,
+            "planCacheTotalSizeEstimateBytes": long(plan_cache_bytes()),
+            "updateOneOpStyleBroadcastWithExactIDCount": 0_i64,
+        },
+        "queryStats": {
+            "numEvicted": 0_i64,
+            "numHmacApplicationErrors": 0_i64,
+            "numQueryStatsStoreWriteErrors": 0_i64,
+            "numRateLimitedRequests": 0_i64,
+            "queryStatsStoreSizeEstimateBytes": 0_i64,
+        },
+        "repl": {
+            "apply": { "attemptsToBecomeSecondary": 0_i64, "batches": { "num": 0, "totalMillis": 0 }, "ops": 0_i64 },
+            "buffer": { "count": 0_i64, "maxSizeBytes": 0_i64, "sizeBytes": 0_i64 },
+            "network": { "bytes": 0_i64, "getmores": { "num": 0, "totalMillis": 0 }, "ops": 0_i64, "readersCreated": 0_i64 },
+        },
+        "ttl": {
+            "deletedDocuments": count(&counters.ttl_deleted),
+            "passes": count(&counters.ttl_passes),
+        },
+    );
+}
+
+/// Writes how often each has been used.
+fn write_used(usage: &Usage, out: &mut DocWriter<'_>) {
+    for (name, count) in usage.counts() {
+        out.append(name, long(count));
+    }
+}
+
+/// Writes the names of the applications that are connected, and the versions of the Stable API that
+/// each has named.
+fn write_api_versions(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let mut versions: BTreeMap<String, u8> = BTreeMap::new();
+    for report in section.server.operations.reports() {
+        let application = report.metadata.as_ref().and_then(|metadata| {
+            let application = metadata.as_doc().get("application")?.as_doc()?;
+            Some(application.get("name")?.as_str()?.to_string())
+        });
+        *versions.entry(application.unwrap_or_default()).or_default() |= report.api_versions;
+    }
+    for (application, noted) in versions.iter().filter(|(_, noted)| **noted != 0) {
+        let mut list = out.begin_array(application);
+        for (version, name) in [(API_DEFAULT, "default"), (API_1, "1")] {
+            if noted & version != 0 {
+                list.push(name);
+            }
+        }
+    }
+}

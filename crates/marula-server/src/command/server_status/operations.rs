@@ -1,0 +1,152 @@
+//! What operations do: how many, how long, and in transactions.
+
+use marula_bson::{DocWriter, Value, doc_fields};
+use marula_db::latencies::{Latencies, Latency};
+
+use super::{Section, count, int, long};
+
+pub(super) fn asserts(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let user = int(section.server.counters.user_errors.get());
+    doc_fields!(out; "regular": 0, "warning": 0, "msg": 0, "user": user, "tripwire": 0, "rollovers": 0);
+}
+
+/// Deletes of many documents in one unit of their own, which this server has no need for.
+pub(super) fn batched_deletes(_: &Section<'_>, out: &mut DocWriter<'_>) {
+    doc_fields!(out; "batches": 0, "docs": 0, "stagedSizeBytes": 0, "timeMillis": 0_i64);
+}
+
+/// How many operations run.
+pub(super) struct Running {
+    pub(super) readers: i32,
+    pub(super) writers: i32,
+}
+
+/// Counts the operations that run, by whether they write.
+pub(super) fn running(section: &Section<'_>) -> Running {
+    let reports = section.server.operations.reports();
+    let mut running = Running { readers: 0, writers: 0 };
+    for report in reports.iter().filter(|report| report.op_id != 0) {
+        match &report.detail {
+            Some(detail) if detail.command.writes => running.writers += 1,
+            _ => running.readers += 1,
+        }
+    }
+    running
+}
+
+pub(super) fn global_lock(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let uptime_us = i64::try_from(section.server.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+    let Running { readers, writers } = running(section);
+    doc_fields!(out;
+        "totalTime": uptime_us,
+        "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
+        "activeClients": { "total": readers + writers, "readers": readers, "writers": writers },
+    );
+}
+
+/// Nobody locks a database or a collection to read or write documents. What stands here is how
+/// many operations would have: reads, and statements of writes.
+pub(super) fn locks(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let counters = &section.server.counters;
+    let reads = count(&counters.query) + count(&counters.get_more) + count(&counters.command);
+    let writes = count(&counters.insert) + count(&counters.update) + count(&counters.delete);
+    for resource in ["Global", "Database", "Collection"] {
+        let mut one = out.begin_doc(resource);
+        doc_fields!(one; "acquireCount": { "r": reads, "w": writes });
+    }
+}
+
+pub(super) fn logical_sessions(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let sessions = int(section.server.sessions.count() as u64);
+    // Sessions and records are looked after as they are used, and by no jobs.
+    doc_fields!(out;
+        "activeSessionsCount": sessions,
+        "sessionsCollectionJobCount": 0,
+        "lastSessionsCollectionJobDurationMillis": 0,
+        "lastSessionsCollectionJobTimestamp": Value::DateTime(section.started_ms()),
+        "lastSessionsCollectionJobEntriesRefreshed": 0,
+        "lastSessionsCollectionJobEntriesEnded": 0,
+        "lastSessionsCollectionJobCursorsClosed": 0,
+        "transactionReaperJobCount": 0,
+        "lastTransactionReaperJobDurationMillis": 0,
+        "lastTransactionReaperJobTimestamp": Value::DateTime(section.started_ms()),
+        "lastTransactionReaperJobEntriesCleanedUp": 0,
+        "sessionCatalogSize": sessions,
+    );
+}
+
+pub(super) fn op_latencies(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    write_latencies(&section.server.counters.latencies, false, out);
+}
+
+/// Writes latencies as `opLatencies` and `$collStats` show them.
+pub(crate) fn write_latencies(
+    latencies: &Latencies,
+    with_histograms: bool,
+    out: &mut DocWriter<'_>,
+) {
+    let Latencies { reads, writes, commands } = latencies;
+    let none = Latency::default();
+    let classes =
+        [("reads", reads), ("writes", writes), ("commands", commands), ("transactions", &none)];
+    for (name, latency) in classes {
+        let mut entry = out.begin_doc(name);
+        if with_histograms {
+            let mut histogram = entry.begin_array("histogram");
+            for (us, count) in latency.histogram() {
+                histogram.begin_doc().append("micros", long(us)).append("count", long(count));
+            }
+        }
+        entry.append("latency", long(latency.us())).append("ops", long(latency.count()));
+    }
+}
+
+pub(super) fn opcounters(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let counters = &section.server.counters;
+    doc_fields!(out;
+        "insert": count(&counters.insert),
+        "query": count(&counters.query),
+        "update": count(&counters.update),
+        "delete": count(&counters.delete),
+        "getmore": count(&counters.get_more),
+        "command": count(&counters.command),
+        // The messages of drivers before OP_MSG, which are refused.
+        "deprecated": {
+            "total": 0_i64,
+            "insert": 0_i64,
+            "query": 0_i64,
+            "update": 0_i64,
+            "delete": 0_i64,
+            "getmore": 0_i64,
+            "killcursors": 0_i64,
+        },
+    );
+}
+
+pub(super) fn transactions(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let found = section.server.transactions.statistics();
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    doc_fields!(out;
+        "retriedCommandsCount": count(found.retried_commands),
+        "retriedStatementsCount": count(found.retried_statements),
+        "transactionsCollectionWriteCount": count(found.numbered_writes + found.committed_writes),
+        "currentActive": found.active,
+        "currentInactive": found.inactive,
+        "currentOpen": found.active + found.inactive,
+        "totalAborted": count(found.aborted),
+        "totalCommitted": count(found.committed),
+        "totalStarted": count(found.started),
+        "totalPrepared": 0_i64,
+        "totalPreparedThenCommitted": 0_i64,
+        "totalPreparedThenAborted": 0_i64,
+        "currentPrepared": 0_i64,
+    );
+    if let Some(last) = section.server.transactions.last_committed() {
+        let mut out = out.begin_doc("lastCommittedTransaction");
+        doc_fields!(out;
+            "operationCount": count(last.operations),
+            "oplogOperationBytes": count(last.bytes),
+            "writeConcern": &last.write_concern,
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! `$readPreference`: from which members of a set a client wants to read. One server takes them
+//! all, as a primary does, and counts them.
+
+use marula_bson::{BStr, ByteSlice, Doc, Value};
+use marula_error::{Result, errors};
+
+errors! {
+    not_a_document(kind: &str) = TypeMismatch, "$readPreference has incorrect type: expected object but got {kind}";
+    no_such_mode(mode: &BStr) = BadValue, "Could not parse $readPreference mode '{mode}'. Only the modes 'primary', 'primaryPreferred', 'secondary', 'secondaryPreferred', and 'nearest' are supported. :: caused by :: Enumeration value '{mode}' for field 'mode' is not a valid value.";
+    no_mode() = NoSuchKey, "Missing expected field \"mode\"";
+    mode_type(kind: &str) = TypeMismatch, "\"mode\" had the wrong type. Expected string, found {kind}";
+}
+
+/// The modes, and behind them those that name tags, as `serverStatus` lists them.
+pub const NAMES: [&str; 6] =
+    ["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest", "tagged"];
+
+/// A read preference: a place in [`NAMES`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadPreference {
+    /// The mode.
+    pub mode: usize,
+    /// Whether it names tags of members.
+    pub is_tagged: bool,
+}
+
+impl ReadPreference {
+    /// Reads a request's `$readPreference`.
+    ///
+    /// Errors: what is no read preference.
+    pub fn parse(value: Value<'_>) -> Result<Self> {
+        let Value::Document(preference) = value else {
+            return Err(not_a_document(value.kind().alias()));
+        };
+        let name = match preference.get("mode") {
+            Some(Value::String(name)) => name,
+            Some(other) => return Err(mode_type(other.kind().alias())),
+            None => return Err(no_mode()),
+        };
+        let mode = NAMES[..5].iter().position(|known| known.as_bytes() == name.as_bytes());
+        let mode = mode.ok_or_else(|| no_such_mode(name))?;
+        let tags = preference.get("tags").and_then(|tags| tags.as_array()).unwrap_or(Doc::EMPTY);
+        Ok(ReadPreference { mode, is_tagged: !tags.is_empty() })
+    }
+}

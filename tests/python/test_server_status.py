@@ -1,0 +1,106 @@
+"""What serverStatus counts goes up by what was done, as it does on mongod."""
+import contextlib
+
+import pytest
+import server
+from pymongo import MongoClient, ReadPreference
+from pymongo.read_concern import ReadConcern
+
+
+@pytest.fixture(scope="module")
+def own():
+    with server.Server() as own:
+        yield own
+
+
+@pytest.fixture
+def client(own):
+    with MongoClient(own.uri, appname="counting") as client:
+        client.test.c.drop()
+        client.test.c.insert_many([{"_id": i, "a": i % 7} for i in range(300)])
+        yield client
+
+
+def read(client, path):
+    value = client.admin.command("serverStatus")
+    for part in path.split("/"):
+        value = value[part]
+    return value
+
+
+@contextlib.contextmanager
+def goes_up(client, path, by=1):
+    before = read(client, path)
+    yield
+    assert read(client, path) - before == by, path
+
+
+def test_cursors(client):
+    cursors = "metrics/cursor/"
+    with goes_up(client, cursors + "totalOpened", 2), goes_up(client, cursors + "moreThanOneBatch", 1), \
+            goes_up(client, cursors + "lifespan/lessThan1Second", 2):
+        assert len(list(client.test.c.find(batch_size=200))) == 300
+        only_first = client.test.c.find(batch_size=2)
+        next(only_first)
+        only_first.close()
+    assert read(client, cursors + "open/total") == 0
+
+
+def test_scans_and_sorts(client):
+    with goes_up(client, "metrics/queryExecutor/collectionScans/total"), \
+            goes_up(client, "metrics/queryExecutor/collectionScans/nonTailable"), \
+            goes_up(client, "metrics/operation/scanAndOrder"):
+        list(client.test.c.find(batch_size=1000).sort("a", 1))
+    with goes_up(client, "metrics/queryExecutor/collectionScans/total", 0):
+        client.test.c.find_one({"_id": 5})
+
+
+def test_what_reads_ask_for(client):
+    with goes_up(client, "readConcernCounters/nonTransactionOps/majority"):
+        client.test.get_collection("c", read_concern=ReadConcern("majority")).find_one()
+    with goes_up(client, "readConcernCounters/nonTransactionOps/local"):
+        client.test.get_collection("c", read_concern=ReadConcern("local")).count_documents({})
+
+
+@pytest.mark.skipif(server.is_mongod(), reason="mongod counts them in a set alone")
+def test_from_which_members_reads_are_wanted(client):
+    with goes_up(client, "readPreferenceCounters/executedOnPrimary/nearest/external"):
+        client.test.get_collection("c", read_preference=ReadPreference.NEAREST).find_one()
+
+
+def test_stages_and_operators(client):
+    with goes_up(client, "metrics/aggStageCounters/$group", 2), goes_up(client, "metrics/aggStageCounters/$redact"), \
+            goes_up(client, "metrics/operatorCounters/expressions/$toUpper"), \
+            goes_up(client, "metrics/operatorCounters/groupAccumulators/$push"):
+        list(client.test.c.aggregate([{"$group": {"_id": "$a", "all": {"$push": "$_id"}}}, {"$redact": "$$KEEP"},
+                                      {"$group": {"_id": {"$toUpper": "x"}}}]))
+
+
+def test_names_of_applications(client, own):
+    from pymongo.server_api import ServerApi
+    with MongoClient(own.uri, appname="first", server_api=ServerApi("1")) as other:
+        other.admin.command("ping")
+        versions = read(client, "metrics/apiVersions")
+    assert versions["counting"] == ["default"]
+    assert "1" in versions["first"]
+
+
+def test_documents_with_dollars(client):
+    with goes_up(client, "metrics/dotsAndDollarsFields/inserts"):
+        client.test.command("insert", "c", documents=[{"_id": "d", "$a": 1}, {"_id": "e", "a": {"$b": 1}}])
+
+
+def test_logins(own):
+    with MongoClient(own.uri) as client:
+        client.admin.command("createUser", "counted", pwd="p", roles=["root"])
+        mechanism = "security/authentication/mechanisms/SCRAM-SHA-256/"
+        with goes_up(client, mechanism + "authenticate/received"), goes_up(client, mechanism + "authenticate/successful"):
+            with MongoClient(own.uri, username="counted", password="p", authMechanism="SCRAM-SHA-256",
+                             maxPoolSize=1, directConnection=True) as user:
+                user.admin.command("ping")
+
+
+def test_sections_are_left_out_on_request(client):
+    status = client.admin.command("serverStatus", metrics=0, locks=0, wiredTiger=0)
+    assert not {"metrics", "locks", "wiredTiger"} & set(status)
+    assert status["opcounters"]["insert"] >= 300
