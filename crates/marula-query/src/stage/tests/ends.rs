@@ -154,6 +154,7 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("$currentOp", "the server writes its few documents"),
     ("$geoNear", "the server reads the index for it"),
     ("$_internalListTransactions", "the server writes its documents"),
+    ("$listCatalog", "the server writes its documents"),
     ("$listSampledQueries", "answers nothing"),
     ("$listLocalSessions", "the server writes its few documents"),
     ("$listSearchIndexes", "refused: there are no search indexes"),
