@@ -4,7 +4,7 @@
 //! lock. A commit applies its writes under it; a snapshot or a cursor copies three pointers and
 //! reads on its own. Nothing survives the end of the process, so a sync has nothing to wait for.
 
-pub(crate) mod tree;
+pub mod tree;
 
 use std::cmp::Ordering;
 use std::sync::Arc;

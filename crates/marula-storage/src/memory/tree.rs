@@ -13,21 +13,21 @@ use std::sync::Arc;
 const NODE_MAX: usize = 64;
 
 /// Bytes that several trees share.
-pub(crate) type Bytes = Arc<[u8]>;
+pub type Bytes = Arc<[u8]>;
 
 /// Keys and values in key order.
 #[derive(Clone)]
-pub(crate) struct Tree {
+pub struct Tree {
     root: Arc<Node>,
 }
 
 /// How much lies below a node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Weight {
+pub struct Weight {
     /// Entries.
-    pub(crate) keys: u64,
+    pub keys: u64,
     /// Bytes of keys and values.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 #[derive(Clone)]
@@ -37,31 +37,31 @@ enum Node {
 }
 
 /// Where an entry stands: its leaf and its index there.
-pub(crate) struct Place {
+pub struct Place {
     leaf: Arc<Node>,
     index: usize,
 }
 
 impl Place {
     /// The key here.
-    pub(crate) fn key(&self) -> &[u8] {
+    pub fn key(&self) -> &[u8] {
         &self.entry().0
     }
 
     /// The value here.
-    pub(crate) fn value(&self) -> &[u8] {
+    pub fn value(&self) -> &[u8] {
         &self.entry().1
     }
 
     /// Moves to the next entry of the same leaf; answers whether there is one.
-    pub(crate) fn step_up(&mut self) -> bool {
+    pub fn step_up(&mut self) -> bool {
         let is_there = self.index + 1 < self.leaf.entries().len();
         self.index += usize::from(is_there);
         is_there
     }
 
     /// Moves to the previous entry of the same leaf; answers whether there is one.
-    pub(crate) fn step_down(&mut self) -> bool {
+    pub fn step_down(&mut self) -> bool {
         let is_there = self.index > 0;
         self.index -= usize::from(is_there);
         is_there
@@ -80,7 +80,7 @@ impl Default for Tree {
 
 impl Tree {
     /// The value of `key`.
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Bytes> {
+    pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
         let mut node = &self.root;
         loop {
             match &**node {
@@ -94,7 +94,7 @@ impl Tree {
     }
 
     /// Sets `key` to `value`.
-    pub(crate) fn insert(&mut self, key: &[u8], value: Bytes) {
+    pub fn insert(&mut self, key: &[u8], value: Bytes) {
         let Some((least, right)) = Arc::make_mut(&mut self.root).insert(key, value) else { return };
         let left = self.root.clone();
         let weight = left.weight().plus(right.weight());
@@ -104,7 +104,7 @@ impl Tree {
     }
 
     /// Removes `key`, if it is there.
-    pub(crate) fn remove(&mut self, key: &[u8]) {
+    pub fn remove(&mut self, key: &[u8]) {
         // A miss must not copy the path, which readers may share.
         if self.get(key).is_none() {
             return;
@@ -123,7 +123,7 @@ impl Tree {
     }
 
     /// Removes every key from `start`, included, to `end`, excluded.
-    pub(crate) fn clear(&mut self, start: &[u8], end: &[u8]) {
+    pub fn clear(&mut self, start: &[u8], end: &[u8]) {
         while let Some(place) = self.at_or_above(start, Ordering::Equal) {
             if place.key() >= end {
                 return;
@@ -136,17 +136,17 @@ impl Tree {
     }
 
     /// The least key ≥ `key`, or > `key` when `least` is [`Ordering::Greater`].
-    pub(crate) fn at_or_above(&self, key: &[u8], least: Ordering) -> Option<Place> {
+    pub fn at_or_above(&self, key: &[u8], least: Ordering) -> Option<Place> {
         above(&self.root, key, least)
     }
 
     /// The greatest key ≤ `key`, or < `key` when `most` is [`Ordering::Less`].
-    pub(crate) fn at_or_below(&self, key: &[u8], most: Ordering) -> Option<Place> {
+    pub fn at_or_below(&self, key: &[u8], most: Ordering) -> Option<Place> {
         below(&self.root, key, most)
     }
 
     /// What lies below `key`, itself excluded.
-    pub(crate) fn weight_below(&self, key: &[u8]) -> Weight {
+    pub fn weight_below(&self, key: &[u8]) -> Weight {
         let mut sum = Weight::default();
         let mut node = &self.root;
         loop {
@@ -167,7 +167,7 @@ impl Tree {
     }
 
     /// The key that has `rank` keys below it.
-    pub(crate) fn key_of_rank(&self, mut rank: u64) -> Option<&Bytes> {
+    pub fn key_of_rank(&self, mut rank: u64) -> Option<&Bytes> {
         let mut node = &self.root;
         loop {
             match &**node {
@@ -192,12 +192,12 @@ impl Tree {
     }
 
     /// What the whole tree weighs.
-    pub(crate) fn weight(&self) -> Weight {
+    pub fn weight(&self) -> Weight {
         self.root.weight()
     }
 
     /// What is wrong with the tree, one line each.
-    pub(crate) fn check(&self) -> Vec<String> {
+    pub fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut last = None;
         self.root.check(&mut last, &mut wrong);
@@ -370,7 +370,7 @@ impl Weight {
     }
 
     /// What is left of a weight without a part of it.
-    pub(crate) fn minus(self, other: Weight) -> Weight {
+    pub fn minus(self, other: Weight) -> Weight {
         Weight { keys: self.keys - other.keys, bytes: self.bytes - other.bytes }
     }
 }
