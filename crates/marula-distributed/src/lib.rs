@@ -1,11 +1,36 @@
 //! The engine of many nodes: an adapter from Marula's store to an existing distributed store.
 //!
-//! [`kv`] is what the adapter asks of that store, and [`kv_contract`] the tests that each backend
-//! passes. [`sim`] is one in this process, with FoundationDB's contract, by seed. Start with
-//! [`kv`].
+//! ```text
+//!  Store, View, Txn          what the layers above ask            marula-storage
+//!    store  view  cursor  txn     the adapter
+//!    layout   read   outcome      large values in parts, long keys, commits made once
+//!    shared                       every round trip passes here
+//!  Kv                        what the adapter asks                kv
+//!    sim                     a store in this process, with faults
+//! ```
+//!
+//! Start with [`kv`], then [`store`]. [`kv_contract`] has the tests that every backend passes.
 //!
 //! It knows no documents and no MongoDB.
 
 pub mod kv;
 pub mod kv_contract;
+
+pub mod store;
+
+mod cursor;
+mod layout;
+mod lease;
+mod outcome;
+mod read;
+mod shared;
+mod txn;
+mod view;
+
 pub mod sim;
+
+#[cfg(test)]
+mod tests;
+
+pub use lease::LeaseOptions;
+pub use store::{Distributed, Options};

@@ -164,6 +164,42 @@ pub fn guards_in_opposite_orders_end(open: Open) {
     });
 }
 
+/// What a transaction's view shows of guarded keys stays so until its end, in values of all sizes
+/// and in keys that are not there; who writes them meanwhile is refused, or has it refused.
+pub fn guarded_keys_stay_in_the_view(open: Open) {
+    let store = Fixture::new(open);
+    let large = vec![7; 300_000];
+    commit(&*store, |txn| {
+        txn.put(Space::Records, b"large", &large);
+        txn.put(Space::Records, b"small", b"1");
+    });
+    let keys: [(Space, &[u8]); 3] =
+        [(Space::Records, b"large"), (Space::Records, b"small"), (Space::Records, b"none")];
+    for (space, key) in keys {
+        let mut txn = store.begin();
+        txn.guard(&keys).expect("free keys are guarded");
+        let before: Vec<_> = keys.iter().map(|(space, key)| get(txn.view(), *space, key)).collect();
+        let mut other = store.begin();
+        let guarded = other.guard_within(&[(space, key)], Duration::ZERO);
+        other.put(space, key, b"theirs");
+        let is_theirs = guarded.and_then(|()| other.commit()).is_ok();
+        let found = txn.view().get_many(Space::Records, &keys.map(|(_, key)| key));
+        let found = found.expect("a read succeeds");
+        for (place, before) in before.iter().enumerate() {
+            match (found.get(place), before) {
+                (Looked::Found(value), Some(before)) => assert!(value == before.as_slice()),
+                (Looked::Absent, None) | (Looked::Unread, _) => {}
+                (found, _) => panic!("a guarded key has changed: {place} is {found:?}"),
+            }
+        }
+        drop(found);
+        txn.put(space, key, b"mine");
+        assert_eq!(txn.commit().is_ok(), !is_theirs, "of two writers one commits");
+        let wanted: &[u8] = if is_theirs { b"theirs" } else { b"mine" };
+        assert_eq!(get(&*store, space, key).as_deref(), Some(wanted));
+    }
+}
+
 /// Counters lose nothing, without guards, among other writes, and survive what the store survives.
 pub fn counters_commute(open: Open) {
     let folder = Folder::new();

@@ -1,0 +1,228 @@
+//! One process serves a store: the *owner*, which holds a lease.
+//!
+//! Its name is in the owner's key, which every commit of it claims to have read, so that a commit
+//! fails once another process has taken the store over, however long the first one was stopped.
+//! While it lives it counts up a *heartbeat*. Another process that finds an owner watches the
+//! heartbeat: if it goes on, the store is in use; if it stands still for [`LeaseOptions::expiry`],
+//! the store is taken over. Clocks of different machines are never compared.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use marula_storage::Direction;
+use rand::Rng;
+
+use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
+use crate::layout;
+use crate::shared::Shared;
+use crate::txn::parse_note;
+
+/// How an owner shows that it lives.
+#[derive(Clone, Debug)]
+pub struct LeaseOptions {
+    /// Who it is, for the message that others get: host and process.
+    pub name: String,
+    /// How often the heartbeat goes on.
+    pub beat: Duration,
+    /// How long it stands still before the store is taken over.
+    pub expiry: Duration,
+}
+
+impl LeaseOptions {
+    /// A beat a second; a store is taken over after ten seconds without one.
+    pub fn new(name: String) -> Self {
+        LeaseOptions { name, beat: Duration::from_secs(1), expiry: Duration::from_secs(10) }
+    }
+}
+
+/// The lease of this process. The store is given up when it is dropped.
+pub(crate) struct Lease {
+    shared: Arc<Shared>,
+    owner: Vec<u8>,
+    beating: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Lease {
+    /// Takes the store over, or finds out that it is in use.
+    ///
+    /// Errors: [`KvError::Unavailable`] with who has it.
+    pub(crate) fn take(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<Lease> {
+        let id: u64 = rand::rng().random();
+        let owner = [&id.to_be_bytes()[..], options.name.as_bytes()].concat();
+        let mut first_seen: Option<(Option<Vec<u8>>, Option<Vec<u8>>, Instant)> = None;
+        loop {
+            let (at, found, beat) = read(shared)?;
+            if found.as_ref() == Some(&owner) {
+                break;
+            }
+            let is_free = match (&found, &first_seen) {
+                (None, _) => true,
+                (_, Some((known, last, since))) if *known == found => {
+                    if *last != beat {
+                        return Err(in_use(found.as_deref().unwrap_or_default()));
+                    }
+                    since.elapsed() >= options.expiry
+                }
+                _ => {
+                    first_seen = Some((found.clone(), beat.clone(), Instant::now()));
+                    false
+                }
+            };
+            if !is_free {
+                let patience = options.beat.min(options.expiry);
+                shared.kv.watch(&shared.layout.heartbeat(), beat.as_deref(), patience)?;
+                continue;
+            }
+            let commit = Commit {
+                read_version: Some(at),
+                reads: vec![
+                    Conflict::Key(shared.layout.owner()),
+                    Conflict::Key(shared.layout.heartbeat()),
+                ],
+                writes: Vec::new(),
+                mutations: vec![
+                    Mutation::Set(shared.layout.owner(), owner.clone()),
+                    Mutation::Set(shared.layout.heartbeat(), 0u64.to_be_bytes().to_vec()),
+                ],
+            };
+            match shared.kv_commit(&commit) {
+                // Whatever came of it shows when the owner is read again.
+                Ok(_) | Err(KvError::Conflict | KvError::Unknown | KvError::TooOld) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        shared.is_owned.store(true, Ordering::Release);
+        clean_up(shared)?;
+        let (stop, stopped) = mpsc::channel();
+        let beating = {
+            let (shared, owner, beat) = (shared.clone(), owner.clone(), options.beat);
+            let run = move || {
+                while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+                    if !go_on(&shared, &owner) {
+                        return;
+                    }
+                }
+            };
+            std::thread::Builder::new().name("lease".into()).spawn(run)
+        };
+        let thread = beating.expect("a thread can be started at start-up");
+        Ok(Lease { shared: shared.clone(), owner, beating: Some((stop, thread)) })
+    }
+
+    /// Gives the store up, so that another process need not wait. Idempotent.
+    pub(crate) fn give_up(&mut self) {
+        let Some((stop, thread)) = self.beating.take() else { return };
+        drop(stop);
+        if thread.join().is_err() {
+            tracing::error!("the thread that holds the store's lease has panicked");
+        }
+        // Another process waits a little longer where this fails.
+        if let Ok((at, Some(found), _)) = read(&self.shared)
+            && found == self.owner
+        {
+            let layout = &self.shared.layout;
+            let _ = self.shared.kv_commit(&Commit {
+                read_version: Some(at),
+                reads: vec![Conflict::Key(layout.owner())],
+                writes: Vec::new(),
+                mutations: vec![
+                    Mutation::Clear(layout.owner()),
+                    Mutation::Clear(layout.heartbeat()),
+                ],
+            });
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+fn in_use(owner: &[u8]) -> KvError {
+    let name = String::from_utf8_lossy(owner.get(8..).unwrap_or_default()).into_owned();
+    KvError::Unavailable(format!(
+        "the store is in use by another Marula process ({name}): only one may serve it at a time"
+    ))
+}
+
+/// The newest version, the owner and the heartbeat.
+fn read(shared: &Shared) -> Result<(Version, Option<Vec<u8>>, Option<Vec<u8>>)> {
+    let keys = [shared.layout.owner(), shared.layout.heartbeat()];
+    let (at, values) = shared.at_newest(|at| Ok((at, shared.kv_get_many(at, &keys)?)))?;
+    let mut values = values.into_iter();
+    Ok((at, values.next().flatten(), values.next().flatten()))
+}
+
+/// One beat; answers whether there is to be another.
+fn go_on(shared: &Shared, owner: &[u8]) -> bool {
+    let beat = || {
+        let (at, found, beat) = read(shared)?;
+        if found.as_deref() != Some(owner) {
+            return Ok(false);
+        }
+        let number = beat.and_then(|beat| beat.try_into().ok()).map_or(0, u64::from_be_bytes);
+        shared.kv_commit(&Commit {
+            read_version: Some(at),
+            reads: vec![Conflict::Key(shared.layout.owner())],
+            writes: Vec::new(),
+            mutations: vec![Mutation::Set(
+                shared.layout.heartbeat(),
+                number.wrapping_add(1).to_be_bytes().to_vec(),
+            )],
+        })?;
+        Ok::<_, KvError>(true)
+    };
+    match beat() {
+        Ok(true) => true,
+        Ok(false) => {
+            tracing::error!("another process has taken over the store: this one serves no longer");
+            shared.lose();
+            false
+        }
+        Err(KvError::Unavailable(_)) if shared.check_open().is_err() => false,
+        Err(error) => {
+            // The next beat tries again, and tells whether the store has another owner.
+            tracing::debug!(%error, "a heartbeat has failed");
+            true
+        }
+    }
+}
+
+/// Removes what a process that died has left: its slots, and values that it was staging.
+fn clean_up(shared: &Shared) -> Result<()> {
+    let layout = &shared.layout;
+    let limit = BlockLimit { entries_max: 100, bytes_max: 1 << 20 };
+    loop {
+        let (at, notes) = shared.at_newest(|at| {
+            Ok((at, shared.kv_range(at, &layout.all_staged(), Direction::Forward, limit)?))
+        })?;
+        let mut mutations = vec![Mutation::ClearRange(layout.slots())];
+        for (key, note) in &notes.entries {
+            let wrong = || KvError::Corrupt("a note of a staged value has no known form".into());
+            let (place, parts) = parse_note(note).ok_or_else(wrong)?;
+            let id = key.last_chunk::<8>().copied().map(u64::from_be_bytes).ok_or_else(wrong)?;
+            if shared.kv_get(at, place)?.is_none_or(|stored| !layout::names_parts(&stored, id)) {
+                let end = [parts, &[0xFF; 5][..]].concat();
+                let range = marula_storage::KeyRange { start: parts.to_vec(), end };
+                mutations.push(Mutation::ClearRange(range));
+            }
+            mutations.push(Mutation::Clear(key.clone()));
+        }
+        let commit = Commit {
+            read_version: Some(at),
+            reads: vec![Conflict::Key(layout.owner())],
+            writes: Vec::new(),
+            mutations,
+        };
+        match shared.kv_commit(&commit) {
+            Ok(_) if !notes.has_more => return Ok(()),
+            Ok(_) | Err(KvError::Conflict | KvError::Unknown | KvError::TooOld) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

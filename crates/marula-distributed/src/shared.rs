@@ -1,0 +1,255 @@
+//! What the store, its views and its transactions share: the way to the distributed store.
+//!
+//! Every call to the backend passes here, where it is counted as a *round trip* and, when the
+//! backend is not reached, tried again for [`REACH_PATIENCE`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use marula_storage::latch::Latches;
+use marula_storage::{Caps, Direction, Error, KeyRange, Space, Stamp};
+use parking_lot::Mutex;
+
+use crate::kv::{Block, BlockLimit, Commit, Kv, KvError, Result, Version};
+use crate::layout::Layout;
+use crate::outcome::Slots;
+
+/// How long a call waits for a store that cannot be reached: a cluster that lost its leader has
+/// another one by then.
+const REACH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first pause before a store is asked again; they double up to [`REACH_PAUSE_MAX`].
+const REACH_PAUSE_MIN: Duration = Duration::from_millis(5);
+const REACH_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How often a read of the newest state takes a new version, when its own became too old.
+const RENEWALS_MAX: usize = 10;
+
+/// Keys whose values are known to lie in parts, at most; others leave parts behind that
+/// `compact` finds.
+const KNOWN_IN_PARTS_MAX: usize = 10_000;
+
+/// What all parts of one adapter use.
+pub(crate) struct Shared {
+    pub(crate) kv: Arc<dyn Kv>,
+    pub(crate) layout: Layout,
+    pub(crate) caps: Caps,
+    pub(crate) latches: Latches,
+    pub(crate) slots: Slots,
+    pub(crate) trips: Trips,
+    /// Whether the store has an owner, which every commit then reads: it changes when another
+    /// process takes the store over.
+    pub(crate) is_owned: AtomicBool,
+    /// The newest version that has been seen.
+    newest: AtomicU64,
+    is_closed: AtomicBool,
+    is_lost: AtomicBool,
+    /// Keys whose values lie in parts, and the ids of these, as they were read.
+    in_parts: Mutex<HashMap<(Space, Vec<u8>), u64>>,
+    /// Parts that are written before the commit that makes them a value.
+    pub(crate) staging: Mutex<HashSet<u64>>,
+}
+
+/// Round trips to the store, and what came of them.
+#[derive(Default)]
+pub(crate) struct Trips {
+    pub(crate) versions: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) multi_gets: AtomicU64,
+    pub(crate) ranges: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    pub(crate) unknown: AtomicU64,
+    pub(crate) unreached: AtomicU64,
+    pub(crate) renewed: AtomicU64,
+    pub(crate) staged: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What a failure of the backend is to those who ask a store.
+pub(crate) fn store_error(error: KvError) -> Error {
+    match error {
+        KvError::Conflict => Error::Conflict,
+        KvError::TooOld => Error::TooOld,
+        KvError::TooLarge => Error::TooLarge,
+        KvError::Unknown => Error::Unknown,
+        KvError::Unavailable(what) => Error::Unavailable(what),
+        KvError::Corrupt(what) => Error::Corrupt(what),
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(kv: Arc<dyn Kv>, layout: Layout, caps: Caps) -> Self {
+        Shared {
+            kv,
+            layout,
+            caps,
+            latches: Latches::new(),
+            slots: Slots::default(),
+            trips: Trips::default(),
+            is_owned: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+            in_parts: Mutex::new(HashMap::new()),
+            staging: Mutex::new(HashSet::new()),
+        }
+    }
+
+    /// Fails once the store has been closed, or lost to another process.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(KvError::Unavailable("the store is closed".to_owned()));
+        }
+        if self.is_lost.load(Ordering::Acquire) {
+            let what = "another process has taken over the store; this one must be restarted";
+            return Err(KvError::Unavailable(what.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Has all calls fail from here on; answers whether they did already.
+    pub(crate) fn close(&self) -> bool {
+        self.is_closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Has all calls fail from here on, because the store has another owner.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+    }
+
+    /// The newest state that this process has seen.
+    pub(crate) fn moment(&self) -> Stamp {
+        shown_at(self.newest.load(Ordering::Acquire))
+    }
+
+    /// Notes that a version is there.
+    pub(crate) fn note(&self, version: Version) {
+        self.newest.fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// Asks until the store is reached.
+    fn ask<T>(
+        &self,
+        trips: &AtomicU64,
+        mut question: impl FnMut(&dyn Kv) -> Result<T>,
+    ) -> Result<T> {
+        let mut until = None;
+        let mut pause = REACH_PAUSE_MIN;
+        loop {
+            self.check_open()?;
+            count(trips);
+            match question(&*self.kv) {
+                Err(KvError::Unavailable(what)) => {
+                    count(&self.trips.unreached);
+                    let now = Instant::now();
+                    if now >= *until.get_or_insert(now + REACH_PATIENCE) {
+                        return Err(KvError::Unavailable(what));
+                    }
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(REACH_PAUSE_MAX);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// A version that shows all that is committed.
+    pub(crate) fn version(&self) -> Result<Version> {
+        let version = self.ask(&self.trips.versions, |kv| kv.read_version())?;
+        self.note(version);
+        Ok(version)
+    }
+
+    /// Reads at the newest version. One that becomes too old on the way is taken again.
+    pub(crate) fn at_newest<T>(&self, mut read: impl FnMut(Version) -> Result<T>) -> Result<T> {
+        for _ in 0..RENEWALS_MAX {
+            match read(self.version()?) {
+                Err(KvError::TooOld) => count(&self.trips.renewed),
+                outcome => return outcome,
+            }
+        }
+        Err(KvError::TooOld)
+    }
+
+    pub(crate) fn kv_get(&self, at: Version, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.ask(&self.trips.gets, |kv| kv.get(at, key))
+    }
+
+    pub(crate) fn kv_get_many(
+        &self,
+        at: Version,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ask(&self.trips.multi_gets, |kv| kv.get_many(at, keys))
+    }
+
+    pub(crate) fn kv_range(
+        &self,
+        at: Version,
+        range: &KeyRange,
+        direction: Direction,
+        limit: BlockLimit,
+    ) -> Result<Block> {
+        self.ask(&self.trips.ranges, |kv| kv.range(at, range, direction, limit))
+    }
+
+    /// One try to commit. A store that is not reached is asked again: then nothing has happened.
+    pub(crate) fn kv_commit(&self, commit: &Commit) -> Result<Stamp> {
+        let outcome = self.ask(&self.trips.commits, |kv| kv.commit(commit));
+        match &outcome {
+            Ok(stamp) => self.note(stamp.version),
+            Err(KvError::Conflict) => count(&self.trips.conflicts),
+            Err(KvError::Unknown) => count(&self.trips.unknown),
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Notes the id of the parts in which the value of a key lies.
+    pub(crate) fn note_in_parts(&self, space: Space, key: &[u8], id: u64) {
+        let mut known = self.in_parts.lock();
+        if known.len() < KNOWN_IN_PARTS_MAX {
+            known.insert((space, key.to_vec()), id);
+        }
+    }
+
+    /// The id of the parts of a key's value, where that is known; forgets it, for the value is
+    /// about to change.
+    pub(crate) fn take_in_parts(&self, space: Space, key: &[u8]) -> Option<u64> {
+        let mut known = self.in_parts.lock();
+        if known.is_empty() { None } else { known.remove(&(space, key.to_vec())) }
+    }
+
+    /// The counters, as the store's statistics show them.
+    pub(crate) fn statistics(&self) -> Vec<(String, i64)> {
+        let trips = &self.trips;
+        [
+            ("round trips.read versions", &trips.versions),
+            ("round trips.gets", &trips.gets),
+            ("round trips.gets of several keys", &trips.multi_gets),
+            ("round trips.range blocks", &trips.ranges),
+            ("round trips.commits", &trips.commits),
+            ("commits.conflicts", &trips.conflicts),
+            ("commits.unknown outcomes", &trips.unknown),
+            ("commits.staged parts", &trips.staged),
+            ("calls.store not reached", &trips.unreached),
+            ("calls.version renewed", &trips.renewed),
+        ]
+        .map(|(name, counter)| (name.to_owned(), counter.load(Ordering::Relaxed) as i64))
+        .to_vec()
+    }
+}
+
+/// The stamp of the newest commit that a version shows: there is none later of that version.
+pub(crate) fn shown_at(version: Version) -> Stamp {
+    Stamp { version, order: u16::MAX }
+}

@@ -1,0 +1,463 @@
+//! The adapter over the simulated store keeps the promises of an engine, also when faults come.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use marula_storage::contract;
+use marula_storage::{Direction, Error, KeyRange, Space, Store, Txn, View};
+
+use crate::kv::{BlockLimit, Kv};
+use crate::sim::{Faults, PAUSE, Sim, StepClock};
+use crate::{Distributed, LeaseOptions, Options};
+
+fn sim(faults: Faults) -> Arc<Sim> {
+    Arc::new(Sim::new(StepClock::new(Duration::from_micros(1)), faults))
+}
+
+fn open_over(sim: Arc<Sim>) -> Arc<dyn Store> {
+    Arc::new(Distributed::open(sim, Options::default()).expect("the store opens"))
+}
+
+fn commit(store: &dyn Store, fill: impl FnOnce(&mut dyn Txn)) {
+    let mut txn = store.begin();
+    fill(&mut *txn);
+    txn.commit().expect("a commit succeeds");
+}
+
+fn get(view: &dyn View, space: Space, key: &[u8]) -> Option<Vec<u8>> {
+    let mut found = None;
+    view.get(space, key, &mut |value| found = Some(value.to_vec())).expect("it reads");
+    found
+}
+
+fn counter(view: &dyn View, key: &[u8]) -> i64 {
+    get(view, Space::Catalog, key)
+        .map_or(0, |value| i64::from_le_bytes(value.try_into().expect("a counter has 8 bytes")))
+}
+
+fn keys(view: &dyn View, space: Space, range: &KeyRange, direction: Direction) -> Vec<Vec<u8>> {
+    let mut cursor = view.cursor(space, range, direction).expect("it opens");
+    let mut keys = Vec::new();
+    while cursor.advance().expect("it advances") {
+        keys.push(cursor.key().to_vec());
+    }
+    keys
+}
+
+fn everything() -> KeyRange {
+    KeyRange { start: Vec::new(), end: vec![0xFF; 8] }
+}
+
+/// How many keys the simulated store has, the adapter's own included.
+fn stored_keys(sim: &Sim, prefix: &[u8]) -> usize {
+    let at = sim.read_version().expect("a version");
+    let limit = BlockLimit { entries_max: usize::MAX, bytes_max: usize::MAX };
+    let block = sim.range(at, &KeyRange::prefix(prefix), Direction::Forward, limit);
+    block.expect("it reads").entries.len()
+}
+
+mod without_faults {
+    use super::*;
+
+    fn open(_folder: &Path) -> Arc<dyn Store> {
+        open_over(sim(Faults::default()))
+    }
+
+    macro_rules! promises {
+        ($($promise:ident)*) => { $(#[test] fn $promise() { contract::$promise(&open); })* };
+    }
+
+    marula_storage::for_each_promise!(promises);
+}
+
+/// Commits of unknown outcome, of each kind, conflicts out of nothing, slow reads, and a store that
+/// is not reached now and then.
+mod with_faults {
+    use super::*;
+
+    fn open(folder: &Path) -> Arc<dyn Store> {
+        let faults = Faults {
+            seed: folder.as_os_str().len() as u64,
+            unknown_done: 40,
+            unknown_not_done: 40,
+            unknown_late: 40,
+            slow_read: 1,
+            unavailable: 5,
+            ..Faults::default()
+        };
+        open_over(sim(faults))
+    }
+
+    macro_rules! promises {
+        ($($promise:ident)*) => { $(#[test] fn $promise() { contract::$promise(&open); })* };
+    }
+
+    marula_storage::for_each_promise!(promises);
+}
+
+/// A commit of unknown outcome is made once, whether the store had made it, had not, or makes it
+/// later; counters show it.
+#[test]
+fn commits_are_made_once() {
+    let runs = std::env::var("MARULA_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    let first = std::env::var("MARULA_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    for seed in first..first + runs {
+        println!("to repeat: MARULA_RUNS=1 MARULA_SEED={seed} cargo test commits_are_made_once");
+        let sim = sim(Faults {
+            seed,
+            unknown_done: 100,
+            unknown_not_done: 100,
+            unknown_late: 100,
+            false_conflict: 50,
+            too_old: 20,
+            slow_read: 20,
+            pause: 10,
+            unavailable: 0,
+        });
+        let store = open_over(sim.clone());
+        let mut done = 0;
+        while done < 60 {
+            let mut txn = store.begin();
+            let key = [b'k', done as u8 % 5];
+            let outcome = txn.guard(&[(Space::Records, &key)]).and_then(|()| {
+                let mut old = 0;
+                txn.view().get(Space::Records, &key, &mut |value| old = value[0])?;
+                txn.put(Space::Records, &key, &[old + 1]);
+                txn.add(b"count", 1);
+                txn.commit()
+            });
+            match outcome {
+                Ok(_) => done += 1,
+                Err(Error::Conflict | Error::TooOld) => {}
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+        }
+        sim.set_faults(Faults::default());
+        sim.settle();
+        assert_eq!(counter(&*store, b"count"), 60, "seed {seed}");
+        for key in 0..5 {
+            let value = get(&*store, Space::Records, &[b'k', key]);
+            assert_eq!(value.as_deref(), Some(&[12][..]), "seed {seed}");
+        }
+    }
+}
+
+/// Two processes over one store: none overwrites what the other has written since it looked.
+#[test]
+fn processes_do_not_overlook_each_other() {
+    let sim = sim(Faults { seed: 1, unknown_done: 20, unknown_late: 20, ..Faults::default() });
+    let stores = [open_over(sim.clone()), open_over(sim.clone())];
+    let key = (Space::Records, &b"sum"[..]);
+    thread::scope(|scope| {
+        for store in &stores {
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    let mut done = 0;
+                    while done < 200 {
+                        let mut txn = store.begin();
+                        if txn.guard(&[key]).is_err() {
+                            continue;
+                        }
+                        let old = get(txn.view(), key.0, key.1)
+                            .map_or(0, |value| u32::from_le_bytes(value.try_into().expect("4")));
+                        txn.put(key.0, key.1, &(old + 1).to_le_bytes());
+                        match txn.commit() {
+                            Ok(_) => done += 1,
+                            Err(Error::Conflict) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+        }
+    });
+    sim.settle();
+    for store in &stores {
+        assert_eq!(get(&**store, key.0, key.1).as_deref(), Some(&800u32.to_le_bytes()[..]));
+    }
+    let (one, other) = (&stores[0], &stores[1]);
+    let mut txn = one.begin();
+    txn.guard(&[key]).expect("it is free");
+    commit(&**other, |txn| txn.put(key.0, key.1, b"theirs"));
+    txn.put(key.0, key.1, b"mine");
+    assert!(matches!(txn.commit(), Err(Error::Conflict)));
+    assert_eq!(get(&**one, key.0, key.1).as_deref(), Some(&b"theirs"[..]));
+}
+
+/// Round trips of the operations that the layers above are made of.
+#[test]
+fn round_trips_are_few() {
+    let sim = sim(Faults::default());
+    let store = open_over(sim);
+    let trips = || -> i64 {
+        let rows = store.statistics();
+        rows.iter()
+            .filter(|(name, _)| name.starts_with("round trips."))
+            .map(|(_, count)| count)
+            .sum()
+    };
+    let count = |work: &mut dyn FnMut()| {
+        let before = trips();
+        work();
+        trips() - before
+    };
+    let names: Vec<[u8; 2]> = (0..100).map(|number| [b'k', number]).collect();
+    commit(&*store, |txn| names.iter().for_each(|key| txn.put(Space::Records, key, &[0; 500])));
+    let list: Vec<&[u8]> = names.iter().map(|key| &key[..]).collect();
+    assert_eq!(count(&mut || drop(get(&*store, Space::Records, &names[0]))), 2, "version and key");
+    let many = &mut || drop(store.get_many(Space::Records, &list).expect("it reads"));
+    assert_eq!(count(many), 2, "a hundred keys");
+    let scan = &mut || {
+        assert_eq!(keys(&*store, Space::Records, &everything(), Direction::Forward).len(), 100);
+    };
+    assert_eq!(count(scan), 2, "a hundred entries");
+    let insert = &mut || {
+        let mut txn = store.begin();
+        txn.guard(&[(Space::Indexes, b"a"), (Space::Indexes, b"b")]).expect("they are free");
+        for key in [b"a", b"b"] {
+            assert_eq!(get(txn.view(), Space::Indexes, key), None);
+        }
+        txn.put(Space::Records, b"new", b"document");
+        txn.add(b"count", 1);
+        txn.commit().expect("it commits");
+    };
+    assert_eq!(count(insert), 3, "version, unique keys, commit");
+    let large = &mut || commit(&*store, |txn| txn.put(Space::Records, b"large", &[1; 1 << 20]));
+    assert_eq!(count(large), 2, "version and commit");
+    assert_eq!(count(&mut || drop(get(&*store, Space::Records, b"large"))), 3, "and its parts");
+}
+
+/// A document of 16 MB is larger than a commit of the store; nothing of it is seen before its
+/// commit, and what a process that died has staged goes with the next one.
+#[test]
+fn large_values_are_staged() {
+    let sim = sim(Faults::default());
+    let lease = || Some(LeaseOptions { expiry: Duration::ZERO, ..LeaseOptions::new("a".into()) });
+    let open = || {
+        let options = Options { lease: lease(), ..Options::default() };
+        Arc::new(Distributed::open(sim.clone(), options).expect("the store opens"))
+    };
+    let store = open();
+    let value: Vec<u8> = (0..16u32 << 20).map(|n| (n / 1000) as u8).collect();
+    commit(&*store, |txn| txn.put(Space::Records, b"doc", &value));
+    assert!(get(&*store, Space::Records, b"doc") == Some(value.clone()));
+    let parts = stored_keys(&sim, b"marula/\x21");
+    assert_eq!(parts, value.len().div_ceil(90_000));
+    // Replaced, and removed.
+    commit(&*store, |txn| txn.put(Space::Records, b"doc", &value[1..]));
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), parts);
+    assert!(get(&*store, Space::Records, b"doc").as_deref() == Some(&value[1..]));
+    commit(&*store, |txn| txn.delete(Space::Records, b"doc"));
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), 0);
+    // A commit that fails leaves nothing.
+    let mut txn = store.begin();
+    txn.guard(&[(Space::Records, b"doc")]).expect("it is free");
+    commit(&*open_over(sim.clone()), |txn| txn.put(Space::Records, b"doc", b"theirs"));
+    txn.put(Space::Records, b"doc", &value);
+    assert!(matches!(txn.commit(), Err(Error::Conflict)));
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), 0);
+    assert_eq!(stored_keys(&sim, b"marula/\x05"), 0);
+    // The staged parts of a process that is gone.
+    sim.set_faults(Faults { seed: 3, unknown_not_done: 1000, ..Faults::default() });
+    let mut txn = store.begin();
+    txn.put(Space::Records, b"lost", &value);
+    txn.commit().expect_err("nothing gets through");
+    sim.set_faults(Faults::default());
+    let note = [&[1u8, 0, 0, 0, 3][..], b"m/x", b"marula/\x21lost\x00\x0112345678"].concat();
+    let left = crate::kv::Mutation::Set(b"marula/\x0512345678".to_vec(), note);
+    let part = crate::kv::Mutation::Set(b"marula/\x21lost\x00\x01123456780000".to_vec(), vec![1]);
+    let commit = crate::kv::Commit { mutations: vec![left, part], ..Default::default() };
+    sim.commit(&commit).expect("it commits");
+    store.close().expect("it closes");
+    let store = open();
+    assert_eq!(stored_keys(&sim, b"marula/\x05"), 0);
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), 0);
+    store.close().expect("it closes");
+}
+
+/// What was overwritten unseen leaves parts that a compaction finds; what is in use stays.
+#[test]
+fn compaction_removes_parts_of_nothing() {
+    let sim = sim(Faults::default());
+    let store = open_over(sim.clone());
+    for key in ["a", "b", "c"] {
+        commit(&*store, |txn| txn.put(Space::Records, key.as_bytes(), &[7; 200_000]));
+    }
+    commit(&*store, |txn| txn.put(Space::Records, b"b", b"small"));
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), 9);
+    store.compact(Space::Records, &everything(), &mut || true).expect("it compacts");
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), 6);
+    assert_eq!(get(&*store, Space::Records, b"c"), Some(vec![7; 200_000]));
+    store.drop_range(Space::Records, &KeyRange::prefix(b"a")).expect("it drops");
+    assert_eq!(stored_keys(&sim, b"marula/\x21"), 3);
+    assert_eq!(store.check().expect("it checks"), Vec::<String>::new());
+}
+
+/// Keys of any length keep their order, both ways, in ranges that end among them, and by seeks.
+#[test]
+fn long_keys_keep_their_order() {
+    let store = open_over(sim(Faults::default()));
+    let mut wanted: Vec<Vec<u8>> = vec![b"a".to_vec(), b"z".to_vec()];
+    for length in [3_999, 4_000, 4_001, 4_002, 9_000, 120_000] {
+        for last in [b"a", b"k", b"z"] {
+            wanted.push([&vec![b'k'; length][..], last].concat());
+        }
+    }
+    wanted.push([&vec![b'k'; 3_000][..], &vec![b'l'; 3_000][..]].concat());
+    wanted.sort();
+    for (number, key) in wanted.iter().enumerate() {
+        commit(&*store, |txn| txn.put(Space::Indexes, key, &[number as u8]));
+    }
+    for key in &wanted {
+        let number = get(&*store, Space::Indexes, key).expect("it is there")[0];
+        assert!(wanted[usize::from(number)] == *key);
+    }
+    assert_eq!(get(&*store, Space::Indexes, &vec![b'k'; 50_000]), None);
+    for (start, first) in wanted.iter().enumerate() {
+        for (end, last) in wanted.iter().enumerate().skip(start) {
+            let range = KeyRange { start: first.clone(), end: last.clone() };
+            let up = keys(&*store, Space::Indexes, &range, Direction::Forward);
+            assert!(up == wanted[start..end], "from {start} to {end}");
+            let mut down = keys(&*store, Space::Indexes, &range, Direction::Backward);
+            down.reverse();
+            assert!(down == up, "from {end} down to {start}");
+        }
+    }
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor = store.cursor(Space::Indexes, &everything(), direction).expect("it opens");
+        for (number, key) in wanted.iter().enumerate() {
+            assert!(cursor.seek(key).expect("it seeks") && cursor.key() == *key);
+            assert_eq!(cursor.value(), [number as u8]);
+            let next = match direction {
+                Direction::Forward => wanted.get(number + 1),
+                Direction::Backward => number.checked_sub(1).map(|number| &wanted[number]),
+            };
+            let moved = cursor.advance().expect("it advances");
+            assert!(next.is_some() == moved && next.is_none_or(|next| cursor.key() == *next));
+        }
+    }
+    for key in &wanted {
+        commit(&*store, |txn| txn.delete(Space::Indexes, key));
+    }
+    assert!(keys(&*store, Space::Indexes, &everything(), Direction::Forward).is_empty());
+}
+
+/// A walk over the newest state outlives the store's versions; one over a moment says that it is
+/// too old, as a commit says that it conflicts.
+#[test]
+fn versions_grow_too_old() {
+    let sim = sim(Faults::default());
+    let store = open_over(sim.clone());
+    for part in 0..10u8 {
+        commit(&*store, |txn| {
+            (0..100u8).for_each(|number| txn.put(Space::Records, &[part, number], &[0; 100]));
+        });
+    }
+    let view = store.clone().view().expect("a view");
+    let mut cursor =
+        store.cursor(Space::Records, &everything(), Direction::Forward).expect("a cursor opens");
+    let mut fixed =
+        view.cursor(Space::Records, &everything(), Direction::Forward).expect("it opens");
+    assert!(fixed.advance().expect("it advances"));
+    let mut count = 0;
+    while cursor.advance().expect("it goes on") {
+        count += 1;
+        if count % 150 == 0 {
+            sim.clock().pass(PAUSE);
+        }
+    }
+    assert_eq!(count, 1000);
+    let outcome = loop {
+        match fixed.advance() {
+            Ok(true) => {}
+            outcome => break outcome,
+        }
+    };
+    assert!(matches!(outcome, Err(Error::TooOld)));
+    assert!(matches!(fixed.advance(), Err(Error::TooOld)), "it goes on failing");
+    assert!(matches!(view.get(Space::Records, b"x", &mut |_| ()), Err(Error::TooOld)));
+    let mut txn = store.begin();
+    txn.guard(&[(Space::Records, b"k")]).expect("it is free");
+    sim.clock().pass(PAUSE);
+    txn.put(Space::Records, b"k", b"v");
+    assert!(matches!(txn.commit(), Err(Error::Conflict)), "it is begun again");
+    let mut txn = store.begin_since(&*view);
+    assert!(matches!(txn.guard(&[(Space::Records, b"k")]), Err(Error::TooOld)));
+}
+
+/// What is too large for one commit says so, and nothing of it is there.
+#[test]
+fn commits_that_are_too_large_are_refused() {
+    let store = open_over(sim(Faults::default()));
+    let mut txn = store.begin();
+    for number in 0..20_000u32 {
+        txn.put(Space::Records, &number.to_be_bytes(), &[0; 600]);
+    }
+    assert!(matches!(txn.commit(), Err(Error::TooLarge)));
+    assert_eq!(keys(&*store, Space::Records, &everything(), Direction::Forward).len(), 0);
+}
+
+/// An owner that was stopped for long finds that the store is another's: its commits fail.
+#[test]
+fn a_stopped_owner_has_lost_the_store() {
+    let sim = sim(Faults::default());
+    let options = |name: &str, beat: u64, expiry: u64| Options {
+        lease: Some(LeaseOptions {
+            name: name.to_owned(),
+            beat: Duration::from_millis(beat),
+            expiry: Duration::from_millis(expiry),
+        }),
+        ..Options::default()
+    };
+    // Its heart beats once in an hour: to others it is stopped.
+    let stopped = Distributed::open(sim.clone(), options("stopped", 3_600_000, 0));
+    let stopped = stopped.expect("the store is free");
+    let mut txn = stopped.begin();
+    txn.guard(&[(Space::Records, b"k")]).expect("it is free");
+    let next = Distributed::open(sim.clone(), options("next", 5, 20)).expect("it takes over");
+    txn.put(Space::Records, b"k", b"stopped");
+    assert!(matches!(txn.commit(), Err(Error::Conflict)), "its commit comes too late");
+    commit(&next, |txn| txn.put(Space::Records, b"k", b"next"));
+    let refused = Distributed::open(sim.clone(), options("third", 5, 60_000));
+    let refused = refused.err().expect("the store is in use").to_string();
+    assert!(refused.contains("in use by another Marula process (next)"), "{refused}");
+    next.close().expect("it closes");
+    Distributed::open(sim, options("third", 5, 60_000)).expect("the store is free at once");
+}
+
+/// A live owner notices that it has lost the store, and refuses everything.
+#[test]
+fn an_owner_notices_its_loss() {
+    let sim = sim(Faults::default());
+    let lease = LeaseOptions { beat: Duration::from_millis(2), ..LeaseOptions::new("a".into()) };
+    let options = Options { lease: Some(lease), ..Options::default() };
+    let store = Distributed::open(sim.clone(), options).expect("the store is free");
+    let other = crate::kv::Mutation::Set(b"marula/\x02".to_vec(), b"12345678other".to_vec());
+    sim.commit(&crate::kv::Commit { mutations: vec![other], ..Default::default() })
+        .expect("it commits");
+    let error = loop {
+        match store.get(Space::Records, b"k", &mut |_| ()) {
+            Ok(_) => thread::yield_now(),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("another process has taken over"), "{error}");
+    // It does not take the other's place away at its end.
+    store.close().expect("it closes");
+    let at = sim.read_version().expect("a version");
+    assert_eq!(sim.get(at, b"marula/\x02").expect("it reads"), Some(b"12345678other".to_vec()));
+}
+
+/// A store of another format is not touched.
+#[test]
+fn another_format_is_refused() {
+    let sim = sim(Faults::default());
+    open_over(sim.clone());
+    let other = crate::kv::Mutation::Set(b"marula/\x01".to_vec(), vec![9]);
+    sim.commit(&crate::kv::Commit { mutations: vec![other], ..Default::default() })
+        .expect("it commits");
+    let refused = Distributed::open(sim, Options::default()).err().expect("it is refused");
+    assert!(refused.to_string().contains("format"), "{refused}");
+}
