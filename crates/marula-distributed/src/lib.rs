@@ -7,6 +7,7 @@
 //!    shared                       every round trip passes here
 //!  Kv                        what the adapter asks                kv
 //!    sim                     a store in this process, with faults
+//!    etcd                    a cluster of etcd servers
 //! ```
 //!
 //! Start with [`kv`], then [`store`]. [`kv_contract`] has the tests that every backend passes.
@@ -27,6 +28,7 @@ mod shared;
 mod txn;
 mod view;
 
+pub mod etcd;
 pub mod sim;
 
 #[cfg(test)]

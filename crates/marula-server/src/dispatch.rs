@@ -103,7 +103,7 @@ impl Service for Frame {
         }
         let document_bytes_max = match call.place {
             Place::Pool => Some(usize::MAX),
-            Place::Inline => inline::document_bytes_max(&request),
+            Place::Inline => inline::document_bytes_max(&request, &server.db),
         };
         let step = match document_bytes_max {
             Some(bytes) => run(&self.0, connection, &request, call, bytes, reply),

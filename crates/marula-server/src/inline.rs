@@ -6,6 +6,7 @@
 //! not let through here.
 
 use marula_bson::{ByteSlice, Doc, RawValue, Type, Value};
+use marula_db::Db;
 use marula_query::quick::Cost;
 
 use crate::request::Request;
@@ -20,13 +21,13 @@ const BYTES_MAX: usize = 64 * 1024;
 const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 
 /// The largest document that the request may look at on a network worker; `None` where it is for
-/// the pool.
-pub fn document_bytes_max(request: &Request<'_>) -> Option<usize> {
+/// the pool. Over a remote store each read waits for the network: no command that reads is short.
+pub fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize> {
     let bytes = request.message.bytes().len();
     match request.command.place {
         Place::Pool | Place::Reserved => None,
         Place::Inline => (bytes <= SMALL_BYTES_MAX).then_some(DOCUMENT_BYTES_MAX),
-        Place::Decides if bytes <= BYTES_MAX => {
+        Place::Decides if bytes <= BYTES_MAX && !db.engine().is_remote => {
             let cost = cost(request)?;
             Some(DOCUMENT_BYTES_MAX / cost.conditions())
         }

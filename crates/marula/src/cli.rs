@@ -66,9 +66,14 @@ pub(crate) struct ServeArgs {
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where data is: rocksdb (on disk) or memory (gone at the end) [default: rocksdb]
+    /// Where data is: rocksdb (on disk), memory (gone at the end), or etcd (a cluster of servers)
+    /// [default: rocksdb]
     #[arg(long, alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
+
+    /// Servers of the etcd cluster that has the data, such as http://10.0.0.1:2379, by commas
+    #[arg(long, value_name = "URLS")]
+    pub(crate) endpoints: Option<String>,
 
     /// Memory for the cache of data, such as 512MB or 2GB [default: half of the memory beyond 1 GB]
     #[arg(long, value_name = "SIZE")]

@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use marula_distributed::etcd::Etcd;
+use marula_distributed::kv::Kv;
+use marula_distributed::sim::{Faults, Sim, SystemClock};
+use marula_distributed::{Distributed, LeaseOptions};
 use marula_storage::Store;
 use marula_storage::memory::Memory;
 
 use crate::Failure;
-use crate::settings::EngineKind;
+use crate::settings::{EngineKind, Settings};
 
 /// Why a store is opened.
 #[derive(Clone, Copy)]
@@ -18,17 +22,36 @@ pub(crate) enum Purpose {
     Repair,
 }
 
-/// Opens the store in the folder `dbpath`, which is made if it is not there.
-pub(crate) fn open(
-    kind: EngineKind,
-    dbpath: &Path,
-    cache_bytes: Option<usize>,
-    purpose: Purpose,
-) -> Result<Arc<dyn Store>, Failure> {
-    match kind {
-        EngineKind::Memory => Ok(Arc::new(Memory::new())),
-        EngineKind::RocksDb => open_folder(dbpath, cache_bytes, purpose),
+/// Opens the store that the settings name; a data folder is made if it is not there.
+pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Arc<dyn Store>, Failure> {
+    if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
+        return Err("--endpoints is for --storage-engine etcd".to_owned());
     }
+    match settings.engine {
+        EngineKind::Memory => Ok(Arc::new(Memory::new())),
+        EngineKind::RocksDb => open_folder(&settings.dbpath, settings.cache_bytes, purpose),
+        EngineKind::Sim => {
+            open_distributed(Arc::new(Sim::new(SystemClock::default(), Faults::default())))
+        }
+        EngineKind::Etcd if settings.endpoints.is_empty() => {
+            Err("--storage-engine etcd needs --endpoints".to_owned())
+        }
+        EngineKind::Etcd => open_distributed(Arc::new(Etcd::new(&settings.endpoints)?)),
+    }
+}
+
+/// Opens a store over a distributed one, of which this process is then the owner: the layers above
+/// keep the catalogue in memory and assume that nobody else writes.
+fn open_distributed(kv: Arc<dyn Kv>) -> Result<Arc<dyn Store>, Failure> {
+    let name = format!("{}, process {}", marula_server::host_name(), std::process::id());
+    let options = marula_distributed::Options {
+        lease: Some(LeaseOptions::new(name)),
+        ..marula_distributed::Options::default()
+    };
+    let what = kv.name();
+    let store = Distributed::open(kv, options)
+        .map_err(|error| format!("cannot open the store in {what}: {error}"))?;
+    Ok(Arc::new(store))
 }
 
 /// How much memory operations may take together: three quarters of what the cache leaves.

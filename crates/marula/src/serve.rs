@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         marula_server::disable_javascript();
     }
     let purpose = if args.repair { Purpose::Repair } else { Purpose::Serve };
-    let store = engine::open(settings.engine, &settings.dbpath, settings.cache_bytes, purpose)?;
+    let store = engine::open(&settings, purpose)?;
     let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     if args.repair {
@@ -159,10 +159,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>, tls: Option<Arc<Tls
         host,
         argv: tls_settings::without_passwords(std::env::args()),
         parsed: settings.document(),
-        dbpath: match settings.engine {
-            EngineKind::Memory => None,
-            EngineKind::RocksDb => Some(settings.dbpath.display().to_string()),
-        },
+        dbpath: settings.engine.is_in_folder().then(|| settings.dbpath.display().to_string()),
         log_file: log_file(settings),
         compressors: settings.compressors,
         tls,
@@ -217,7 +214,7 @@ fn warn_of_open_access(settings: &Settings) {
             "This server can be reached from other machines"
         );
     }
-    if settings.engine == EngineKind::Memory {
+    if matches!(settings.engine, EngineKind::Memory | EngineKind::Sim) {
         tracing::warn!(target: STARTUP_WARNING, "Data is in memory alone and is gone when the server ends");
     }
 }

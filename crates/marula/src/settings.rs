@@ -19,6 +19,16 @@ use crate::tls_settings::{self, TlsSettings};
 pub(crate) enum EngineKind {
     RocksDb,
     Memory,
+    /// A distributed store simulated in this process, for tests: its limits, and nothing kept.
+    Sim,
+    Etcd,
+}
+
+impl EngineKind {
+    /// Whether data is in the data folder.
+    pub(crate) fn is_in_folder(self) -> bool {
+        self == EngineKind::RocksDb
+    }
 }
 
 /// The largest cache that can be asked for, in gigabytes: mongod's limit.
@@ -35,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) bind_ips: Vec<String>,
     pub(crate) unix_socket: Option<PathBuf>,
     pub(crate) engine: EngineKind,
+    /// Servers of a distributed store.
+    pub(crate) endpoints: Vec<String>,
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
     pub(crate) oplog_bytes_max: Option<i64>,
@@ -64,6 +76,7 @@ impl Default for Settings {
             bind_ips: vec!["127.0.0.1".to_owned()],
             unix_socket: None,
             engine: EngineKind::RocksDb,
+            endpoints: Vec::new(),
             cache_bytes: None,
             repl_set: None,
             oplog_bytes_max: None,
@@ -111,6 +124,7 @@ impl Settings {
             ("net.maxIncomingConnections", args.max_connections.clone()),
             ("net.compression.compressors", args.compressors.clone()),
             ("storage.engine", args.storage_engine.clone()),
+            ("storage.endpoints", args.endpoints.clone()),
             ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
             ("storage.cacheSize", args.cache_size.clone()),
             ("replication.replSetName", args.repl_set.clone()),
@@ -153,6 +167,9 @@ impl Settings {
         match name {
             "storage.dbPath" => self.dbpath = PathBuf::from(value),
             "storage.engine" => self.engine = parse_engine(value)?,
+            "storage.endpoints" => {
+                self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
+            }
             "storage.cacheSize" => {
                 let bytes = parse_bytes(name, value)?;
                 if bytes as f64 > CACHE_GB_MAX * GB {
@@ -386,7 +403,9 @@ fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
     match value {
         "rocksdb" | "embedded" => Ok(EngineKind::RocksDb),
         "memory" | "inMemory" | "ephemeralForTest" => Ok(EngineKind::Memory),
-        other => Err(format!("storage engine '{other}' is not one of rocksdb, memory")),
+        "sim" => Ok(EngineKind::Sim),
+        "etcd" => Ok(EngineKind::Etcd),
+        other => Err(format!("storage engine '{other}' is not one of rocksdb, memory, etcd")),
     }
 }
 

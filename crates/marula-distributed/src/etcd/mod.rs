@@ -1,0 +1,655 @@
+//! etcd 3.4 and later, by its JSON gateway (`/v3/kv/…`), which every server has on its client port.
+//!
+//! A version is etcd's revision. A commit is one transaction of etcd: it compares the modification
+//! revisions of the keys that were read, which tell a change, and puts and deletes. A key that was
+//! there and was deleted since has no revision; so it is compared with what it was, which takes a
+//! round trip unless this process has read the key at that version, or written it last.
+//!
+//! etcd has no additions: counters are read and compared in the same transaction, and one commit
+//! with counters is under way at a time.
+
+mod http;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use marula_storage::{Direction, KeyRange, Stamp};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use self::http::{Endpoint, Failure};
+use self::plan::{Final, Plan};
+use crate::kv::{
+    Block, BlockLimit, Commit, Conflict, Estimate, Kv, KvError, Limits, Mutation, Result, Version,
+};
+
+/// How long revisions are kept: the store is compacted to what was new so long ago.
+const VERSION_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Entries of one answer: etcd limits them by number alone, and they may have 90 KB each.
+const ENTRIES_MAX: usize = 256;
+
+/// Bytes of a commit. The servers must take as much: `--max-request-bytes` is 1.5 MB unless told
+/// otherwise.
+const COMMIT_BYTES_MAX: usize = 8_000_000;
+
+/// Changes of a commit. The servers must take as many: `--max-txn-ops` is 128 unless told
+/// otherwise.
+const MUTATIONS_MAX: usize = 20_000;
+
+/// Keys whose revisions are known from reads, at most.
+const KNOWN_MAX: usize = 10_000;
+
+/// How often a commit is tried again whose counters have changed.
+const COUNTER_TRIES_MAX: usize = 50;
+
+/// A watch asks again after so long.
+const WATCH_STEP: Duration = Duration::from_millis(50);
+
+/// A cluster of etcd servers.
+pub struct Etcd {
+    endpoints: Vec<Endpoint>,
+    current: AtomicUsize,
+    limits: Limits,
+    known: Mutex<Known>,
+    /// The revisions that keys have by commits of this process, where nobody has written since.
+    own: Mutex<HashMap<Vec<u8>, u64>>,
+    /// The counters as the last commit of this process left them: value and revision.
+    counters: Mutex<HashMap<Vec<u8>, (i64, u64)>>,
+    compaction: Mutex<VecDeque<(Instant, Version)>>,
+}
+
+/// Modification revisions of keys at versions, as they were read; zero where there was none.
+#[derive(Default)]
+struct Known {
+    revisions: HashMap<(Version, Vec<u8>), u64>,
+    order: VecDeque<(Version, Vec<u8>)>,
+}
+
+impl Known {
+    fn note(&mut self, at: Version, key: &[u8], revision: u64) {
+        if self.revisions.insert((at, key.to_vec()), revision).is_none() {
+            self.order.push_back((at, key.to_vec()));
+        }
+        if self.order.len() > KNOWN_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.revisions.remove(&oldest);
+        }
+    }
+}
+
+/// The revision that a key had at a version.
+#[derive(Clone, Copy)]
+struct Guess {
+    revision: u64,
+    /// Whether it was read so.
+    is_sure: bool,
+}
+
+/// A key as etcd shows it.
+struct Entry {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    revision: u64,
+}
+
+/// What a request does when it fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// It changes nothing: it may be sent again.
+    Reads,
+    /// It may have been carried out.
+    Writes,
+}
+
+impl Etcd {
+    /// The cluster that these servers are of. Nothing is sent yet.
+    pub fn new(endpoints: &[String]) -> Result<Self, String> {
+        if endpoints.is_empty() {
+            return Err("no endpoint of etcd is given".to_owned());
+        }
+        let endpoints =
+            endpoints.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>();
+        Ok(Etcd {
+            endpoints: endpoints?,
+            current: AtomicUsize::new(0),
+            limits: Limits {
+                // etcd has no limit of its own; this one keeps requests small.
+                key_bytes_max: 10_000,
+                value_bytes_max: 1_000_000,
+                commit_bytes_max: COMMIT_BYTES_MAX,
+                mutations_max: MUTATIONS_MAX,
+                version_age_max: VERSION_AGE_MAX,
+            },
+            known: Mutex::default(),
+            own: Mutex::default(),
+            counters: Mutex::default(),
+            compaction: Mutex::default(),
+        })
+    }
+
+    /// Sends a request to a server that can be reached.
+    fn call(&self, path: &str, request: &Value, effect: Effect) -> Result<Value> {
+        let body = request.to_string();
+        let mut last = String::new();
+        for _ in 0..self.endpoints.len() {
+            let number = self.current.load(Ordering::Relaxed) % self.endpoints.len();
+            let endpoint = &self.endpoints[number];
+            let outcome = endpoint.post(path, body.as_bytes());
+            let next = || {
+                let _ = self.current.compare_exchange(
+                    number,
+                    (number + 1) % self.endpoints.len(),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+            };
+            match outcome {
+                Ok(reply) if reply.status == 200 => {
+                    return serde_json::from_slice(&reply.body)
+                        .map_err(|error| KvError::Corrupt(format!("etcd's reply: {error}")));
+                }
+                Ok(reply) => {
+                    let text = String::from_utf8_lossy(&reply.body).into_owned();
+                    let error = refusal(&text, effect);
+                    if !matches!(error, KvError::Unavailable(_)) {
+                        return Err(error);
+                    }
+                    last = format!("{}: {text}", endpoint.address());
+                    next();
+                }
+                Err(Failure::NotSent(error)) => {
+                    last = format!("{}: {error}", endpoint.address());
+                    next();
+                }
+                Err(Failure::Lost(error)) => {
+                    last = format!("{}: {error}", endpoint.address());
+                    next();
+                    if effect == Effect::Writes {
+                        return Err(KvError::Unknown);
+                    }
+                }
+            }
+        }
+        Err(KvError::Unavailable(format!("etcd is not reached at {last}")))
+    }
+
+    /// The entries of a range request, and whether there are more.
+    fn read(&self, request: Value) -> Result<(Vec<Entry>, bool)> {
+        let reply = self.call("/v3/kv/range", &request, Effect::Reads)?;
+        Ok((entries_of(&reply)?, reply["more"].as_bool().unwrap_or(false)))
+    }
+
+    /// Several keys at once, by one transaction that only reads.
+    fn read_keys(&self, at: Option<Version>, keys: &[Vec<u8>]) -> Result<Vec<Option<Entry>>> {
+        let reads: Vec<Value> = keys.iter().map(|key| get_operation(key, at)).collect();
+        let reply = self.call("/v3/kv/txn", &json!({ "success": reads }), Effect::Reads)?;
+        entries_of_responses(&reply, keys.len())
+    }
+
+    /// The modification revisions that keys had at a version; zero where there was none. Those that
+    /// this process has written itself are guessed to be as it left them.
+    fn revisions_at(&self, at: Version, keys: &[&Vec<u8>]) -> Result<Vec<Guess>> {
+        let mut guesses: Vec<Option<Guess>> = {
+            let (known, own) = (self.known.lock(), self.own.lock());
+            let guess = |key: &&Vec<u8>| {
+                let seen = known.revisions.get(&(at, key.to_vec()));
+                let own = own.get(*key).filter(|revision| **revision <= at);
+                match (seen, own) {
+                    (Some(revision), _) => Some(Guess { revision: *revision, is_sure: true }),
+                    (None, Some(revision)) => Some(Guess { revision: *revision, is_sure: false }),
+                    (None, None) => None,
+                }
+            };
+            keys.iter().map(guess).collect()
+        };
+        let is_missing = |(_, guess): &(&&Vec<u8>, &Option<Guess>)| guess.is_none();
+        let missing: Vec<Vec<u8>> =
+            keys.iter().zip(&guesses).filter(is_missing).map(|(key, _)| key.to_vec()).collect();
+        if !missing.is_empty() {
+            let mut found = self.read_keys(Some(at), &missing)?.into_iter();
+            for guess in guesses.iter_mut().filter(|guess| guess.is_none()) {
+                let entry = found.next().flatten();
+                let revision = entry.map_or(0, |entry| entry.revision);
+                *guess = Some(Guess { revision, is_sure: true });
+            }
+        }
+        Ok(guesses.into_iter().flatten().collect())
+    }
+
+    /// Looks at what guarded keys are now, where a commit did not find them as guessed. Corrects
+    /// guesses that were wrong from the start.
+    ///
+    /// Errors: [`KvError::Conflict`] where a key has changed since `at`.
+    fn judge(
+        &self,
+        at: Version,
+        keys: &[&Vec<u8>],
+        guesses: &mut [Guess],
+        found: &[Option<Entry>],
+    ) -> Result<()> {
+        for ((key, guess), found) in keys.iter().zip(guesses).zip(found) {
+            let now = found.as_ref().map_or(0, |entry| entry.revision);
+            if now == guess.revision {
+                continue;
+            }
+            if guess.is_sure || now > at {
+                return Err(KvError::Conflict);
+            }
+            let then = match now {
+                // It may have been deleted before or since.
+                0 => self.read_keys(Some(at), &[key.to_vec()])?.into_iter().next().flatten(),
+                _ => None,
+            };
+            if then.is_some() {
+                return Err(KvError::Conflict);
+            }
+            *guess = Guess { revision: now, is_sure: true };
+        }
+        Ok(())
+    }
+
+    /// Compacts to the revision that was new some time ago, now and then.
+    fn compact(&self, newest: Version) {
+        let oldest = {
+            let mut seen = self.compaction.lock();
+            let now = Instant::now();
+            if seen.back().is_some_and(|(at, _)| now - *at < VERSION_AGE_MAX / 2) {
+                return;
+            }
+            seen.push_back((now, newest));
+            match seen.front() {
+                Some((at, version)) if now - *at >= VERSION_AGE_MAX => {
+                    let version = *version;
+                    seen.pop_front();
+                    version
+                }
+                _ => return,
+            }
+        };
+        // Another process may have done it already; what fails is done the next time.
+        let request = json!({ "revision": oldest.to_string() });
+        if let Err(error) = self.call("/v3/kv/compaction", &request, Effect::Reads) {
+            tracing::debug!(%error, "a compaction of etcd has failed");
+        }
+    }
+
+    /// Notes the revision of keys that a commit has both guarded and set, as it does with the keys
+    /// by which the adapter tells how commits ended: the next one guards them too.
+    fn note_own(&self, guards: &[&Vec<u8>], plan: &Plan, revision: Version) {
+        let mut own = self.own.lock();
+        if own.len() > KNOWN_MAX {
+            own.clear();
+        }
+        for key in guards.iter().filter(|key| plan.sets(key)) {
+            own.insert(key.to_vec(), revision);
+        }
+    }
+
+    /// One transaction of etcd.
+    fn try_commit(&self, commit: &Commit, plan: &Plan) -> Result<Stamp> {
+        let guards: Vec<&Vec<u8>> = commit
+            .reads
+            .iter()
+            .map(|read| match read {
+                Conflict::Key(key) => Ok(key),
+                Conflict::Range(_) => {
+                    Err(KvError::Unavailable("etcd cannot guard a range of keys".to_owned()))
+                }
+            })
+            .collect::<Result<_>>()?;
+        let at = commit.read_version.unwrap_or(0);
+        let mut guarded = self.revisions_at(at, &guards)?;
+        let added: Vec<&Vec<u8>> = plan.added();
+        // Held until the commit ends: two at once would only make each other try again.
+        let mut counters = (!added.is_empty()).then(|| self.counters.lock());
+        if let Some(counters) = &mut counters {
+            if counters.len() > KNOWN_MAX {
+                counters.clear();
+            }
+            let unknown: Vec<Vec<u8>> = added
+                .iter()
+                .filter(|key| !counters.contains_key(**key))
+                .map(|k| k.to_vec())
+                .collect();
+            if !unknown.is_empty() {
+                let entries = self.read_keys(None, &unknown)?;
+                for (key, entry) in unknown.iter().zip(entries) {
+                    counters.insert(key.clone(), counter_of(entry.as_ref()));
+                }
+            }
+        }
+        for _ in 0..COUNTER_TRIES_MAX {
+            let base = |key: &[u8]| {
+                counters
+                    .as_ref()
+                    .and_then(|counters| counters.get(key))
+                    .map_or(0, |(value, _)| *value)
+            };
+            let mut compares: Vec<Value> = guards
+                .iter()
+                .zip(&guarded)
+                .map(|(key, guess)| compare(key, guess.revision))
+                .collect();
+            let mut otherwise: Vec<Value> =
+                guards.iter().map(|key| get_operation(key, None)).collect();
+            for key in &added {
+                let (_, revision) = counters.as_ref().expect("they are locked")[*key];
+                compares.push(compare(key, revision));
+                otherwise.push(get_operation(key, None));
+            }
+            let request = json!({
+                "compare": compares,
+                "success": plan.operations(&base),
+                "failure": otherwise,
+            });
+            let reply = match self.call("/v3/kv/txn", &request, Effect::Writes) {
+                Ok(reply) => reply,
+                Err(error) => {
+                    if let Some(counters) = &mut counters {
+                        for key in &added {
+                            counters.remove(*key);
+                        }
+                    }
+                    return Err(error);
+                }
+            };
+            let revision = revision_of(&reply["header"])?;
+            if reply["succeeded"].as_bool() == Some(true) {
+                let values: Vec<i64> =
+                    added.iter().map(|key| plan.value_of(key, &base).unwrap_or(0)).collect();
+                if let Some(counters) = &mut counters {
+                    for (key, value) in added.iter().zip(values) {
+                        counters.insert(key.to_vec(), (value, revision));
+                    }
+                }
+                self.note_own(&guards, plan, revision);
+                return Ok(Stamp::of_version(revision));
+            }
+            let found = entries_of_responses(&reply, otherwise.len())?;
+            let (of_guards, of_counters) = found.split_at(guards.len());
+            self.judge(at, &guards, &mut guarded, of_guards)?;
+            if let Some(counters) = &mut counters {
+                for (key, entry) in added.iter().zip(of_counters) {
+                    counters.insert(key.to_vec(), counter_of(entry.as_ref()));
+                }
+            }
+        }
+        Err(KvError::Conflict)
+    }
+}
+
+impl Kv for Etcd {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn read_version(&self) -> Result<Version> {
+        // Linearizable: the server asks the leader how far it is. No such key is needed.
+        let request = json!({ "key": BASE64.encode([0]), "count_only": true });
+        let reply = self.call("/v3/kv/range", &request, Effect::Reads)?;
+        let version = revision_of(&reply["header"])?;
+        self.compact(version);
+        Ok(version)
+    }
+
+    fn get(&self, at: Version, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let request = json!({ "key": BASE64.encode(key), "revision": at.to_string() });
+        let entry = self.read(request)?.0.into_iter().next();
+        let revision = entry.as_ref().map_or(0, |entry| entry.revision);
+        self.known.lock().note(at, key, revision);
+        Ok(entry.map(|entry| entry.value))
+    }
+
+    fn get_many(&self, at: Version, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(ENTRIES_MAX) {
+            let entries = self.read_keys(Some(at), keys)?;
+            let mut known = self.known.lock();
+            for (key, entry) in keys.iter().zip(entries) {
+                known.note(at, key, entry.as_ref().map_or(0, |entry| entry.revision));
+                values.push(entry.map(|entry| entry.value));
+            }
+        }
+        Ok(values)
+    }
+
+    fn range(
+        &self,
+        at: Version,
+        range: &KeyRange,
+        direction: Direction,
+        limit: BlockLimit,
+    ) -> Result<Block> {
+        if range.start >= range.end {
+            return Ok(Block::default());
+        }
+        let entries_max = limit.entries_max.min(ENTRIES_MAX);
+        // A block that may hold one byte holds one entry.
+        let entries_max = entries_max.min(limit.bytes_max.max(1));
+        let mut request = json!({
+            "key": BASE64.encode(&range.start),
+            "range_end": BASE64.encode(&range.end),
+            "revision": at.to_string(),
+            "limit": entries_max.to_string(),
+        });
+        if direction == Direction::Backward {
+            request["sort_order"] = json!("DESCEND");
+            request["sort_target"] = json!("KEY");
+        }
+        let (entries, has_more) = self.read(request)?;
+        let entries = entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
+        Ok(Block { entries, has_more })
+    }
+
+    fn commit(&self, commit: &Commit) -> Result<Stamp> {
+        let limits = &self.limits;
+        if commit.bytes() > limits.commit_bytes_max || commit.mutations.len() > limits.mutations_max
+        {
+            return Err(KvError::TooLarge);
+        }
+        for mutation in &commit.mutations {
+            let (key, value) = match mutation {
+                Mutation::Set(key, value) => (key.len(), value.len()),
+                Mutation::Clear(key) | Mutation::Add(key, _) => (key.len(), 0),
+                Mutation::ClearRange(range) => (range.start.len().max(range.end.len()), 0),
+                Mutation::SetStamped { .. } => {
+                    return Err(KvError::Unavailable("etcd has no stamped keys".to_owned()));
+                }
+            };
+            if key > limits.key_bytes_max || value > limits.value_bytes_max {
+                return Err(KvError::TooLarge);
+            }
+        }
+        self.try_commit(commit, &Plan::of(&commit.mutations))
+    }
+
+    fn watch(&self, key: &[u8], seen: Option<&[u8]>, patience: Duration) -> Result<bool> {
+        let until = Instant::now() + patience;
+        loop {
+            let found = self.read(json!({ "key": BASE64.encode(key) }))?.0.into_iter().next();
+            if found.as_ref().map(|entry| entry.value.as_slice()) != seen {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(left.min(WATCH_STEP));
+        }
+    }
+
+    fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
+        if range.start >= range.end {
+            return Ok(Estimate { bytes: Some(0), keys: Some(0) });
+        }
+        let request = json!({
+            "key": BASE64.encode(&range.start),
+            "range_end": BASE64.encode(&range.end),
+            "count_only": true,
+        });
+        let reply = self.call("/v3/kv/range", &request, Effect::Reads)?;
+        Ok(Estimate { bytes: None, keys: Some(number_of(&reply["count"])?) })
+    }
+
+    fn split_points(&self, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>> {
+        // etcd tells how many keys a range has, not where its middle is. Its keys alone are small.
+        if range.start >= range.end {
+            return Ok(Vec::new());
+        }
+        let request = json!({
+            "key": BASE64.encode(&range.start),
+            "range_end": BASE64.encode(&range.end),
+            "keys_only": true,
+        });
+        let (entries, _) = self.read(request)?;
+        let parts = parts.min(entries.len());
+        Ok((1..parts).map(|part| entries[entries.len() * part / parts].key.clone()).collect())
+    }
+}
+
+/// What etcd means by refusing. A write that is not known to be refused may be carried out.
+fn refusal(text: &str, effect: Effect) -> KvError {
+    let says = |what: &str| text.contains(what);
+    if says("required revision has been compacted") {
+        KvError::TooOld
+    } else if says("request is too large") || says("too many operations") || says("larger than max")
+    {
+        KvError::TooLarge
+    } else if says("database space exceeded") {
+        KvError::Unavailable("etcd is full (database space exceeded)".to_owned())
+    } else if says("duplicate key given") || says("is not provided") {
+        KvError::Corrupt(format!("etcd does not take a request: {text}"))
+    } else if effect == Effect::Writes && !says("no leader") && !says("too many requests") {
+        KvError::Unknown
+    } else {
+        KvError::Unavailable(format!("etcd answers: {text}"))
+    }
+}
+
+fn get_operation(key: &[u8], at: Option<Version>) -> Value {
+    let mut get = json!({ "key": BASE64.encode(key) });
+    if let Some(at) = at {
+        get["revision"] = json!(at.to_string());
+    }
+    json!({ "request_range": get })
+}
+
+/// That a key was last changed at a revision; zero: that it is not there.
+fn compare(key: &[u8], revision: u64) -> Value {
+    json!({
+        "key": BASE64.encode(key),
+        "target": "MOD",
+        "result": "EQUAL",
+        "mod_revision": revision.to_string(),
+    })
+}
+
+fn counter_of(entry: Option<&Entry>) -> (i64, u64) {
+    entry.map_or((0, 0), |entry| {
+        let bytes = entry.value.as_slice().try_into().ok();
+        (bytes.map_or(0, i64::from_le_bytes), entry.revision)
+    })
+}
+
+fn number_of(value: &Value) -> Result<u64> {
+    match value {
+        // Zero is left out.
+        Value::Null => Some(0),
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+    .ok_or_else(|| KvError::Corrupt("etcd's reply has no number where one must be".to_owned()))
+}
+
+fn revision_of(header: &Value) -> Result<u64> {
+    match number_of(&header["revision"])? {
+        0 => Err(KvError::Corrupt("etcd's reply has no revision".to_owned())),
+        revision => Ok(revision),
+    }
+}
+
+fn bytes_of(value: &Value) -> Result<Vec<u8>> {
+    let text = match value {
+        Value::Null => return Ok(Vec::new()),
+        value => value.as_str(),
+    };
+    text.and_then(|text| BASE64.decode(text).ok())
+        .ok_or_else(|| KvError::Corrupt("etcd's reply has no bytes where some must be".to_owned()))
+}
+
+fn entries_of(reply: &Value) -> Result<Vec<Entry>> {
+    let Some(entries) = reply["kvs"].as_array() else { return Ok(Vec::new()) };
+    entries
+        .iter()
+        .map(|entry| {
+            Ok(Entry {
+                key: bytes_of(&entry["key"])?,
+                value: bytes_of(&entry["value"])?,
+                revision: number_of(&entry["mod_revision"])?,
+            })
+        })
+        .collect()
+}
+
+fn entries_of_responses(reply: &Value, count: usize) -> Result<Vec<Option<Entry>>> {
+    let responses = reply["responses"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if responses.len() != count {
+        return Err(KvError::Corrupt("etcd answers another number of requests".to_owned()));
+    }
+    responses
+        .iter()
+        .map(|response| Ok(entries_of(&response["response_range"])?.into_iter().next()))
+        .collect()
+}
+
+/// Puts and deletes of a commit as operations of etcd.
+fn operation_of(key: &[u8], value: Option<&[u8]>) -> Value {
+    match value {
+        Some(value) => {
+            json!({ "request_put": { "key": BASE64.encode(key), "value": BASE64.encode(value) } })
+        }
+        None => json!({ "request_delete_range": { "key": BASE64.encode(key) } }),
+    }
+}
+
+impl Plan {
+    /// The operations, where `base` tells the present values of counters.
+    fn operations(&self, base: &dyn Fn(&[u8]) -> i64) -> Vec<Value> {
+        let mut operations: Vec<Value> = self
+            .cleared()
+            .iter()
+            .map(|range| {
+                json!({ "request_delete_range": {
+                    "key": BASE64.encode(&range.start),
+                    "range_end": BASE64.encode(&range.end),
+                } })
+            })
+            .collect();
+        operations.extend(self.keys().map(|(key, end)| match end {
+            Final::Set(value) => operation_of(key, Some(value)),
+            Final::Clear => operation_of(key, None),
+            Final::Add { .. } => {
+                let value = self.value_of(key, base).expect("it is a counter");
+                operation_of(key, Some(&value.to_le_bytes()))
+            }
+        }));
+        operations
+    }
+}

@@ -1,0 +1,166 @@
+"""Data in a distributed store: the simulated one with FoundationDB's limits, and a real etcd."""
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+import pymongo
+import pytest
+import server
+
+pytestmark = pytest.mark.skipif(server.is_mongod(), reason="engines of Marula's own")
+
+
+class Etcd:
+    """Three etcd servers that are one cluster."""
+
+    def __init__(self, binary):
+        self.folder = tempfile.mkdtemp(prefix="marula-etcd-")
+        self.clients = ["http://127.0.0.1:%d" % server.free_port() for _ in range(3)]
+        peers = ["http://127.0.0.1:%d" % server.free_port() for _ in range(3)]
+        cluster = ",".join("n%d=%s" % member for member in enumerate(peers))
+        self.processes = [
+            subprocess.Popen(
+                [binary, "--name", "n%d" % n, "--data-dir", os.path.join(self.folder, str(n)),
+                 "--listen-client-urls", self.clients[n], "--advertise-client-urls", self.clients[n],
+                 "--listen-peer-urls", peers[n], "--initial-advertise-peer-urls", peers[n],
+                 "--initial-cluster", cluster, "--max-request-bytes", "10485760", "--max-txn-ops", "50000"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for n in range(3)]
+        for url in self.clients:
+            self.wait(url)
+
+    @staticmethod
+    def wait(url):
+        until = time.monotonic() + 60
+        while True:
+            try:
+                body = urllib.request.urlopen(url + "/health", timeout=2).read()
+                if b'"true"' in body:
+                    return
+            except OSError:
+                pass
+            assert time.monotonic() < until, "etcd does not come up"
+            time.sleep(0.05)
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    found = subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "etcd"], capture_output=True, text=True)
+    if found.returncode != 0:
+        pytest.skip("there is no etcd here: " + found.stderr.strip())
+    cluster = Etcd(found.stdout.strip())
+    yield cluster
+    cluster.close()
+
+
+def options_of(etcd):
+    return ["--storage-engine", "etcd", "--endpoints", ",".join(etcd.clients)]
+
+
+def on_etcd(etcd):
+    return server.Server(*options_of(etcd), wait=60.0)
+
+
+def refusal(*options, **more):
+    """What a server says that ends before it serves."""
+    try:
+        with server.Server(*options, **more) as own:
+            # Its port is taken before the store is opened.
+            assert own.process.wait(60) != 0
+            return own.tail()
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_limits_of_the_store_are_not_those_of_documents():
+    with server.Server("--storage-engine", "sim") as own, pymongo.MongoClient(own.uri) as client:
+        c = client.test.c
+        c.create_index("long")
+        c.create_index("unique", unique=True)
+        big = {"_id": 1, "text": "x" * (15 << 20), "long": "k" * 200_000, "unique": 1}
+        c.insert_one(big)
+        assert c.find_one({"_id": 1}) == big
+        assert c.find_one({"long": big["long"]}, {"long": 1})["_id"] == 1
+        with pytest.raises(pymongo.errors.DuplicateKeyError):
+            c.insert_one({"_id": 2, "unique": 1})
+        # Keys that differ behind what the store can order.
+        c.insert_many([{"_id": 10 + n, "long": "k" * 5_000 + chr(ord("a") + n), "unique": 10 + n} for n in range(20)])
+        ids = [doc["_id"] for doc in c.find({"_id": {"$gte": 10}}, {"_id": 1}).sort("long", -1).hint("long_1")]
+        assert ids == list(range(29, 9, -1))
+        c.update_one({"_id": 1}, {"$set": {"text": "y" * (15 << 20)}})
+        assert c.find_one({"_id": 1})["text"] == "y" * (15 << 20)
+        c.insert_many([{"_id": 1000 + n, "pad": "p" * 1000, "unique": 1000 + n} for n in range(5_000)])
+        assert c.count_documents({}) == 5_021 == c.estimated_document_count()
+        assert c.delete_many({"_id": {"$gte": 1000}}).deleted_count == 5_000
+        assert client.test.command("validate", "c")["valid"]
+        assert client.admin.command("serverStatus")["storageEngine"]["name"] == "sim"
+
+
+def test_one_process_serves_a_store(etcd):
+    with on_etcd(etcd) as own, pymongo.MongoClient(own.uri) as client:
+        client.test.c.insert_one({"_id": 1})
+        said = refusal(*options_of(etcd), wait=60.0)
+        assert "in use by another Marula process (" in said and "process %d)" % own.process.pid in said, said
+        assert client.test.c.count_documents({}) == 1
+        # Or it would look for the server at its own end.
+        client.close()
+        assert own.terminate() == 0
+        own.start(60.0)
+        with pymongo.MongoClient(own.uri) as again:
+            assert again.test.c.find_one() == {"_id": 1}
+            again.test.drop_collection("c")
+        assert own.terminate() == 0
+
+
+def test_data_survives_kills_of_both(etcd):
+    """Marula is killed, then an etcd server: all that was acknowledged is there, and nothing twice."""
+    with on_etcd(etcd) as own:
+        with pymongo.MongoClient(own.uri) as client:
+            c = client.test.kills
+            c.create_index("n", unique=True)
+            c.insert_many([{"_id": n, "n": n} for n in range(100)])
+        own.kill()
+        # It waits until the killed one's lease has run out.
+        assert own.start(60.0) > 0
+        with pymongo.MongoClient(own.uri) as client:
+            c = client.test.kills
+            assert c.count_documents({}) == 100 == c.estimated_document_count()
+            acknowledged = []
+
+            def write():
+                for n in range(100, 160):
+                    c.insert_one({"_id": n, "n": n})
+                    acknowledged.append(n)
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            while len(acknowledged) < 20 and writer.is_alive():
+                time.sleep(0.005)
+            victim = etcd.processes[0]
+            victim.kill()
+            victim.wait()
+            writer.join(120)
+            assert acknowledged == list(range(100, 160))
+            assert sorted(doc["_id"] for doc in c.find()) == list(range(160))
+            assert c.estimated_document_count() == 160
+            assert client.test.command("validate", "kills", full=True)["valid"]
+
+
+def test_endpoints_are_for_etcd(tmp_path):
+    for options, message in [
+        (["--endpoints", "http://127.0.0.1:1"], "--endpoints is for --storage-engine etcd"),
+        (["--storage-engine", "etcd"], "needs --endpoints"),
+        (["--storage-engine", "etcd", "--endpoints", "nonsense"], "is not of the form http://host:port"),
+        (["--storage-engine", "etcd", "--endpoints", "https://127.0.0.1:1"], "TLS to etcd is not supported"),
+    ]:
+        assert message in refusal(*options, dbpath=str(tmp_path))
