@@ -1,13 +1,13 @@
 //! MongoDB's error codes: number, `codeName`, and the categories that the driver specifications
 //! name.
 //!
-//! Source: the manual's "Error Codes" page, the recorded answers of a real server, and the driver
+//! Source: the manual's "Error Codes" page, the recorded replies of a real server, and the driver
 //! specifications "Retryable Writes" and "Server Discovery and Monitoring" for the categories.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// An error number; its name is in the table below, or `Location<n>`.
+/// An error number. Its name is in the table below; a number without one is named `Location<n>`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(i32);
 

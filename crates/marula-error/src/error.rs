@@ -7,7 +7,7 @@ use crate::Code;
 /// A result whose error is the client's.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a command answers when it fails: code, message, labels and extra fields of the reply.
+/// The error reply of a command: code, message, labels and extra fields.
 ///
 /// It is one word wide, so that a `Result` on the hot path stays small.
 #[derive(Clone, PartialEq, Eq)]
@@ -18,13 +18,13 @@ struct Inner {
     code: Code,
     message: String,
     labels: Vec<&'static str>,
-    /// BSON elements (no length, no terminator) that the reply carries beside `code`, such as
-    /// `keyPattern` and `keyValue`. Bytes, because this crate does not know BSON.
+    /// BSON elements (no length, no terminator) that the reply carries in addition to `code`, such
+    /// as `keyPattern` and `keyValue`. Bytes, because this crate does not know BSON.
     fields: Vec<u8>,
 }
 
 impl Error {
-    /// Makes an error; modules use rows of [`errors!`](crate::errors) rather than call this.
+    /// Makes an error; modules use rows of [`errors!`](crate::errors) instead of calling this.
     #[cold]
     pub fn new(code: impl Into<Code>, message: impl Into<String>) -> Self {
         Error(Box::new(Inner {
@@ -35,12 +35,12 @@ impl Error {
         }))
     }
 
-    /// The number and name, as `code` and `codeName` show them.
+    /// The number and name, shown as `code` and `codeName`.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// The text, as `errmsg` shows it.
+    /// The message, shown as `errmsg`.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -50,7 +50,7 @@ impl Error {
         &self.0.labels
     }
 
-    /// BSON elements that the reply carries beside `code`; empty for most errors.
+    /// BSON elements that the reply carries in addition to `code`; empty for most errors.
     pub fn fields(&self) -> &[u8] {
         &self.0.fields
     }
@@ -62,15 +62,15 @@ impl Error {
         self
     }
 
-    /// Sets the BSON elements (no length prefix, no terminator) that the reply carries beside
-    /// `code`.
+    /// Sets the BSON elements (no length prefix, no terminator) that the reply carries in addition
+    /// to `code`.
     #[must_use]
     pub fn with_fields(mut self, elements: Vec<u8>) -> Self {
         self.0.fields = elements;
         self
     }
 
-    /// Puts `context` before the message, as in `<context> :: caused by :: <message>`.
+    /// Prefixes the message with `context`: `<context> :: caused by :: <message>`.
     #[must_use]
     pub fn caused_by(mut self, context: &str) -> Self {
         self.0.message = format!("{context} :: caused by :: {}", self.0.message);

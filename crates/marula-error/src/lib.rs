@@ -1,10 +1,11 @@
-//! The vocabulary of failure: MongoDB's error codes and the one error type that a client sees.
+//! MongoDB's error codes and the one error type that a client sees.
 //!
-//! An [`Error`] is exactly what a reply shows: `code`, `codeName`, `errmsg`, `errorLabels` and the
-//! fields some errors add (`keyPattern`, `keyValue`, `errInfo`). Modules raise errors through rows
-//! of the [`errors!`] macro, so that a module's failures read as a table.
+//! An [`Error`] holds exactly the fields of an error reply: `code`, `codeName`, `errmsg`,
+//! `errorLabels` and the fields that some errors add (`keyPattern`, `keyValue`, `errInfo`). Modules
+//! raise errors through rows of the [`errors!`] macro, so that the failures of a module read as a
+//! table.
 //!
-//! This crate knows nothing else of Marula. Start with [`codes`].
+//! This crate depends on no other crate of Marula. Start with [`codes`].
 
 pub mod codes;
 mod error;

@@ -1,13 +1,12 @@
-//! The CRC-32C that may end an OP_MSG.
+//! The CRC-32C at the end of an OP_MSG.
 //!
-//! It covers the whole message, header included, up to itself; it is the last four bytes,
-//! little-endian. Of a compressed message it covers what the message would be uncompressed, with
-//! that header.
+//! It covers the whole message including the header, except itself; it is the last four bytes,
+//! little-endian. For a compressed message it covers the uncompressed message with its header.
 
 /// The size of a checksum.
 pub const SIZE: usize = 4;
 
-/// The checksum of a message that is `header` followed by `payload`.
+/// The checksum of a message that consists of `header` and `payload`.
 pub fn of(header: &[u8], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header), payload)
 }

@@ -1,4 +1,4 @@
-//! A small blocking client: what tools, tests and benchmarks need of a driver.
+//! A small blocking client for tools, tests and benchmarks.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,8 +18,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `address`, such as `127.0.0.1:27017`; each later read and write may take as long
-    /// as `timeout`.
+    /// Connects to `address`, such as `127.0.0.1:27017`; `timeout` applies to each later read and
+    /// write.
     pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<Client> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
         for address in address.to_socket_addrs()? {
@@ -36,14 +36,13 @@ impl Client {
         Err(last)
     }
 
-    /// Sends `command` to the database `db` and returns the reply, be it a success or a failure.
+    /// Sends `command` to the database `db` and returns the reply, a success or a failure.
     pub fn run_command(&mut self, db: &str, command: Doc<'_>) -> io::Result<DocBuf> {
         self.send(db, command, &[], Flags::default())?;
         self.receive().map(|(_, reply)| reply.to_buf())
     }
 
-    /// Sends `command` and document sequences, each a name and its documents; returns the request's
-    /// number.
+    /// Sends `command` and document sequences (name and documents each); returns the request id.
     pub fn send(
         &mut self,
         db: &str,
@@ -82,7 +81,7 @@ impl Client {
         Ok(header.request_id)
     }
 
-    /// Waits for the next reply; returns its flags and its document.
+    /// Waits for the next reply; returns its flags and document.
     pub fn receive(&mut self) -> io::Result<(Flags, Doc<'_>)> {
         let mut head = [0; Header::SIZE];
         self.stream.read_exact(&mut head)?;
@@ -105,7 +104,7 @@ impl Client {
         Ok((Flags(flags.cast_unsigned()), Doc::trusted(doc)))
     }
 
-    /// The socket, for tests that say what a driver would not.
+    /// The socket, for tests that send invalid messages.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }

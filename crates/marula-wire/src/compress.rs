@@ -2,25 +2,25 @@
 //!
 //! ```text
 //! OP_COMPRESSED      bytes  content
-//! originalOpcode     4      i32, what is inside
+//! originalOpcode     4      i32, the opcode of the original message
 //! uncompressedSize   4      i32, without the header
 //! compressorId       1      0 noop, 1 snappy, 2 zlib, 3 zstd
-//! compressed         …      what followed the header of the original message
+//! compressed         …      the original message after its header
 //! ```
 //!
-//! The size is a claim: it is bounded before anything is allocated, decompression stops where it
-//! would pass it, and the result must be exactly as long.
-//! Source: driver specification "OP_COMPRESSED"; that a reply is compressed exactly when its
-//! request was, by the same compressor and whatever was negotiated, is mongod's behaviour.
+//! The size is a claim of the sender: it is bounded before anything is allocated, decompression
+//! stops when it would exceed it, and the result must have exactly that size. Source: driver
+//! specification "OP_COMPRESSED". A reply is compressed exactly when its request was, with the same
+//! compressor, whatever was negotiated: mongod's behaviour.
 
 use std::io::Read;
 
 use crate::message::{Header, MESSAGE_BYTES_MAX, OP_COMPRESSED, i32_front};
 use crate::reply::Refusal;
 
-/// What follows the header of an OP_COMPRESSED before the compressed bytes.
+/// The bytes of an OP_COMPRESSED between the header and the compressed data.
 const PREFIX_BYTES: usize = 9;
-/// zlib's and zstd's own defaults, which mongod uses.
+/// The default levels of zlib and zstd, which mongod uses.
 const ZLIB_LEVEL: u32 = 6;
 const ZSTD_LEVEL: i32 = 3;
 
@@ -36,16 +36,16 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// Every compressor, by id.
+    /// All compressors, by id.
     pub const ALL: [Compressor; 4] =
         [Compressor::Noop, Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
 
-    /// The compressor that the wire calls `id`.
+    /// The compressor with the wire number `id`.
     pub fn from_id(id: u8) -> Option<Compressor> {
         Compressor::ALL.into_iter().find(|compressor| compressor.id() == id)
     }
 
-    /// The compressor that `hello` and the configuration call `name`.
+    /// The compressor named `name` in `hello` and in the configuration.
     pub fn from_name(name: &[u8]) -> Option<Compressor> {
         Compressor::ALL.into_iter().find(|compressor| compressor.name().as_bytes() == name)
     }
@@ -66,36 +66,36 @@ impl Compressor {
     }
 }
 
-/// A set of compressors: what a server is configured to take.
+/// The set of compressors that a server accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Compressors(u8);
 
 impl Compressors {
-    /// No compressor: every compressed message is refused.
+    /// The empty set: every compressed message is refused.
     pub const NONE: Compressors = Compressors(0);
     /// mongod's default: `snappy,zstd,zlib`.
     pub const DEFAULT: Compressors =
         Compressors::NONE.with(Compressor::Snappy).with(Compressor::Zstd).with(Compressor::Zlib);
 
-    /// The set with one more.
+    /// Adds a compressor to the set.
     #[must_use]
     pub const fn with(self, compressor: Compressor) -> Compressors {
         Compressors(self.0 | 1 << compressor.id())
     }
 
-    /// Whether `compressor` is in the set.
+    /// Returns whether `compressor` is in the set.
     pub const fn has(self, compressor: Compressor) -> bool {
         self.0 & (1 << compressor.id()) != 0
     }
 }
 
-/// The size that what follows the header of an OP_COMPRESSED claims; `None` where that is cut, or
-/// no size.
+/// The uncompressed size that the payload of an OP_COMPRESSED claims; `None` if it is cut or not a
+/// size.
 pub(crate) fn claimed_size(payload: &[u8]) -> Option<usize> {
     payload.get(4..).and_then(i32_front).and_then(|size| usize::try_from(size).ok())
 }
 
-/// Decompresses the message in `frame` to a message with its own header in `out`.
+/// Decompresses the message in `frame` into a message with its own header in `out`.
 ///
 /// Errors: all close the connection, as mongod does.
 pub(crate) fn inflate(
@@ -125,20 +125,20 @@ pub(crate) fn inflate(
     Ok(compressor)
 }
 
-/// Appends at most `size` + 1 decompressed bytes to `out`; `None` where the input is broken.
+/// Appends at most `size` + 1 decompressed bytes to `out`; `None` if the input is broken.
 fn decompress(
     compressor: Compressor,
     compressed: &[u8],
     size: usize,
     out: &mut Vec<u8>,
 ) -> Option<()> {
-    // One byte more than claimed, to see that there is more.
+    // One byte more than claimed, to detect surplus data.
     let limit = size as u64 + 1;
     match compressor {
         Compressor::Noop => out.extend_from_slice(compressed),
         Compressor::Snappy => {
-            // Snappy expands at most to 64 bytes for 3, so a length that is claimed inside the
-            // stream is believed only where the input can reach it.
+            // Snappy expands 3 bytes to at most 64, so a length claimed inside the stream is
+            // accepted only if the input can produce it.
             let claimed = snap::raw::decompress_len(compressed).ok()?;
             if claimed != size || claimed / 22 > compressed.len() {
                 return None;
@@ -158,10 +158,9 @@ fn decompress(
     Some(())
 }
 
-/// Replaces the message that `header` describes and that lies at `out[start..]` by its compressed
-/// form.
+/// Replaces the message that `header` describes at `out[start..]` by its compressed form.
 ///
-/// Should compression fail the message stays as it is, which every client takes.
+/// If compression fails the message stays uncompressed, which every client accepts.
 pub(crate) fn deflate(
     compressor: Compressor,
     header: Header,

@@ -1,5 +1,5 @@
-//! The old forms: OP_QUERY, in which a driver may say its first hello, and the operations that are
-//! gone.
+//! The old message forms: OP_QUERY, in which a driver may send its first hello, and the removed
+//! operations.
 //!
 //! ```text
 //! OP_QUERY              bytes  content
@@ -11,8 +11,8 @@
 //! returnFieldsSelector  …      optional document, ignored for a command
 //! ```
 //!
-//! mongod 6.0 takes a few commands in this form, answers the rest and OP_GET_MORE with an error
-//! that asks for a newer driver, and closes the connection on the other opcodes.
+//! mongod 6.0 accepts a few commands in this form, replies to the rest and to OP_GET_MORE with an
+//! error that asks for a newer driver, and closes the connection on the other opcodes.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Value};
@@ -21,14 +21,14 @@ use marula_error::{Error, errors};
 use crate::message::{Header, OP_COMPRESSED, OP_GET_MORE, i32_front, slice, validate_front};
 use crate::reply::{Form, Refusal, ReplyTo};
 
-/// What a command's OP_QUERY names as its collection.
+/// The collection name of a command in an OP_QUERY.
 const COMMAND_SUFFIX: &[u8] = b".$cmd";
-/// The exhaust bit of an OP_QUERY.
+/// The exhaust flag of an OP_QUERY.
 const QUERY_EXHAUST: i32 = 1 << 6;
-/// The opcode zero, which mongod passes over.
+/// The opcode zero, which mongod ignores.
 const OP_NONE: i32 = 0;
 
-/// The commands that may come as OP_QUERY: what a driver needs before it knows the server.
+/// The commands that may come as OP_QUERY: those a driver needs before it knows the server.
 const QUERY_COMMANDS: &[&str] = &[
     "hello",
     "isMaster",
@@ -42,27 +42,27 @@ const QUERY_COMMANDS: &[&str] = &[
 ];
 
 errors! {
-    /// An operation that was removed, answered with `$err`.
+    /// A removed operation; the reply has `$err`.
     removed(name: &str) = 5_739_101, "{name} is no longer supported. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
     /// A command that may not come as OP_QUERY.
     unsupported_command(name: &BStr) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
-    /// The message ends inside its numbers.
+    /// The message ends inside its numeric fields.
     cut() = 18634, "Not enough data to read";
     /// The message ends before its document.
     no_document() = InvalidBSON, "Client Error: Remaining data too small for BSON object";
-    /// A command asks for more than one reply.
+    /// The command asks for more than one reply.
     bad_number_to_return(count: i32) = 16979,
         "Bad numberToReturn ({count}) for $cmd type ns - can only be 1 or -1";
-    /// A command asks for a stream of replies, which only OP_MSG has.
+    /// The command asks for a stream of replies, which only OP_MSG supports.
     exhaust_command(ns: &BStr, command: Doc<'_>) = 18527,
         "The 'exhaust' OP_QUERY flag is invalid for commands: {ns} {command}";
     /// `$query` is not a document.
     query_not_an_object(name: &str) = 10065, "invalid parameter: expected an object ({name})";
-    /// The database stands in the collection's name.
+    /// The body has `$db`; in an OP_QUERY the collection name holds the database.
     db_in_query() = 40621, "$db is not allowed in OP_QUERY requests";
 }
 
-/// Where the parts of an OP_QUERY command lie in its message, each as start and end.
+/// The parts of an OP_QUERY command in its message, each as start and end.
 pub(crate) struct Query {
     pub(crate) db: (usize, usize),
     pub(crate) body: (usize, usize),
@@ -70,7 +70,7 @@ pub(crate) struct Query {
 
 /// Finds the command in the OP_QUERY message `frame`.
 ///
-/// Errors: an OP_QUERY that is not one of the few commands is answered with its error.
+/// Errors: an OP_QUERY that is not an accepted command is refused with an error reply.
 pub(crate) fn parse_query(reply_to: ReplyTo, frame: &[u8]) -> Result<Query, Refusal> {
     let closed = Refusal::Close("OP_QUERY is cut");
     let flags = frame.get(Header::SIZE..).and_then(i32_front).ok_or(closed.clone())?;
@@ -87,7 +87,7 @@ pub(crate) fn parse_query(reply_to: ReplyTo, frame: &[u8]) -> Result<Query, Refu
     Ok(Query { db: (ns_start, ns_start + db.len()), body })
 }
 
-/// Checks what follows the namespace of an OP_QUERY command and returns the command's place.
+/// Checks the fields after the namespace of an OP_QUERY command and returns the command's range.
 fn parse_command(
     frame: &[u8],
     flags: i32,
@@ -112,7 +112,7 @@ fn parse_command(
     if command.get_raw(b"$db").is_some() {
         return Err(db_in_query());
     }
-    // An empty command is named by the field that mongod adds behind the client's own.
+    // An empty command is named by `$db`, the field that mongod appends to the client's fields.
     let name = command.iter().next().map_or(b"$db".as_bstr(), |element| element.name);
     if !QUERY_COMMANDS.iter().any(|command| name == *command) {
         return Err(unsupported_command(name));
@@ -120,8 +120,7 @@ fn parse_command(
     Ok(body)
 }
 
-/// The place of the command inside `{ $query: <command>, … }`, or the place itself when it is not
-/// wrapped.
+/// The range of the command inside `{ $query: <command>, … }`, or `outer` when it is not wrapped.
 fn unwrap_query(frame: &[u8], outer: (usize, usize)) -> Result<(usize, usize), Error> {
     let Some(first) = Doc::trusted(slice(frame, outer)).iter().next() else { return Ok(outer) };
     let name = match first.name.as_bytes() {
@@ -132,7 +131,7 @@ fn unwrap_query(frame: &[u8], outer: (usize, usize)) -> Result<(usize, usize), E
     let Value::Document(inner) = first.value.get() else {
         return Err(query_not_an_object(name));
     };
-    // The document's length, the tag, the name and its NUL stand before the inner document.
+    // The inner document follows the outer length, the tag, the name and its NUL.
     let start = outer.0 + 4 + 1 + name.len() + 1;
     Ok((start, start + inner.as_bytes().len()))
 }
@@ -146,15 +145,15 @@ fn document_front(frame: &[u8], start: usize) -> Result<usize, Error> {
     validate_front(bytes).map_err(bad_object)
 }
 
-/// Says of an error in a document that it came in an OP_QUERY.
+/// Prefixes an error in a document with the fact that it came in an OP_QUERY.
 fn bad_object(error: Error) -> Error {
     Error::new(error.code(), format!("Client Error: bad object in message: {}", error.message()))
 }
 
-/// What mongod does with an opcode that carries no command.
+/// mongod's reaction to an opcode that carries no command.
 pub(crate) fn refuse(reply_to: ReplyTo, opcode: i32, frame: &[u8]) -> Refusal {
     match opcode {
-        // An opcode of zero, and a compressed message inside a compressed message, get no answer.
+        // Opcode zero and a compressed message inside a compressed message get no reply.
         OP_NONE | OP_COMPRESSED => Refusal::Ignore,
         OP_GET_MORE if names_collection(frame) => {
             let reply_to = ReplyTo { form: Form::QueryFailure, ..reply_to };
@@ -164,7 +163,7 @@ pub(crate) fn refuse(reply_to: ReplyTo, opcode: i32, frame: &[u8]) -> Refusal {
     }
 }
 
-/// Whether the namespace of a legacy message ends inside it.
+/// Returns whether the namespace of a legacy message is terminated inside it.
 fn names_collection(frame: &[u8]) -> bool {
     frame.get(Header::SIZE + 4..).is_some_and(|rest| memchr::memchr(0, rest).is_some())
 }

@@ -1,12 +1,12 @@
-//! The protocol that both ends speak: messages, their old forms, compression, checksums, a small
+//! The wire protocol of both ends: messages, their old forms, compression, checksums, a small
 //! client.
 //!
 //! A [`Message`] is one request, borrowed from the bytes it came in; a [`ReplyBuffer`] is where its
-//! reply is written, in place. A [`Refusal`] is what a server does with bytes that are no request.
-//! Bytes here are a stranger's: every length is checked before it is believed, nothing is allocated
-//! because it is claimed.
+//! reply is written, in place. A [`Refusal`] is the server's reaction to bytes that are no request.
+//! All bytes come from a stranger: every length is checked before it is used, and no claimed size
+//! alone causes an allocation.
 //!
-//! This crate knows no commands and, beside the [`client`], no sockets. Start with [`message`].
+//! This crate knows no commands and, except for [`client`], no sockets. Start with [`message`].
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

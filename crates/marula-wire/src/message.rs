@@ -1,10 +1,10 @@
-//! One request, from its bytes.
+//! One request, parsed from its bytes.
 //!
 //! ```text
 //! header           bytes  content
 //! messageLength    4      i32, little-endian as everything here; counts the header
 //! requestID        4      i32, chosen by the sender
-//! responseTo       4      i32, the requestID that a reply answers
+//! responseTo       4      i32, of a reply: the requestID of its request
 //! opCode           4      2013 OP_MSG, 2012 OP_COMPRESSED, 2004 OP_QUERY, 1 OP_REPLY
 //!
 //! OP_MSG
@@ -14,8 +14,8 @@
 //! checksum         0 | 4  CRC-32C of everything before
 //! ```
 //!
-//! [`Message::parse`] checks the frame and validates every document once. What it returns is a few
-//! numbers and a borrow; sequences are walked where they lie.
+//! [`Message::parse`] checks the frame and validates every document once. The result is a few
+//! offsets and a borrow of the bytes; sequences are iterated in place.
 
 mod sections;
 
@@ -28,8 +28,7 @@ use sections::{KIND_SEQUENCE, parse_msg};
 
 pub(crate) use sections::{check_size, validate_front};
 
-/// The largest message, header included, that either side may send: `maxMessageSizeBytes` of
-/// `hello`.
+/// The maximum message size, header included, in both directions: `maxMessageSizeBytes` of `hello`.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
 
 pub(crate) const OP_REPLY: i32 = 1;
@@ -41,24 +40,23 @@ pub(crate) const OP_MSG: i32 = 2013;
 /// The first sixteen bytes of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Bytes of the message, header included; checked to be in
-    /// `Header::SIZE ..= MESSAGE_BYTES_MAX`.
+    /// Bytes of the message, header included; always in `Header::SIZE ..= MESSAGE_BYTES_MAX`.
     pub length: usize,
-    /// The sender's number for this message.
+    /// The number that the sender gave this message.
     pub request_id: i32,
-    /// The number of the message that this one answers.
+    /// The number of the message that this one replies to.
     pub response_to: i32,
-    /// What follows.
+    /// The kind of message.
     pub opcode: i32,
 }
 
 impl Header {
-    /// The size of a header.
+    /// The size of a header in bytes.
     pub const SIZE: usize = 16;
 
-    /// Reads the header at the front of `bytes`; `None` while there are fewer than sixteen of them.
+    /// Parses the header at the front of `bytes`; `None` while there are fewer than sixteen bytes.
     ///
-    /// Errors: a length that no message may have; the connection is closed, as mongod does.
+    /// Errors: an invalid length, which closes the connection, as mongod does.
     pub fn parse(bytes: &[u8]) -> Result<Option<Header>, Refusal> {
         let Some((head, _)) = bytes.split_first_chunk::<{ Header::SIZE }>() else {
             return Ok(None);
@@ -98,8 +96,8 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, Refusal> {
     Ok(Header::parse(bytes)?.map(|header| header.length))
 }
 
-/// How long the message at the front of `bytes` is without compression: what its sender claims,
-/// where it is compressed. `None` while too little of it is there to say.
+/// The uncompressed length of the message at the front of `bytes`; for a compressed message, the
+/// length that the sender claims. `None` while too few bytes have arrived.
 ///
 /// Errors: as [`Header::parse`].
 pub fn logical_length(bytes: &[u8]) -> Result<Option<usize>, Refusal> {
@@ -121,44 +119,43 @@ pub struct Flags(pub u32);
 impl Flags {
     /// The message ends with a CRC-32C.
     pub const CHECKSUM_PRESENT: u32 = 1;
-    /// No reply is expected; of a reply: another follows.
+    /// In a request: no reply is expected. In a reply: another one follows.
     pub const MORE_TO_COME: u32 = 1 << 1;
-    /// The client takes several replies to this message.
+    /// The client accepts several replies to this message.
     pub const EXHAUST_ALLOWED: u32 = 1 << 16;
-    /// Bits that a receiver must know; it refuses others of them and ignores the rest.
+    /// A receiver refuses unknown bits among these and ignores unknown others.
     const REQUIRED: u32 = 0xffff;
 
-    /// Whether all bits of `mask` are set.
+    /// Returns whether all bits of `mask` are set.
     pub const fn has(self, mask: u32) -> bool {
         self.0 & mask == mask
     }
 }
 
-/// Where the parts of a message lie in its bytes, so that a message can move without being parsed
-/// again.
+/// The offsets of the parts of a message, so that a message can move without being parsed again.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct MessageLayout {
     reply_to: ReplyTo,
     flags: Flags,
-    /// The body, as start and end.
+    /// Start and end of the body.
     body: (usize, usize),
-    /// The sections, as start and end; empty when there are no sequences.
+    /// Start and end of the sections; empty when there are no sequences.
     sections: (usize, usize),
-    /// The database that an OP_QUERY names, as start and end.
+    /// Start and end of the database name in an OP_QUERY.
     query_db: Option<(usize, usize)>,
 }
 
-/// One request: a body, document sequences, and how to answer.
+/// One request: a body, document sequences, and the form of its reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     bytes: &'a [u8],
-    shape: Shape,
+    layout: MessageLayout,
 }
 
 impl<'a> Message<'a> {
-    /// Parses the whole message in `frame`, which is as long as its header says.
+    /// Parses the whole message in `frame`, whose length must match its header.
     ///
-    /// A compressed message is decompressed into `inflated`, and the result borrows from there.
+    /// A compressed message is decompressed into `inflated`, and the result borrows from it.
     ///
     /// Errors: see [`Refusal`].
     pub fn parse(
@@ -194,32 +191,32 @@ impl<'a> Message<'a> {
             OP_QUERY => {
                 let reply_to = ReplyTo { form: Form::QueryReply, ..reply_to };
                 let query = legacy::parse_query(reply_to, frame)?;
-                let shape = Shape {
+                let layout = MessageLayout {
                     reply_to,
                     flags: Flags::default(),
                     body: query.body,
                     sections: (0, 0),
                     query_db: Some(query.db),
                 };
-                Ok(Message { bytes: frame, shape })
+                Ok(Message { bytes: frame, layout })
             }
             opcode => Err(legacy::refuse(reply_to, opcode, frame)),
         }
     }
 
-    /// The bytes of the message, uncompressed, header included.
+    /// The uncompressed bytes of the message, header included.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The command.
+    /// The command document.
     pub fn body(&self) -> Doc<'a> {
-        Doc::trusted(slice(self.bytes, self.shape.body))
+        Doc::trusted(slice(self.bytes, self.layout.body))
     }
 
     /// The document sequences in order.
     pub fn sequences(&self) -> Sequences<'a> {
-        Sequences { rest: slice(self.bytes, self.shape.sections) }
+        Sequences { rest: slice(self.bytes, self.layout.sections) }
     }
 
     /// The document sequence named `name`.
@@ -228,79 +225,79 @@ impl<'a> Message<'a> {
         self.sequences().find(|sequence| sequence.name == name)
     }
 
-    /// The flag bits; none for an OP_QUERY.
+    /// The flag bits; zero for an OP_QUERY.
     pub fn flags(&self) -> Flags {
-        self.shape.flags
+        self.layout.flags
     }
 
-    /// Whether the client takes a stream of replies.
+    /// Returns whether the client accepts a stream of replies.
     pub fn exhaust_allowed(&self) -> bool {
-        // A client that wants no reply wants no stream of them either.
-        self.shape.flags.has(Flags::EXHAUST_ALLOWED) && !self.more_to_come()
+        // A client that wants no reply wants no stream of replies either.
+        self.layout.flags.has(Flags::EXHAUST_ALLOWED) && !self.more_to_come()
     }
 
-    /// Whether the client wants no reply.
+    /// Returns whether the client wants no reply.
     pub fn more_to_come(&self) -> bool {
-        self.shape.flags.has(Flags::MORE_TO_COME)
+        self.layout.flags.has(Flags::MORE_TO_COME)
     }
 
-    /// The database of an OP_QUERY, which stands outside its body; `None` for an OP_MSG, whose body
-    /// has `$db`.
+    /// The database of an OP_QUERY, which is outside its body; `None` for an OP_MSG, whose body has
+    /// `$db`.
     ///
-    /// The name is a stranger's: it may be empty or hold characters that no name may have.
+    /// The name is unchecked: it may be empty or hold characters that no database name may have.
     pub fn query_db(&self) -> Option<&'a BStr> {
-        self.shape.query_db.map(|at| slice(self.bytes, at).as_bstr())
+        self.layout.query_db.map(|at| slice(self.bytes, at).as_bstr())
     }
 
-    /// What a reply must know of its request.
+    /// The fields of the request that determine the form of its reply.
     pub fn reply_to(&self) -> ReplyTo {
-        self.shape.reply_to
+        self.layout.reply_to
     }
 
-    /// The same message as if its number were `request_id`: each reply of an exhaust stream answers
-    /// the one before it.
+    /// The same message with another request id: each reply of an exhaust stream responds to the
+    /// reply before it.
     #[must_use]
     pub fn with_request_id(mut self, request_id: i32) -> Self {
-        self.shape.reply_to.request_id = request_id;
+        self.layout.reply_to.request_id = request_id;
         self
     }
 
     /// A copy that owns its bytes.
     pub fn to_owned(&self) -> OwnedMessage {
-        OwnedMessage { bytes: self.bytes.to_vec(), shape: self.shape }
+        OwnedMessage { bytes: self.bytes.to_vec(), layout: self.layout }
     }
 }
 
-/// A message that owns its bytes, to be carried to another thread; nothing is parsed again.
+/// A message that owns its bytes, to be moved to another thread without parsing it again.
 #[derive(Clone, Debug)]
 pub struct OwnedMessage {
     bytes: Vec<u8>,
-    shape: Shape,
+    layout: MessageLayout,
 }
 
 impl OwnedMessage {
-    /// As [`Message::parse`], of a frame that is not needed any more.
+    /// Like [`Message::parse`], but takes ownership of the frame.
     ///
     /// Errors: see [`Refusal`].
     pub fn parse(frame: Vec<u8>, allowed: Compressors) -> Result<OwnedMessage, Refusal> {
         let mut inflated = Vec::new();
-        let shape = Message::parse(&frame, &mut inflated, allowed)?.shape;
-        let bytes = if shape.reply_to.compressor.is_some() { inflated } else { frame };
-        Ok(OwnedMessage { bytes, shape })
+        let layout = Message::parse(&frame, &mut inflated, allowed)?.layout;
+        let bytes = if layout.reply_to.compressor.is_some() { inflated } else { frame };
+        Ok(OwnedMessage { bytes, layout })
     }
 
     /// The message, borrowed.
     pub fn as_message(&self) -> Message<'_> {
-        Message { bytes: &self.bytes, shape: self.shape }
+        Message { bytes: &self.bytes, layout: self.layout }
     }
 
-    /// Changes the number that the next reply answers; see [`Message::with_request_id`].
+    /// Sets the request id that the next reply responds to; see [`Message::with_request_id`].
     pub fn set_request_id(&mut self, request_id: i32) {
-        self.shape.reply_to.request_id = request_id;
+        self.layout.reply_to.request_id = request_id;
     }
 }
 
-/// The document sequences of a message in order.
+/// Iterates the document sequences of a message in order.
 #[derive(Clone, Debug)]
 pub struct Sequences<'a> {
     rest: &'a [u8],
@@ -310,8 +307,8 @@ impl<'a> Iterator for Sequences<'a> {
     type Item = Sequence<'a>;
 
     fn next(&mut self) -> Option<Sequence<'a>> {
-        // The sections were checked when the message was parsed; where that is broken after all, it
-        // ends.
+        // The sections were checked when the message was parsed; a section that is invalid
+        // nevertheless ends the iteration.
         loop {
             let (&kind, rest) = self.rest.split_first()?;
             let size = usize::try_from(i32_front(rest)?).ok()?;
@@ -327,7 +324,7 @@ impl<'a> Iterator for Sequences<'a> {
     }
 }
 
-/// A document sequence: documents of one field of the command, sent beside its body.
+/// A document sequence: documents of one field of the command, sent outside its body.
 #[derive(Clone, Debug)]
 pub struct Sequence<'a> {
     /// The name of the field, such as `documents`.
@@ -336,7 +333,7 @@ pub struct Sequence<'a> {
     pub docs: Docs<'a>,
 }
 
-/// Validated documents that lie one behind the other.
+/// Consecutive validated documents.
 #[derive(Clone, Debug)]
 pub struct Docs<'a> {
     rest: &'a [u8],
@@ -361,7 +358,7 @@ impl<'a> Iterator for Docs<'a> {
     }
 }
 
-/// The bytes in `at`, or none where that is out of range.
+/// The bytes in the range `at`, or none if it is out of bounds.
 pub(crate) fn slice(bytes: &[u8], at: (usize, usize)) -> &[u8] {
     bytes.get(at.0..at.1).unwrap_or_default()
 }

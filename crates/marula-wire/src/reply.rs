@@ -1,9 +1,9 @@
-//! Writing replies: in place, at the end of a connection's output.
+//! Writes replies in place, at the end of a connection's output.
 //!
-//! A [`ReplyBuffer`] is the output. The server begins a reply with what the request asked for
-//! ([`ReplyTo`]); a command writes the body's fields where they will be sent from; finishing
-//! patches the length, adds the checksum if the request had one, and compresses if the request was
-//! compressed, as mongod does.
+//! A [`ReplyBuffer`] is the output. The server begins a reply with the form that the request asked
+//! for ([`ReplyTo`]); a command writes the body's fields directly into the output; finishing
+//! patches the length, adds the checksum if the request had one, and compresses the reply if the
+//! request was compressed, as mongod does.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -13,24 +13,24 @@ use marula_error::Error;
 use crate::message::{Flags, Header, OP_MSG, OP_REPLY, check_size};
 use crate::{Compressor, checksum, compress};
 
-/// Cursor has answered; AwaitCapable. What mongod sets in an OP_REPLY to a command.
+/// AwaitCapable: the flags that mongod sets in an OP_REPLY to a command.
 const QUERY_REPLY_FLAGS: i32 = 8;
-/// QueryFailure: the document holds `$err`.
+/// QueryFailure: the document has `$err`.
 const QUERY_FAILURE_FLAGS: i32 = 2;
 
-/// What a server does with bytes that are not a request it can run.
+/// The server's reaction to bytes that are not a request it can run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Refusal {
-    /// Close the connection without an answer. The text is for the log.
+    /// Close the connection without a reply. The text goes to the log.
     Close(&'static str),
-    /// Answer with this error; the connection goes on.
+    /// Reply with this error; the connection stays open.
     Answer {
-        /// The error.
+        /// The error of the reply.
         error: Error,
-        /// How to answer; `more_to_come` forbids it.
+        /// The form of the reply; no reply is sent if `more_to_come` is set.
         reply_to: ReplyTo,
     },
-    /// Pass over the message.
+    /// Ignore the message.
     Ignore,
 }
 
@@ -41,48 +41,48 @@ pub enum Form {
     Msg,
     /// OP_REPLY to a command that came as OP_QUERY.
     QueryReply,
-    /// OP_REPLY to an operation that is gone: its errors have `$err`.
+    /// OP_REPLY to a removed operation: its errors have `$err`.
     QueryFailure,
 }
 
-/// What a reply must know of its request.
+/// The fields of a request that determine the form of its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyTo {
-    /// The number of the request.
+    /// The request id.
     pub request_id: i32,
-    /// The form that the request understands.
+    /// The message form of the reply.
     pub form: Form,
-    /// Whether the request had a checksum, so that the reply has one.
+    /// Whether the request had a checksum; the reply then has one.
     pub checksum: bool,
-    /// Whether the request wants no reply.
+    /// Whether the client wants no reply.
     pub more_to_come: bool,
-    /// What the request was compressed with, so that the reply is.
+    /// The compressor of the request; the reply uses the same one.
     pub compressor: Option<Compressor>,
 }
 
-/// A connection's output, at whose end one reply is being written.
+/// The output of a connection; at most one reply at its end is unfinished.
 #[derive(Debug, Default)]
 pub struct ReplyBuffer {
     out: Vec<u8>,
-    /// Where the reply in work begins, and what it answers.
+    /// The start of the unfinished reply, and its form.
     open: Option<(usize, ReplyTo)>,
     last_id: i32,
     deflated: Vec<u8>,
 }
 
 impl ReplyBuffer {
-    /// An empty output.
+    /// Creates an empty output.
     pub fn new() -> Self {
         ReplyBuffer::default()
     }
 
-    /// Begins a reply. The server does this before it calls a command.
+    /// Begins a reply. The server calls this before it runs a command.
     pub fn begin(&mut self, reply_to: ReplyTo) {
         assert!(self.open.is_none(), "the reply before was finished or abandoned");
         self.open = Some((self.out.len(), reply_to));
     }
 
-    /// Writes the reply's document. Called again, it forgets what was written and starts over.
+    /// Writes the reply's document. A second call discards what the first one wrote.
     ///
     /// Dropping the writer finishes the document.
     pub fn body(&mut self) -> DocWriter<'_> {
@@ -97,7 +97,7 @@ impl ReplyBuffer {
         DocWriter::new(&mut self.out)
     }
 
-    /// Answers with `error` alone; what was written before is forgotten.
+    /// Replaces the unfinished reply by `error`.
     pub fn error(&mut self, error: &Error) {
         let (_, reply_to) = self.open.expect("the server began a reply");
         let mut body = self.body();
@@ -111,31 +111,30 @@ impl ReplyBuffer {
         }
     }
 
-    /// Whether the reply that was begun has a document.
+    /// Returns whether the unfinished reply has a document.
     pub fn is_written(&self) -> bool {
         self.open.is_some_and(|(start, _)| self.out.len() > start)
     }
 
-    /// The document of the reply in work, once its writer is gone, and the bytes that the reply
-    /// takes so far.
+    /// The document of the unfinished reply, once its writer is dropped, and the bytes that the
+    /// reply takes so far.
     pub fn written(&self) -> Option<(Doc<'_>, usize)> {
         let (start, reply_to) = self.open?;
         let body = self.out.get(start + body_offset(reply_to.form)..)?;
         (!body.is_empty()).then(|| (Doc::trusted(body), self.out.len() - start))
     }
 
-    /// Forgets the reply in work.
+    /// Discards the unfinished reply.
     pub fn abandon(&mut self) {
         if let Some((start, _)) = self.open.take() {
             self.out.truncate(start);
         }
     }
 
-    /// Ends the reply that was begun; `more_to_come` says that another one to the same request
-    /// follows.
+    /// Finishes the reply; `more_to_come` says that another reply to the same request follows.
     ///
-    /// A body that is too large is replaced by the error that says so. Returns the bytes the reply
-    /// has uncompressed.
+    /// A body that is too large is replaced by the corresponding error. Returns the uncompressed
+    /// size of the reply in bytes.
     pub fn finish(&mut self, more_to_come: bool) -> usize {
         let (start, reply_to) = self.open.expect("the server began a reply");
         let written = self.out.len() - start;
@@ -150,7 +149,7 @@ impl ReplyBuffer {
         self.seal(start, reply_to, more_to_come)
     }
 
-    /// The number of the last reply that was finished.
+    /// The number of the last finished reply.
     pub fn last_id(&self) -> i32 {
         self.last_id
     }
@@ -160,19 +159,19 @@ impl ReplyBuffer {
         &self.out
     }
 
-    /// Cuts off the finished replies from `start` on.
+    /// Cuts off and returns the finished replies from `start` on.
     pub fn split_off(&mut self, start: usize) -> Vec<u8> {
         assert!(self.open.is_none(), "the reply in work was finished or abandoned");
         self.out.split_off(start)
     }
 
-    /// Takes the finished replies away.
+    /// Takes the finished replies out of the buffer.
     pub fn take(&mut self) -> Vec<u8> {
         assert!(self.open.is_none(), "the reply in work was finished or abandoned");
         std::mem::take(&mut self.out)
     }
 
-    /// Forgets the finished replies, keeping up to `capacity_max` bytes of room for the next ones.
+    /// Discards the finished replies; keeps a capacity of up to `capacity_max` bytes.
     pub fn clear(&mut self, capacity_max: usize) {
         assert!(self.open.is_none(), "the reply in work was finished or abandoned");
         self.out.clear();
@@ -216,7 +215,7 @@ impl ReplyBuffer {
     }
 }
 
-/// Appends what a reply shows of `error`: labels, `ok`, `errmsg`, `code`, `codeName`, and the
+/// Appends the fields of an error reply: labels, `ok`, `errmsg`, `code`, `codeName`, and the
 /// error's own fields.
 pub fn write_error(body: &mut DocWriter<'_>, error: &Error) {
     if !error.labels().is_empty() {
@@ -232,7 +231,7 @@ pub fn write_error(body: &mut DocWriter<'_>, error: &Error) {
     body.append_elements(error.fields());
 }
 
-/// Where the document of a reply begins, from the start of its header.
+/// The offset of the document in a reply, counted from the start of the header.
 const fn body_offset(form: Form) -> usize {
     match form {
         Form::Msg => Header::SIZE + 5,
@@ -240,7 +239,7 @@ const fn body_offset(form: Form) -> usize {
     }
 }
 
-/// Numbers for messages that this process sends.
+/// Returns the next number for messages of this process.
 pub(crate) fn next_id() -> i32 {
     static LAST: AtomicI32 = AtomicI32::new(0);
     LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1)

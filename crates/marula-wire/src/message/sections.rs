@@ -1,4 +1,4 @@
-//! The sections of an OP_MSG, checked one after the other.
+//! Checks the sections of an OP_MSG.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use marula_bson::Doc;
 use marula_bson::validate::{Limits, validate};
 use marula_error::{Error, errors};
 
-use super::{Flags, Header, MESSAGE_BYTES_MAX, Message, Shape, i32_front, slice};
+use super::{Flags, Header, MESSAGE_BYTES_MAX, Message, MessageLayout, i32_front, slice};
 use crate::checksum;
 use crate::reply::{Refusal, ReplyTo};
 
@@ -15,8 +15,8 @@ const KIND_BODY: u8 = 0;
 pub(super) const KIND_SEQUENCE: u8 = 1;
 const KIND_SECURITY_TOKEN: u8 = 2;
 
-/// Past so many sequences in one message their names are compared through a hash set: a stranger
-/// may send millions, a driver sends one.
+/// Above this number of sequences in one message, their names are compared through a hash set: a
+/// hostile client may send millions, a driver sends one.
 const SEQUENCES_COMPARED_MAX: usize = 8;
 
 errors! {
@@ -24,32 +24,32 @@ errors! {
     no_body() = 40587, "OP_MSG messages must have a body";
     /// Two sections of kind 0.
     two_bodies() = 40430, "Multiple body sections in message";
-    /// Two sequences of one name.
+    /// Two sequences have the same name.
     duplicate_sequence(name: &BStr) = 40431, "Duplicate document sequence: {name}";
-    /// A sequence that is named as a field of the body.
+    /// A sequence has the name of a field of the body.
     field_and_sequence(name: &BStr) = 40433,
         "Duplicate field between body and document sequence {name}";
-    /// A section of a kind that does not exist.
+    /// The kind of a section does not exist.
     unknown_kind(kind: u8) = 40432, "Unknown section kind {kind}";
-    /// A section of kind 2, which only a multi-tenant server takes.
+    /// A section has kind 2, which only a multi-tenant server accepts.
     security_token() = Unauthorized, "Unsupported Security Token provided";
-    /// The flag says checksum, and there is room for nothing else.
+    /// The checksum flag is set, but the message has no room for sections.
     no_room_for_checksum() = 51252, "Invalid message size for an OpMsg containing a checksum";
-    /// A sequence's size runs past the message, or is smaller than itself.
+    /// A sequence's size exceeds the message, or is smaller than the size field.
     bad_advance(advance: u32, left: usize) = Overflow,
         "Invalid advance ({advance}) past end of buffer[{left}] at offset: 0";
     /// A sequence's size is cut.
     no_room_for_size(left: usize) = Overflow,
         "buffer size too small to read (4) bytes out of buffer[{left}] at offset: 0";
-    /// A sequence's name does not end.
+    /// A sequence's name has no terminator.
     endless_name(left: usize) = Overflow,
         "couldn't locate terminal char (\\u0000) in buffer[{left}] at offset: 0";
-    /// A document of more than 16 MiB and 16 KiB.
+    /// A document is larger than 16 MiB and 16 KiB.
     document_too_large(size: usize, size_max: usize, first: &str) = BSONObjectTooLarge,
         "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {size_max}(16MB) First element: {first}";
 }
 
-/// Takes the OP_MSG in `frame` apart.
+/// Parses the OP_MSG in `frame`.
 pub(super) fn parse_msg(mut reply_to: ReplyTo, frame: &[u8]) -> Result<Message<'_>, Refusal> {
     let payload = frame.get(Header::SIZE..).unwrap_or_default();
     let bits = i32_front(payload).ok_or(Refusal::Close("OP_MSG has no flags"))?;
@@ -69,7 +69,8 @@ pub(super) fn parse_msg(mut reply_to: ReplyTo, frame: &[u8]) -> Result<Message<'
         }
     }
     let (body, sequences) = parse_sections(frame, start, end).map_err(answer)?;
-    // After the sections, as mongod does: a message that is broken both ways is answered.
+    // The checksum is checked after the sections, as in mongod: a message that is broken both ways
+    // gets an error reply.
     if reply_to.checksum {
         let sum = frame.get(end..).and_then(i32_front).map(i32::cast_unsigned);
         if sum != Some(checksum::of(slice(frame, (0, end)), &[])) {
@@ -77,14 +78,14 @@ pub(super) fn parse_msg(mut reply_to: ReplyTo, frame: &[u8]) -> Result<Message<'
         }
     }
     let sections = if sequences == 0 { (0, 0) } else { (start, end) };
-    let shape = Shape { reply_to, flags, body, sections, query_db: None };
-    let message = Message { bytes: frame, shape };
+    let layout = MessageLayout { reply_to, flags, body, sections, query_db: None };
+    let message = Message { bytes: frame, layout };
     check_names(&message, sequences).map_err(answer)?;
     Ok(message)
 }
 
-/// Walks and validates the sections in `start..end` of `frame`; returns the body's place and the
-/// number of sequences.
+/// Validates the sections in `start..end` of `frame`; returns the range of the body and the number
+/// of sequences.
 fn parse_sections(
     frame: &[u8],
     start: usize,
@@ -117,7 +118,7 @@ fn parse_sections(
     Ok((body.ok_or_else(no_body)?, sequences))
 }
 
-/// Validates the sequence section at the front of `rest`, behind its kind byte; returns its size.
+/// Validates the sequence section at the front of `rest`, after its kind byte; returns its size.
 fn validate_sequence(rest: &[u8]) -> Result<usize, Error> {
     let size = i32_front(rest).ok_or_else(|| no_room_for_size(rest.len()))?;
     let after_size = rest.get(4..).unwrap_or_default();
@@ -137,10 +138,10 @@ fn validate_sequence(rest: &[u8]) -> Result<usize, Error> {
 
 /// Validates the document at the front of `bytes`, which may hold more; returns its size.
 pub(crate) fn validate_front(bytes: &[u8]) -> Result<usize, Error> {
-    // Fewer bytes than the least document has are too few, whatever length they begin with.
+    // A slice shorter than the smallest document is too short, whatever length it claims.
     let bytes = if bytes.len() < Doc::EMPTY.as_bytes().len() { &[] } else { bytes };
-    // A document that is too large is otherwise sound when mongod says so, and names its first
-    // field.
+    // mongod validates a document that is too large before it reports the size, and names its first
+    // field; the limit is raised here for that.
     let limits = Limits { bytes_max: MESSAGE_BYTES_MAX, ..Limits::MESSAGE };
     let doc = validate(bytes, limits)
         .map_err(|malformed| Error::new(malformed.code(), malformed.to_string()))?;
@@ -148,7 +149,7 @@ pub(crate) fn validate_front(bytes: &[u8]) -> Result<usize, Error> {
     Ok(doc.as_bytes().len())
 }
 
-/// Refuses a document that is larger than a message's documents may be.
+/// Refuses a document that exceeds the size limit of documents in messages.
 pub(crate) fn check_size(doc: Doc<'_>) -> Result<(), Error> {
     let size = doc.as_bytes().len();
     if size <= Limits::MESSAGE.bytes_max {
@@ -158,7 +159,7 @@ pub(crate) fn check_size(doc: Doc<'_>) -> Result<(), Error> {
     Err(document_too_large(size, Limits::MESSAGE.bytes_max, &first))
 }
 
-/// Refuses sequences of one name, and a sequence that is named as a field of the body.
+/// Refuses duplicate sequence names and a sequence with the name of a field of the body.
 fn check_names(message: &Message<'_>, sequences: usize) -> Result<(), Error> {
     if sequences > SEQUENCES_COMPARED_MAX {
         return check_many_names(message);

@@ -1,16 +1,17 @@
-//! Messages, good and broken. What is expected of the broken ones was recorded from mongod 6.0.
+//! Valid and invalid messages. The expected results of the invalid ones were recorded from mongod
+//! 6.0.
 
 use marula_bson::{DocBuf, Value, doc};
 
 use super::*;
 use crate::{Compressor, OwnedMessage, ReplyBuffer, checksum};
 
-/// What a server does with a message.
+/// The server's reaction to a message.
 #[derive(PartialEq, Debug)]
 enum Outcome {
-    /// Runs it: the body's first field, and the sequences with their sizes.
+    /// Runs the command: the body's first field, and the sequences with their numbers of documents.
     Runs(String, Vec<(String, usize)>),
-    /// Answers with this code and message.
+    /// Replies with this code and message.
     Answers(i32, String),
     Closes,
     Ignores,
@@ -58,7 +59,7 @@ fn msg(flags: u32, sections: &[&[u8]]) -> Vec<u8> {
     frame(OP_MSG, &[&flags.to_le_bytes(), sections.concat().as_slice()].concat())
 }
 
-/// A section of kind 0 or 1 that is `content` behind its kind byte.
+/// A section: its kind byte and `content`.
 fn section(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[kind], content].concat()
 }
@@ -77,7 +78,7 @@ fn sequence(name: &str, docs: &[DocBuf]) -> Vec<u8> {
     sequence_of_size(i32::try_from(content.len() + 4).unwrap(), &content)
 }
 
-/// Ends a message whose checksum flag is set with its checksum.
+/// Appends the checksum to a message whose checksum flag is set.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let length = i32::try_from(frame.len() + checksum::SIZE).unwrap();
     frame[..4].copy_from_slice(&length.to_le_bytes());
@@ -288,7 +289,7 @@ fn reply_to(form: Form, checksum: bool, compressor: Option<Compressor>) -> Reply
     ReplyTo { request_id: 7, form, checksum, more_to_come: false, compressor }
 }
 
-/// A message in OP_COMPRESSED, as a [`ReplyBuffer`] compresses it.
+/// Wraps a message in OP_COMPRESSED, as a [`ReplyBuffer`] does.
 fn compressed(compressor: Compressor, body: &DocBuf, checksum: bool) -> Vec<u8> {
     let mut buffer = ReplyBuffer::new();
     buffer.begin(reply_to(Form::Msg, checksum, Some(compressor)));
@@ -336,7 +337,7 @@ fn false_claims_of_size_close_and_take_no_memory() {
         }
     }
     check("an unknown compressor", &frame(OP_COMPRESSED, &[9; 40]), &Outcome::Closes);
-    // A stream may follow the one that counts.
+    // A second stream may follow the first.
     let zlib = compressed(Compressor::Zlib, &doc! { "ping": 1 }, false);
     check(
         "trailing bytes",
@@ -361,7 +362,7 @@ fn no_bytes_make_it_panic() {
         compressed(Compressor::Zlib, &doc! { "ping": "x".repeat(99).as_str() }, false),
         compressed(Compressor::Zstd, &doc! { "ping": "x".repeat(99).as_str() }, false),
     ];
-    // Every byte takes every value, and every message ends at every byte; lengths are mended.
+    // Sets every byte to every value and cuts the message after every byte; lengths are corrected.
     let mut inflated = Vec::new();
     for seed in &seeds {
         for at in 4..seed.len() {
@@ -378,7 +379,7 @@ fn no_bytes_make_it_panic() {
     }
 }
 
-/// Reads all that can be read of a message.
+/// Reads all parts of a message.
 fn walk(bytes: &[u8], inflated: &mut Vec<u8>) {
     if let Ok(message) = Message::parse(bytes, inflated, Compressors::DEFAULT) {
         let docs = message.sequences().flat_map(|sequence| sequence.docs);

@@ -1,4 +1,4 @@
-//! Replies by their bytes.
+//! Replies, compared by their bytes.
 
 use marula_bson::{DocBuf, doc};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::Compressor;
 use crate::message::i32_front;
 
-/// Writes one reply behind another; returns its bytes.
+/// Writes one reply after another; returns its bytes.
 fn reply(reply_to: ReplyTo, more_to_come: bool, write: impl FnOnce(&mut ReplyBuffer)) -> Vec<u8> {
     let mut buffer = ReplyBuffer::new();
     buffer.begin(ReplyTo { form: Form::Msg, ..reply_to });
@@ -77,7 +77,8 @@ fn an_error_replaces_what_was_written() {
 #[test]
 fn a_reply_that_is_too_large_is_an_error() {
     let limit = 16 * 1024 * 1024 + 16 * 1024;
-    // The document's length and end, the field's tag and name, the string's length and end.
+    // The bytes around the string: the document's length and end, the field's tag and name, the
+    // string's length and end.
     let around = 5 + 3 + 5;
     let write = |size: usize| {
         let text = "x".repeat(size - around);
