@@ -1,12 +1,12 @@
 //! The calendar: dates of the proleptic Gregorian calendar, days of the week, ISO weeks.
 //!
-//! A moment is milliseconds since 1970, as BSON stores it. A [`Civil`] is the reading of calendar
-//! and clock at a moment, in UTC or a given offset ahead of it.
+//! A moment is milliseconds since 1970, as BSON stores it. A [`Civil`] is the calendar date and
+//! clock time of a moment, in UTC or at a given offset from it.
 //!
-//! The library does the computing, but it knows the years -9999 to 9999 only, and moments of BSON
-//! reach 292 million years either way. The calendar repeats after 400 years, days of the week and
-//! ISO weeks too. So the library is asked about the cycle that begins with 1970, and the result is
-//! moved by whole cycles:
+//! The library computes dates in the years -9999 to 9999 only, and moments of BSON reach 292
+//! million years in both directions. The calendar, including days of the week and ISO weeks,
+//! repeats after 400 years. So a moment is moved into the cycle that begins with 1970, converted by
+//! the library, and the result is moved back by whole cycles:
 //!
 //! ```text
 //!   ... ──┬── 1570 ──────┬── 1970 ──────┬── 2370 ──────┬── 2770 ...
@@ -14,7 +14,7 @@
 //!                        └ library ─────┘
 //! ```
 //!
-//! This module knows no time zones by name; those are part of the query language.
+//! This module knows no named time zones; those are part of the query language.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, ISOWeekDate, Weekday};
@@ -26,7 +26,7 @@ pub const SECOND_MS: i64 = 1000;
 pub const MINUTE_MS: i64 = 60 * SECOND_MS;
 /// An hour in milliseconds.
 pub const HOUR_MS: i64 = 60 * MINUTE_MS;
-/// A day in milliseconds: the calendar has no leap seconds.
+/// A day in milliseconds; the calendar has no leap seconds.
 pub const DAY_MS: i64 = 24 * HOUR_MS;
 /// The 400 years after which the calendar repeats, in milliseconds.
 pub const CYCLE_MS: i64 = CYCLE_DAYS * DAY_MS;
@@ -51,7 +51,7 @@ pub const MONTH_NAMES: [&str; 12] = [
     "December",
 ];
 
-/// The reading of calendar and clock.
+/// A calendar date and clock time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Civil {
     /// The year; 0 is the year before 1.
@@ -71,12 +71,12 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// The reading in UTC.
+    /// The date and time in UTC.
     pub fn of_ms(ms: i64) -> Civil {
         Civil::of_ms_ahead(ms, 0)
     }
 
-    /// The reading `offset_ms` ahead of UTC. It may lie beyond what a moment can be.
+    /// The date and time `offset_ms` ahead of UTC. It may lie outside the range of moments.
     pub fn of_ms_ahead(ms: i64, offset_ms: i64) -> Civil {
         let in_cycle = ms.rem_euclid(CYCLE_MS).saturating_add(offset_ms);
         let cycle = ms.div_euclid(CYCLE_MS) + in_cycle.div_euclid(CYCLE_MS);
@@ -94,8 +94,8 @@ impl Civil {
         }
     }
 
-    /// The milliseconds from the reading 1970-01-01T00:00 to this one; parts beyond their range
-    /// carry over. `None` if no moment is that far.
+    /// The milliseconds from 1970-01-01T00:00 to this date and time; components out of range carry
+    /// over. `None` if the result is outside the range of moments.
     pub fn to_ms(self) -> Option<i64> {
         days_of(self.year, self.month, 1)
             .checked_add(self.day - 1)?
@@ -108,7 +108,7 @@ impl Civil {
         self.hour * HOUR_MS + self.minute * MINUTE_MS + self.second * SECOND_MS + self.millisecond
     }
 
-    /// The date in the library's cycle, and the cycle.
+    /// The date in the library's cycle, and the number of its cycle.
     fn date(self) -> (Date, i64) {
         let (year, cycle) = year_in_cycle(self.year);
         match (i8::try_from(self.month), i8::try_from(self.day)) {
@@ -140,7 +140,7 @@ impl Civil {
         (i64::from(date.day_of_year()) + 7 - day_of_week) / 7
     }
 
-    /// The ISO week and the year it belongs to.
+    /// The ISO week and its ISO year.
     pub fn iso_week(self) -> (i64, i64) {
         let (date, cycle) = self.date();
         let week = date.iso_week_date();
@@ -155,7 +155,7 @@ pub fn days_of(year: i64, month: i64, day: i64) -> i64 {
     cycle.saturating_mul(CYCLE_DAYS).saturating_add(epoch_days(first) + day - 1)
 }
 
-/// How many days a month has.
+/// The number of days of a month.
 pub fn month_length(year: i64, month: i64) -> i64 {
     days_of(year, month + 1, 1) - days_of(year, month, 1)
 }
@@ -167,28 +167,29 @@ pub fn days_of_iso_week(year: i64, week: i64, day: i64) -> i64 {
     cycle * CYCLE_DAYS + epoch_days(monday.date()) + (week - 1) * 7 + day - 1
 }
 
-/// The year of the library's cycle that is like `year`, and the cycle that `year` is in.
+/// The year of the library's cycle that corresponds to `year`, and the number of the cycle of
+/// `year`.
 fn year_in_cycle(year: i64) -> (i16, i64) {
     let since = year.saturating_sub(EPOCH_YEAR);
     let like = EPOCH_YEAR + since.rem_euclid(CYCLE_YEARS);
     (i16::try_from(like).expect("before 2370"), since.div_euclid(CYCLE_YEARS))
 }
 
-/// The first day of a month, from 1 to 12, in the library's cycle, and the cycle.
+/// The first day of a month (1 to 12) in the library's cycle, and the number of its cycle.
 fn first_of_month(year: i64, month: i64) -> (Date, i64) {
     let (year, cycle) = year_in_cycle(year);
     let month = i8::try_from(month).expect("a month is at most 12");
     (Date::new(year, month, 1).expect("each month has a first day"), cycle)
 }
 
-/// The date `days` after 1970-01-01, in the library's cycle, and the cycle.
+/// The date `days` after 1970-01-01 in the library's cycle, and the number of its cycle.
 fn date_of(days: i64) -> (Date, i64) {
     let at = Timestamp::from_second(days.rem_euclid(CYCLE_DAYS) * (DAY_MS / SECOND_MS))
         .expect("the library reaches to the year 9999");
     (Offset::UTC.to_datetime(at).date(), days.div_euclid(CYCLE_DAYS))
 }
 
-/// Days from 1970-01-01 to a date that the library knows.
+/// Days from 1970-01-01 to a date in the library's range.
 fn epoch_days(date: Date) -> i64 {
     date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24
 }
@@ -197,7 +198,7 @@ fn epoch_days(date: Date) -> i64 {
 mod tests {
     use super::*;
 
-    /// Every part of a reading, for numbers of all sizes, in one number.
+    /// Folds all components of many readings, for numbers of all sizes, into one number.
     ///
     /// The expected number was computed by the formulas of Howard Hinnant's "chrono-Compatible
     /// Low-Level Date Algorithms" (days from civil, civil from days), which need no library.
@@ -272,7 +273,7 @@ mod tests {
             (first.iso_week(), first.week(), first.day_of_week()),
             ((19, -292_275_055), 20, 1)
         );
-        // The midnight before the first moment is no moment.
+        // The midnight before the first moment is outside the range.
         assert_eq!(first.to_ms(), None);
     }
 

@@ -20,7 +20,7 @@ pub use text::TextError;
 
 use std::fmt;
 
-/// A decimal128 number by its sixteen bytes, little-endian, as BSON stores them.
+/// A decimal128 number as sixteen little-endian bytes, the form that BSON stores.
 ///
 /// `PartialEq` is identity of encoding: 1.0 is not 1.00 and a NaN is itself. Numeric order is
 /// [`Decimal128::compare`].
@@ -30,20 +30,20 @@ pub struct Decimal128([u8; 16]);
 /// A decimal128 number, unpacked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parts {
-    /// Not a number; sign and payload are not told apart.
+    /// Not a number; sign and payload are dropped.
     Nan,
     /// An infinity.
     Infinity {
-        /// Whether it is the negative one.
+        /// Whether the infinity is negative.
         negative: bool,
     },
-    /// `coefficient × 10^exponent`, with a sign that zero has too.
+    /// `coefficient × 10^exponent`; zero has a sign too.
     Finite {
         /// Whether the sign is minus.
         negative: bool,
         /// From [`EXPONENT_MIN`] to [`EXPONENT_MAX`].
         exponent: i32,
-        /// Not above [`COEFFICIENT_MAX`].
+        /// At most [`COEFFICIENT_MAX`].
         coefficient: u128,
     },
 }
@@ -64,7 +64,7 @@ const NAN: u128 = 0b11111 << 122;
 const INFINITY: u128 = 0b11110 << 122;
 
 impl Decimal128 {
-    /// Zero, with no digits behind the point.
+    /// Zero, without digits after the decimal point.
     pub const ZERO: Decimal128 = Decimal128::pack(false, 0, 0);
     /// Not a number.
     pub const NAN: Decimal128 = Decimal128(NAN.to_le_bytes());
@@ -83,7 +83,7 @@ impl Decimal128 {
         self.0
     }
 
-    /// The unpacked number. An encoding with too large a coefficient is a zero.
+    /// The unpacked number. An encoding whose coefficient is too large is a zero.
     pub const fn parts(self) -> Parts {
         let bits = u128::from_le_bytes(self.0);
         let negative = bits & SIGN != 0;
@@ -93,7 +93,7 @@ impl Decimal128 {
         if bits & NAN == INFINITY {
             return Parts::Infinity { negative };
         }
-        // Both bits set: the form for coefficients from 2^113 on, all of which are too large.
+        // Both bits set: the form for coefficients from 2^113 on, which are all too large.
         let is_large_form = (bits >> 125) & 0b11 == 0b11;
         let exponent_shift = if is_large_form { COEFFICIENT_BITS - 2 } else { COEFFICIENT_BITS };
         let exponent = ((bits >> exponent_shift) & 0x3FFF) as i32 - EXPONENT_BIAS;
@@ -166,7 +166,7 @@ impl Decimal128 {
         matches!(self.parts(), Parts::Finite { coefficient: 0, .. })
     }
 
-    /// The integer that the number is exactly, if it is one in the range of i64.
+    /// The exact integer value, if the number is an integer in the range of i64.
     pub fn to_exact_i64(self) -> Option<i64> {
         let Parts::Finite { negative, exponent, coefficient } = self.parts() else { return None };
         if coefficient == 0 {
@@ -199,7 +199,7 @@ impl Decimal128 {
     }
 }
 
-/// The integer part of `coefficient × 10^exponent` and whether a fraction is left; `None` from
+/// The integer part of `coefficient × 10^exponent`, and whether there is a fraction; `None` from
 /// 10^38 on.
 pub(crate) fn split(coefficient: u128, exponent: i32) -> Option<(u128, bool)> {
     if coefficient == 0 {

@@ -1,38 +1,38 @@
-//! The directory of a record: where the fields of its document begin.
+//! The directory of a record: the offsets of the fields of its document.
 //!
-//! To find a field in BSON is to pass every field before it, and each step waits for the memory
-//! that says how long the last field was. A large document therefore gets, when it is stored, a
-//! short table in front of it:
+//! Finding a field in BSON means passing every field before it, and each step waits for the memory
+//! that holds the length of the last field. A large document is therefore stored with a short table
+//! in front of it:
 //!
 //! ```text
 //! field     bytes        content
-//! fields    1            n, how many fields the document has
+//! fields    1            n, the number of fields of the document
 //! reserved  2            0
 //! mark      1            0x80: no document begins so, for no length is negative
 //! hashes    n            one byte for each name
-//! anchors   2 × ⌈n / 4⌉  where every fourth field begins, counted from the document's first byte: u16, little-endian
+//! anchors   2 × ⌈n / 4⌉  offset of every fourth field from the document's first byte: u16, little-endian
 //! document  …            BSON
 //! ```
 //!
-//! Looking a name up is a search for one byte among the hashes, and a walk of at most three fields
-//! from the anchor before each hit. A scan that looks at one field of a page of 2.6 KB so reads
-//! four lines of memory, not forty.
+//! Looking up a name searches one byte among the hashes and walks at most three fields from the
+//! anchor before each hit. A scan that reads one field of a 2.6 KB page thus touches four cache
+//! lines instead of forty.
 //!
-//! A document has a directory or has none; every reader takes both. A [`Doc`](crate::Doc) hides
-//! which it is.
+//! A document has a directory or has none; every reader accepts both. A [`Doc`](crate::Doc) hides
+//! the difference.
 
 use crate::doc::Iter;
 use crate::{Doc, RawValue, prefetch};
 
-/// Documents that are smaller are walked as fast.
+/// Smaller documents are walked as fast.
 const DOCUMENT_BYTES_MIN: usize = 512;
-/// Anchors have two bytes.
+/// Anchors are two bytes.
 const DOCUMENT_BYTES_MAX: usize = u16::MAX as usize;
 /// Documents with fewer fields are walked as fast.
 const FIELDS_MIN: usize = 8;
-/// The count has one byte.
+/// The count is one byte.
 const FIELDS_MAX: usize = u8::MAX as usize;
-/// Of so many fields, one has an anchor.
+/// The distance of anchors in fields.
 const STEP: usize = 4;
 
 const HEAD_BYTES: usize = 4;
@@ -40,7 +40,7 @@ const ANCHOR_BYTES: usize = 2;
 /// The last byte of the head.
 const MARK: u8 = 0x80;
 
-/// A record taken apart: its directory, if it has one, and its document.
+/// A parsed record: its directory and its document.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a> {
     hashes: &'a [u8],
@@ -49,7 +49,7 @@ pub(crate) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// The directory that `record` begins with, if it does.
+    /// The directory at the front of `record`, if there is one.
     #[inline]
     pub(crate) fn of(record: &'a [u8]) -> Option<Directory<'a>> {
         let ([fields, _, _, MARK], rest) = record.split_first_chunk::<HEAD_BYTES>()? else {
@@ -61,7 +61,7 @@ impl<'a> Directory<'a> {
         Some(Directory { hashes, anchors, document })
     }
 
-    /// The document alone.
+    /// The document without the directory.
     #[inline]
     pub(crate) fn document(self) -> &'a [u8] {
         self.document
@@ -78,7 +78,7 @@ impl<'a> Directory<'a> {
             if element.name != name {
                 return None;
             }
-            // Whoever reads the records of a block one behind the other asks for the same field of
+            // A scan reads the records of a block one after another and looks up the same field in
             // the next.
             let size = HEAD_BYTES + self.hashes.len() + self.anchors.len() + self.document.len();
             prefetch::line_of(element.value.bytes(), size);
@@ -88,14 +88,14 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// Appends `doc` to `out` as it is stored: behind a directory where one pays.
+/// Appends `doc` in its stored form: with a directory where one pays off.
 pub fn write_record(doc: Doc<'_>, out: &mut Vec<u8>) {
     append_directory(doc, out);
     out.extend_from_slice(doc.as_bytes());
 }
 
-/// Makes a document what is stored: puts a directory in front of it where one pays. `scratch` is
-/// room for that.
+/// Converts a document into its stored form: prepends a directory where one pays off. `scratch` is
+/// a reusable buffer.
 pub fn make_record(document: &mut Vec<u8>, scratch: &mut Vec<u8>) {
     scratch.clear();
     append_directory(Doc::trusted(document), scratch);
@@ -104,9 +104,9 @@ pub fn make_record(document: &mut Vec<u8>, scratch: &mut Vec<u8>) {
     }
 }
 
-/// Whether the directory that `doc` is stored with, if it is, says where its fields are.
+/// Returns whether the directory that `doc` is stored with, if any, matches its fields.
 ///
-/// It is asked by whoever checks a store; readers rely on it.
+/// Called by the check of a store; readers rely on the directory.
 pub fn is_sound(doc: Doc<'_>) -> bool {
     let stored = doc.stored_bytes();
     let mut wanted = Vec::with_capacity(stored.len());
@@ -114,7 +114,7 @@ pub fn is_sound(doc: Doc<'_>) -> bool {
     stored == doc.as_bytes() || stored == wanted
 }
 
-/// Appends the directory of `doc`; nothing where the document, or the number of its fields, is too
+/// Appends the directory of `doc`, or nothing when the document or its number of fields is too
 /// small or too large.
 fn append_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
     if !(DOCUMENT_BYTES_MIN..=DOCUMENT_BYTES_MAX).contains(&doc.as_bytes().len()) {
@@ -128,7 +128,7 @@ fn append_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
     let mut count = 0;
     out.extend_from_slice(&[0, 0, 0, MARK]);
     loop {
-        // Behind the fields that are left there is only the final NUL.
+        // Only the final NUL follows the remaining fields.
         let offset = size - 1 - fields.rest().len();
         let Some(element) = fields.next() else { break };
         if count % STEP == 0 {
@@ -146,7 +146,7 @@ fn append_directory(doc: Doc<'_>, out: &mut Vec<u8>) {
     *out.get_mut(start).expect("the head is written") = fields;
 }
 
-/// A byte that tells most names of a document apart. It is on the disk: it never changes.
+/// A byte that distinguishes most names of a document. It is stored on disk: it never changes.
 #[inline]
 fn hash(name: &[u8]) -> u8 {
     let at = |place: usize| u32::from(name.get(place).copied().unwrap_or_default());
@@ -169,7 +169,7 @@ mod tests {
         out
     }
 
-    /// The record shows the same document, and finds the same fields.
+    /// Checks that the record shows the same document and finds the same fields.
     fn check(doc: Doc<'_>, has_directory: bool) {
         let bytes = record(doc);
         let mut made = doc.as_bytes().to_vec();

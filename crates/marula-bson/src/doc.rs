@@ -22,7 +22,7 @@ use crate::{RawValue, Type, Value};
 /// `PartialEq` compares bytes; the order of the query language is in [`order`](crate::order).
 #[derive(Clone, Copy)]
 pub struct Doc<'a>(
-    /// The document, or the [record](crate::directory) that it is stored as.
+    /// The document, or the [record](crate::directory) that stores it.
     &'a [u8],
 );
 
@@ -35,12 +35,12 @@ pub struct Element<'a> {
     pub value: RawValue<'a>,
 }
 
-/// How many bytes ahead of a field a search looks: four cache lines.
+/// The number of bytes that a search prefetches ahead of a field: four cache lines.
 pub(crate) const AHEAD: usize = 256;
 
-/// How many fields a search passes before it asks whether the name is there at all.
+/// The number of fields that a search passes before it checks whether the name occurs at all.
 const PASSED_BEFORE_SEARCH: u32 = 6;
-/// How many bytes must be left for that question to pay off.
+/// The number of remaining bytes from which on that check pays off.
 const LEFT_TO_SEARCH: usize = 512;
 
 /// The empty document.
@@ -50,11 +50,11 @@ impl<'a> Doc<'a> {
     /// The document with no fields.
     pub const EMPTY: Doc<'static> = Doc(EMPTY);
 
-    /// Views bytes that were validated before (by `validate`, or because Marula wrote them) as a
-    /// document. They may be a [record](crate::directory) with its directory, whose fields are
-    /// found sooner.
+    /// Views bytes as a document that was validated before (by `validate`, or because Marula wrote
+    /// them). They may be a [record](crate::directory) with a directory, whose fields are found
+    /// sooner.
     ///
-    /// Every accessor is safe on any bytes: where the shape is broken, iteration ends.
+    /// Every accessor is safe on any bytes: iteration ends at malformed data.
     #[inline]
     pub const fn trusted(bytes: &'a [u8]) -> Self {
         Doc(bytes)
@@ -66,12 +66,12 @@ impl<'a> Doc<'a> {
         Directory::of(self.0).map_or(self.0, Directory::document)
     }
 
-    /// What it is stored as: the document, behind its directory if it has one.
+    /// The stored form: the document, with its directory if it has one.
     pub(crate) fn stored_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// The bytes of the elements alone, without length and terminator.
+    /// The bytes of the elements, without length and terminator.
     #[inline]
     pub fn elements_bytes(self) -> &'a [u8] {
         let bytes = self.as_bytes();
@@ -89,7 +89,7 @@ impl<'a> Doc<'a> {
         Iter { rest: self.elements_bytes() }
     }
 
-    /// The values in order; of an array, its elements.
+    /// The values in order; for an array, its elements.
     pub fn values(self) -> impl Iterator<Item = Value<'a>> + Clone {
         self.iter().map(|element| element.value.get())
     }
@@ -106,8 +106,8 @@ impl<'a> Doc<'a> {
         self.find(name, |_| false)
     }
 
-    /// The first field named `name`. Once, when a few fields have been passed and much is left,
-    /// `is_absent` is asked whether the name is nowhere in the bytes that are left.
+    /// The first field named `name`. Once, after a few fields and when many bytes are left, calls
+    /// `is_absent` to find out whether the name does not occur in the remaining bytes.
     #[inline]
     pub(crate) fn find(
         self,
@@ -120,11 +120,11 @@ impl<'a> Doc<'a> {
         let mut rest = self.elements_bytes();
         let mut passed = 0;
         loop {
-            // A load whose value nobody waits for: it brings what is a few fields ahead from memory
-            // meanwhile.
+            // Nothing waits for the result of this load: it prefetches the memory a few fields
+            // ahead.
             std::hint::black_box(rest.get(AHEAD).copied());
             let front = Front::read(rest)?;
-            // The length and the first byte tell most names apart without a call that compares
+            // The length and the first byte distinguish most names without a call that compares
             // them.
             if front.name_size == name.len()
                 && name.first().is_none_or(|first| front.after_tag.first() == Some(first))
@@ -171,13 +171,13 @@ impl fmt::Debug for Doc<'_> {
     }
 }
 
-/// The first of some elements, taken apart as far as it takes to find the next.
+/// The first of some elements, parsed as far as needed to find the next one.
 struct Front<'a> {
     kind: Type,
     after_tag: &'a [u8],
     name_size: usize,
     after_name: &'a [u8],
-    /// That of the value, which may be more than there is.
+    /// The size of the value, which may exceed the available bytes.
     size: usize,
 }
 
@@ -200,7 +200,7 @@ pub struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    /// The fields whose elements `bytes` starts with: what [`Iter::rest`] gave before.
+    /// The fields of a slice of elements, as [`Iter::rest`] returns it.
     pub fn over(bytes: &'a [u8]) -> Self {
         Iter { rest: bytes }
     }
@@ -210,7 +210,7 @@ impl<'a> Iter<'a> {
         self.rest
     }
 
-    /// Passes over the next field; `None` where there is none.
+    /// Skips the next field; `None` when there is none.
     #[inline]
     fn pass(&mut self) -> Option<()> {
         let Front { after_name, size, .. } = Front::read(self.rest)?;

@@ -1,8 +1,8 @@
 //! Extended JSON v2, canonical and relaxed: BSON as JSON and back.
 //!
 //! [`to_string`] prints a document, [`value_to_string`] a value; [`parse()`] and [`parse_value`]
-//! read either form. Text that is not UTF-8 prints with replacement characters, JSON having no
-//! other way.
+//! read either form. Text that is not UTF-8 prints with replacement characters, since JSON cannot
+//! represent it.
 //!
 //! Source: specification "MongoDB Extended JSON (v2)".
 

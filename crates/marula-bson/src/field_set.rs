@@ -1,41 +1,41 @@
-//! Some fields of a document, found in one walk.
+//! A set of field names, found in one walk of a document.
 //!
-//! Who needs a few fields of a large document, and several times, takes them out first: what is
-//! left fits the processor's cache, and each later look-up is short. Who needs each of them once
-//! asks for all at once.
+//! A caller that needs a few fields of a large document repeatedly extracts them first: the extract
+//! fits the processor's cache, and each later lookup is short. A caller that needs each field once
+//! looks all of them up at once.
 
 use crate::doc::AHEAD;
 use crate::nul::find_nul;
 use crate::value::value_size;
 use crate::{Doc, DocWriter, RawValue, Type};
 
-/// How many names a set holds: one bit of a word for each.
+/// The maximum number of names: one bit of a word for each.
 const NAMES_MAX: usize = 32;
 
-/// Names of fields of a document, at its top.
+/// A set of top-level field names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct FieldSet {
     names: Vec<Name>,
-    /// A bit for each length that a name has; the last one stands for all that are longer.
+    /// One bit per length of a name in the set; the last bit represents all longer names.
     lengths: u64,
-    /// Whether all fields of a name are wanted, not only the first.
+    /// Whether all fields of a name are taken, not only the first.
     every: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Name {
-    /// The first bytes of the text, then zeros: they tell most names apart without a call.
+    /// The first bytes of the name, zero-padded: they distinguish most names without a call.
     word: u64,
     text: Box<[u8]>,
 }
 
 impl FieldSet {
-    /// The set without names.
+    /// Creates an empty set.
     pub fn new() -> Self {
         FieldSet::default()
     }
 
-    /// Adds a name; `false` where the set is full.
+    /// Adds a name; returns `false` if the set is full.
     pub fn insert(&mut self, name: &[u8]) -> bool {
         if self.place(name).is_some() {
             return true;
@@ -48,12 +48,12 @@ impl FieldSet {
         true
     }
 
-    /// From now on takes every field of a name, where a document has several.
+    /// Takes every field of a name from now on, where a document repeats it.
     pub fn want_every(&mut self) {
         self.every = true;
     }
 
-    /// Adds all that another set wants; `false` where the set is full.
+    /// Adds the names of another set; returns `false` if the set is full.
     pub fn extend(&mut self, other: &FieldSet) -> bool {
         self.every |= other.every;
         other.names().all(|name| self.insert(name))
@@ -64,12 +64,12 @@ impl FieldSet {
         self.names.iter().map(|name| &*name.text)
     }
 
-    /// The place of a name in the order in which they were added.
+    /// The position of a name in insertion order.
     pub fn place(&self, name: &[u8]) -> Option<usize> {
         self.names.iter().position(|known| *known.text == *name)
     }
 
-    /// Appends a document to `out` that has the fields of the set, in the order of `doc`.
+    /// Appends a document to `out` with the fields of the set, in the order of `doc`.
     pub fn copy(&self, doc: Doc<'_>, out: &mut Vec<u8>) {
         let mut out = DocWriter::new(out);
         self.walk(doc.elements_bytes(), |_, element, _| {
@@ -77,8 +77,8 @@ impl FieldSet {
         });
     }
 
-    /// Puts the value of each field into `found`, at the place of its name; what is not there is
-    /// left as it is.
+    /// Stores the value of each field in `found`, at the position of its name; entries of absent
+    /// fields are unchanged.
     #[inline]
     pub fn find<'a>(&self, doc: Doc<'a>, found: &mut [Option<RawValue<'a>>]) {
         self.walk(doc.elements_bytes(), |place, _, value| {
@@ -88,14 +88,14 @@ impl FieldSet {
         });
     }
 
-    /// Shows `take` the place of the name, the bytes and the value of each element of the set.
-    /// Where the bytes are broken the walk ends, as it does in a look-up.
+    /// Calls `take` with the position of the name, the bytes and the value of each element of the
+    /// set. The walk ends at malformed bytes, like a lookup.
     #[inline]
     fn walk<'a>(&self, elements: &'a [u8], take: impl FnMut(usize, &'a [u8], RawValue<'a>)) {
         let _ = self.walk_elements(elements, take);
     }
 
-    /// [`walk`](FieldSet::walk); `None` where the bytes end before all are found.
+    /// [`walk`](FieldSet::walk); `None` when the bytes end before all names are found.
     #[inline]
     fn walk_elements<'a>(
         &self,
@@ -105,15 +105,15 @@ impl FieldSet {
         let mut wanted = (1_u64 << self.names.len()) - 1;
         while wanted != 0 {
             let (&tag, after_tag) = rest.split_first()?;
-            // A load whose value nobody waits for: it brings what is a few fields ahead from memory
-            // meanwhile.
+            // Nothing waits for the result of this load: it prefetches the memory a few fields
+            // ahead.
             std::hint::black_box(rest.get(AHEAD).copied());
             let kind = Type::from_tag(tag)?;
             let name_size = find_nul(after_tag)?;
             let size = value_size(kind, after_tag.get(name_size + 1..)?)?;
-            let (element, behind) = rest.split_at_checked(name_size + 2 + size)?;
-            rest = behind;
-            // The length tells most names apart without a look at their bytes.
+            let (element, after) = rest.split_at_checked(name_size + 2 + size)?;
+            rest = after;
+            // The length excludes most names without a look at their bytes.
             if self.lengths & length_bit(name_size) == 0 {
                 continue;
             }
@@ -137,15 +137,15 @@ impl FieldSet {
     }
 }
 
-/// How many bytes of a name are compared at once.
+/// The number of bytes of a name that are compared at once.
 const WORD: usize = size_of::<u64>();
 
-/// The first bytes of the name that `bytes` begins with, then zeros.
+/// The first bytes of the name at the front of `bytes`, zero-padded.
 #[inline]
 fn word(bytes: &[u8], size: usize) -> u64 {
     let unused = WORD.saturating_sub(size);
     match bytes.first_chunk::<WORD>() {
-        // What stands behind a short name is shifted out.
+        // The bytes after a short name are shifted out.
         Some(chunk) if unused < WORD => u64::from_le_bytes(*chunk) << (8 * unused) >> (8 * unused),
         _ => bytes.iter().take(size.min(WORD)).rfold(0, |word, byte| word << 8 | u64::from(*byte)),
     }

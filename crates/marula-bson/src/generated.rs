@@ -1,4 +1,4 @@
-//! Generated BSON for property tests: every type, with the values where types meet.
+//! Generated BSON for property tests: every type, with boundary values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,7 +67,7 @@ fn text_value() -> impl Strategy<Value = ValueBuf> {
     })
 }
 
-/// Numbers, many of which are equal or nearly so across types.
+/// Numbers, many of them equal or nearly equal across types.
 pub(crate) fn number() -> impl Strategy<Value = ValueBuf> {
     let near = prop::sample::select(vec![
         0.0,
@@ -119,7 +119,7 @@ pub(crate) fn number() -> impl Strategy<Value = ValueBuf> {
     )
 }
 
-/// The double with as many digits as fit, moved by a few units of the last one.
+/// The double with the maximum number of digits, changed by a few units of the last digit.
 fn exact(double: f64, offset: i64) -> Decimal128 {
     let text = format!("{double:.33e}");
     let number = Decimal128::parse(text.as_bytes()).unwrap();

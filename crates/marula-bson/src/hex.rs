@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-/// The digits of `bytes`, two for each, in lower case.
+/// The lower-case digits of `bytes`, two per byte.
 pub fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     append(bytes, &mut text);
     text
 }
 
-/// The bytes that a text is of, where it is of any.
+/// Parses pairs of digits; `None` if the text is malformed.
 pub fn parse(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = text.as_bytes().chunks(2);

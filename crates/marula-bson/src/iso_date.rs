@@ -2,8 +2,8 @@
 
 use crate::calendar::{Civil, DAY_MS, days_of, month_length};
 
-/// `ms` since 1970 as `2020-01-31T23:59:59.123Z`, without a fraction of zero; `None` outside the
-/// years 1970 to 9999.
+/// `ms` since 1970 as `2020-01-31T23:59:59.123Z`, without a zero fraction; `None` outside the years
+/// 1970 to 9999.
 pub(crate) fn print(ms: i64) -> Option<String> {
     const YEAR_10000_MS: i64 = 253_402_300_800_000;
     if !(0..YEAR_10000_MS).contains(&ms) {

@@ -1,18 +1,18 @@
-//! Key strings: bytes that compare as the values do.
+//! Key strings: bytes whose order is the order of the values.
 //!
-//! The law: `order::compare(a, b)` is the byte order of the keys of `a` and `b`, and for tuples the
-//! order of their first difference, a descending part having all its bytes inverted. The encoding
-//! of a value is never a prefix of another's, so keys concatenate, and anything (a record id) may
-//! follow. All keys whose tuple starts with given values are those that start with the bytes of
-//! these values: a range from before them begins at the bytes themselves, a range behind them at
-//! [`successor`] of the bytes.
+//! The law: `order::compare(a, b)` is the byte order of the keys of `a` and `b`; tuples compare by
+//! their first difference, and all bytes of a descending part are inverted. The encoding of a value
+//! is never a prefix of another's, so keys concatenate, and any bytes (a record id) may follow. All
+//! keys whose tuple starts with given values start with the bytes of these values: a range that
+//! includes them starts at the bytes themselves, a range after them at the [`successor`] of the
+//! bytes.
 //!
-//! A key folds what compares equal: the four number types, −0, the digits of a decimal, symbols.
-//! *Type bits*, kept beside the key, hold what was folded, so that [`KeyStringReader`] gives the
-//! exact value back. They are empty for the usual types.
+//! A key encodes equal values the same way: the four number types, −0, the digits of a decimal,
+//! symbols. *Type bits*, stored next to the key, record the difference, so that [`KeyStringReader`]
+//! restores the exact value. They are empty for the usual types.
 //!
 //! ```text
-//! type           tag          what follows (numbers big-endian)
+//! type           tag          content (numbers big-endian)
 //! MinKey         0x0A
 //! undefined      0x0E
 //! null           0x12
@@ -32,8 +32,8 @@
 //! MaxKey         0xF0
 //!
 //! type bits      bytes        content, per value that is not of its key's usual type, in order
-//! head           1            low 3 bits: kind; high 5: how many strings and numbers were passed over,
-//!                             31 for: as many as the next 4 bytes (little-endian) say
+//! head           1            low 3 bits: kind; high 5: number of strings and numbers skipped before,
+//!                             31: the number is in the next 4 bytes (little-endian)
 //! decimal        2            kind 3 only, little-endian: exponent + 6176, and 0x8000 for a minus
 //! ```
 
@@ -51,12 +51,12 @@ pub use read::KeyStringReader;
 pub use skip::part_length;
 use type_bits::{Kind, TypeBits};
 
-/// How deep a value is encoded and decoded; validation lets nothing deeper in.
+/// The maximum nesting of an encoded or decoded value; validation rejects deeper documents.
 const DEPTH_MAX: u32 = 256;
 
-/// Ends a document or an array; below every tag and class.
+/// Ends a document or an array; less than every tag and class.
 const END: u8 = 0x01;
-/// Added to a class, so that it is above [`END`].
+/// Added to a class, so that it is greater than [`END`].
 const CLASS_BASE: u8 = 2;
 
 mod tag {
@@ -81,14 +81,14 @@ mod tag {
     pub(super) const MAX_KEY: u8 = 0xF0;
 }
 
-/// Appends the key of one ascending value to `key`, without type bits: enough to look up and to
-/// bound.
+/// Appends the key of one ascending value to `key`, without type bits: sufficient for lookups and
+/// bounds.
 #[inline]
 pub fn encode_value(value: Value<'_>, collator: Option<&dyn Collator>, key: &mut Vec<u8>) {
     Encoder { key, type_bits: None, collator }.value(value, 0);
 }
 
-/// Appends the key of one value to `key`, its bytes inverted if it is a descending part.
+/// Appends the key of one value to `key`; inverts its bytes for a descending part.
 pub fn encode_part(
     value: Value<'_>,
     descending: bool,
@@ -102,9 +102,10 @@ pub fn encode_part(
     }
 }
 
-/// The least byte string that is above every one that starts with `key`; `None` when there is none.
+/// The least byte string greater than every string that starts with `key`; `None` when there is
+/// none.
 ///
-/// A key string always has one.
+/// A key string always has a successor.
 pub fn successor(key: &[u8]) -> Option<Vec<u8>> {
     let last = key.iter().rposition(|&byte| byte != u8::MAX)?;
     let mut next = key.get(..=last)?.to_vec();
@@ -120,12 +121,12 @@ pub struct KeyStringWriter {
 }
 
 impl KeyStringWriter {
-    /// An empty key.
+    /// Creates a writer with an empty key.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins a key anew behind `prefix`, which is copied as it is.
+    /// Starts a new key with `prefix`, which is copied unchanged.
     pub fn reset(&mut self, prefix: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(prefix);
@@ -149,7 +150,7 @@ impl KeyStringWriter {
         self
     }
 
-    /// Appends bytes as they are, such as a record id behind the values.
+    /// Appends bytes unchanged, such as a record id after the values.
     pub fn push_bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.key.extend_from_slice(bytes);
         self
@@ -166,7 +167,7 @@ impl KeyStringWriter {
     }
 }
 
-/// Encodes a whole tuple: values with whether they are descending. Appends to both buffers.
+/// Encodes a whole tuple of values, each with its direction. Appends to both buffers.
 pub fn encode<'v>(
     values: impl IntoIterator<Item = (Value<'v>, bool)>,
     collator: Option<&dyn Collator>,
@@ -218,7 +219,8 @@ impl Encoder<'_> {
             Value::Undefined => self.key.push(tag::UNDEFINED),
             Value::Null => self.key.push(tag::NULL),
             Value::Int64(number) => {
-                // The least long has the key of a double: its magnitude is no small integer.
+                // The least long has the key of a double, since its magnitude exceeds the range of
+                // integer keys.
                 match i32::try_from(number) {
                     Err(_) if number != i64::MIN => self.usual(),
                     _ => self.unusual(Kind::Long),
@@ -357,12 +359,12 @@ fn length_u32(length: usize) -> [u8; 4] {
     u32::try_from(length).expect("a BSON value is shorter than 2 GiB").to_be_bytes()
 }
 
-/// Escapes the bytes of `key` from `start` on as text is escaped, without another buffer.
+/// Escapes the bytes of `key` from `start` on like text, without a second buffer.
 fn escape_in_place(key: &mut Vec<u8>, start: usize) {
     let escapes = key.iter().skip(start).filter(|&&byte| byte <= 1).count();
     let (mut from, mut to) = (key.len(), key.len() + escapes);
     key.resize(to, 0);
-    // From the end; when the two meet, what is left needs no change.
+    // Works from the end; when the two positions meet, the rest needs no change.
     while from != to && from > start {
         from -= 1;
         let Some(&byte) = key.get(from) else { return };

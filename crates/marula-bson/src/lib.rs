@@ -1,13 +1,13 @@
 //! BSON as bytes: views, a writer, order, key strings, paths, extended JSON.
 //!
 //! A document has one representation, its bytes. [`Doc`] borrows them, [`DocBuf`] owns them,
-//! [`Value`] is one decoded value that still borrows from them. Nothing here builds a tree.
+//! [`Value`] is one decoded value that borrows from them. No code here builds a tree.
 //!
-//! Bytes that come from a client pass [`validate`](mod@validate) once; after that the views rely on
-//! their shape and stop early, without a panic, where it is broken after all.
+//! Bytes from a client pass [`validate`](mod@validate) once; after that the views rely on their
+//! form and stop early, without a panic, where it is malformed nevertheless.
 //!
-//! This crate knows no collections, no input or output, and no ICU: a collator is handed in.
-//! Start with [`doc`](mod@doc), then [`value`], then [`writer`].
+//! This crate knows no collections, no input or output, and no ICU: a collator is passed in. Start
+//! with [`doc`](mod@doc), then [`value`], then [`writer`].
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used))]
 

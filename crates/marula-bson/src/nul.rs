@@ -1,20 +1,20 @@
-//! Finding the NUL that ends a field name.
+//! Finds the NUL that ends a field name.
 
-/// Bytes that are looked at one by one before a search that pays off on long names.
+/// The number of bytes checked one by one before a vectorized search, which pays off on long names.
 const SHORT: usize = 16;
 
 /// The index of the first NUL.
 ///
-/// A byte at a time, on purpose: documents of one collection have the same names at the same
-/// places, so the processor foresees how long each is and goes on to the next field before this one
-/// has come from memory. A search by words makes the next address wait for the data: measured on
-/// 2.6 KB documents out of cache, it costs half as much again.
+/// It goes byte by byte on purpose: documents of one collection have the same names at the same
+/// positions, so the processor predicts each length and proceeds to the next field before this one
+/// has arrived from memory. A search by words makes the next address depend on the data: measured
+/// on 2.6 KB documents outside the cache, it takes half as long again.
 #[inline]
 pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
     let Some((short, long)) = bytes.split_first_chunk::<SHORT>() else {
         return bytes.iter().position(|&byte| byte == 0);
     };
-    // A constant number of bytes: the compiler writes the loop out.
+    // The constant number of bytes lets the compiler unroll the loop.
     for (at, &byte) in short.iter().enumerate() {
         if byte == 0 {
             return Some(at);

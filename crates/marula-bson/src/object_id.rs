@@ -1,4 +1,4 @@
-//! ObjectId: twelve bytes that a driver, or Marula when none is given, makes unique.
+//! ObjectId: twelve unique bytes, made by a driver, or by Marula when none is given.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct ObjectId([u8; 12]);
 
 impl ObjectId {
-    /// Makes an id for the moment `unix_seconds`, unique in this process and very likely
-    /// everywhere.
+    /// Generates an id for the moment `unix_seconds`, unique in this process and very likely
+    /// globally.
     pub fn generate(unix_seconds: u32) -> Self {
         static PROCESS: OnceLock<[u8; 5]> = OnceLock::new();
         static COUNTER: OnceLock<AtomicU32> = OnceLock::new();
@@ -43,7 +43,7 @@ impl ObjectId {
         for (index, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
         }
-        // from_str_radix accepts a sign; two hex digits never start with one.
+        // `from_str_radix` accepts a sign, which is not a hexadecimal digit.
         text.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(ObjectId(bytes))
     }
 

@@ -1,4 +1,4 @@
-//! The order and equality of BSON values, as sorts, comparisons, groups and indexes see them.
+//! The order and equality of BSON values, as used by sorts, comparisons, groups and indexes.
 //!
 //! Values are ordered by [`canonical_class`] first; within a class, numbers of the four types by
 //! their exact value (NaN lowest, −0 equal to 0), strings and symbols by bytes or collator,
@@ -11,20 +11,20 @@ use std::hash::Hasher;
 use crate::value::{LONG_END, exact_i64_of_double};
 use crate::{Binary, Decimal128, Doc, RawValue, Type, Value};
 
-/// Compares strings by the rules of a language; ICU stands behind it, which this crate does not
-/// know.
+/// Compares strings by the rules of a language. ICU implements it outside this crate.
 pub trait Collator: Send + Sync {
     /// Compares two strings.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
 
-    /// Appends a key to `out` that compares by bytes as the strings compare.
+    /// Appends a key to `out`; the byte order of keys is the order of the strings.
     fn sort_key(&self, text: &[u8], out: &mut Vec<u8>);
 }
 
-/// How deep comparison looks; validation lets nothing deeper in, so this only stops broken bytes.
+/// The maximum depth of comparison; validation rejects deeper documents, so this only bounds
+/// malformed bytes.
 const DEPTH_MAX: u32 = 256;
 
-/// The place of a type among the types: values of a lower class come first, whatever they are.
+/// The rank of a type: values of a lower class come first, whatever they are.
 ///
 /// Source: manual "Comparison/Sort Order"; the order of undefined and null, of date and timestamp
 /// and of the JavaScript types as mongod 6.0 sorts them.
@@ -67,14 +67,13 @@ pub fn compare_arrays(a: Doc<'_>, b: Doc<'_>, collator: Option<&dyn Collator>) -
     compare_arrays_at(a, b, collator, 0)
 }
 
-/// Whether two values are equal: `compare` finds no difference.
+/// Returns whether `compare` finds two values equal.
 #[inline]
 pub fn equal(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>) -> bool {
     compare_at(a, b, collator, 0).is_eq()
 }
 
-/// Compares two values that are not decoded. Without a collator, equal bytes of one type need no
-/// decoding.
+/// Compares two raw values. Without a collator, equal bytes of one type need no decoding.
 pub fn compare_raw(a: RawValue<'_>, b: RawValue<'_>, collator: Option<&dyn Collator>) -> Ordering {
     if a == b {
         return Ordering::Equal;
@@ -102,12 +101,12 @@ fn compare_at(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>, depth
         (Regex { pattern: a, options: a_options }, Regex { pattern: b, options: b_options }) => {
             a.cmp(b).then_with(|| a_options.cmp(b_options))
         }
-        // The length comes first, as the bytes of the value have it.
+        // The length comes first in the bytes of the value, so it is compared first.
         (DbPointer { ns: a, id: a_id }, DbPointer { ns: b, id: b_id }) => {
             a.len().cmp(&b.len()).then_with(|| a.cmp(b)).then_with(|| a_id.cmp(&b_id))
         }
         (Code(a), Code(b)) => a.cmp(b),
-        // A scope is code, not data that a language orders: no collator.
+        // A scope is code, not data in a language: it is compared without the collator.
         (CodeWithScope { code: a, scope: a_scope }, CodeWithScope { code: b, scope: b_scope }) => {
             a.cmp(b).then_with(|| compare_docs_at(a_scope, b_scope, None, depth))
         }
@@ -118,7 +117,7 @@ fn compare_at(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>, depth
     }
 }
 
-/// Compares numbers of different types; other values that come here are equal by their class alone.
+/// Compares numbers of different types; other values that get here are equal by their class alone.
 fn compare_numbers(a: Value<'_>, b: Value<'_>) -> Ordering {
     use Value::*;
     match (a, b) {
@@ -153,7 +152,7 @@ pub fn compare_i64_f64(a: i64, b: f64) -> Ordering {
     if b >= LONG_END {
         return Ordering::Less;
     }
-    // The integer part is within i64; what it drops decides only between equals.
+    // The integer part is within i64; the fraction decides only between equal integer parts.
     #[allow(clippy::cast_possible_truncation)]
     let integer = b.trunc() as i64;
     a.cmp(&integer).then_with(|| compare_doubles(0.0, b.fract()))
@@ -297,13 +296,13 @@ fn hash_doc(doc: Doc<'_>, collator: Option<&dyn Collator>, hasher: &mut impl Has
     hasher.write_u8(u8::MAX);
 }
 
-/// The length keeps neighbours apart.
+/// The length separates consecutive byte strings.
 fn hash_bytes(bytes: &[u8], hasher: &mut impl Hasher) {
     hasher.write_usize(bytes.len());
     hasher.write(bytes);
 }
 
-/// A double that is an integer hashes as the integer; another by its bits, with one NaN.
+/// A double that is an integer hashes like the integer; any other by its bits, with one NaN.
 fn hash_double(number: f64, hasher: &mut impl Hasher) {
     match exact_i64_of_double(number) {
         Some(integer) => hasher.write_i64(integer),
@@ -312,12 +311,12 @@ fn hash_double(number: f64, hasher: &mut impl Hasher) {
     }
 }
 
-/// A decimal hashes as the nearest double does: equal numbers have the same one.
+/// A decimal hashes like the nearest double, so equal numbers have the same hash.
 fn hash_decimal(number: Decimal128, hasher: &mut impl Hasher) {
     match number.to_exact_i64() {
         Some(integer) => hasher.write_i64(integer),
-        // A decimal outside i64 or with a fraction may round to an integer; it equals no integer
-        // then, so the bits are as good as any, and an equal double has these bits.
+        // A decimal outside i64 or with a fraction may round to an integer; it equals no integer,
+        // so any bits are correct, and an equal double has these bits.
         None if number.is_nan() => hasher.write_u64(f64::NAN.to_bits()),
         None => hasher.write_u64(number.to_f64().to_bits()),
     }

@@ -1,8 +1,8 @@
-//! Dotted field paths, split once, and what they reach in a document.
+//! Dotted field paths, split once, and the values they reach in a document.
 //!
-//! A [`FieldPath`] is its parts. [`FieldPath::walk`] shows what a query condition on the path sees:
-//! every *leaf*, through arrays of documents, and every branch where the path ends too early as
-//! *missing*. Nothing is copied. How an index and a sort see a path differs, and is
+//! A [`FieldPath`] is its parts. [`FieldPath::walk`] visits the values that a query condition on
+//! the path tests: every *leaf*, through arrays of documents, and every branch where the path ends
+//! too early as *missing*. Nothing is copied. Indexes and sorts interpret a path differently:
 //! [`FieldPath::keys`].
 
 mod finder;
@@ -18,36 +18,35 @@ use crate::{Doc, RawValue, Type};
 use finder::NameFinder;
 pub use keys::AmbiguousField;
 
-/// How many levels a walk goes down; validation lets no document be deeper.
+/// The maximum depth of a walk; validation rejects deeper documents.
 const DEPTH_MAX: u32 = 256;
 
 /// A dotted path such as `a.b.0`, split at parse time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FieldPath {
     parts: Vec<Box<[u8]>>,
-    /// For each part, the array index that it names in the usual form.
+    /// For each part, the array index that it denotes in canonical form.
     indexes: Vec<Option<u32>>,
-    /// Finds the first part in a document's bytes.
+    /// Searches the first part in a document's bytes.
     finder: NameFinder,
 }
 
-/// What a path reaches in one branch of a document.
+/// A value that a path reaches in one branch of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf<'a> {
-    /// The value at the end of the path; `None` where the path ends too early.
+    /// The value at the end of the path; `None` when the path ends too early.
     pub value: Option<RawValue<'a>>,
-    /// Whether, if the value is an array, a condition is tried on its elements too (and on the
-    /// array itself). It is not when the last part of the path chose it out of an array by its
-    /// index.
+    /// Whether a condition is also tested on the elements of the value if it is an array. `false`
+    /// when the last part of the path selected the value from an array by its index.
     pub expands: bool,
-    /// The index, in the outermost array that was passed without naming an index, of the element
-    /// that this leaf is in. The positional operator `$` means it; when there is none, `$` means
-    /// the index of the matching element within an expanding leaf.
+    /// The index of this leaf's element in the outermost array that was passed without naming an
+    /// index. The positional operator `$` refers to it; when there is none, `$` refers to the index
+    /// of the matching element within an expanding leaf.
     pub outer_index: Option<usize>,
 }
 
 impl FieldPath {
-    /// Splits `text` at its dots. Empty parts are kept: what they mean is the caller's to say.
+    /// Splits `text` at its dots. Empty parts are kept; the caller decides what they mean.
     pub fn new(text: impl AsRef<[u8]>) -> Self {
         let parts: Vec<Box<[u8]>> =
             text.as_ref().split(|&byte| byte == b'.').map(Into::into).collect();
@@ -60,7 +59,7 @@ impl FieldPath {
         &self.parts
     }
 
-    /// For each part, the array index that it is, if it is one.
+    /// For each part, the array index that it denotes, if any.
     pub fn indexes(&self) -> &[Option<u32>] {
         &self.indexes
     }
@@ -72,25 +71,25 @@ impl FieldPath {
 
     /// The field of `doc` that the path starts with.
     ///
-    /// The same as looking it up by name; but who asks many documents, as a scan does, finds out
-    /// sooner that a large one does not have it.
+    /// Same as a lookup by name, but when many documents are read, as in a scan, it finds out
+    /// sooner that a large one does not have the field.
     #[inline]
     pub fn first_field<'a>(&self, doc: Doc<'a>) -> Option<RawValue<'a>> {
         let name = self.first();
         doc.find(name, |rest| self.finder.is_absent(name, rest))
     }
 
-    /// Whether the path has no dot.
+    /// Returns whether the path has no dot.
     pub fn is_single(&self) -> bool {
         self.parts.len() == 1
     }
 
-    /// Whether `self` is `other` or leads to a part of what `other` names.
+    /// Returns whether `self` equals `other` or leads to a part of the value that `other` names.
     pub fn starts_with(&self, other: &FieldPath) -> bool {
         self.parts.starts_with(&other.parts)
     }
 
-    /// The value that the path reaches through documents alone, no array being looked into.
+    /// The value that the path reaches through documents alone, without entering arrays.
     pub fn get<'a>(&self, doc: Doc<'a>) -> Option<RawValue<'a>> {
         let (last, parents) = self.parts.split_last()?;
         let mut doc = doc;
@@ -104,21 +103,21 @@ impl FieldPath {
         doc.get_raw(last)
     }
 
-    /// Shows `visit` every leaf that a query condition on the path sees, until it breaks.
+    /// Visits every leaf that a query condition on the path tests, until `visit` breaks.
     ///
-    /// - In a document, a part is a field name. A field that is not there, or is a scalar while
-    ///   parts remain, is one missing leaf.
+    /// - In a document, a part is a field name. A field that is absent, or is a scalar while parts
+    ///   remain, is one missing leaf.
     /// - In an array with parts remaining, every element that is a document is entered with the
-    ///   same parts (so a number is a field name there), and the element whose index the next part
-    ///   is, is entered with the part consumed: a leaf that does not expand if it was the last
-    ///   part, else a document or an array to go on in. Other elements (scalars, arrays whose index
-    ///   was not named) are passed over and are not missing: `{"a.b": null}` does not match
+    ///   same parts (so a number is a field name there). The element whose index is the next part
+    ///   is entered with the part consumed: it is a leaf that does not expand if this was the last
+    ///   part, else a document or an array that the walk enters. Other elements (scalars, arrays
+    ///   whose index was not named) are skipped and are not missing: `{"a.b": null}` does not match
     ///   `{a: []}` nor `{a: [1]}`, but does `{a: [{}]}`.
-    /// - A leaf that is an array is shown once; where it `expands`, the caller tries its elements
+    /// - A leaf that is an array is visited once; where it `expands`, the caller tests its elements
     ///   as well.
     /// - An empty last part at an array is the array itself, expanding.
     ///
-    /// Source: mongod 6.0, asked over documents of these shapes.
+    /// Source: mongod 6.0, queried over documents of these forms.
     pub fn walk<'a, B>(
         &self,
         doc: Doc<'a>,
@@ -128,10 +127,10 @@ impl FieldPath {
         walk_doc(doc, tail, None, 0, &mut visit)
     }
 
-    /// Like [`FieldPath::walk`], with the elements of expanding arrays shown too, before their
+    /// Like [`FieldPath::walk`], but also visits the elements of expanding arrays, before their
     /// array.
     ///
-    /// `visit` answers whether to stop; the result is whether it did.
+    /// `visit` returns whether to stop; the result is whether it did.
     pub fn any_value<'a>(
         &self,
         doc: Doc<'a>,
@@ -152,7 +151,7 @@ impl FieldPath {
 }
 
 impl<'a> Leaf<'a> {
-    /// The array whose elements a condition is tried on, if the leaf is one.
+    /// The array whose elements a condition is tested on, if the leaf is one.
     pub fn expanding_array(&self) -> Option<Doc<'a>> {
         let value = self.value?;
         (self.expands && value.kind() == Type::Array).then(|| Doc::trusted(value.bytes()))
@@ -169,7 +168,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The array index that a path part is: digits without a leading zero, within u32.
+/// The array index that a path part denotes: digits without a leading zero, within u32.
 pub fn array_index(part: &[u8]) -> Option<u32> {
     if part.is_empty() || part.len() > 10 || (part.first() == Some(&b'0') && part.len() > 1) {
         return None;
@@ -180,7 +179,7 @@ pub fn array_index(part: &[u8]) -> Option<u32> {
     })
 }
 
-/// The parts of a path that are still to be followed; never empty.
+/// The remaining parts of a path; never empty.
 #[derive(Clone, Copy)]
 struct Tail<'p> {
     parts: &'p [Box<[u8]>],
@@ -196,7 +195,7 @@ impl<'p> Tail<'p> {
         (*self.indexes.first()?).map(|index| index as usize)
     }
 
-    /// What follows the first part; `None` when that was the last.
+    /// The parts after the first; `None` when that was the last.
     fn rest(self) -> Option<Tail<'p>> {
         match (self.parts, self.indexes) {
             ([_, parts @ ..], [_, indexes @ ..]) if !parts.is_empty() => {

@@ -1,7 +1,7 @@
 //! Values as MongoDB's error messages print them: `{ a: 1, b: "x", c: ObjectId('…') }`.
 //!
-//! This is the `Display` of [`Doc`], [`Element`] and [`Value`]. Nothing is escaped, long strings,
-//! code and binary data are cut, and bytes that are not UTF-8 print as replacement characters.
+//! This is the `Display` of [`Doc`], [`Element`] and [`Value`]. Nothing is escaped; long strings,
+//! code and binary data are truncated; bytes that are not UTF-8 print as replacement characters.
 //!
 //! Source: mongod 6.0, the duplicate-key message of every type.
 
@@ -12,13 +12,13 @@ use bstr::{BStr, ByteSlice};
 use crate::value::double_text;
 use crate::{Binary, Doc, Element, Type, Value};
 
-/// Strings of this many bytes are cut …
+/// Strings of at least this many bytes are truncated …
 const STRING_CUT_FROM: usize = 160;
 /// … to this many.
 const STRING_CUT_TO: usize = 150;
 const CODE_CUT_FROM: usize = 80;
 const CODE_CUT_TO: usize = 70;
-/// Binary data of more bytes than this is cut …
+/// Binary data of more bytes than this is truncated …
 const BINARY_MAX: usize = 80;
 /// … to this many.
 const BINARY_CUT_TO: usize = 70;
@@ -111,7 +111,7 @@ fn write_value(value: Value<'_>, f: &mut fmt::Formatter<'_>, depth: u32) -> fmt:
     }
 }
 
-/// The text, cut to `to` bytes if it has `from` or more, and the dots that say so.
+/// Truncates the text to `to` bytes if it has `from` or more; also returns the dots that mark it.
 fn cut(text: &BStr, from: usize, to: usize) -> (&BStr, &'static str) {
     match text.get(..to) {
         Some(start) if text.len() >= from => (start.as_bstr(), "..."),
@@ -126,7 +126,7 @@ fn write_binary(binary: Binary<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let (UUID, Ok(uuid)) = (subtype, <[u8; 16]>::try_from(bytes)) {
         return write!(f, "UUID(\"{}\")", crate::uuid::text(&uuid));
     }
-    // The old form repeats the length in front of the content.
+    // The old binary subtype repeats the length before the content.
     let bytes = if subtype == OLD_BINARY { bytes.get(4..).unwrap_or(bytes) } else { bytes };
     let (bytes, dots) = match bytes.get(..BINARY_CUT_TO) {
         Some(start) if bytes.len() > BINARY_MAX => (start, "..."),

@@ -1,4 +1,4 @@
-//! UUIDs: random ones, and the form they are written in.
+//! UUIDs: generation and text form.
 
 use crate::hex;
 
@@ -10,7 +10,7 @@ pub fn generate() -> [u8; 16] {
     bytes
 }
 
-/// A UUID as it is written: its digits in five groups.
+/// The text form of a UUID: its digits in five groups.
 pub fn text(uuid: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (index, byte) in uuid.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Checking that bytes from a client are a well-formed document.
+//! Checks that bytes from a client are a well-formed document.
 //!
-//! [`validate`] runs once over every document that comes in; all other code relies on it. It checks
-//! lengths, terminators, type tags, boolean bytes and nesting, as mongod does, and no more: text
-//! need not be UTF-8, names may repeat, array names may be anything. [`Malformed`] is the message
-//! that mongod answers.
+//! [`validate`] runs once over every incoming document; all other code relies on it. It checks
+//! lengths, terminators, type tags, boolean bytes and nesting, as mongod does, and nothing else:
+//! text need not be UTF-8, names may repeat, array names may be anything. [`Malformed`] displays as
+//! mongod's message.
 //!
-//! As in mongod, elements are read one after the other up to the end of the outermost document, and
-//! a nested document must end where its length said.
+//! As in mongod, elements are read in order up to the end of the outermost document, and a nested
+//! document must end where its length says.
 
 use std::fmt;
 
@@ -15,46 +15,45 @@ use crate::nul::find_nul;
 use crate::value::{FIXED_SIZES, SIZE_VARIES, read_length};
 use crate::{BStr, ByteSlice, Doc, Type};
 
-/// What a document may not exceed.
+/// The size limits of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The most bytes of the document.
+    /// The maximum size in bytes.
     pub bytes_max: usize,
-    /// How many documents may be inside one another, below the outermost. Code with scope counts
-    /// twice.
+    /// The maximum nesting below the outermost document. Code with scope counts twice.
     pub depth_max: u32,
 }
 
 impl Limits {
-    /// The limits of a message: 16 MiB and 16 KiB more for what surrounds a document, 200 levels.
+    /// The limits of a message: 16 MiB plus 16 KiB for the fields around a document, 200 levels.
     ///
     /// Source: mongod 6.0 ("Size must be between 0 and 16793600(16MB)"; 201 levels are refused).
     pub const MESSAGE: Limits = Limits { bytes_max: 16 * 1024 * 1024 + 16 * 1024, depth_max: 200 };
 }
 
-/// What is wrong with a document.
+/// The kind of malformation of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// There are fewer bytes than the least document has, or its length says so.
+    /// There are fewer bytes than the smallest document has, or its length says so.
     TooShort,
-    /// The length passes what is there.
+    /// The length exceeds the available bytes.
     LengthPastEnd,
     /// The last byte is not NUL.
     NotTerminated,
-    /// The length passes [`Limits::bytes_max`].
+    /// The length exceeds [`Limits::bytes_max`].
     TooLarge {
-        /// What the length says.
+        /// The length that the document claims.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
     },
-    /// A type tag that is none.
+    /// The type tag does not exist.
     UnknownType(u8),
-    /// A value passes the end of the document.
+    /// A value exceeds the end of the document.
     ValuePastEnd,
     /// A document does not end where its length says.
     WrongLength,
-    /// A nested document's length is less than the least document has.
+    /// A nested document's length is less than that of the smallest document.
     NestedTooShort,
     /// A string's last byte is not NUL.
     StringNotTerminated,
@@ -64,14 +63,15 @@ pub enum Fault {
     TooDeep,
 }
 
-/// Bytes that are no document; displays as mongod's message.
+/// An error for bytes that are not a document; displays as mongod's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// What is wrong.
+    /// The kind of malformation.
     pub fault: Fault,
-    /// The dotted path of the element, as far as it was read.
+    /// The dotted path of the element, as far as it was parsed.
     path: Option<Vec<u8>>,
-    /// The document's `_id` as text, if it was read before and is neither a document nor an array.
+    /// The document's `_id` as text, if it was parsed before the fault and is neither a document
+    /// nor an array.
     id: Option<String>,
 }
 
@@ -127,7 +127,7 @@ impl Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Checks the document at the front of `bytes`; what follows it is not looked at.
+/// Checks the document at the front of `bytes`; bytes after it are ignored.
 ///
 /// Errors: [`Malformed`], boxed, since a result is returned for each document.
 pub fn validate(bytes: &[u8], limits: Limits) -> Result<Doc<'_>, Box<Malformed>> {
@@ -162,7 +162,7 @@ impl Broken<'_> {
         let mut fields = Doc::trusted(bytes).iter();
         let mut id = None;
         while let Some(element) = fields.next() {
-            // The rest of the fields does not count the terminator, that of the check does.
+            // `rest` excludes the terminator, `outer_rest` includes it.
             if bytes.len() - fields.rest().len() - 1 > good_size {
                 break;
             }
@@ -176,25 +176,25 @@ impl Broken<'_> {
     }
 }
 
-/// The rest of the outermost document's bytes, and how much deeper it may go.
+/// The rest of the outermost document's bytes, and the remaining nesting levels.
 struct Check<'a> {
     rest: &'a [u8],
     depth_left: u32,
 }
 
-/// A fault on its way out: it collects the names that lead to it, innermost first.
+/// A fault while it is returned; it collects the names that lead to it, innermost first.
 struct Broken<'a> {
     fault: Fault,
     names: Vec<&'a BStr>,
-    /// How many bytes of the document were left at the outermost element that contains the fault.
+    /// The number of bytes left at the outermost element that contains the fault.
     outer_rest: usize,
 }
 
 impl<'a> Check<'a> {
-    /// Checks elements up to and with the NUL that ends their document, which must leave `end`
+    /// Checks elements up to and including the NUL that ends their document, which must leave `end`
     /// bytes.
     ///
-    /// `last_name` is what a fault before the first name is attributed to.
+    /// A fault before the first name is attributed to `last_name`.
     fn elements(
         &mut self,
         end: usize,
@@ -238,7 +238,8 @@ impl<'a> Check<'a> {
                 let is_innermost = fault.names.is_empty();
                 fault.names.push(name);
                 if is_innermost && fault.fault == Fault::NestedTooShort {
-                    // mongod names such a document as if it were inside a nameless one.
+                    // mongod names such a document as if it were inside a document with an empty
+                    // name.
                     fault.names.push(BStr::new(b""));
                 }
                 fault.outer_rest = element_rest;
@@ -247,7 +248,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks a value whose bytes say its size.
+    /// Checks a value whose size is in its bytes.
     fn sized(&mut self, tag: u8, name: &'a BStr) -> Result<(), Box<Broken<'a>>> {
         let start = self.rest;
         let fault = |fault| Box::new(Broken { fault, names: Vec::new(), outer_rest: 0 });
@@ -264,7 +265,7 @@ impl<'a> Check<'a> {
                 let size = self.length().ok_or_else(|| fault(Fault::ValuePastEnd))?;
                 self.take(4).map_err(fault)?;
                 self.string().map_err(fault)?;
-                // The scope is one level further down, behind a field without a name.
+                // The scope is one level deeper, in a field with an empty name.
                 self.depth_left =
                     self.depth_left.checked_sub(1).ok_or_else(|| fault(Fault::TooDeep))?;
                 let nameless = BStr::new(b"");
@@ -282,7 +283,7 @@ impl<'a> Check<'a> {
                 self.c_string().map_err(fault)?;
                 self.c_string().map_err(fault)
             }
-            // The table of fixed sizes has the others.
+            // All other types have a fixed size.
             Some(_) => Ok(()),
         }
     }
@@ -294,7 +295,7 @@ impl<'a> Check<'a> {
             return Err(fault(Fault::NestedTooShort));
         }
         self.depth_left = self.depth_left.checked_sub(1).ok_or_else(|| fault(Fault::TooDeep))?;
-        // Past the end, no number of bytes left is right.
+        // When the length exceeds the end, no number of remaining bytes is right.
         let end = self.rest.len().checked_sub(length).unwrap_or(usize::MAX);
         self.take(4).map_err(fault)?;
         self.elements(end, Some(name))?;
@@ -303,7 +304,7 @@ impl<'a> Check<'a> {
     }
 
     fn string(&mut self) -> Result<(), Fault> {
-        // The last byte of an empty string without its NUL would be one of the length's.
+        // The last byte of an empty string without its NUL would be part of the length.
         match (self.length(), self.take_sized(4)?) {
             (Some(1..), [.., 0]) => Ok(()),
             _ => Err(Fault::StringNotTerminated),
@@ -314,8 +315,8 @@ impl<'a> Check<'a> {
         read_length(self.rest)
     }
 
-    /// Takes as many bytes as the length in front says, and `extra` for the length itself and what
-    /// goes with it.
+    /// Consumes the number of bytes in the length prefix plus `extra`, for the prefix itself and
+    /// other fields.
     fn take_sized(&mut self, extra: usize) -> Result<&'a [u8], Fault> {
         let length = self.length().ok_or(Fault::ValuePastEnd)?;
         self.take(length.checked_add(extra).ok_or(Fault::ValuePastEnd)?)

@@ -1,7 +1,7 @@
 //! One BSON value: its type, its bytes, and its decoded form.
 //!
-//! [`RawValue`] is a type and the bytes that follow the field name: cheap to skip and to copy.
-//! [`Value`] is the decoded form, borrowed from the same bytes. [`ValueBuf`] owns a raw value.
+//! [`RawValue`] is a type and the bytes after the field name: cheap to skip and to copy. [`Value`]
+//! is the decoded form, borrowed from the same bytes. [`ValueBuf`] owns a raw value.
 
 use bstr::{BStr, ByteSlice};
 
@@ -122,7 +122,7 @@ pub enum Value<'a> {
     Double(f64),
     String(&'a BStr),
     Document(Doc<'a>),
-    /// An array's bytes are a document whose names are `"0"`, `"1"`, …
+    /// The bytes of an array are a document with the names `"0"`, `"1"`, …
     Array(Doc<'a>),
     Binary(Binary<'a>),
     Undefined,
@@ -155,7 +155,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A whole number as mongod shows it: an int where it fits, else a long.
+    /// A whole number in the type that mongod returns: an int if it fits, else a long.
     pub fn whole(number: i64) -> Value<'static> {
         i32::try_from(number).map_or(Value::Int64(number), Value::Int32)
     }
@@ -187,7 +187,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends the value's bytes (what follows the field's name) to `out`.
+    /// Appends the value's bytes (the part after the field's name) to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match *self {
             Value::Double(number) => out.extend_from_slice(&number.to_le_bytes()),
@@ -258,7 +258,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A number that is exactly an integer in the range of i64, whatever its numeric type.
+    /// The value of a number of any type that is an exact integer in the range of i64.
     pub fn as_exact_i64(&self) -> Option<i64> {
         match *self {
             Value::Int32(number) => Some(i64::from(number)),
@@ -269,7 +269,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A number as the nearest double, whatever its numeric type.
+    /// The nearest double of a number of any type.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Value::Int32(number) => Some(f64::from(number)),
@@ -281,7 +281,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Truth as expressions and boolean options see it: false, zero, null and undefined are false.
+    /// Truth value in expressions and boolean options: false, zero, null and undefined are false.
     pub fn is_truthy(&self) -> bool {
         match *self {
             Value::Boolean(flag) => flag,
@@ -300,10 +300,10 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The first double that is too great for a long: two to the 63rd.
+/// The first double that exceeds the range of a long: two to the 63rd.
 pub const LONG_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// The integer that a double is exactly, if it is one in the range of i64.
+/// The exact integer value of a double, if it is an integer in the range of i64.
 pub fn exact_i64_of_double(number: f64) -> Option<i64> {
     if number.trunc() == number && (-LONG_END..LONG_END).contains(&number) {
         #[allow(clippy::cast_possible_truncation)]
@@ -320,7 +320,7 @@ pub fn double_text(number: f64) -> String {
         let text = if number.is_nan() { "nan" } else { "inf" };
         return format!("{}{text}", if number == f64::NEG_INFINITY { "-" } else { "" });
     }
-    // Rounding to 16 digits may carry into the exponent, so the exponent is taken after it.
+    // Rounding to 16 digits may carry into the exponent, so the exponent is read after rounding.
     let scientific = format!("{number:.precision$e}", precision = DIGITS - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -337,7 +337,7 @@ pub fn double_text(number: f64) -> String {
     }
 }
 
-/// A type and the bytes that follow the field's name: a value that has not been decoded.
+/// A type and the bytes after the field's name: a value that has not been decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawValue<'a> {
     kind: Type,
@@ -345,14 +345,14 @@ pub struct RawValue<'a> {
 }
 
 impl<'a> RawValue<'a> {
-    /// Joins a type and the bytes of a value of that type.
+    /// Combines a type and the bytes of a value of that type.
     ///
-    /// The bytes are exactly the value's; [`RawValue::read`] cuts them from a longer slice.
+    /// The bytes must be exactly the value's; [`RawValue::read`] cuts them from a longer slice.
     pub const fn new(kind: Type, bytes: &'a [u8]) -> Self {
         RawValue { kind, bytes }
     }
 
-    /// Cuts the value of type `kind` that starts at the front of `bytes`; `None` where they are too
+    /// Cuts the value of type `kind` that starts at the front of `bytes`; `None` when they are too
     /// short.
     pub fn read(kind: Type, bytes: &'a [u8]) -> Option<Self> {
         let size = value_size(kind, bytes)?;
@@ -369,8 +369,8 @@ impl<'a> RawValue<'a> {
         self.bytes
     }
 
-    /// Decodes the value. Bytes that are too short for their type, which validation excludes, read
-    /// as null.
+    /// Decodes the value. Bytes that are too short for their type, which validation excludes,
+    /// decode as null.
     #[inline]
     pub fn get(self) -> Value<'a> {
         self.decode().unwrap_or(Value::Null)
@@ -435,7 +435,7 @@ pub struct ValueBuf {
 }
 
 impl ValueBuf {
-    /// Joins a type and the bytes of a value of that type.
+    /// Combines a type and the bytes of a value of that type.
     pub fn from_parts(kind: Type, bytes: Vec<u8>) -> Self {
         ValueBuf { kind, bytes }
     }
@@ -445,7 +445,7 @@ impl ValueBuf {
         self.kind
     }
 
-    /// Takes another value, in the memory of the one before.
+    /// Replaces the value, reusing the allocation.
     pub fn set(&mut self, value: RawValue<'_>) {
         self.kind = value.kind();
         self.bytes.clear();
@@ -469,10 +469,10 @@ impl<'a, T: Into<Value<'a>>> From<T> for ValueBuf {
     }
 }
 
-/// In [`FIXED_SIZES`]: the size is in the value's bytes, or the tag is no type.
+/// Entry of [`FIXED_SIZES`]: the size is in the value's bytes, or the tag is no type.
 pub(crate) const SIZE_VARIES: u8 = u8::MAX;
 
-/// The sizes of values by tag, where all values of the type have one.
+/// The sizes of values by tag, for types of fixed size.
 // The indexes are constants, checked when this is compiled.
 #[allow(clippy::indexing_slicing)]
 pub(crate) static FIXED_SIZES: [u8; 256] = {
@@ -492,8 +492,8 @@ pub(crate) static FIXED_SIZES: [u8; 256] = {
     sizes
 };
 
-/// The size in bytes of the value of type `kind` at the front of `bytes`; `None` where they are too
-/// short to tell. The result may exceed `bytes`: the caller cuts with a check.
+/// The size in bytes of the value of type `kind` at the front of `bytes`; `None` when they are too
+/// short. The result may exceed `bytes`: the caller checks it.
 #[inline(always)]
 pub(crate) fn value_size(kind: Type, bytes: &[u8]) -> Option<usize> {
     Some(match kind {
@@ -533,7 +533,7 @@ fn string_content(bytes: &[u8]) -> Option<&BStr> {
 }
 
 fn length_prefix(length: usize) -> [u8; 4] {
-    // No value that Marula builds passes 2 GiB: documents are bounded far below.
+    // No value that Marula builds exceeds 2 GiB: documents are bounded far below.
     i32::try_from(length).expect("a BSON value is shorter than 2 GiB").to_le_bytes()
 }
 

@@ -1,7 +1,7 @@
-//! Writing documents straight into a byte buffer, each byte once.
+//! Writes documents directly into a byte buffer, each byte once.
 //!
 //! A [`DocWriter`] reserves the length, appends elements, and patches the length when it is
-//! finished; a nested writer borrows its parent, so that the compiler keeps them in order. The
+//! finished; a nested writer borrows its parent, so that the compiler enforces their order. The
 //! [`doc!`](crate::doc!) macro writes a literal document.
 
 use crate::{Doc, DocBuf, RawValue, Type, Value};
@@ -30,15 +30,15 @@ impl<'b> DocWriter<'b> {
         self
     }
 
-    /// Appends a field whose value is copied as it is.
+    /// Appends a field with an undecoded value.
     pub fn append_raw(&mut self, name: impl AsRef<[u8]>, value: RawValue<'_>) -> &mut Self {
         self.name(value.kind(), name.as_ref());
         self.out.extend_from_slice(value.bytes());
         self
     }
 
-    /// Appends a field whose value `write` encodes itself, answering its type: `None` takes the
-    /// field back.
+    /// Appends a field whose value `write` encodes; `write` returns its type, or `None` to remove
+    /// the field again.
     pub(crate) fn append_with(
         &mut self,
         name: &[u8],
@@ -77,18 +77,17 @@ impl<'b> DocWriter<'b> {
         ArrayWriter::new(self.out)
     }
 
-    /// The bytes written so far by this document, its length field included.
+    /// The number of bytes written so far by this document, its length field included.
     pub fn size(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// The bytes in the buffer that it writes into: those of the documents around it are counted
-    /// too.
+    /// The number of bytes in the underlying buffer, including those of the enclosing documents.
     pub fn buffered(&self) -> usize {
         self.out.len()
     }
 
-    /// Ends the document. Dropping the writer does the same; the call says it.
+    /// Finishes the document. Dropping the writer does the same; the call makes it explicit.
     pub fn finish(self) {}
 
     fn name(&mut self, kind: Type, name: &[u8]) {
@@ -110,7 +109,7 @@ impl Drop for DocWriter<'_> {
     }
 }
 
-/// Appends the elements of one array to a buffer; names are the indexes.
+/// Appends the elements of one array to a buffer; the names are the indexes.
 pub struct ArrayWriter<'b> {
     doc: DocWriter<'b>,
     count: usize,
@@ -122,7 +121,7 @@ impl<'b> ArrayWriter<'b> {
         ArrayWriter { doc: DocWriter::new(out), count: 0 }
     }
 
-    /// Begins an array at the end of `out` with the elements of `array`, copied as they are.
+    /// Begins an array at the end of `out` with a copy of the elements of `array`.
     pub fn continued(out: &'b mut Vec<u8>, array: Doc<'_>) -> Self {
         let mut doc = DocWriter::new(out);
         doc.append_elements(array.elements_bytes());
@@ -137,15 +136,14 @@ impl<'b> ArrayWriter<'b> {
         self
     }
 
-    /// Appends an element whose value is copied as it is.
+    /// Appends an element with an undecoded value.
     pub fn push_raw(&mut self, value: RawValue<'_>) -> &mut Self {
         self.next_name(value.kind());
         self.doc.out.extend_from_slice(value.bytes());
         self
     }
 
-    /// Appends an element that `write` encodes itself: `write` must append exactly one value of
-    /// type `kind`.
+    /// Appends an element that `write` encodes: it must append exactly one value of type `kind`.
     pub fn push_with(&mut self, kind: Type, write: impl FnOnce(&mut Vec<u8>)) {
         self.next_name(kind);
         write(self.doc.out);
@@ -163,17 +161,17 @@ impl<'b> ArrayWriter<'b> {
         ArrayWriter::new(self.doc.out)
     }
 
-    /// How many elements there are so far.
+    /// The number of elements so far.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The bytes written so far by this array, its length field included.
+    /// The number of bytes written so far by this array, its length field included.
     pub fn size(&self) -> usize {
         self.doc.size()
     }
 
-    /// Ends the array. Dropping the writer does the same; the call says it.
+    /// Finishes the array. Dropping the writer does the same; the call makes it explicit.
     pub fn finish(self) {}
 
     fn next_name(&mut self, kind: Type) {
@@ -184,7 +182,7 @@ impl<'b> ArrayWriter<'b> {
     }
 }
 
-/// Appends `number` in decimal, as the names of array elements are written.
+/// Appends `number` in decimal, the form of array element names.
 pub(crate) fn write_decimal(number: usize, out: &mut Vec<u8>) {
     if number >= 10 {
         write_decimal(number / 10, out);
@@ -217,8 +215,8 @@ impl DocBuf {
 
 /// Writes a literal document: `doc! { "ok": 1.0, "cursor": { "id": 0_i64, "firstBatch": [] } }`.
 ///
-/// Keys are expressions that are strings, values are nested literals (`{…}`, `[…]`), `null`, or
-/// expressions that become a [`Value`]. The result is a [`DocBuf`].
+/// Keys are string literals; values are nested literals (`{…}`, `[…]`), `null`, or expressions that
+/// become a [`Value`]. The result is a [`DocBuf`].
 #[macro_export]
 macro_rules! doc {
     ($($body:tt)*) => {

@@ -1,6 +1,6 @@
 //! Exact comparison of decimal128 numbers with each other, with doubles and with integers.
 //!
-//! NaN is equal to NaN and below everything else, as MongoDB orders numbers; zeros are equal.
+//! NaN is equal to NaN and below everything else, as MongoDB orders numbers; all zeros are equal.
 
 use std::cmp::Ordering;
 
@@ -81,9 +81,8 @@ fn sign_of(negative: bool) -> Ordering {
 fn compare_magnitude(a: u128, a_exponent: i32, b: u128, b_exponent: i32) -> Ordering {
     let leading = |coefficient: u128, exponent: i32| coefficient.ilog10().cast_signed() + exponent;
     leading(a, a_exponent).cmp(&leading(b, b_exponent)).then_with(|| {
-        // The leading digits stand at the same place, so the exponents differ by less than 34, and
-        // the coefficient that is scaled up gets as many digits as the other has: it stays below
-        // 10^34.
+        // The leading digits have the same position, so the exponents differ by less than 34, and
+        // the coefficient that is scaled up gets as many digits as the other: it stays below 10^34.
         let scale = 10_u128.pow(a_exponent.abs_diff(b_exponent));
         if a_exponent >= b_exponent { (a * scale).cmp(&b) } else { a.cmp(&(b * scale)) }
     })
@@ -95,7 +94,8 @@ pub(crate) fn compare_magnitude_f64(coefficient: u128, exponent: i32, double: f6
         return Ordering::Greater;
     }
     let nearest = nearest_f64(coefficient, exponent);
-    // Rounding keeps order, so only numbers that round to the double itself need the exact way.
+    // Rounding preserves order, so only numbers that round to the double itself need exact
+    // comparison.
     match nearest.partial_cmp(&double).expect("neither is NaN") {
         Ordering::Equal if double.is_infinite() => Ordering::Less,
         Ordering::Equal => compare_exactly(coefficient, exponent, double),
@@ -116,8 +116,8 @@ pub(crate) fn floor_f64(coefficient: u128, exponent: i32) -> (f64, bool) {
 /// Compares a decimal with the finite double that it rounds to, as integers.
 fn compare_exactly(coefficient: u128, exponent: i32, double: f64) -> Ordering {
     let (mantissa, binary_exponent) = decode_f64(double);
-    // coefficient × 5^exponent × 2^exponent against mantissa × 2^binary_exponent: negative powers
-    // move to the other side.
+    // Compare coefficient × 5^exponent × 2^exponent with mantissa × 2^binary_exponent; negative
+    // powers move to the other side.
     let mut left = Natural::from(coefficient);
     let mut right = Natural::from(u128::from(mantissa));
     if exponent >= 0 { &mut left } else { &mut right }.multiply_pow5(exponent.unsigned_abs());
@@ -140,10 +140,10 @@ pub(crate) fn decode_f64(double: f64) -> (u64, i32) {
     }
 }
 
-/// A natural number of a bounded size, little-endian.
+/// A natural number of bounded size, little-endian.
 ///
-/// The largest that a comparison needs: 113 bits times 5^358 (832 bits), shifted by at most
-/// 1074 + 308.
+/// The largest number that a comparison needs has 113 bits times 5^358 (832 bits), shifted by at
+/// most 1074 + 308.
 struct Natural([u64; NATURAL_WORDS]);
 
 const NATURAL_WORDS: usize = 40;

@@ -1,20 +1,20 @@
-//! Decimal128 numbers as text, as the BSON specification writes and reads them.
+//! Decimal128 numbers as text, in the format of the BSON specification.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{COEFFICIENT_MAX, DIGITS_MAX, Decimal128, EXPONENT_MAX, EXPONENT_MIN, Parts};
 
-/// Why a text is no decimal128 number.
+/// Why a text is not a decimal128 number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TextError {
     /// The text does not have the form of a number.
     Malformed,
     /// The number is too large.
     Overflow,
-    /// The number is too small to be told from zero.
+    /// The number is too small to be distinguished from zero.
     Underflow,
-    /// The number has more digits than fit; only [`Decimal128::parse_exact`] minds.
+    /// The number has more digits than fit; only [`Decimal128::parse_exact`] returns this.
     Inexact,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for TextError {
 impl std::error::Error for TextError {}
 
 impl Decimal128 {
-    /// Parses text, cutting off the digits that are too many, as `$toDecimal` does.
+    /// Parses text and drops the digits that do not fit, as `$toDecimal` does.
     pub fn parse(text: &[u8]) -> Result<Self, TextError> {
         parse(text).map(|(number, _)| number)
     }
@@ -54,7 +54,7 @@ impl FromStr for Decimal128 {
     }
 }
 
-/// The number, and whether it is exact.
+/// Returns the number and whether it is exact.
 fn parse(text: &[u8]) -> Result<(Decimal128, bool), TextError> {
     let (negative, unsigned) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -72,13 +72,13 @@ fn parse(text: &[u8]) -> Result<(Decimal128, bool), TextError> {
     fit(negative, digits, exponent)
 }
 
-/// The significant digits of a number that may have too many.
+/// The significant digits of a number, which may be more than fit.
 struct Digits {
     /// The first digits, at most [`DIGITS_MAX`].
     coefficient: u128,
-    /// How many digits did not fit; they count for the exponent.
+    /// The number of digits that did not fit; they count for the exponent.
     dropped: i64,
-    /// Whether all of those are zero.
+    /// Whether all dropped digits are zero.
     is_exact: bool,
 }
 
@@ -121,7 +121,7 @@ impl Digits {
     }
 }
 
-/// Reads `[+-]digits`; what is far outside every range stays there.
+/// Reads `[+-]digits`; an exponent far outside every range is clamped, still outside.
 fn read_exponent(text: &[u8]) -> Result<i64, TextError> {
     const FAR: i64 = 1 << 40;
     let (negative, digits) = match text {
@@ -137,7 +137,8 @@ fn read_exponent(text: &[u8]) -> Result<i64, TextError> {
     Ok(if negative { -magnitude } else { magnitude })
 }
 
-/// Shifts digits into the range of exponents: zeros are appended above it and taken off below it.
+/// Moves the exponent into its range: appends zeros when it is too large, removes trailing zeros
+/// when it is too small.
 fn fit(negative: bool, digits: Digits, exponent: i64) -> Result<(Decimal128, bool), TextError> {
     let Digits { mut coefficient, is_exact, .. } = digits;
     let mut exponent = exponent;
@@ -146,7 +147,7 @@ fn fit(negative: bool, digits: Digits, exponent: i64) -> Result<(Decimal128, boo
         exponent = exponent.clamp(min, max);
     }
     while exponent < min {
-        // Below the range nothing is rounded: mongod calls 15E-6177 an underflow too.
+        // Below the range nothing is rounded: mongod reports 15E-6177 as an underflow too.
         if !is_exact || !coefficient.is_multiple_of(10) {
             return Err(TextError::Underflow);
         }
@@ -191,7 +192,7 @@ impl fmt::Display for Decimal128 {
         if exponent == 0 {
             return write!(f, "{sign}{coefficient}");
         }
-        // −34 − 6 < exponent < 0 here, so the power may pass u128 only for fractions below one.
+        // Here −34 − 6 < exponent < 0, so the power exceeds u128 only for fractions below one.
         let width = exponent.unsigned_abs() as usize;
         let (integer, fraction) = match 10_u128.checked_pow(exponent.unsigned_abs()) {
             Some(power) => (coefficient / power, coefficient % power),

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-/// Bits that are left over in the last symbol may be set: MongoDB's shell reads such text too.
+/// Surplus bits of the last symbol may be set: MongoDB's shell accepts such text too.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -16,7 +16,7 @@ pub fn encode(bytes: &[u8], out: &mut String) {
     ENGINE.encode_string(bytes, out);
 }
 
-/// Decodes base64; `None` when it is none.
+/// Decodes base64; `None` when the text is invalid.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     ENGINE.decode(text).ok()
 }

@@ -1,4 +1,5 @@
-//! Parsing: JSON straight into BSON bytes, then objects that stand for a type into that type.
+//! Parses JSON directly into BSON bytes, then replaces type wrapper objects by values of their
+//! type.
 
 use std::fmt;
 
@@ -6,15 +7,15 @@ use super::wrapper::{Meaning, meaning};
 use crate::writer::write_decimal;
 use crate::{Doc, DocBuf, Type, Value, ValueBuf};
 
-/// How deep JSON may nest: what a document may, and the objects that stand for types inside it.
+/// The maximum nesting of JSON: the limit of a document plus the wrapper objects inside it.
 const DEPTH_MAX: u32 = 203;
 
-/// Text that is no extended JSON.
+/// Text that is not extended JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JsonError {
-    /// What is wrong.
+    /// A description of the error.
     pub message: &'static str,
-    /// Where, in bytes from the start.
+    /// The position of the error in bytes.
     pub offset: usize,
 }
 
@@ -71,7 +72,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Takes `byte`, behind white space, if it is next.
+    /// Consumes `byte`, after white space, if it is next.
     fn take(&mut self, byte: u8) -> bool {
         self.space();
         let is_next = self.peek() == Some(byte);
@@ -83,7 +84,7 @@ impl<'t> Parser<'t> {
         if self.take(byte) { Ok(()) } else { Err(self.error(message)) }
     }
 
-    /// Parses a value, appends its BSON bytes and answers its type.
+    /// Parses a value, appends its BSON bytes and returns its type.
     fn value(&mut self, out: &mut Vec<u8>, depth: u32) -> Result<Type, JsonError> {
         if depth > DEPTH_MAX {
             return Err(self.error("nesting is too deep"));
@@ -151,7 +152,7 @@ impl<'t> Parser<'t> {
                 Ok(value.kind())
             }
             Meaning::Broken => {
-                let message = "an object stands for a type and has not its form";
+                let message = "a type wrapper object is malformed";
                 Err(JsonError { message, offset: object_at })
             }
         }
@@ -189,7 +190,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Ends the document that starts at `start`.
+    /// Finishes the document that starts at `start`.
     fn end(&self, start: usize, out: &mut Vec<u8>) -> Result<(), JsonError> {
         out.push(0);
         let length =
@@ -264,7 +265,7 @@ impl<'t> Parser<'t> {
         Ok(character)
     }
 
-    /// Parses what follows `\u`, and the second half of a pair.
+    /// Parses the four digits after `\u`, and the second half of a surrogate pair.
     fn unicode(&mut self) -> Result<char, JsonError> {
         let first = self.hex()?;
         let code = match first {

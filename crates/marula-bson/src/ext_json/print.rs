@@ -1,20 +1,20 @@
-//! Printing.
+//! Prints BSON as extended JSON.
 
 use bstr::ByteSlice;
 
 use super::base64;
 use crate::{BStr, Binary, Doc, Value, iso_date, uuid};
 
-/// How much of the types the text keeps.
+/// The amount of type information in the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Every type comes back as it was.
+    /// Parsing the text restores every type.
     Canonical,
-    /// Numbers and dates are readable; int, long and double are not told apart.
+    /// Numbers and dates are readable; int, long and double are not distinguished.
     Relaxed,
 }
 
-/// Nesting that is printed; validation lets nothing deeper in.
+/// The maximum nesting that is printed; validation rejects deeper documents.
 const DEPTH_MAX: u32 = 256;
 
 /// The document as extended JSON on one line.
@@ -139,7 +139,7 @@ impl Printer {
         {
             return self.wrapped("$uuid", &uuid::text(id));
         }
-        // The old form repeats its length in front of the content; the text leaves it out.
+        // The old binary subtype repeats its length before the content; the text omits it.
         let content = match bytes.split_first_chunk() {
             Some((inner, content))
                 if subtype == OLD_BINARY
@@ -163,7 +163,7 @@ impl Printer {
     }
 }
 
-/// The shortest text that reads as this double, with a point or an exponent.
+/// The shortest text that parses to this double, with a point or an exponent.
 fn double_text(number: f64) -> String {
     match number {
         f64::INFINITY => "Infinity".to_owned(),
@@ -172,7 +172,7 @@ fn double_text(number: f64) -> String {
     }
 }
 
-/// `text` as the inside of a JSON string.
+/// Escapes `text` for use inside a JSON string.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -144,8 +144,8 @@ proptest! {
     fn canonical_text_gives_the_value_back(value in generated::value()) {
         let text = value_to_string(value.get(), Mode::Canonical);
         let parsed = parse_value(&text).unwrap();
-        // Text that is not UTF-8 and objects that look like types do not come back; the second text
-        // is the same.
+        // Text that is not UTF-8 and objects that look like type wrappers do not round-trip; the
+        // second text equals the first.
         prop_assert_eq!(value_to_string(parsed.get(), Mode::Canonical), text);
     }
 

@@ -1,9 +1,9 @@
-//! The objects that stand for a type, such as `{"$oid": "…"}`.
+//! The type wrapper objects, such as `{"$oid": "…"}`.
 
 use super::base64;
 use crate::{Binary, ByteSlice, Decimal128, Doc, ObjectId, Value, ValueBuf, iso_date};
 
-/// The names that, as the first of an object, say that it stands for a type.
+/// The names that mark an object as a type wrapper when they come first.
 const NAMES: &[&str] = &[
     "$oid",
     "$symbol",
@@ -24,13 +24,13 @@ const NAMES: &[&str] = &[
     "$undefined",
 ];
 
-/// What an object with already converted members stands for.
+/// The meaning of an object whose members are already converted.
 pub(super) enum Meaning {
-    /// Itself.
+    /// An ordinary document.
     Plain,
-    /// A value.
+    /// A value of the wrapped type.
     Value(ValueBuf),
-    /// It names a type and does not have the form of it.
+    /// A malformed wrapper.
     Broken,
 }
 
@@ -98,7 +98,7 @@ fn single(name: &[u8], content: Value<'_>) -> Option<ValueBuf> {
             if pattern.contains(&0) || options.contains(&0) {
                 return None;
             }
-            // Options are kept in alphabetical order.
+            // Options are stored in alphabetical order.
             let mut options = options.to_vec();
             options.sort_unstable();
             Value::Regex { pattern, options: options.as_slice().into() }.to_buf()
@@ -132,7 +132,7 @@ fn double(text: &str) -> Option<f64> {
         "Infinity" => Some(f64::INFINITY),
         "-Infinity" => Some(f64::NEG_INFINITY),
         "NaN" => Some(f64::NAN),
-        // Rust reads more spellings of infinities and NaN than JSON has.
+        // Rust accepts more spellings of infinities and NaN than extended JSON.
         text if text.bytes().any(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         _ => None,
     }

@@ -1,22 +1,21 @@
-//! The first eight bytes of a key as a number, without writing the key: enough to tell most keys
-//! apart.
+//! The first eight bytes of a key as a number, computed without writing the key; they distinguish
+//! most keys.
 //!
-//! Zeros take the place of bytes that a short key does not have. As no key is the beginning of
-//! another, two keys whose heads differ compare as their heads do; of keys with equal heads nothing
-//! is known.
+//! A short key is padded with zeros. No key is a prefix of another, so two keys with different
+//! heads compare like their heads; equal heads do not decide.
 
 use super::{number, tag};
 use crate::{RawValue, Type};
 
-/// A head and how many of its bytes are the key's.
+/// A head and the number of its bytes that belong to the key.
 pub(super) type Head = (u64, u32);
 
-/// The bytes of a head.
+/// The size of a head in bytes.
 const BYTES: usize = size_of::<u64>();
 
-/// The first eight bytes of the key of one value; `None` where they are not known without writing
-/// it: of arrays, documents and the like, and of text where a collator makes its keys. They are
-/// read from the value's bytes: a sort looks at those of every document, and most go no further.
+/// The first eight bytes of the key of one value; `None` where computing them needs the whole key:
+/// for arrays, documents and similar types, and for text under a collator. They are computed from
+/// the value's bytes: a sort reads them of every document and mostly needs nothing else.
 #[inline]
 pub fn part_head(value: RawValue<'_>, descending: bool, has_collator: bool) -> Option<u64> {
     let bytes = value.bytes();
@@ -27,7 +26,7 @@ pub fn part_head(value: RawValue<'_>, descending: bool, has_collator: bool) -> O
         Type::DateTime => tagged(tag::DATE, u64::from_le_bytes(*bytes.first_chunk()?) ^ 1 << 63),
         Type::Timestamp => tagged(tag::TIMESTAMP, u64::from_le_bytes(*bytes.first_chunk()?)),
         Type::ObjectId => tagged(tag::OBJECT_ID, u64::from_be_bytes(*bytes.first_chunk()?)),
-        // Behind its length, in front of its NUL.
+        // Skip the length prefix and the final NUL.
         Type::String if !has_collator => text_head(bytes.get(4..bytes.len().checked_sub(1)?)?)?,
         Type::Null => alone(tag::NULL),
         Type::Boolean => alone(if *bytes.first()? == 0 { tag::FALSE } else { tag::TRUE }),
@@ -37,19 +36,19 @@ pub fn part_head(value: RawValue<'_>, descending: bool, has_collator: bool) -> O
     Some(if descending { head ^ of_the_key } else { head })
 }
 
-/// The head of a tag and of eight bytes or more, which begin with `rest`.
+/// The head of a tag and at least eight following bytes, which begin with `rest`.
 #[inline]
 pub(super) fn tagged(tag: u8, rest: u64) -> Head {
     (u64::from(tag) << 56 | rest >> 8, u64::BITS / u8::BITS)
 }
 
-/// The head of a tag that nothing follows.
+/// The head of a tag without content.
 #[inline]
 pub(super) fn alone(tag: u8) -> Head {
     (u64::from(tag) << 56, 1)
 }
 
-/// The head of a text whose first bytes are not escaped.
+/// The head of a text without escaped bytes at its start.
 #[inline]
 fn text_head(text: &[u8]) -> Option<Head> {
     let mut bytes = [0; BYTES];
@@ -60,7 +59,7 @@ fn text_head(text: &[u8]) -> Option<Head> {
     }
     *first = tag::STRING;
     others.iter_mut().zip(shown).for_each(|(to, from)| *to = *from);
-    // The tag, the text and the NUL behind it.
+    // The tag, the text and its final NUL.
     let size = BYTES.min(text.len().saturating_add(2));
     Some((u64::from_be_bytes(bytes), u32::try_from(size).ok()?))
 }

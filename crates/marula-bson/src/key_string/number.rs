@@ -1,7 +1,7 @@
-//! Numbers of the four types as bytes in one order.
+//! Numbers of all four types as bytes in one order.
 //!
 //! ```text
-//! number                        tag        what follows (big-endian)
+//! number                        tag        content (big-endian)
 //! NaN                           0x20
 //! −∞ … −2^63                    0x21       as 0x35, inverted
 //! integers and mixed, negative  0x22–0x29  as 0x34–0x2D, inverted
@@ -12,9 +12,9 @@
 //! 2^63 … ∞                      0x35       double
 //! ```
 //!
-//! *Double* is the largest one that is not above the number: its 63 bits and, as the lowest bit,
-//! whether the number is above it. Then a decimal follows, for only a decimal128 number can be: the
-//! place of its first digit + 6176 (2 bytes), its digits in pairs, each + 1, without trailing
+//! *Double* is the largest double not above the number: its 63 bits and, as the lowest bit, whether
+//! the number is above it. In that case, which only a decimal128 number can have, follow the
+//! position of its first digit + 6176 (2 bytes), its digits in pairs, each + 1, without trailing
 //! zeros, and 0.
 
 use super::head::{self, Head};
@@ -29,14 +29,14 @@ const NEGATIVE_SMALL: u8 = 0x2A;
 const ZERO: u8 = 0x2B;
 const POSITIVE_SMALL: u8 = 0x2C;
 const POSITIVE_LARGE: u8 = super::tag::NUMBER_LAST;
-/// A positive number's tag and its negative's have this sum.
+/// The tag of a positive number and the tag of its negative add up to this.
 const MIRROR: u8 = 2 * ZERO;
 
 const _: () = assert!(MIRROR - POSITIVE_LARGE == NEGATIVE_LARGE);
 const _: () = assert!(MIRROR - POSITIVE_SMALL == NEGATIVE_SMALL);
 const _: () = assert!(POSITIVE_SMALL + 8 + 1 == POSITIVE_LARGE);
 
-/// The place of the first digit is stored with this added.
+/// Added to the position of the first digit when it is stored.
 const PLACE_BIAS: i32 = 6176;
 /// Integer parts below this are stored as integers.
 const INTEGER_LIMIT: u64 = 1 << 63;
@@ -53,11 +53,11 @@ pub(super) fn encode_i64(number: i64, key: &mut Vec<u8>) {
     }
 }
 
-/// The most bytes of a tag and of an integer part.
+/// The maximum size of a tag and an integer part.
 const INTEGER_BYTES: usize = 1 + size_of::<u64>();
 
-/// The tag of `doubled`, the integer part × 2 with its flag, which is not zero; its bytes, as those
-/// of a number that begins with them; how many they are.
+/// Splits `doubled`, the integer part × 2 with its flag, which is not zero. Returns its tag, its
+/// bytes as the most significant ones of a u64, and the number of bytes.
 #[inline]
 fn integer_part(negative: bool, doubled: u64) -> (u8, u64, u32) {
     let skip = doubled.leading_zeros() / 8;
@@ -72,8 +72,8 @@ fn integer_part(negative: bool, doubled: u64) -> (u8, u64, u32) {
 fn encode_integer_part(negative: bool, doubled: u64, key: &mut Vec<u8>) {
     let (tag, shifted, size) = integer_part(negative, doubled);
     let mut bytes = [tag; INTEGER_BYTES];
-    let [_, behind @ ..] = &mut bytes;
-    behind.copy_from_slice(&shifted.to_be_bytes());
+    let [_, after_tag @ ..] = &mut bytes;
+    after_tag.copy_from_slice(&shifted.to_be_bytes());
     key.extend_from_slice(bytes.get(..1 + size as usize).unwrap_or_default());
 }
 
@@ -102,7 +102,7 @@ pub(super) fn head_of_f64(number: f64) -> Head {
     }
     let magnitude = number.abs();
     let floor = magnitude.to_bits() << 1;
-    // At most 2^63 where it matters, else not used.
+    // At most 2^63 where it is used.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let integer = magnitude as u64;
     let (tag, rest) = match integer {
@@ -117,7 +117,7 @@ pub(super) fn head_of_f64(number: f64) -> Head {
     if number < 0.0 { head::tagged(MIRROR - tag, !rest) } else { head::tagged(tag, rest) }
 }
 
-/// The entry in the type bits that a double needs; `None` when its key reads as this double.
+/// The type-bits entry that a double needs; `None` when its key decodes to this double.
 pub(super) fn kind_of_double(number: f64) -> Option<Kind> {
     if number == 0.0 && number.is_sign_negative() {
         return Some(Kind::NegativeZero);
@@ -131,7 +131,7 @@ pub(super) fn encode_f64(number: f64, key: &mut Vec<u8>) {
         Some(integer) if integer != i64::MIN => encode_i64(integer, key),
         _ if number.is_nan() => key.push(NAN),
         _ => {
-            // At most 2^63 where it matters, else not used.
+            // At most 2^63 where it is used.
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let integer = number.abs().trunc() as u64;
             encode_fraction(number < 0.0, integer, (number.abs(), None), key);
@@ -139,8 +139,8 @@ pub(super) fn encode_f64(number: f64, key: &mut Vec<u8>) {
     }
 }
 
-/// Appends a number that is no small integer: by its integer part and its floor among the doubles,
-/// with the decimal (place and 34 digits) if it is above that.
+/// Appends a number that is not a small integer: its integer part and its floor among the doubles,
+/// followed by the decimal (position and 34 digits) if it is above the floor.
 fn encode_fraction(
     negative: bool,
     integer: u64,
@@ -168,7 +168,7 @@ fn encode_digits(place: i32, mut digits: u128, key: &mut Vec<u8>) {
     key.extend_from_slice(&biased.to_be_bytes());
     let mut divisor = 10_u128.pow(DIGITS_MAX - 2);
     while digits != 0 {
-        // Two digits.
+        // The next two digits.
         #[allow(clippy::cast_possible_truncation)]
         let pair = (digits / divisor) as u8;
         key.push(pair + 1);
@@ -202,27 +202,27 @@ pub(super) fn encode_decimal(number: Decimal128, key: &mut Vec<u8>) {
     }
 }
 
-/// A number as its key has it.
+/// A number as decoded from a key.
 pub(super) enum Number {
     Nan,
     /// An integer with a magnitude below 2^63.
     Integer(i64),
-    /// A double that is no such integer.
+    /// A double that is not such an integer.
     Double(f64),
-    /// A decimal that is no double: the place of its first digit, and 34 digits.
+    /// A decimal that is not a double: the position of its first digit, and 34 digits.
     Decimal {
         place: i32,
         digits: u128,
     },
 }
 
-/// Bytes of a key, one after the other.
-pub(super) trait Source {
+/// A stream of key bytes.
+pub(super) trait KeyBytes {
     fn byte(&mut self) -> Option<u8>;
 }
 
-/// Reads a number behind its tag.
-pub(super) fn decode(tag: u8, source: &mut impl Source) -> Option<Number> {
+/// Decodes a number after its tag.
+pub(super) fn decode(tag: u8, source: &mut impl KeyBytes) -> Option<Number> {
     if tag == NAN {
         return Some(Number::Nan);
     }
@@ -265,7 +265,7 @@ pub(super) fn decode(tag: u8, source: &mut impl Source) -> Option<Number> {
 }
 
 impl Number {
-    /// The value that was encoded, by its type bits; `None` when they do not fit.
+    /// The encoded value according to its type bits; `None` when they do not match.
     pub(super) fn value(self, kind: Option<Kind>) -> Option<Value<'static>> {
         Some(match (self, kind) {
             (Number::Integer(number), None) => match i32::try_from(number) {
@@ -314,7 +314,7 @@ impl Number {
     }
 }
 
-/// A positive finite double as a coefficient and an exponent of ten, where they fit u128.
+/// A positive finite double as a coefficient and a power of ten, if they fit into u128.
 fn decimal_of_double(double: f64) -> Option<(u128, i32)> {
     let (mantissa, binary_exponent) = decode_f64(double);
     let trailing = mantissa.trailing_zeros();

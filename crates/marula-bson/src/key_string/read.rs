@@ -1,16 +1,17 @@
-//! Reading key strings back into BSON.
+//! Decodes key strings into BSON.
 
-use super::number::{self, Source};
+use super::number::{self, KeyBytes};
 use super::type_bits::{Kind, TypeBitsReader};
 use super::{CLASS_BASE, DEPTH_MAX, END, tag};
 use crate::order::canonical_class;
 use crate::writer::write_decimal;
 use crate::{Binary, DocWriter, ObjectId, Type, Value, ValueBuf};
 
-/// Reads the values of a key string one after the other.
+/// Decodes the values of a key string in order.
 ///
-/// Every method answers `None` where the bytes are no key string with these type bits. Strings of a
-/// key with a collation read as their sort keys: such an index covers no query that shows strings.
+/// Every method returns `None` when the bytes are not a key string with these type bits. Strings of
+/// a key with a collation decode as their sort keys: such an index covers no query that returns
+/// strings.
 #[derive(Clone)]
 pub struct KeyStringReader<'a> {
     key: &'a [u8],
@@ -18,19 +19,19 @@ pub struct KeyStringReader<'a> {
 }
 
 impl<'a> KeyStringReader<'a> {
-    /// Begins at the front of `key`, behind any prefix.
+    /// Starts at the front of `key`, after any prefix.
     pub fn new(key: &'a [u8], type_bits: &'a [u8]) -> Option<Self> {
         Some(KeyStringReader { key, type_bits: TypeBitsReader::new(type_bits)? })
     }
 
-    /// Reads the next value.
+    /// Decodes the next value.
     pub fn read(&mut self, descending: bool) -> Option<ValueBuf> {
         let mut bytes = Vec::new();
         let kind = self.decoder(descending).value(&mut bytes, 0)?;
         Some(ValueBuf::from_parts(kind, bytes))
     }
 
-    /// Reads the next value into a field of `doc`.
+    /// Decodes the next value into a field of `doc`.
     pub fn read_into(
         &mut self,
         descending: bool,
@@ -41,12 +42,12 @@ impl<'a> KeyStringReader<'a> {
         doc.append_with(name.as_ref(), |out| decoder.value(out, 0))
     }
 
-    /// Passes over the next value.
+    /// Skips the next value.
     pub fn skip(&mut self, descending: bool) -> Option<()> {
         self.decoder(descending).value(&mut Vec::new(), 0).map(|_| ())
     }
 
-    /// The bytes behind the values read so far.
+    /// The bytes after the values decoded so far.
     pub fn rest(&self) -> &'a [u8] {
         self.key
     }
@@ -59,12 +60,12 @@ impl<'a> KeyStringReader<'a> {
 
 struct Decoder<'r, 'a> {
     key: &'r mut &'a [u8],
-    /// All ones in a descending part.
+    /// All bits set in a descending part.
     mask: u8,
     type_bits: &'r mut TypeBitsReader<'a>,
 }
 
-impl Source for Decoder<'_, '_> {
+impl KeyBytes for Decoder<'_, '_> {
     fn byte(&mut self) -> Option<u8> {
         let (byte, rest) = self.key.split_first()?;
         *self.key = rest;
@@ -73,7 +74,7 @@ impl Source for Decoder<'_, '_> {
 }
 
 impl Decoder<'_, '_> {
-    /// Reads a value, appends its BSON bytes to `out` and answers its type.
+    /// Decodes a value, appends its BSON bytes to `out` and returns its type.
     fn value(&mut self, out: &mut Vec<u8>, depth: u32) -> Option<Type> {
         if depth > DEPTH_MAX {
             return None;
@@ -189,7 +190,7 @@ impl Decoder<'_, '_> {
         patch_length(out, start)
     }
 
-    /// Reads escaped text into a BSON string.
+    /// Decodes escaped text into a BSON string.
     fn text(&mut self, out: &mut Vec<u8>) -> Option<()> {
         let start = begin(out);
         loop {
@@ -208,7 +209,7 @@ impl Decoder<'_, '_> {
         Some(())
     }
 
-    /// Reads bytes up to a NUL, which is copied too.
+    /// Reads bytes up to and including a NUL.
     fn c_string(&mut self, out: &mut Vec<u8>) -> Option<()> {
         loop {
             let byte = self.byte()?;
@@ -239,7 +240,7 @@ fn begin(out: &mut Vec<u8>) -> usize {
     start
 }
 
-/// Sets the length field at `start`, which counts itself.
+/// Sets the length field at `start`; the length includes the field.
 fn patch_length(out: &mut [u8], start: usize) -> Option<()> {
     let length = i32::try_from(out.len() - start).ok()?;
     out.get_mut(start..start + 4)?.copy_from_slice(&length.to_le_bytes());

@@ -1,9 +1,9 @@
-//! Finding where a value of a key string ends, without reading it.
+//! Finds the end of a value of a key string without decoding it.
 
-use super::number::{self, Source};
+use super::number::{self, KeyBytes};
 use super::{DEPTH_MAX, END, tag};
 
-/// How many bytes the first value of `key` takes; `None` where the bytes are no key string.
+/// The size in bytes of the first value of `key`; `None` when the bytes are not a key string.
 pub fn part_length(key: &[u8], descending: bool) -> Option<usize> {
     let mask = if descending { u8::MAX } else { 0 };
     let mut skipper = Skipper { rest: key, mask };
@@ -13,11 +13,11 @@ pub fn part_length(key: &[u8], descending: bool) -> Option<usize> {
 
 struct Skipper<'a> {
     rest: &'a [u8],
-    /// All ones in a descending part.
+    /// All bits set in a descending part.
     mask: u8,
 }
 
-impl Source for Skipper<'_> {
+impl KeyBytes for Skipper<'_> {
     fn byte(&mut self) -> Option<u8> {
         let (byte, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -45,7 +45,7 @@ impl Skipper<'_> {
                     u8::MAX => self.length()?,
                     length => usize::from(length),
                 };
-                // The subtype stands before the content.
+                // The subtype precedes the content.
                 self.bytes(length.checked_add(1)?)
             }
             tag::OBJECT_ID => self.bytes(12),
@@ -81,7 +81,7 @@ impl Skipper<'_> {
         self.byte().map(|_| ())
     }
 
-    /// Text ends with its first zero: those in it are escaped.
+    /// Text ends with its first zero; zeros inside it are escaped.
     fn text(&mut self) -> Option<()> {
         let end = memchr::memchr(self.mask, self.rest)?;
         self.rest = self.rest.get(end + 1..)?;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Decimal128, ObjectId, ValueBuf, generated, order};
 
-/// Compares text without regard to ASCII case; its sort keys hold the bytes 0 and 1.
+/// Compares text ignoring ASCII case; its sort keys hold the bytes 0 and 1.
 struct CaseBlind;
 
 impl Collator for CaseBlind {
@@ -39,7 +39,7 @@ fn check_order(a: &ValueBuf, b: &ValueBuf, collator: Option<&dyn Collator>) {
     }
 }
 
-/// Checks that the head of a key, where it is known without the key, is what the key begins with.
+/// Checks that the head of a key, where it can be computed, equals the start of the key.
 fn check_head(value: Value<'_>) {
     for descending in [false, true] {
         let mut key = Vec::new();

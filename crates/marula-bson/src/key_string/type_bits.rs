@@ -1,12 +1,13 @@
-//! Type bits: what a key folds away, written while it is encoded, read while it is decoded.
+//! Type bits: the type information that a key loses, written during encoding and read during
+//! decoding.
 
 use crate::Decimal128;
 use crate::decimal128::{EXPONENT_MAX, EXPONENT_MIN, Parts};
 
-/// How a value differs from what its key reads as.
+/// How a value differs from the value that its key decodes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A long that an int could hold.
+    /// A long in the range of int.
     Long,
     /// A double that is an integer.
     Double,
@@ -14,9 +15,9 @@ pub(super) enum Kind {
     NegativeZero,
     /// A decimal with this exponent.
     Decimal {
-        /// The exponent of its coefficient; for NaN and infinities 0.
+        /// The exponent of its coefficient; 0 for NaN and infinities.
         exponent: i32,
-        /// The sign, which a zero needs.
+        /// The sign, which matters for zero.
         negative: bool,
     },
     /// A symbol.
@@ -43,11 +44,11 @@ impl Kind {
     }
 }
 
-/// Type bits being written.
+/// Writes type bits.
 #[derive(Clone, Default)]
 pub(super) struct TypeBits {
     bytes: Vec<u8>,
-    /// Strings and numbers of their usual type since the last entry.
+    /// The number of strings and numbers of their usual type since the last entry.
     skipped: u32,
 }
 
@@ -91,23 +92,23 @@ impl TypeBits {
     }
 }
 
-/// Type bits being read.
+/// Reads type bits.
 #[derive(Clone)]
 pub(super) struct TypeBitsReader<'a> {
     rest: &'a [u8],
-    /// The next entry, and how many values come before it.
+    /// The next entry, and the number of values before it.
     next: Option<(u32, Kind)>,
 }
 
 impl<'a> TypeBitsReader<'a> {
-    /// Begins to read; `None` when the bytes are broken.
+    /// Starts reading; `None` when the bytes are malformed.
     pub(super) fn new(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = TypeBitsReader { rest: bytes, next: None };
         reader.advance()?;
         Some(reader)
     }
 
-    /// The entry of the next string or number; `Some(None)` when that is of its usual type.
+    /// The entry of the next string or number; `Some(None)` when it has its usual type.
     pub(super) fn read(&mut self) -> Option<Option<Kind>> {
         match self.next {
             None => Some(None),

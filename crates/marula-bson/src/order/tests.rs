@@ -1,7 +1,7 @@
 use super::*;
 use crate::{DocBuf, ObjectId, ValueBuf, doc};
 
-/// Every value is below all that follow it.
+/// Checks that every value is less than all values after it.
 fn check_ascending(values: &[Value<'_>]) {
     for (i, a) in values.iter().enumerate() {
         for (j, b) in values.iter().enumerate() {

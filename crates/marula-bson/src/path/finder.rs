@@ -1,9 +1,8 @@
-//! Telling that a name is nowhere in a document's bytes, without walking its fields.
+//! Finds out that a name does not occur in a document's bytes, without walking its fields.
 //!
-//! A walk waits, field by field, for memory: each field's place follows from the one before. A
-//! search for the name and its NUL by vector instructions reads straight through. Where it finds
-//! nothing, no field has the name; where it finds something, that may be the end of a string, and
-//! the walk goes on.
+//! A walk waits for memory field by field, since the position of each field follows from the one
+//! before. A vectorized search for the name and its NUL reads straight through. When it finds
+//! nothing, no field has the name; a hit may be the end of a string, and the walk continues.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,17 +11,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use memchr::memmem::Finder;
 
-/// Documents that are walked before the first search: building a searcher costs as much as a walk.
+/// The number of documents walked before the first search: building a searcher costs as much as a
+/// walk.
 const WALKS_FIRST: u32 = 8;
-/// Documents that are walked after a search found the name: it is probably in the next ones too.
+/// The number of documents walked after a search found the name: the next ones probably have it
+/// too.
 const WALKS_AFTER_FINDING: u32 = 256;
 
-/// Searches for one name where that has paid off. It is a cache: clones start anew, and all are
+/// Searches for one name once that pays off. It is a cache: clones start empty, and all compare
 /// equal.
 pub(super) struct NameFinder {
-    /// Documents that are walked before the next search.
+    /// The number of documents to walk before the next search.
     walks_left: AtomicU32,
-    /// Large, so in a box: most paths never search.
+    /// Boxed because it is large and most paths never search.
     finder: OnceLock<Box<Finder<'static>>>,
 }
 
@@ -33,14 +34,13 @@ impl Default for NameFinder {
 }
 
 impl NameFinder {
-    /// Whether `name`, followed by a NUL, is nowhere in `bytes`. May answer `false` where it is
-    /// not.
+    /// Returns `true` only if `name`, followed by a NUL, does not occur in `bytes`; `false` may
+    /// also mean that it was not searched.
     #[inline]
     pub(super) fn is_absent(&self, name: &[u8], bytes: &[u8]) -> bool {
         let walks_left = self.walks_left.load(Ordering::Relaxed);
         if walks_left > 0 {
-            // Threads that share the path may lose a step to each other; no more than a walk hangs
-            // on it.
+            // Threads that share the path may lose a decrement; that costs at most one walk.
             self.walks_left.store(walks_left - 1, Ordering::Relaxed);
             return false;
         }

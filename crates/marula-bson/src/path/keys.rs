@@ -1,7 +1,7 @@
-//! The values of a path as an index on it has them, and a sort by it.
+//! The values of a path as index keys and sort keys.
 //!
-//! Unlike a query condition, a key is there for every document: what is missing is null, and an
-//! empty array at the end of the path is undefined. Arrays give one key per element.
+//! Unlike a query condition, every document has a key: a missing field is null, and an empty array
+//! at the end of the path is undefined. An array gives one key per element.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::{Doc, RawValue, Type, Value};
 
 /// A number in a path is both an index of an array and a field name in one of its elements.
 ///
-/// Displays as the message that mongod gives, with code 16746.
+/// Displays as mongod's message for code 16746.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AmbiguousField<'a> {
     /// The part of the path.
@@ -33,19 +33,19 @@ impl fmt::Display for AmbiguousField<'_> {
 }
 
 impl FieldPath {
-    /// Shows `visit` every value that an index on this path alone has of `doc`; at least one.
+    /// Visits every value that an index on this path alone has for `doc`; at least one.
     ///
     /// - A missing field, and a scalar where parts remain, is null.
-    /// - An array at the end gives its elements, which are not looked into; an empty one gives
+    /// - An array at the end gives its elements, which are not entered; an empty one gives
     ///   undefined.
-    /// - In an array with parts remaining, a part that is the index of an element chooses that one,
-    ///   and an array chosen so by the last part is one value; any other part is a field of each
-    ///   element that is a document, and null for those that are not (and for an array without
+    /// - In an array with parts remaining, a part that is the index of an element selects that
+    ///   element, and an array selected by the last part is one value; any other part is a field of
+    ///   each element that is a document, and null for the other elements (and for an array without
     ///   elements).
     ///
-    /// A value may be shown more than once.
+    /// A value may be visited more than once.
     /// Errors: [`AmbiguousField`].
-    /// Source: mongod 6.0, asked by sort keys and `returnKey`.
+    /// Source: mongod 6.0, queried through sort keys and `returnKey`.
     pub fn keys<'a>(
         &'a self,
         doc: Doc<'a>,
@@ -118,7 +118,7 @@ fn keys_of_array<'a>(
     Ok(())
 }
 
-/// The keys of the element that a part of the path chose by its index.
+/// The keys of the element that a part of the path selected by its index.
 fn keys_of_chosen<'a>(
     array: Doc<'a>,
     chosen: RawValue<'a>,

@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 
 use crate::{DocBuf, FieldPath, Value, doc, order};
 
-/// What a condition on `path` sees: `-` for missing, a trailing `*` for an array that expands.
+/// The leaves of `path`: `-` for missing, a trailing `*` for an array that expands.
 fn seen(doc: &DocBuf, path: &str) -> Vec<String> {
     let mut seen = Vec::new();
     let _ = FieldPath::new(path).walk(doc.as_doc(), |leaf| {
